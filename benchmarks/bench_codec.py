@@ -17,7 +17,7 @@ CALLS, SLOW_CALLS = scaled((20_000, 500), (50, 5))
 
 
 def _microseconds(action: Callable[[], object], count: int) -> float:
-    """The best of five rounds of `count` calls, CPU time per call."""
+    """Return the best of five rounds of `count` calls, CPU time per call."""
     best = float("inf")
     for _ in range(5):
         start = time.process_time()

@@ -60,7 +60,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 
 
 def generated() -> str:
-    """A program of STAGES tables one after the other, with conditions between them."""
+    """Return a program of STAGES tables one after the other, with conditions between them."""
     flow = [
         f"        if (m.key != {n}) {{ stage_{n}.apply(); }}\n        m.count = m.count + 1;\n" for n in range(STAGES)
     ]
@@ -124,7 +124,7 @@ def stages(path: Path) -> list[tuple[str, float]]:
 
 
 def run() -> None:
-    """Prints both tables."""
+    """Print both tables."""
     console = Console()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -47,7 +47,7 @@ SACK_EVERY = ReliabilityConfig(sack_every=8)
 
 
 def carrier(ev: int, destination: bytes) -> Srv6Path:
-    """The outer address of a made-up uSID path."""
+    """Return the outer address of a made-up uSID path."""
     hops = (0x1000, ev & 0xFF, 0x3000, 0x4000)
     return Srv6Path(b"\x5f\x00\x00\x00" + b"".join(hop.to_bytes(2, "big") for hop in hops) + bytes(4))
 
@@ -104,7 +104,7 @@ class Pipe:
         return cqs[0], pairs
 
     def _send(self, number: int) -> None:
-        """What one end may send now goes on its way."""
+        """Send the packets that one end may send now."""
         source, now, flight = self.ends[number], self.now, self._flight
         room = 4300 if self.single else ROOM_BYTES
         for port in self.ports:
@@ -130,8 +130,8 @@ class Pipe:
 
 
 def transfer(size: int, *, ports: int = 4, qps: int = 1, profile: bool = False, **config: Any) -> float:
-    """Data packets per CPU second of writing `size` bytes over `qps` queue pairs, message after message to the same
-    memory; prints a profile if asked."""
+    """Return data packets per CPU second of writing `size` bytes over `qps` queue pairs, message after message to the
+    same memory; prints a profile if asked."""
     pipe = Pipe(ports, **config)
     cq, pairs = pipe.connect(qps)
     source = memoryview(random.Random(1).randbytes(MESSAGE_BYTES))

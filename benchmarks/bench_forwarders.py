@@ -71,7 +71,7 @@ COSTS = ("wires or fabric", "switches", "agents", "valid", "verdict")
 
 
 def measure(session: Session, workload: Workload, schedule: list[ExperimentStep]) -> list[str]:
-    """The columns of one run."""
+    """Return the columns of one run."""
     # Several failures at one moment have no recovery each.
     alone = len({step.at for step in schedule}) == len(schedule) > 0
     expect = Expectation(valid=False, recovery=2.0) if alone else Expectation(valid=False)
@@ -109,7 +109,7 @@ def row(session: Session, result: RunResult, judged: Verdict, counted: Mapping[s
 
 
 def run() -> None:
-    """Prints the table."""
+    """Print the table."""
     problem = lifecycle.problem()
     if problem is not None:
         print(f"forwarders: not run: {problem}")

@@ -58,7 +58,7 @@ class Row:
 
 
 def measure(lab: str, seconds: float, size_bytes: int) -> Row:
-    """A ring all-reduce on a lab that is brought up for it."""
+    """Measure a ring all-reduce on a lab that is brought up for it."""
     workload = Workload(name="ring_all_reduce", params={"size_bytes": size_bytes}, duration=seconds)
     experiment = Experiment(name="bench", title="bench", lab=lab, workload=workload, expect=Expectation())
     began = time.monotonic()
@@ -118,7 +118,7 @@ def series(at: Callable[[int], Row]) -> dict[int, Row]:
 
 
 def run() -> None:
-    """Prints the tables."""
+    """Print the tables."""
     problem = lifecycle.problem()
     if problem is not None:
         print(f"lab: not run: {problem}")

@@ -105,7 +105,7 @@ def _over_grpc(address: str, updates: list[Any]) -> list[tuple[str, float]]:
 
 
 def _then_wait(messages: Any) -> Any:
-    """The messages, then silence: a stream that ends its side is a controller that leaves."""
+    """Yield the messages and then wait: a controller leaves when it ends its side of the stream."""
     yield from messages
     while True:
         time.sleep(3600)

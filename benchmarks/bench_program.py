@@ -73,7 +73,7 @@ def random_key(match: str, rng: random.Random) -> MatchValue:
 
 
 def update_rate(program: Program, match: str) -> tuple[float, float]:
-    """(insertions, deletions) per second, from Python."""
+    """Return (insertions, deletions) per second, from Python."""
     rng = random.Random(1)
     instance = program.instance()
     keys = list({random_key(match, rng) for _ in range(UPDATES)})

@@ -24,7 +24,7 @@ FAIR = 0.95
 
 
 def spin() -> None:
-    """Takes a core until it is ended."""
+    """Take a core until it is ended."""
     while True:
         pass
 
@@ -47,7 +47,7 @@ def demo(folder: pathlib.Path) -> tuple[int, float, str, float | None]:
 
 
 def run() -> None:
-    """Prints a row for every run, and how many were green."""
+    """Print a row for every run, and how many were green."""
     problem = lifecycle.problem()
     if problem is not None:
         print(f"steadiness: not run: {problem}")

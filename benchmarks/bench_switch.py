@@ -55,7 +55,7 @@ def fill(switch: Switch, routes: int, port: int) -> None:
 
 
 def frame(size: int) -> bytes:
-    """An IPv4 frame to 10.0.0.2, as the C source sends it."""
+    """Return an IPv4 frame to 10.0.0.2, as the C source sends it."""
     head = struct.pack(">BBHHHBBH4s4s", 0x45, 0, size - 14, 0, 0, 64, 17, 0, bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2]))
     total = sum(struct.unpack(">10H", head))
     checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
@@ -139,7 +139,7 @@ def clos(program: Program) -> None:
 
 
 def ip(*arguments: str, check: bool = True) -> None:
-    """Runs `ip`."""
+    """Run `ip`."""
     subprocess.run(["ip", *arguments], check=check, capture_output=not check)
 
 
@@ -182,7 +182,7 @@ def offered_rate(wires: Wires, forwarder: Path, size: int, cpu_ns: Callable[[], 
 
 @contextmanager
 def bare(wires: Wires, forwarder: Path) -> Iterator[Callable[[], int]]:
-    """The C forwarder at work; yields its CPU time in ns."""
+    """Run the C forwarder; yield its CPU time in ns."""
     cpu = str((os.cpu_count() or 1) - 1)
     process = subprocess.Popen(
         ["chrt", "-r", "1", "taskset", "-c", cpu, str(forwarder), "forward", wires.left, wires.right]
@@ -289,7 +289,7 @@ def start_up() -> None:
 
 
 def start_up_child() -> None:
-    """What `start_up` runs."""
+    """Run the child process of `start_up`."""
     started = time.monotonic()
     fabric = Fabric("real")
     program = router()
@@ -307,7 +307,7 @@ def start_up_child() -> None:
 
 
 def run() -> None:
-    """Prints all tables."""
+    """Print all tables."""
     program = router()
     in_memory(program)
     between_interfaces(program)

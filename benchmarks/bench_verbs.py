@@ -34,7 +34,7 @@ def cpu_s(pid: int) -> float:
 
 
 def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Runs a workload between the hosts; what rank 0 measured."""
+    """Run a workload between the hosts; return what rank 0 measured."""
     from mrc_common.plain import encode
     from mrc_host import requests
     from mrc_host.control_api import Controller
@@ -58,7 +58,7 @@ def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dic
 
 
 def programs(folder: pathlib.Path, *words: str) -> list[str]:
-    """Runs an example on both hosts; the row of numbers that one of them prints."""
+    """Run an example on both hosts; return the row of numbers that one of them prints."""
     meet = folder / "meet"
     started = [
         subprocess.Popen(
@@ -76,7 +76,7 @@ def programs(folder: pathlib.Path, *words: str) -> list[str]:
 
 
 def run() -> None:
-    """Prints the tables."""
+    """Print the tables."""
     from mrc_host import running
 
     print(f"verbs: {running.description()}")

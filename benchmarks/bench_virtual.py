@@ -48,7 +48,7 @@ class Timed:
 
 
 def plain(value: Any) -> Any:
-    """What JSON has no word for, as text that is equal for equal values."""
+    """Return what JSON has no word for, as text that is equal for equal values."""
     return list(value) if isinstance(value, set | tuple) else repr(value)
 
 

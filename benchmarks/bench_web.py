@@ -74,7 +74,7 @@ def share(run: RunDir) -> float:
 
 
 def read(serving: Serving, counted: list[int], over: threading.Event) -> None:
-    """A page's stream, read as a browser does."""
+    """Read a page's stream as a browser does."""
     connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60)
     connection.request(
         "GET", "/api/stream?source=h0&destination=h1", headers={"Authorization": f"Bearer {serving.token}"}
@@ -89,7 +89,7 @@ def read(serving: Serving, counted: list[int], over: threading.Event) -> None:
 
 @contextlib.contextmanager
 def looked_at(name: str) -> Iterator[list[int]]:
-    """A view of a lab with one page open; how many states and bytes it got."""
+    """View a lab with one page open; yield the number of states and bytes that the page received."""
     hub, over, counted = Hub(), threading.Event(), [0, 0]
     view = LabView(hub, name, unknown, [])
 
@@ -186,7 +186,9 @@ def lab_cost() -> None:
 
 
 def busy_state(number: int, layout: Any) -> State:
-    """A state in which every link, switch and host differs from the one before; each second another switch is off."""
+    """Return a state in which every link, switch and host differs from the one before; each second another switch is
+    off.
+    """
     state = calm(layout, number)
     load = [(number * 37 + at * 11) % 100 for at in range(len(layout["links"]))]
     for at, host in enumerate(state["hosts"]):
@@ -246,7 +248,9 @@ def quantiles(values: list[float]) -> str:
 
 
 def page_cost() -> None:
-    """A browser's work per update: the main thread's, and that of all of its processes, which draw without a GPU."""
+    """Measure a browser's work per update: the main thread's, and that of all its processes, which draw without a
+    GPU.
+    """
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
     from support.browser import an_hour, browser, lacking
 
@@ -303,7 +307,7 @@ def main_thread_s(metrics: Any) -> float:
 
 
 def memory_cost() -> None:
-    """What the server keeps of an hour of updates, ten a second."""
+    """Measure what the server keeps of an hour of updates, ten a second."""
     topology, hub = load_lab("default"), Hub()
     hub.show(layout_of(topology, "lab", clock="real", transport="mrc", began_ns=0, can=[]))
     assert hub.layout is not None

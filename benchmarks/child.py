@@ -10,7 +10,7 @@ from typing import Any
 
 
 def measured(module: str, *arguments: int, **environment: str) -> dict[str, Any]:
-    """What `measure(*arguments)` of a module of this package returns, with these variables beside our own.
+    """Return what `measure(*arguments)` of a module of this package returns, with these variables beside our own.
 
     Raises:
         RuntimeError: the process failed; with what it said.

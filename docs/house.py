@@ -26,7 +26,7 @@ HOUSES = {
 
 
 def rooms(graph: grimp.ImportGraph, package: str, depth: int) -> list[str]:
-    """A package and, down to a depth, those inside it."""
+    """Return a package and, down to a depth, those inside it."""
     inside = [child for child in sorted(graph.find_children(package)) if graph.find_children(child)] if depth else []
     return [package, *(room for child in inside for room in rooms(graph, child, depth - 1))]
 
@@ -50,7 +50,7 @@ def arrows(graph: grimp.ImportGraph, all_rooms: list[str]) -> nx.DiGraph:
 
 
 def about(room: str) -> str:
-    """The first sentence of a package's docstring."""
+    """Return the first sentence of a package's docstring."""
     spec = importlib.util.find_spec(room)
     assert spec is not None
     assert spec.origin is not None
@@ -59,7 +59,7 @@ def about(room: str) -> str:
 
 
 def picture() -> str:
-    """The picture as Mermaid, and a table of the rooms."""
+    """Return the picture as Mermaid, and a table of the packages."""
     graph = grimp.build_graph(*HOUSES, cache_dir=None)
     by_house = {house: rooms(graph, house, depth) for house, depth in HOUSES.items()}
     every = [room for found in by_house.values() for room in found]
@@ -80,7 +80,7 @@ def picture() -> str:
 
 
 def main() -> int:
-    """Writes or checks the page."""
+    """Write or check the page."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     old, _, after = rest.partition(END)

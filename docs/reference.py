@@ -50,7 +50,7 @@ UNITS_WRITTEN = {
 
 
 def written(value: int, *steps: tuple[int, str]) -> str:
-    """A number as a lab file may say it, exactly: with the largest unit of which it is a whole number."""
+    """Return a number as a lab file may say it, exactly: with the largest unit of which it is a whole number."""
     factor, unit = next((step for step in steps if value % step[0] == 0 and value), steps[-1])
     return f"{value // factor}{unit}"
 
@@ -66,7 +66,7 @@ def code(text: str) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table's lines, or none without rows."""
+    """Return a table's lines, or none without rows."""
     if not rows:
         return []
     lines = [head, ["---"] * len(head), *rows]
@@ -201,7 +201,7 @@ def _summary(kind: type) -> str:
 
 
 def _models(model: type[BaseModel], title: str, level: int = 2) -> list[str]:
-    """A model's keys and, each under its own heading, those of the models in it."""
+    """Return a model's keys and, each under its own heading, those of the models in it."""
     lines: list[str] = []
     todo = [(model, title)]
     seen = {model}
@@ -231,7 +231,7 @@ def _inner(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _unit(info: FieldInfo) -> tuple[str, Callable[[int], str]] | None:
-    """What a number is, by the function that reads it."""
+    """Return the unit of a number, by the function that reads it."""
     for each in _validators(info.annotation, info.metadata):
         if found := UNITS.get(getattr(each, "__name__", "")):
             return found
@@ -317,7 +317,7 @@ def _bounds(annotation: Any, metadata: list[Any]) -> Iterator[Any]:
 
 
 def exercises() -> str:
-    """What there is to learn, how long it takes, and what the checks say of typical mistakes."""
+    """Return what there is to learn, how long it takes, and what the checks say of typical mistakes."""
     lines = ["# The exercises", "", "Made from the files of the exercises.", ""]
     rows, mistakes = [], []
     for number, folder in sorted(known().items()):
@@ -381,7 +381,7 @@ API = {
 
 
 def api(title: str) -> str:
-    """A page that mkdocstrings fills from docstrings."""
+    """Return a page that mkdocstrings fills from docstrings."""
     lines = [f"# {title}", ""]
     for module in API[title]:
         lines += [f"## {module}", "", f"::: {module}", ""]
@@ -403,7 +403,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Prints a page, or what there is."""
+    """Print a page, or the list of pages."""
     if len(arguments) != 1 or arguments[0] not in PAGES:
         print("\n".join(PAGES))
         return 0 if not arguments else 2

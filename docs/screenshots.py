@@ -35,7 +35,7 @@ LINK = "p1-t0.0--p1-t1.0"
 
 @contextlib.contextmanager
 def page(chromium: Any, view: Watching) -> Iterator[Any]:
-    """The page over a view, once it shows something."""
+    """Open the page over a view, and yield it once it shows something."""
     with served(view.hub) as serving:
         made = chromium.new_page(viewport={"width": 1280, "height": 800})
         made.set_default_timeout(120_000)
@@ -52,7 +52,7 @@ def until(made: Any, script: str) -> None:
 
 
 def save(made: Any, name: str) -> None:
-    """A small PNG."""
+    """Save a small PNG."""
     # Long enough that nothing shines any more, and short of the next states.
     made.wait_for_timeout(300)
     picture = Image.open(io.BytesIO(made.screenshot())).convert("RGB")
@@ -63,7 +63,7 @@ def save(made: Any, name: str) -> None:
 
 
 def simulation(chromium: Any) -> None:
-    """A link is cut; the EVs that crossed it are assumed bad."""
+    """Show a link that is cut; the EVs that crossed it are assumed bad."""
     with simulating("default", speed=0, paused=True) as view, page(chromium, view) as made:
         view.ask("start", workload="ring_all_reduce", params={"size_bytes": 1 << 20})
         view.ask("resume")
@@ -81,7 +81,7 @@ def simulation(chromium: Any) -> None:
 
 
 def lab(chromium: Any) -> None:
-    """A T1 of a lab on the real clock is off, and selected."""
+    """Show a lab on the real clock with a T1 off and selected."""
     if lifecycle.problem() is not None:
         print(f"lab: left out: {lifecycle.problem()}")
         return
@@ -104,7 +104,7 @@ def lab(chromium: Any) -> None:
 
 
 def run(chromium: Any) -> None:
-    """A recorded run, in the middle of its failure."""
+    """Show a recorded run in the middle of its failure."""
     with tempfile.TemporaryDirectory(prefix="mrclab-pictures-") as folder:
         execute(SHORT.model_copy(update={"lab": "default"}), folder=pathlib.Path(folder), live=False)
         hub = Hub()

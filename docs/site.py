@@ -45,7 +45,7 @@ def outside() -> dict[str, pathlib.Path]:
 
 
 def title_of(path: pathlib.Path) -> str:
-    """A page's first heading."""
+    """Return a page's first heading."""
     found = re.search(r"^# +(.+)$", path.read_text(encoding="utf-8"), re.M)
     return found[1].strip() if found else path.parent.name
 
@@ -63,8 +63,8 @@ def generated() -> dict[str, tuple[str, str]]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The parts of the navigation that follow from what there is, a place for pages that it does not name, and pictures
-    instead of scripts."""
+    """Return the parts of the navigation that follow from what there is, a place for pages that it does not name, and
+    pictures instead of scripts."""
     api = [{title: f"reference/{reference.file_name(title)}.md"} for title in reference.API]
     parts: dict[str, list[dict[str, str]]] = {
         "WORKSHOP": _pages("workshop"),
@@ -92,7 +92,7 @@ def _filled(nav: list[Any], parts: dict[str, list[dict[str, str]]]) -> list[Any]
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Adds the pages that are not in docs/, and what they link to."""
+    """Add the pages that are not in docs/, and what they link to."""
     for place, (_, text) in generated().items():
         files.append(File.generated(config, place, content=text))
     pages = outside()
@@ -110,7 +110,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def _target(path: pathlib.Path, link: str) -> pathlib.Path | None:
-    """The file of the repository that a link of a page leads to; None for a place in the page or on the network."""
+    """Return the file of the repository that a link of a page leads to; None for a place in the page or on the
+    network.
+    """
     name = link.partition("#")[0]
     if not name or re.match(r"[a-z]+:", name):
         return None
@@ -147,7 +149,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def chart(source: str, language: str, css_class: str, options: Any, md: Any, **_: Any) -> str:
-    """A Mermaid flow chart as SVG."""
+    """Return a Mermaid flow chart as SVG."""
     program = shutil.which("dot")
     dot = to_dot(source)
     if program is None or dot is None:
@@ -159,7 +161,7 @@ def chart(source: str, language: str, css_class: str, options: Any, md: Any, **_
 
 
 def to_dot(source: str) -> str | None:
-    """A flow chart of Mermaid (nodes `name["text"]`, `a --> b`, subgraphs) for graphviz; None for any other."""
+    """Return a flow chart of Mermaid (nodes `name["text"]`, `a --> b`, subgraphs) for graphviz; None for any other."""
     head, _, body = source.strip().partition("\n")
     if head.split()[:1] not in (["flowchart"], ["graph"]):
         return None

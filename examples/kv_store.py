@@ -45,7 +45,7 @@ class Store:
         return version, key[:key_bytes], value[:value_bytes]
 
     def find(self, writer: int, key: bytes) -> tuple[int, tuple[int, bytes, bytes] | None]:
-        """The slot of a key in a writer's part, or the one where it would go; and what is there."""
+        """Return the slot of a key in a writer's part, or the one where it would go; and its content."""
         for step in range(SLOTS):
             slot = (zlib.crc32(key) + step) % SLOTS
             found = self.entry(writer, slot)
@@ -54,12 +54,12 @@ class Store:
         raise SystemExit("the store is full")
 
     def get(self, key: bytes) -> bytes | None:
-        """The newest value of a key, of whichever writer."""
+        """Return the newest value of a key over all writers."""
         found = [self.find(writer, key)[1] for writer in range(len(self.names))]
         return max((each for each in found if each is not None), default=(0, b"", None))[2]
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Writes an entry everywhere."""
+        """Write an entry to every host."""
         if len(key) > 48 or len(value) > 192:
             raise SystemExit("a key has at most 48 bytes, a value 192")
         self.version = max(self.version + 1, time.time_ns())

@@ -12,7 +12,7 @@ RECEIVES = 64
 
 
 def main() -> None:
-    """The one that came first answers, the other measures."""
+    """Answer if this rank came first, otherwise measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("meet", help="a path that both programs can reach, like /run/lab/meet")
     parser.add_argument("-n", type=int, default=1000, help="round trips (%(default)s)")

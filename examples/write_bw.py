@@ -54,7 +54,7 @@ class Flow:
 
 
 def main() -> None:
-    """The one that came first is written to; with -b both write."""
+    """Receive writes if this rank came first, otherwise send them; with -b both send."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("meet", help="a path that both programs can reach, like /run/lab/meet")
     parser.add_argument("-n", type=int, default=1008, help="writes per queue pair (%(default)s; a multiple of 16)")

@@ -65,5 +65,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def seed() -> int:
-    """The seed of every random choice that a test makes itself."""
+    """Return the seed of every random choice that a test makes itself."""
     return SEED

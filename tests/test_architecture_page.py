@@ -19,7 +19,7 @@ COMMANDS = ("mrclab ", "p4lite ", "python ", "make ")
 
 
 def section(title: str) -> str:
-    """The text under a heading, with the smaller headings in it."""
+    """Return the text under a heading, with the smaller headings in it."""
     found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", TEXT, re.M | re.S)
     assert found, title
     return found[2]
@@ -46,7 +46,7 @@ def test_named_file_is_there(name: str) -> None:
 
 
 def defined(path: pathlib.Path) -> set[str]:
-    """What can be named of a file: functions, classes, methods and variables of Python; any name of others.
+    """Return what can be named of a file: functions, classes, methods and variables of Python; any name of others.
 
     Of a folder, what can be named of the files in it.
     """
@@ -72,14 +72,16 @@ def defined(path: pathlib.Path) -> set[str]:
 
 
 def steps() -> list[str]:
-    """The lines of the two sections that name functions: a step each, or a row of the table."""
+    """Return the lines of the two sections that name functions: a step each, or a row of the table."""
     text = section("Walks") + section("Where do I change what?")
     joined = re.sub(r"\n +", " ", text)
     return [line for line in joined.splitlines() if re.match(r"\d+\. |\* |\| ", line)]
 
 
 def missing(step: str) -> list[str]:
-    """What a step names that is not there: every `name` is a file, a command, or in the file named last before it."""
+    """Return what a step names that is not there: every `name` is a file, a command, or in the file named last before
+    it.
+    """
     path: pathlib.Path | None = None
     found = []
     for name in re.findall(r"`([^`]+)`", step):

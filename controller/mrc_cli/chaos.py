@@ -99,7 +99,7 @@ def _need_p4lite(where: str, lab: str, switch: str) -> None:
 
 
 def _check(schedule: Schedule, clock: str, where: str) -> None:
-    """That every step can be done to the lab.
+    """Check that every step of a schedule can be applied to the lab.
 
     Raises:
         ExperimentError: one cannot; nothing was started.
@@ -146,7 +146,7 @@ def _one(schedule: Schedule, clock: str, output: pathlib.Path | None, as_json: b
 
 
 def _shrunk(schedule: Schedule, played: Played, clock: str, output: pathlib.Path | None, as_json: bool) -> str:
-    """Finds and shows the shortest schedule; returns its YAML."""
+    """Find and show the shortest schedule; return its YAML."""
     if not as_json:
         typer.echo(f"at {played.at:.3f} s: {played.violation}")
     tries = TRIES[clock]

@@ -33,7 +33,7 @@ TrustCode = Annotated[
 
 @contextlib.contextmanager
 def on_lab(name: str | None) -> Iterator[RealSession]:
-    """A session on the lab that is meant. What does not answer is told with what has died or is frozen.
+    """Open a session on the selected lab. If it does not answer, the error names the processes that died or are frozen.
 
     Raises:
         RunError: there is no such lab.
@@ -52,7 +52,7 @@ def on_lab(name: str | None) -> Iterator[RealSession]:
 
 
 def seconds(option: str, value: float | None, *, least: float = 0.0) -> float | None:
-    """The value of an option in seconds, if it is a number that can be waited for.
+    """Return an option's value in seconds. Raise an error unless it is a finite number that is not negative.
 
     Raises:
         RunError: it is not finite, below `least`, or longer than eleven days.
@@ -63,7 +63,7 @@ def seconds(option: str, value: float | None, *, least: float = 0.0) -> float | 
 
 
 def the_lab(name: str | None) -> str:
-    """The lab that is meant: the named one, that of `MRCLAB_LAB`, or the only one that this shell brought up.
+    """Return the selected lab: the named one, that of `MRCLAB_LAB`, or the only one that this shell brought up.
 
     Raises:
         RunError: none or several are up here; the text names those of other shells.
@@ -83,7 +83,7 @@ def the_lab(name: str | None) -> str:
 
 
 def own_lab() -> str | None:
-    """The lab that a command means which names none: that of `MRCLAB_LAB`, or the only one that this shell brought up.
+    """Return the lab for a command that names none: that of `MRCLAB_LAB`, or the only one that this shell brought up.
 
     Never one of another shell's, but the only part of one that is kept elsewhere, when parts are meant
     (`rundir.in_part`). None: there is none.
@@ -113,7 +113,7 @@ def own_lab() -> str | None:
 
 
 def need_namespaces() -> None:
-    """Checks that there can be a real-clock lab on this machine.
+    """Check that there can be a real-clock lab on this machine.
 
     Raises:
         HostNetError: Mininet is missing.

@@ -18,7 +18,7 @@ Rate = Annotated[int | None, typer.Option(min=1, max=1000, help="Mb/s of each li
 
 
 def verb(clock: Clock = None, rate: Rate = None, output: Folder = None, web: Web = False) -> None:
-    """The demonstration: MRC goes on while links, ports and switches die; exit code 1 if what must hold does not.
+    """Run the demonstration: MRC continues while links, ports and switches fail; exit with 1 if a check fails.
 
     On the real clock where that is possible, else in simulated time.
     """

@@ -19,7 +19,7 @@ Web = Annotated[bool, typer.Option("--web", help="with a live view in a browser,
 
 
 def check_page() -> None:
-    """Checks that all parts of the live view are here.
+    """Check that all parts of the live view are here.
 
     Raises:
         RunError: one is missing; the text says which, and how to get it.
@@ -38,7 +38,7 @@ def check_page() -> None:
 
 @contextlib.contextmanager
 def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
-    """A page that is served for as long as the context lasts; its address is printed.
+    """Serve a page while the context lasts, and print its address.
 
     Raises:
         RunError: a part of the live view is missing, or the port is taken.

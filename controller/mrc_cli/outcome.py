@@ -97,7 +97,7 @@ def _show_repetition(earlier: Earlier, repetition: Repetition) -> None:
 
 
 def show(outcome: Outcome) -> None:
-    """The verdict as tables."""
+    """Print the verdict as tables."""
     console = Console()
     if outcome.verdict.recoveries:
         table = Table(title="what every failure did")
@@ -140,7 +140,7 @@ def show(outcome: Outcome) -> None:
 
 
 def _pauses(outcome: Outcome) -> str:
-    """What priority flow control did, in one line; empty if nothing."""
+    """Summarise priority flow control in one line; return an empty text if it did nothing."""
     pauses = outcome.result.pauses or {}
     rows = [(each["paused_ns"], port, each) for port, classes in pauses.items() for each in classes.values()]
     if not rows:
@@ -154,7 +154,7 @@ def _pauses(outcome: Outcome) -> str:
 
 
 def _stalls(outcome: Outcome) -> str:
-    """What credits did, in one line; empty if nobody waited for any."""
+    """Summarise credit stalls in one line; return an empty text if there were none."""
     credits = outcome.result.credits or {}
     rows = [(each["stall_ns"], port) for port, classes in credits.items() for each in classes.values()]
     if not rows:
@@ -164,7 +164,7 @@ def _stalls(outcome: Outcome) -> str:
 
 
 def _sums(outcome: Outcome) -> str:
-    """What the hosts counted, in one line."""
+    """Summarise the hosts' counters in one line."""
     result = outcome.result
     progress = result.progress.values()
     sums = analysis.totals(result)

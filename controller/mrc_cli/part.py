@@ -8,5 +8,5 @@ from mrc_lab.machines import remote
 
 
 def verb() -> None:
-    """The part of a lab on this machine; started by `mrclab up`, which speaks to it by standard input and output."""
+    """Run this machine's slice of a lab; `mrclab up` starts it and talks to it over standard input and output."""
     raise typer.Exit(remote.main())

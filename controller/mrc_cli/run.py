@@ -154,7 +154,7 @@ def _is_up(lab: str) -> bool:
 
 
 def _from_options(document: dict[str, Any]) -> Experiment:
-    """The experiment that a command's options describe.
+    """Return the experiment that a command's options describe.
 
     Raises:
         ExperimentError: an option that cannot be; names it.

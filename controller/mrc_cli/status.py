@@ -31,7 +31,7 @@ def verb(
     lab: LabName = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """What is up, what is broken, and what the hosts see of it."""
+    """Show what is up, which failures are injected, and what the hosts detect."""
     if lab is None and not all_runs():
         typer.echo("{}" if as_json else "no lab is up")
         return

@@ -40,7 +40,7 @@ class _RunsByDefault(TyperGroup):
     default_verb = DEFAULT
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Puts `run` where no verb is."""
+        """Put `run` where no verb is."""
         if args and args[0] not in self.commands and args[0] != "--help":
             args = [DEFAULT, *args]
         return list(super().parse_args(ctx, args))

@@ -65,7 +65,7 @@ def verb(
 
 
 def replay(folder: pathlib.Path, speed: float) -> Show:
-    """Shows a recorded run. Raises FolderError."""
+    """Show a recorded run. Raises FolderError."""
     if not (folder / RESULT).is_file():
         inside = sorted(each.parent.name for each in folder.glob(f"*/{RESULT}"))[:8]
         raise FolderError(
@@ -80,7 +80,7 @@ def replay(folder: pathlib.Path, speed: float) -> Show:
 
 
 def simulate(name: str | None, lab: str, speed: float, paused: bool) -> Show:
-    """Shows a simulation. Raises ExperimentError, LabError."""
+    """Show a simulation. Raises ExperimentError, LabError."""
     experiment = None if name is None else load_experiment(name).model_copy(update={"clock": "virtual"})
     if experiment is not None:
         execute.check(experiment, execute.wanted_by(experiment).topology)
@@ -90,7 +90,7 @@ def simulate(name: str | None, lab: str, speed: float, paused: bool) -> Show:
 
 
 def watch(lab: str | None) -> Show:
-    """Shows a lab that is up. Raises RunError."""
+    """Show a lab that is up. Raises RunError."""
     names = [run.name for run in all_runs()]
     if not names and lab is None:
         raise RunError("no lab is up: `mrclab up` brings one up; `mrclab web --clock virtual` simulates one")

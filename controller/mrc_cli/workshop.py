@@ -104,7 +104,7 @@ def check(
 
 @app.command()
 def hint(number: SomeNumber = None) -> None:
-    """The next hint of an exercise."""
+    """Print the next hint of an exercise."""
     progress = learner.Progress()
     exercise = exercises.find(number) if number else _meant(None, None, progress)[0]
     hints = exercise.content.hints
@@ -218,7 +218,7 @@ def _times(trial: verify.TrialRow) -> str:
 
 
 def _again_and_again(exercise: Exercise, runs: int, hash_seeds: int, answers: Sequence[str]) -> bool:
-    """Prints a line for each run, and where it is not like the first; whether all is as it must be."""
+    """Print a line per run and where it differs from the first; return whether all are as they must be."""
     results: list[list[verify.TrialRow]] = []
     for result in verify.repeated(exercise, runs, hash_seeds, answers):
         results.append(result)
@@ -320,7 +320,7 @@ def _graded(
 
 
 def _meant(number: str | None, folder: str | None, progress: learner.Progress) -> tuple[Exercise, pathlib.Path]:
-    """The exercise and the folder that a command is about; a lone folder may stand in the number's place."""
+    """Return the selected exercise and folder; a lone folder may stand in the number's place."""
     if number is not None and folder is None and not number.isdigit() and pathlib.Path(number).is_dir():
         number, folder = None, number
     exercise = None if number is None else exercises.find(number)

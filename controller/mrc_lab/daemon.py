@@ -87,7 +87,9 @@ def may_be_nice() -> bool:
 
 
 def behind_of(house: Household, bmv2: str) -> ForwardingBackend | None:
-    """What forwards behind the fabric's wires; None: the fabric itself does. `bmv2`: BMv2's program."""
+    """Return the backend that forwards behind the fabric's wires; None: the fabric forwards itself. `bmv2`: BMv2's
+    program.
+    """
     switch = house.topology.lab.switch
     if switch == "bmv2":
         return Bmv2Switches(house, bmv2)
@@ -95,7 +97,7 @@ def behind_of(house: Household, bmv2: str) -> ForwardingBackend | None:
 
 
 def first_line(process: subprocess.Popen[bytes]) -> str:
-    """What a process says first, which is waited for while it works; empty: nothing."""
+    """Wait for a process's first line of output while it starts, and return it; empty if it ended without one."""
     assert process.stdout is not None
     patience = Patience(process.pid, READY_S)
     while not patience.over():
@@ -142,7 +144,7 @@ class Daemon:
             raise_session("self")
 
     def write(self) -> None:
-        """Records how things are."""
+        """Record the present state."""
         self.folder.write(self.record)
 
     def start(self) -> None:
@@ -182,7 +184,7 @@ class Daemon:
         self.starting = False
 
     def end(self, number: int) -> None:
-        """What SIGTERM and SIGINT do: end a running lab, or give up starting one at once."""
+        """Handle SIGTERM and SIGINT: end a running lab, or stop starting one at once."""
         if not self.ended:
             self.record.deaths.append(Death.now("labd", f"was told to end by {signal.Signals(number).name}"))
         self.ended = True
@@ -191,7 +193,7 @@ class Daemon:
             raise Stopped
 
     def bury(self) -> None:
-        """Records which children have died since the last time, and of what, and which are frozen."""
+        """Record which children have died since the last call, why they died, and which are frozen."""
         processes = self.children | self.shells
         dead = {role: process for role, process in processes.items() if process.poll() is not None}
         fresh = []
@@ -213,7 +215,7 @@ class Daemon:
             self.write()
 
     def await_death(self, seconds: float) -> None:
-        """Waits until a child is known to have died: the kernel closes its sockets before it can be buried."""
+        """Wait until a child is known to have died: the kernel closes its sockets before it can be reaped."""
         deadline = time.monotonic() + seconds
         while not self.record.deaths and time.monotonic() < deadline:
             time.sleep(WATCH_S)
@@ -261,7 +263,7 @@ class Daemon:
             process.wait()
 
     def _keep(self, process: subprocess.Popen[bytes], *roles: str) -> None:
-        """Records a child that was started."""
+        """Record a child that was started."""
         for role in roles:
             self.children[role] = process
             self.record.roles[role] = process.pid
@@ -275,7 +277,7 @@ class Daemon:
         return lines[-1] if lines else ""
 
     def _start_fabric(self, role: str, switches: list[Switch]) -> None:
-        """Starts a process with these switches, which listens on the role's socket."""
+        """Start a fabric process with these switches, which listens on the role's socket."""
         wires = {place: pair[0] for place, pair in self.net.behind.items()}
         address, interfaces = self.folder.address(role), self.net.interfaces
         plan = describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires)

@@ -76,7 +76,7 @@ class FabricPlan:
 
 
 def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
-    """What runs the agent of these hosts."""
+    """Return the command that runs the agent of these hosts."""
     places = [str(path) for host in hosts for path in (folder.config(host), folder.socket(host))]
     return [sys.executable, "-P", "-m", "mrc_host.agent", *places]
 
@@ -92,17 +92,19 @@ def agent_groups(topology: Topology, hosts: Sequence[Host] | None = None) -> lis
 
 
 def sharing(topology: Topology) -> list[str]:
-    """The hosts of the first process that carries more than one; none where each has its own."""
+    """Return the hosts of the first process that carries more than one; an empty list where each host has its own."""
     return next((names for names in agent_groups(topology) if len(names) > 1), [])
 
 
 def frame_bytes(topology: Topology) -> int:
-    """A full packet with Ethernet header."""
+    """Return the size of a full packet with its Ethernet header, in bytes."""
     return topology.lab.interface_mtu + ETHERNET_BYTES
 
 
 def base_rtt_ns(topology: Topology, clock: str) -> int:
-    """The lab's base RTT with room for late processes (ns): as the lab file says, or computed from its longest path."""
+    """Return the lab's base RTT with room for late processes (ns): as the lab file says, or computed from its longest
+    path.
+    """
     lab = topology.lab
     if lab.cc.base_rtt is not None:
         return lab.cc.base_rtt
@@ -111,7 +113,7 @@ def base_rtt_ns(topology: Topology, clock: str) -> int:
 
 
 def control_rtt_ns(topology: Topology, clock: str) -> int:
-    """The base RTT of congestion control (ns): the same on both clocks with the usual `nic.rx_usecs`.
+    """Return the base RTT of congestion control (ns): the same on both clocks with the usual `nic.rx_usecs`.
 
     The target delay follows from it. Room for late processes is left to the largest window alone, for the interval in
     which quick adapt counts follows the RTT as measured: with a longer base RTT and window a fair share of an incast of
@@ -172,7 +174,7 @@ def _queues(spec: QueueSpec) -> dict[int, QueueLimits]:
 
 
 def needed_headroom(topology: Topology, link: Link, clock: str) -> int:
-    """The headroom of priority flow control that loses nothing at the end of a link, bytes."""
+    """Return the headroom in bytes with which priority flow control loses nothing at the end of a link."""
     lab, rate = topology.lab, link.spec.rate
     needed = pfc_headroom_bytes(rate, link.spec.delay, frame_bytes(topology), lab.link_overhead)
     if clock == "real" and link.is_host_link:
@@ -205,7 +207,7 @@ def _credits(link: Link) -> dict[int, CreditSettings]:
 
 
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
-    """What a lab file says that it hardly means: headroom of flow control that links of it exceed."""
+    """Return warnings about a lab file: links that need more headroom for flow control than it gives."""
     found: dict[tuple[int, int], list[str]] = {}
     for link in topology.carrying(transport).links.values():
         pfc = link.queue.pfc
@@ -264,7 +266,9 @@ def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) ->
 
 
 def _relays(plan: FabricPlan) -> list[SwitchDescription]:
-    """What carries frames of hosts to T0s on other machines and back; the links' rates and delays are kept there."""
+    """Return the relays that carry frames between hosts and T0s on other machines; they apply the links' rates and
+    delays.
+    """
     if not plan.relays:
         return []
     ports: list[PortDescription] = []
@@ -278,7 +282,7 @@ def _relays(plan: FabricPlan) -> list[SwitchDescription]:
 def fabric_description(
     topology: Topology, plan: FabricPlan, switches: Sequence[Switch] | None = None
 ) -> FabricDescription:
-    """The description from which `p4lite.switch.server` builds a process; pipelines come by P4Runtime.
+    """Return the description from which `p4lite.switch.server` builds a process; pipelines come by P4Runtime.
 
     It carries all switches, or only `switches`, with the links between them in memory; their other links are
     interfaces or tunnels.
@@ -305,7 +309,7 @@ def fabric_description(
 
 
 def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Setting]]:
-    """The sections of every endpoint's configuration that follow from the lab file."""
+    """Return the sections of every endpoint's configuration that follow from the lab file."""
     lab = topology.lab
     credits = lab.queues.credits is not None
     packet_ns = frame_bytes(topology) * 8 * 10**9 // min(lab.links.host.rate, lab.links.fabric.rate)
@@ -399,7 +403,7 @@ class _Computed(Mapping[str, V]):
 
 
 def _profile(topology: Topology, host: Host, peer: Host) -> list[list[int]]:
-    """The EVs of a host towards a peer, by plane."""
+    """Return the EVs of a host towards a peer, by plane."""
     return [list(plane) for plane in Paths(topology).profile(host.index, peer.index)]
 
 

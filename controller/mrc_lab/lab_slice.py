@@ -44,7 +44,7 @@ class LabSlice:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> LabSlice | None:
-        """The part that is in this folder; None: a lab that is on one machine."""
+        """Load the slice that is in this folder; None for a lab on one machine."""
         try:
             part = cls(**json.loads((folder / PART).read_text()))
         except FileNotFoundError:

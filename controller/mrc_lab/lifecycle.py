@@ -64,7 +64,7 @@ def quiet(text: str) -> None:
 
 
 def check() -> None:
-    """Checks that there can be a real-clock lab here, before anything is made.
+    """Check that this machine can run a real-clock lab, before anything is created.
 
     Raises:
         HostNetError: Mininet is missing.
@@ -179,7 +179,9 @@ def bring_up(
 
 
 def _cache(owner: Owner | None) -> pathlib.Path:
-    """The folder of compiled switches that the lab writes to and loads from: a user's own; for root's labs another."""
+    """Return the folder of compiled switches that the lab loads from and writes to; root's labs have one of their
+    own.
+    """
     try:
         folder = build.cache_dir()
     except BuildError:
@@ -236,7 +238,7 @@ def _place_files(
 
 
 def down(name: str) -> list[str]:
-    """Ends a lab; returns what was ended.
+    """End a lab; return what was ended.
 
     Raises:
         RunError: there is none of this name.
@@ -288,7 +290,7 @@ def listing() -> list[LabRow]:
 
 
 def cleanup(progress: Progress = quiet) -> dict[str, list[str]]:
-    """Removes every lab that nothing holds any more, and what is left of it; returns that by name.
+    """Remove every lab that no process holds any more, with everything left of it; return what was removed, by name.
 
     A lab that somebody is ending is waited for, and one that is starting or up is left alone; `progress` hears of each.
     """
@@ -310,7 +312,7 @@ def cleanup(progress: Progress = quiet) -> dict[str, list[str]]:
 
 
 def _await_end(run: RunDir, progress: Progress) -> bool:
-    """Waits for a living lab if it is ending; whether it ended."""
+    """Wait for a living lab that is ending; return whether it ended."""
     if is_locked(run.path / STARTING):
         progress(f"lab {run.name}: is being started; left alone")
         return False

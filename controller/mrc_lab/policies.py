@@ -47,7 +47,7 @@ class Trusted:
 
 
 def chosen(topology: Topology, given: PoliciesSpec | None) -> Topology:
-    """The lab with other policies than its file names; None, or a kind that is not given: as there."""
+    """Return the lab with policies that override those of its file; a kind that is not given keeps the file's."""
     if given is None or not given.named:
         return topology
     policies = topology.lab.policies.model_copy(update=given.named)
@@ -55,7 +55,7 @@ def chosen(topology: Topology, given: PoliciesSpec | None) -> Topology:
 
 
 def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = False) -> None:
-    """Checks that a lab's policies may run on this clock, under this transport.
+    """Check that a lab's policies may run on this clock, under this transport.
 
     Raises:
         PolicyRefused: they may not.
@@ -127,7 +127,7 @@ def _are_copies(topology: Topology) -> bool:
 
 
 def read(topology: Topology) -> list[Trusted]:
-    """The files of a lab's policies, each of which nobody but us can change.
+    """Read the files of a lab's policies. Refuse files that another user can change.
 
     Raises:
         PolicyRefused: one is missing, or somebody else can.
@@ -159,13 +159,13 @@ def _read(kind: str, path: Path) -> bytes:
 
 
 def copied(text: str, files: Sequence[Trusted]) -> str:
-    """The text of a lab file whose policies are the copies beside it."""
+    """Return the text of a lab file whose policies are the copies beside it."""
     document = yaml.safe_load(text) or {}
     return yaml.safe_dump({**document, "policies": {each.kind: each.reference for each in files}}, sort_keys=False)
 
 
 def place(files: Sequence[Trusted], folder: Path) -> None:
-    """Writes the copies below a folder of ours."""
+    """Write the copies below a folder of this user."""
     for each in files:
         path = folder / FOLDER / each.kind / each.file
         path.parent.mkdir(parents=True, mode=0o700)

@@ -97,7 +97,7 @@ def grant(processes: Iterable[Process], hosts: Collection[str]) -> None:
 
 
 def raise_session(pid: int | str) -> bool:
-    """Gives the session of a process the agents' niceness; whether the kernel has such a thing and grants it.
+    """Give the session of a process the agents' niceness; return whether the kernel supports and permits it.
 
     Where the kernel groups processes by session (`kernel.sched_autogroup_enabled`), a process's own niceness counts
     only among those of its session: beside a shell's busy loop it is worth nothing.

@@ -46,7 +46,9 @@ class Baseline:
 
 
 def uplinks(shape: Shape, flows: Flows, plane: int, source_ports: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The hash by which T0s choose the uplinks of flows in a plane (CRC-32, before it is reduced to their number)."""
+    """Return the hash by which T0s choose the uplinks of flows in a plane (CRC-32, before it is reduced to their
+    number).
+    """
     count = len(flows)
     data = np.zeros((count, 45), np.uint8)
     t0 = flows.src // shape.per_t0
@@ -189,7 +191,9 @@ def _adaptive_rates(shape: Shape, ends: Ends, fabric: Fabric, wanted: Floats, sh
 
 
 def _passing(pairs: Floats, alive: Bools, capacity: float) -> Floats:
-    """The share of its demand that each pair of T0s gets when load is spread evenly over the T1s that they share."""
+    """Return the share of its demand that each pair of T0s gets when load is spread evenly over the T1s that they
+    share.
+    """
     living = alive.astype(float)
     ways = living @ living.T
     each = np.divide(pairs, ways, out=np.zeros_like(pairs), where=ways > 0)
@@ -206,7 +210,7 @@ def _passing(pairs: Floats, alive: Bools, capacity: float) -> Floats:
 
 
 def fabrics(shape: Shape, names: Sequence[tuple[str, int | None]]) -> tuple[Fabric, Fabric]:
-    """A whole fabric, and one in which these elements (name, lanes) have failed."""
+    """Return a whole fabric, and one in which these elements (name, lanes) have failed."""
     failed = Fabric(shape)
     for name, lanes in names:
         failed.change(name, 1, lanes)

@@ -11,7 +11,7 @@ FILE = "calibrated.json"
 
 
 def measured() -> dict[str, Any] | None:
-    """The errors of the last calibration, None if there is none."""
+    """Return the errors of the last calibration, None if there is none."""
     path = importlib.resources.files("mrc_scale") / FILE
     if not path.is_file():
         return None

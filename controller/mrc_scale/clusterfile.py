@@ -38,12 +38,13 @@ class Loaded:
 
 
 def builtin_clusters() -> dict[str, Path]:
-    """The cluster files that come with the project, by name."""
+    """Return the cluster files that come with the project, by name."""
     return {path.stem: path for path in sorted(shipped("clusters").glob("*.yaml"))}
 
 
 def load_cluster(name_or_path: str | Path, changes: dict[str, Any] | None = None) -> Loaded:
-    """A cluster by the path of its file, or by the name of one that comes with the project; `changes` replace keys.
+    """Return a cluster by the path of its file, or by the name of one that comes with the project; `changes` replace
+    keys.
 
     Raises:
         ClusterError: there is none, or it cannot be.
@@ -60,7 +61,7 @@ def load_cluster(name_or_path: str | Path, changes: dict[str, Any] | None = None
 def parse_cluster(
     text: str, name: str = "<cluster>", folder: Path | None = None, changes: dict[str, Any] | None = None
 ) -> Loaded:
-    """The cluster that YAML text describes; `name` stands in errors, `folder` is where a trace's path starts.
+    """Return the cluster that YAML text describes; `name` stands in errors, `folder` is where a trace's path starts.
 
     Raises:
         ClusterError: it is none.
@@ -81,7 +82,7 @@ def parse_cluster(
 
 
 def shape_of(cluster: Cluster) -> Shape:
-    """The fabric of a cluster, without a check."""
+    """Return the fabric of a cluster, without a check."""
     per_t0 = cluster.nics_per_t0 or cluster.radix // 2
     t1s = cluster.t1_per_plane or cluster.radix // 2
     nics = cluster.nics or per_t0 * (cluster.radix if cluster.nics_per_t0 is None else 2)
@@ -90,7 +91,7 @@ def shape_of(cluster: Cluster) -> Shape:
 
 
 def _wrong(cluster: Cluster, shape: Shape) -> list[tuple[KeyPath, str]]:
-    """What is wrong with a cluster as a whole: key and text."""
+    """Return what is wrong with a cluster as a whole: key and text."""
     found: list[tuple[KeyPath, str]] = []
     radix, planes = cluster.radix, cluster.planes
     ports = shape.per_t0 + shape.t1s

@@ -45,12 +45,14 @@ class Evs:
 
 
 def text_of(seed: int, lab: str, src: int, dst: int, qp: int = 0) -> str:
-    """What seeds the generator of a queue pair's profile (`mrc_topo.paths.Paths.profile`)."""
+    """Return what seeds the generator of a queue pair's profile (`mrc_topo.paths.Paths.profile`)."""
     return f"{seed}/{lab}/{src}/{dst}/{qp}"
 
 
 def keys(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
-    """What `random.Random(text)` gives its generator, for each text: 32-bit words, and how many of them count."""
+    """Return what `random.Random(text)` gives its generator, for each text: 32-bit words, and how many of them
+    count.
+    """
     raw = [text.encode() for text in texts]
     longest = max(map(len, raw)) + _DIGEST_BYTES
     width = -(-longest // 4) * 4

@@ -112,7 +112,7 @@ class Fabric:
         )
 
     def name(self, kind: str, number: int) -> str:
-        """The element of a class (`links`, `ports`, `t0s`, `t1s`) with this number, of `count(kind)`."""
+        """Return the element of a class (`links`, `ports`, `t0s`, `t1s`) with this number, of `count(kind)`."""
         shape = self.shape
         if kind == "links":
             plane, rest = divmod(number, shape.t0s * shape.t1s)

@@ -50,7 +50,7 @@ def count(specs: Sequence[JobSpec], nics: int) -> int:
 
 
 def flows(specs: Sequence[JobSpec], shape: Shape, seed: int) -> Flows:
-    """The queue pairs of all jobs, ordered by sender."""
+    """Return the queue pairs of all jobs, ordered by sender."""
     rng = np.random.default_rng([seed, 1])
     taken = sum(job.nics or 0 for job in specs)
     free = np.arange(shape.nics)
@@ -69,7 +69,7 @@ def flows(specs: Sequence[JobSpec], shape: Shape, seed: int) -> Flows:
 
 
 def _place(job: JobSpec, free: Ints, wanted: int, shape: Shape, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """The NICs of a job in the order of its ranks, and those that are left."""
+    """Return the NICs of a job in the order of its ranks, and those that are left."""
     if job.placement == "random":
         chosen = rng.permutation(free)[:wanted]
     elif job.placement == "striped":

@@ -29,8 +29,8 @@ def places(target_s: float, packets_per_s: float) -> float:
 
 
 def used(load: Floats, room: float) -> Floats:
-    """The share of a link that is used when `load` of it is offered at random, and a queue has `room` packets: that of
-    the queue M/M/1/K. Below the load itself near 1, and 1 for what is overloaded."""
+    """Return the share of a link that is used when `load` of it is offered at random, and a queue has `room` packets:
+    that of the queue M/M/1/K. Below the load itself near 1, and 1 for what is overloaded."""
     rho = np.asarray(load, float)
     near = np.abs(rho - 1) < 1e-6
     safe = np.where(near, 0.5, rho)
@@ -43,7 +43,8 @@ def used(load: Floats, room: float) -> Floats:
 
 
 def marked(load: Floats, room: float, low: float, high: float) -> Floats:
-    """The share of packets that a switch marks (ECN) at a link to which `load` is brought: none of those that find less
+    """Return the share of packets that a switch marks (ECN) at a link to which `load` is brought: none of those that
+    find less
     than `low` of the queue's place taken, all of those that find `high`, evenly in between; M/M/1/K as in `used`."""
     states = np.arange(math.ceil(room) + 1)
     ramp = np.clip((states / room - low) / (high - low), 0.0, 1.0)
@@ -88,6 +89,6 @@ def further(turns: Floats, jitter: Floats) -> Floats:
 
 
 def _normal(z: Floats) -> Floats:
-    """The normal distribution's function, to 2e-4 (a logistic curve of an odd polynomial)."""
+    """Return the normal distribution's function, to 2e-4 (a logistic curve of an odd polynomial)."""
     found: Floats = 1.0 / (1.0 + np.exp(-(1.5976 * z + 0.070566 * z**3)))
     return found

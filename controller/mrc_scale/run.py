@@ -70,7 +70,7 @@ class ClusterResult:
     payload: float
 
     def series(self) -> dict[str, Floats]:
-        """A row per bin: time, goodput, losses per second and NIC, EVs by state, step times."""
+        """Return a row per bin: time, goodput, losses per second and NIC, EVs by state, step times."""
         cluster = self.loaded.cluster
         count = -(-cluster.duration // cluster.bin)
         at = np.searchsorted([step.bin for step in self.steps], np.arange(count), side="right") - 1
@@ -108,7 +108,7 @@ class ClusterRun:
         self, loaded: Loaded, kernels: Kernels, progress: Progress = lambda share, text: None,
         every: Flows | None = None, evs: Evs | None = None,
     ) -> None:  # fmt: skip
-        """The EVs are those of a lab of the cluster's name and seed. `every`: queue pairs in the place of those of the
+        """Take the EVs of a lab of the cluster's name and seed. `every`: queue pairs in the place of those of the
         jobs; `evs`: their EVs in the place of drawn ones, which change."""
         self.loaded, self.kernels, self.progress = loaded, kernels, progress
         cluster, shape = loaded.cluster, loaded.shape
@@ -132,7 +132,7 @@ class ClusterRun:
         self._pair = np.unique(pair, return_inverse=True)[1].ravel()
 
     def texts(self, src: int, dst: int) -> str:
-        """What seeds the EVs of a queue pair."""
+        """Return what seeds the EVs of a queue pair."""
         return ev_states.text_of(self.loaded.cluster.seed, self.loaded.cluster.name, src, dst)
 
     def packets_per_s(self, rates: Floats) -> Floats:
@@ -152,7 +152,7 @@ class ClusterRun:
         return queueing.detection(self.waiting(rates), self.base_rtt)
 
     def mrc(self) -> ClusterResult:
-        """Runs the cluster with MRC."""
+        """Run the cluster with MRC."""
         cluster, shape = self.loaded.cluster, self.loaded.shape
         with ThreadPoolExecutor(workers()) as pool:
             evs = self.evs
@@ -224,8 +224,8 @@ class ClusterRun:
     def _change(
         self, model: Model, evs: Evs, until: Until, due: list[Event], now: int, before: ClusterStep | None
     ) -> tuple[ClusterStep, int]:
-        """What happens in a bin: failures are found at the price of packets, repaired paths are probed. Also the bin in
-        which EVs that are probed now will be back, 0: no need."""
+        """Return what happens in a bin: failures are found at the price of packets, repaired paths are probed. Also
+        the bin in which EVs that are probed now will be back, 0: no need."""
         cluster = self.loaded.cluster
         ports_before = self.fabric.dead_ports()
         for event in due:
@@ -254,7 +254,7 @@ class ClusterRun:
     def _find(
         self, model: Model, evs: Evs, until: Until, dead: tuple[Bools, Bools], ports: Bools, step: ClusterStep
     ) -> None:
-        """Rounds of detection: what is sent on EVs that are dead is lost until the endpoint has seen that."""
+        """Run rounds of detection: packets sent on dead EVs are lost until the endpoint detects that."""
         rates = until.rates
         sending = rates > 0
         detection = self.detection(rates)
@@ -328,7 +328,7 @@ class ClusterRun:
         return float(bad.sum()) * 1e9 / spec.probe_interval
 
     def _windows(self, rates: Floats) -> Floats:
-        """What is on its way of each queue pair, bytes: a round trip's worth."""
+        """Return what is on its way of each queue pair, bytes: a round trip's worth."""
         trip = self.base_rtt + self.waiting(rates)
         window: Floats = np.clip(rates / 8 * trip, self.loaded.cluster.path_mtu, max(self.nscc.max_wnd, 1.0))
         return window

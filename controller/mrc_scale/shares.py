@@ -38,7 +38,7 @@ class Loads:
 
     @classmethod
     def none(cls, shape: Shape, value: float = 0.0) -> Loads:
-        """The same everywhere."""
+        """Return the same everywhere."""
         fabric, ports = (shape.planes, shape.t0s, shape.t1s), (shape.planes, shape.nics)
         return cls(*(np.full(size, value) for size in (fabric, fabric, ports, ports)))
 
@@ -87,8 +87,8 @@ class Model:
         self.capacity.up[:] = self.capacity.dn[:] = self.fabric_bps
 
     def set_dead(self, links: Bools, ports: Bools, prices: Prices) -> None:
-        """What carries nothing now: planes of queue pairs and prices follow. Links that came back cost what the others
-        do."""
+        """Set the elements that carry nothing; planes of queue pairs and prices follow. Links that came back cost what
+        the others do."""
         for price in (prices.up, prices.dn):
             price[links] = np.inf
             price[~links & np.isinf(price)] = 1.0
@@ -102,7 +102,7 @@ class Model:
         self.planes = self.use.sum(axis=0)
 
     def weights(self, prices: Prices, values: Prices | None = None) -> Floats:
-        """What the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
+        """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
         `values`: each multiplied by the lower value of its two links."""
         ends, found = self.ends, np.zeros(self.use.shape)
         values = values or Prices.fresh(self.shape)
@@ -133,7 +133,7 @@ class Model:
         return rates * part, self.load(rates * part, prices)
 
     def load(self, rates: Floats, prices: Prices) -> Loads:
-        """What all links carry when queue pairs send at these rates."""
+        """Return what all links carry when queue pairs send at these rates."""
         shape, ends = self.shape, self.ends
         made = Loads.none(shape)
         each = np.divide(rates, self.planes, out=np.zeros(len(rates)), where=self.planes > 0)
@@ -223,7 +223,7 @@ class Model:
         return rates
 
     def steer(self, rates: Floats, prices: Prices, steps: int, enough: float = 0.003) -> Loads | None:
-        """Moves load off links that would carry more than they can; `prices` are changed. Ends early when no link is
+        """Move load off links that would carry more than they can; change `prices`. End early when no link is
         more than `enough` above its capacity. Returns the last load, None for no step."""
         load = None
         for _ in range(steps):
@@ -245,5 +245,5 @@ class Model:
 
 
 def window_bps(max_window_bytes: float, base_rtt_ns: float) -> float:
-    """What a queue pair sends at most: its largest window in each round trip through empty queues."""
+    """Return what a queue pair sends at most: its largest window in each round trip through empty queues."""
     return max_window_bytes * 8e9 / base_rtt_ns

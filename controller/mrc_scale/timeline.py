@@ -54,7 +54,7 @@ def events(cluster: Cluster, fabric: Fabric, traced: Sequence[Event] = ()) -> li
 
 
 def times(cluster: Cluster, found: Sequence[Event]) -> list[int]:
-    """The bins in which something changes, with the first, by number."""
+    """Return the bins in which something changes, with the first, by number."""
     return sorted({0, *(event.at // cluster.bin for event in found)})
 
 

@@ -59,7 +59,7 @@ def rows(kernels: Kernels, progress: Callable[[str], None] = lambda text: None) 
 
 
 def cluster(**changes: Any) -> Loaded:
-    """A cluster of this module: small, but with the paper's T1s and EVs."""
+    """Return a cluster of this module: small, but with the paper's T1s and EVs."""
     base = {
         "name": "validation", "planes": 8, "radix": 512, "nics": 2048, "ev": {"size": 256, "active": 128},
         "duration": "3s", "bin": "100ms", "model": {"nic_share": 1, "fabric_share": 1, "steering": 1000, "steps": 100},
@@ -115,7 +115,7 @@ def _touched(kernels: Kernels) -> Iterator[Row]:
 
 
 def _capacity(kernels: Kernels) -> Iterator[Row]:
-    """What the loss of an element costs the slowest NIC when all send at full rate."""
+    """Yield what the loss of an element costs the slowest NIC when all send at full rate."""
     cases = [("T0-T1 link", "p0-t0.0--p0-t1.0", 100 / 256), ("NIC port", "h0:3", 12.5)]
     cases += [("T0", "p2-t0.0", 12.5), ("T1", "p4-t1.9", 100 / 256)]
     whole = _slowest(kernels, "")
@@ -125,7 +125,7 @@ def _capacity(kernels: Kernels) -> Iterator[Row]:
 
 
 def _slowest(kernels: Kernels, name: str) -> float:
-    """The lowest rate of a NIC, all of two T0s sending to the other at full rate and steered to the end."""
+    """Return the lowest rate of a NIC, all of two T0s sending to the other at full rate and steered to the end."""
     loaded = cluster(nics=512, nics_per_t0=256, jobs=[{"name": "job", "kind": "all_to_all", "peers": 1}])
     shape = loaded.shape
     nics = np.arange(shape.nics, dtype=np.int32)

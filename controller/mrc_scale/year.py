@@ -144,7 +144,7 @@ def _levels(failures: _Intervals, place: Callable[[Ints], Ints], share: float) -
 
 
 def _covered(begin: Floats, end: Floats) -> float:
-    """The length of the union of intervals."""
+    """Return the length of the union of intervals."""
     if not len(begin):
         return 0.0
     order = np.argsort(begin)

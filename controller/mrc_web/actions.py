@@ -138,7 +138,7 @@ MODELS: dict[str, type[Model]] = {
 
 
 def parse(name: str, arguments: object) -> Model:
-    """A command's arguments.
+    """Return a command's arguments.
 
     Raises:
         CommandError: there is no such command, or they do not fit; one line per problem.
@@ -154,7 +154,7 @@ def parse(name: str, arguments: object) -> Model:
 
 
 def fail(session: Session, asked: Fail, run: WorkloadRun | None) -> Answer:
-    """Breaks something; in the name of a run, if one is going on."""
+    """Inject a failure; in the name of a run, if one is in progress."""
     action = session.failures.check(asked.action())
     if run is None:
         session.failures.perform(session, action)
@@ -164,7 +164,7 @@ def fail(session: Session, asked: Fail, run: WorkloadRun | None) -> Answer:
 
 
 def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> Answer:
-    """Puts back what a failure changed, or everything."""
+    """Remove a failure, or all failures."""
     failures = session.failures
     if asked.kind and not asked.target:
         raise CommandError("a kind needs the target that failed like this")
@@ -186,7 +186,7 @@ def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> Answer
 
 
 def deny(session: Session, asked: Elements) -> Answer:
-    """Puts elements on the denylist."""
+    """Put elements on the denylist."""
     names = asked.elements or denylist.dead_now(session)
     if not names:
         return Answer("the hosts' probes find nothing dead")
@@ -195,6 +195,6 @@ def deny(session: Session, asked: Elements) -> Answer:
 
 
 def allow(session: Session, asked: Elements) -> Answer:
-    """Takes elements, or all, off the denylist."""
+    """Take elements, or all, off the denylist."""
     changed = denylist.allow(session, asked.elements or None)
     return Answer(f"allowed: {', '.join(asked.elements) or 'everything'}; EVs that came back: {changed}")

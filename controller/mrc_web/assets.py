@@ -49,7 +49,7 @@ def _versions() -> dict[str, str]:
 
 
 def missing() -> list[str]:
-    """Packages of which something is not here, or of another version."""
+    """Return the packages of which a file is missing or of another version."""
     try:
         stamp = json.loads((VENDOR / STAMP).read_text())
     except (OSError, ValueError):
@@ -62,13 +62,13 @@ def missing() -> list[str]:
 
 
 def installed() -> dict[str, pathlib.Path]:
-    """The files that are here, by their name below /static."""
+    """Return the files that are here, by their name below /static."""
     names = [file for entry in wanted().values() for file in entry.files.values()]
     return {f"vendor/{name}": VENDOR / name for name in names if (VENDOR / name).is_file()}
 
 
 def need() -> None:
-    """Checks that the page's libraries are here.
+    """Check that the page's libraries are installed.
 
     Raises:
         AssetError: they are not.
@@ -82,7 +82,7 @@ def need() -> None:
 
 
 def fetch(say: Callable[[str], object] = print) -> None:
-    """Fetches what is missing.
+    """Fetch what is missing.
 
     Raises:
         AssetError: it cannot be had; nothing that was not checked is left.

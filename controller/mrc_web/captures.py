@@ -36,7 +36,7 @@ class Captures:
         return sorted(self._going)
 
     def file(self, port: str) -> pathlib.Path | None:
-        """What was captured of a port, if anything."""
+        """Return what was captured of a port, if anything."""
         return self._files.get(port)
 
     def begin(self, session: Session, port: str) -> None:
@@ -81,7 +81,7 @@ class Captures:
         return full
 
     def end(self, session: Session, port: str) -> None:
-        """Ends the capture of a port; its file stays.
+        """End the capture of a port; its file stays.
 
         Raises:
             CommandError: it is not captured.
@@ -97,7 +97,7 @@ class Captures:
             following.__exit__(None, None, None)
 
     def leave(self, session: Session) -> None:
-        """The session is about to close."""
+        """Prepare for the end of the session."""
         for port in self.ports:
             with contextlib.suppress(Exception):
                 self.end(session, port)
@@ -105,5 +105,5 @@ class Captures:
         self._places.clear()
 
     def close(self) -> None:
-        """Removes all files."""
+        """Remove all files."""
         self._folder.cleanup()

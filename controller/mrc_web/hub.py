@@ -91,7 +91,7 @@ class Hub:
         self.pairs = {}
 
     def publish(self, state: State) -> None:
-        """The newest state."""
+        """Publish the newest state."""
         self.number += 1
         state["number"] = self.number
         self.state = state
@@ -103,16 +103,16 @@ class Hub:
         self._tell()
 
     def show_pairs(self, pairs: Mapping[tuple[str, str], Pair]) -> None:
-        """The newest word about the pairs that somebody looks at."""
+        """Publish the newest numbers of the pairs that some page shows."""
         self.pairs = {key: encoded(pair) for key, pair in pairs.items()}
 
     def wanted(self) -> list[tuple[str, str]]:
-        """The pairs of hosts that somebody looks at."""
+        """Return the pairs of hosts that somebody looks at."""
         with self._lock:
             return list(self._wanted)
 
     def next_command(self) -> Command | None:
-        """The oldest command that waits."""
+        """Return the oldest command that waits."""
         try:
             return self._commands.get_nowait()
         except queue.Empty:
@@ -146,7 +146,7 @@ class Hub:
     # --- the server's loop -------------------------------------------------------------------------------
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop on which `listen` is used."""
+        """Set the event loop on which `listen` is used."""
         self._loop = loop
 
     def _wake(self) -> None:
@@ -154,14 +154,14 @@ class Hub:
             each.set()
 
     def listen(self) -> asyncio.Event:
-        """An event that is set whenever there is something new, until `ignore`."""
+        """Return an event that is set whenever there is something new, until `ignore`."""
         made = asyncio.Event()
         made.set()
         self._listeners.add(made)
         return made
 
     def ignore(self, listener: asyncio.Event) -> None:
-        """Ends `listen`."""
+        """End `listen`."""
         self._listeners.discard(listener)
 
     def want(self, pair: tuple[str, str], more: int) -> None:

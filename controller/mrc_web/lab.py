@@ -30,7 +30,7 @@ class Pending:
         self.experiment: Experiment | None = None
 
     def take(self) -> Experiment | None:
-        """It, once."""
+        """Return it, once."""
         found, self.experiment = self.experiment, None
         return found
 
@@ -38,7 +38,7 @@ class Pending:
 def perform(
     view: View, session: Session, experiment: Experiment, folder: pathlib.Path | None, interrupted: Callable[[], object]
 ) -> None:
-    """Runs an experiment on the session that a view shows, and judges it; with a folder its results are kept, as by
+    """Run an experiment on the session that a view shows, and judge it; with a folder its results are kept, as by
     `mrclab run`."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

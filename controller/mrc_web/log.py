@@ -22,12 +22,12 @@ class Log:
         self.end = 0
 
     def add(self, t_ns: int, what: str, text: str, element: str = "") -> None:
-        """A line; see `LogRow`."""
+        """Add a line; see `LogRow`."""
         self._rows.append({"number": self.end, "t_ns": t_ns, "what": what, "text": text, "element": element})
         self.end += 1
 
     def since(self, number: int) -> list[LogRow]:
-        """The lines from a number on, oldest first, as far as they are kept."""
+        """Return the lines from a number on, oldest first, as far as they are kept."""
         rows = list(self._rows)
         first = rows[0]["number"] if rows else self.end
         return rows[max(number - first, 0) :]

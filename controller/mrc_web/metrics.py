@@ -49,7 +49,7 @@ class Family:
     labels: Labels = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError: for what would break a convention."""
+        """Check the naming conventions. Raises ValueError."""
         if self.type not in get_args(Type) or (self.type == "counter") != self.name.endswith("_total"):
             raise ValueError(f"{self.name}: a counter ends in _total, and nothing else does")
 
@@ -142,7 +142,7 @@ FAMILIES: Final[Mapping[str, Family]] = {family.name: family for family in _fami
 
 
 def render(layout: Layout, state: State) -> str:
-    """The exposition of a state; `layout` is the one that it refers to. Serve it as `CONTENT_TYPE`.
+    """Return the exposition of a state; `layout` is the one that it refers to. Serve it as `CONTENT_TYPE`.
 
     Raises:
         ValueError: layout and state do not belong together.

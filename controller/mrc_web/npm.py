@@ -73,7 +73,7 @@ def _npmrc(path: pathlib.Path, environment: Mapping[str, str]) -> Iterator[tuple
 
 
 def registry(environment: Mapping[str, str] = os.environ) -> str:
-    """The address of the registry, without a slash at its end.
+    """Return the address of the registry, without a slash at its end.
 
     Raises:
         NpmError: what is set is no address.
@@ -114,7 +114,7 @@ def download(
     environment: Mapping[str, str] = os.environ,
     sleep: Callable[[float], object] = time.sleep,
 ) -> bytes:
-    """A package as the registry has it; not checked yet.
+    """Return a package as the registry has it; not checked yet.
 
     Raises:
         NpmError: it does not come.
@@ -159,7 +159,7 @@ def download(
 
 
 def check(what: str, data: bytes, integrity: str) -> None:
-    """Checks a package against its hash, `sha512-...` as in a package-lock.json.
+    """Check a package against its hash, `sha512-...` as in a package-lock.json.
 
     Raises:
         NpmError: it is another.

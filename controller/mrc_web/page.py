@@ -40,7 +40,7 @@ class Page:
     def served(
         cls, host: str, port: int | None, experiments: list[str], find: Callable[[str], Experiment]
     ) -> Iterator[Page]:
-        """A page at this address for as long as the context lasts.
+        """Yield a page at this address for as long as the context lasts.
 
         Raises:
             RunError: the address cannot be had.
@@ -66,7 +66,7 @@ class Page:
         return self._serving.url
 
     def watch(self, lab: str, interrupted: Interrupted) -> None:
-        """Shows a lab that is up."""
+        """Show a lab that is up."""
         shown = LabView(self.hub, lab, self.find, self.experiments)
         self._view = shown.view
         shown.go(interrupted)
@@ -74,7 +74,7 @@ class Page:
     def simulate(
         self, lab: str, experiment: Experiment | None, speed: float, paused: bool, interrupted: Interrupted
     ) -> None:
-        """Shows a simulation of a lab, or of an experiment."""
+        """Show a simulation of a lab, or of an experiment."""
         shown = SimulationView(
             self.hub, lab, "mrc", self.find, self.experiments, speed=speed, paused=paused, first=experiment
         )
@@ -82,10 +82,10 @@ class Page:
         shown.go(interrupted)
 
     def replay(self, recorded: Recorded, speed: float, interrupted: Interrupted) -> None:
-        """Shows a recorded run."""
+        """Show a recorded run."""
         Replay(self.hub, recorded, speed).go(interrupted)
 
     def beside(self) -> View:
-        """A view of experiments that somebody else runs, one after another."""
+        """Return a view of experiments that somebody else runs, one after another."""
         self._view = View(self.hub, speed=0.0)
         return self._view

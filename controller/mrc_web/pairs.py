@@ -22,7 +22,7 @@ class Pairs:
         self._used: dict[tuple[str, str, int, int], int] = {}
 
     def look(self, source: str, destination: str) -> Pair:
-        """The pair at this moment."""
+        """Return the pair at this moment."""
         made: Pair = {
             "source": source,
             "destination": destination,
@@ -82,7 +82,7 @@ class Pairs:
         return self._links[key]
 
     def forget(self, kept: set[tuple[str, str]]) -> None:
-        """What was remembered of pairs that nobody looks at."""
+        """Drop the history of pairs that no page shows."""
         for memory in (self._used, self._links):
             for key in [key for key in memory if key[:2] not in kept]:
                 del memory[key]

@@ -183,7 +183,7 @@ class Replay:
         return sorted(rows, key=lambda row: row[0])[-LINES:]
 
     def _causes(self) -> tuple[list[Action], Happening | None]:
-        """The failures in force at this time, and the latest happening."""
+        """Return the failures in force at this time, and the latest happening."""
         now_ns = self.began_ns + self.t_ns
         causes: list[Action] = []
         latest = None
@@ -199,7 +199,7 @@ class Replay:
         return causes, latest
 
     def state(self) -> State:
-        """The lab as it was at this time."""
+        """Return the lab as it was at this time."""
         now_ns = self.began_ns + self.t_ns
         causes, latest = self._causes()
         effects = together(effects_of(self.topology, each) for each in causes)
@@ -380,7 +380,7 @@ class Replay:
 
 
 def topology_of(result: RunResult, folder: pathlib.Path) -> Topology:
-    """The lab of a run: the one that is recorded with it, or else the one of that name that comes with mrclab.
+    """Return the lab of a run: the one that is recorded with it, or else the one of that name that comes with mrclab.
 
     Raises:
         FolderError: there is none that fits.
@@ -399,14 +399,14 @@ def topology_of(result: RunResult, folder: pathlib.Path) -> Topology:
 
 
 def transport_of(result: RunResult) -> str:
-    """What the hosts of a run spoke."""
+    """Return what the hosts of a run spoke."""
     for statistics in result.statistics.values():
         return "roce" if isinstance(statistics, RoceHostStatistics) else "mrc"
     return "mrc"
 
 
 def verdict_of(folder: pathlib.Path) -> str:
-    """The status in verdict.json; empty without one."""
+    """Return the status in verdict.json; empty without one."""
     try:
         return str(json.loads((folder / "verdict.json").read_text()).get("status", ""))
     except (OSError, ValueError):

@@ -86,21 +86,21 @@ class Budget:
         return self.clock() >= self._next
 
     def begin(self) -> None:
-        """A look begins."""
+        """Record the begin of a sample."""
         self._began = (self.clock(), self.cpu())
 
     def spend(self) -> None:
-        """It has ended."""
+        """Record the end of a sample."""
         began, before = self._began
         cost = ANSWERS * (self.cpu() - before)
         self._next = began + max(self.least_s, cost / self.share if self.share else 0.0)
 
     def wait(self, seconds: float) -> None:
-        """The next look is not due before so long."""
+        """Delay the next sample by this time."""
         self._next = self.clock() + seconds
 
     def hurry(self) -> None:
-        """The next look is due now."""
+        """Make the next sample due now."""
         self._next = 0.0
 
 
@@ -179,7 +179,7 @@ class Sampler:
             budget.hurry()
 
     def sample(self) -> State:
-        """Looks again, as far as it is due."""
+        """Sample what is due."""
         now_ns = self.session.now_ns()
         self._look(self._harm_budget, self._look_for_harm)
         self._look(self._host_budget, self._look_at_hosts)
@@ -278,7 +278,7 @@ class Sampler:
     # --- the fabric ----------------------------------------------------------------------------------------
 
     def _ledger(self) -> None:
-        """What is broken and denied, whoever did it."""
+        """Sample failures and denied elements, whichever program caused them."""
         failures: Ledger = self.session.failures
         failures.reload()
         self._denied = set(self.session.denied_now())
@@ -357,7 +357,7 @@ class Sampler:
                     mine[key] = device.counters[name]  # type: ignore[literal-required]
 
     def _counters(self) -> dict[str, str]:
-        """What the program calls the counters of trims and marks; empty while the hosts see none."""
+        """Return what the program calls the counters of trims and marks; empty while the hosts see none."""
         seen = (self._sum("trims"), self._sum("marks"))
         now = time.monotonic()
         if seen != self._seen_trims:
@@ -387,7 +387,7 @@ class Sampler:
         self._found = found
 
     def _look_for_harm(self) -> None:
-        """What has died or is frozen; nobody may be asked who does not answer."""
+        """Sample what has died or is frozen; processes that do not answer are not asked anything."""
         frozen = {each.role: each.text() for each in self.session.frozen()}
         for role, text in frozen.items():
             if role not in self._frozen:
@@ -438,7 +438,7 @@ class Sampler:
         return made
 
     def _job(self, now_ns: int) -> Job | None:
-        """The job that most hosts take part in, if there is one."""
+        """Return the job that most hosts take part in, if there is one."""
         if not self._jobs:
             self._steps.clear()
             return None

@@ -25,14 +25,14 @@ PREFERRED: Final = ("dropped", "ports_down", "evs_lost", "losses", "pause_frames
 
 
 def transport_of(session: Session) -> str:
-    """What a session's hosts speak."""
+    """Return what a session's hosts speak."""
     for host in session.hosts.values():
         return host.ask(Hello()).transport
     raise ExperimentError("the lab has no hosts")
 
 
 def workload_experiment(asked: Start, session: Session, lab: str) -> Experiment:
-    """The experiment that `mrclab run WORKLOAD` would make of it.
+    """Return the experiment that `mrclab run WORKLOAD` would make of it.
 
     Raises:
         ExperimentError: a parameter that does not fit.
@@ -68,7 +68,7 @@ def lab_reference(topology: Topology, lab: str) -> str:
 
 
 def experiment_text(experiment: Experiment, result: RunResult, topology: Topology, lab: str) -> str:
-    """The YAML text of an experiment that repeats a run with all that was done in it, clicked or scheduled.
+    """Return the YAML text of an experiment that repeats a run with all that was done in it, clicked or scheduled.
 
     Args:
         result: of the run, which may still go on.
@@ -104,7 +104,7 @@ def experiment_text(experiment: Experiment, result: RunResult, topology: Topolog
 
 
 def _step(result: RunResult, topology: Topology, number: int) -> tuple[Document, list[str]]:
-    """A step of the schedule, and comments about it."""
+    """Return a step of the schedule, and comments about it."""
     happening = result.happenings[number]
     action = happening.action
     at = max(happening.at_ns - result.started_ns, 0) / 1e9

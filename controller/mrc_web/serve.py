@@ -27,7 +27,7 @@ STOP_S: Final = 5.0
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A listening socket; without a port the first free one from 8080 on.
+    """Return a listening socket; without a port the first free one from 8080 on.
 
     Raises:
         RunError: the port is taken, or the address is none of this machine's.
@@ -52,12 +52,14 @@ def is_loopback(host: str) -> bool:
 
 
 def shown(host: str) -> str:
-    """An address as it is in a URL."""
+    """Return an address as it is in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 def names(host: str, port: int) -> frozenset[str]:
-    """What browsers may call the server: the address it listens on, and where that is all of them, every name."""
+    """Return what browsers may call the server: the address it listens on, and where that is all of them, every
+    name.
+    """
     found = {host}
     if is_loopback(host):
         found |= {"localhost", LOOPBACK if ":" not in host else host}
@@ -121,7 +123,7 @@ class Serving:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends, with a word to every page."""
+        """Stop serving, with a last message to every page."""
         # Streams that are cut off are no errors of the server's.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._server.should_exit = True
@@ -131,7 +133,7 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(server: Server, host: str, port: int | None) -> Iterator[Serving]:
-    """A server for as long as the context lasts.
+    """Yield a server for as long as the context lasts.
 
     Raises:
         RunError: see `bind`.

@@ -87,7 +87,7 @@ class Server:
         self.inner = Starlette(routes=routes)
 
     def app(self, token: str, hosts: frozenset[str]) -> ASGIApp:
-        """What uvicorn serves."""
+        """Return what uvicorn serves."""
         return Guard(self.inner, token, hosts, frozenset({"/", *self.files}))
 
     async def _page(self, request: Request) -> Response:
@@ -174,6 +174,6 @@ class Server:
 
 
 def static_files() -> dict[str, pathlib.Path]:
-    """The page's files by their name below /static: ours, and the two libraries."""
+    """Return the page's files by their name below /static: ours, and the two libraries."""
     ours = {path.name: path for path in STATIC.iterdir() if path.suffix in TYPES and path.name != "index.html"}
     return {**ours, "style.css": STYLE, **assets.installed()}

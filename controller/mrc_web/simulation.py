@@ -52,7 +52,7 @@ class SimulationView:
         self.pending.experiment = experiment
 
     def go(self, interrupted: Callable[[], object]) -> None:
-        """Runs; ends by what `interrupted` raises."""
+        """Run the simulation until `interrupted` raises."""
         nothing: Callable[[str], None] = lambda text: None  # noqa: E731
         self.view.interrupted = interrupted
         self.view.wanted = lambda: self.pending.experiment is not None

@@ -355,7 +355,7 @@ def layout_of(
 
 
 def calm(layout: Layout, number: int) -> State:
-    """A lab in which all is well and nothing moves, at its tenth of a second `number`."""
+    """Return a lab in which all is well and nothing moves, at its tenth of a second `number`."""
     planes = range(layout["planes"])
     return {
         "format": FORMAT,

@@ -96,7 +96,7 @@ class View:
     # --- what is shown -----------------------------------------------------------------------------------
 
     def show(self, session: Session, transport: str, mode: Mode | None = None) -> None:
-        """Shows a session from now on."""
+        """Show a session from now on."""
         virtual = session.clock == "virtual"
         can = [*ALWAYS, *(TIMED if virtual else ())]
         if self.start is not None:
@@ -123,7 +123,7 @@ class View:
         self.hub.log.add(0, "note", f"lab {session.topology.lab.name}, {session.clock} clock, {transport}")
 
     def leave(self) -> None:
-        """The session is about to close."""
+        """Prepare for the end of the session."""
         if self.session is not None:
             self.captures.leave(self.session)
         self.session = self.sampler = self._pairs = None
@@ -131,7 +131,7 @@ class View:
         self.hub.refuse_all("the run has ended")
 
     def close(self) -> None:
-        """Ends the view."""
+        """End the view."""
         self.leave()
         self.hub.end()
         self.captures.close()
@@ -139,7 +139,7 @@ class View:
     # --- `execute.View` ----------------------------------------------------------------------------------
 
     def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object] = bool) -> None:
-        """An experiment begins on a session."""
+        """Show an experiment that begins on a session."""
         self.interrupted = interrupted
         if self.session is not session:
             self.show(session, experiment.transport)
@@ -149,7 +149,7 @@ class View:
         self.hub.log.add(self._now(), "job", f"{experiment.title}: begins")
 
     def started(self, run: WorkloadRun) -> None:
-        """The workload begins."""
+        """Show that the workload begins."""
         self.run = run
         self.result = run.result
         assert self.experiment is not None
@@ -175,7 +175,7 @@ class View:
         }
 
     def observe(self, result: RunResult) -> None:
-        """The run so far."""
+        """Show the run so far."""
 
     def stop_asked(self) -> bool:
         """Whether somebody wants the workload to end."""
@@ -211,14 +211,14 @@ class View:
                 self._slice_ns = int(min(max(wanted, LEAST_SLICE_NS), 2 * self._slice_ns, MOST_SLICE_NS))
 
     def finished(self, result: RunResult, judged: Verdict) -> None:
-        """The workload has ended, and is judged; the session goes on."""
+        """Show that the workload has ended and is judged; the session continues."""
         assert self.experiment is not None
         assert self.session is not None
         self.saved = save.experiment_text(self.experiment, result, self.session.topology, self.lab)
         self._judged(judged)
 
     def end(self, judged: Verdict) -> None:
-        """It has ended, and its session is closed."""
+        """Show that the experiment has ended and its session is closed."""
         self._judged(judged)
         state = self.hub.state
         if state is not None:
@@ -279,7 +279,7 @@ class View:
     # --- commands and samples -------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Does what was asked for, and samples if it is time."""
+        """Do what was requested, and sample if it is time."""
         while (command := self.hub.next_command()) is not None:
             try:
                 command.done.set_result(self._do(command.name, command.arguments))

@@ -99,7 +99,7 @@ class Scratch:
         return self.perform / "out"
 
     def write(self, sources: Mapping[str, str]) -> None:
-        """The learner's files, each where it is needed."""
+        """Write the learner's files where they are needed."""
         for name, text in sources.items():
             folder = self.play if name.endswith(".py") else self.perform
             (folder / "learner" / name).write_text(text)
@@ -129,7 +129,7 @@ def scratch_folders() -> Iterator[Scratch]:
 
 
 def give(folder: pathlib.Path, owner: Owner) -> None:
-    """Makes all of a folder somebody else's; links are not followed."""
+    """Give all of a folder to another user without following links."""
     os.chown(folder, owner.uid, owner.gid)
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -137,7 +137,7 @@ def give(folder: pathlib.Path, owner: Owner) -> None:
 
 
 def _warm_cache() -> pathlib.Path:
-    """The fabric's core and the parts of compiled programs that are the same for all, built once per version."""
+    """Return the fabric's core and the parts of compiled programs that are the same for all, built once per version."""
     base = build.cache_dir() / "workshop"
     digest = hashlib.sha256()
     for path in sorted(build.CORE_DIR.rglob("*.[ch]")):
@@ -198,7 +198,7 @@ class _Process:
         return self._stdout.fileno()
 
     def read(self) -> bool:
-        """Takes in what it printed; False when there will be no more.
+        """Read what the process printed; return False when there will be no more.
 
         Raises:
             _Ended: that is too much.
@@ -220,7 +220,7 @@ class _Process:
         return self._process.poll() is not None
 
     def end(self) -> int:
-        """Ends it, with all that it started; its exit code."""
+        """End the process and everything it started; return its exit code."""
         if not self.gone():
             self.ended = True
         with contextlib.suppress(ProcessLookupError):
@@ -246,7 +246,9 @@ def _needed() -> list[pathlib.Path]:
 
 
 def _covered(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
-    """What must be covered so that nothing is seen of these folders but what Python, our code and the system need."""
+    """Yield the folders to cover so that nothing is seen of these folders but what Python, mrclab and the system
+    need.
+    """
     needed = _needed()
     waiting = [folder.resolve() for folder in folders]
     while waiting:
@@ -274,7 +276,7 @@ def run(
     plays: bool = True,
     stop: threading.Event | None = None,
 ) -> Outcome:
-    """Runs a job whose files are in the scratch folders; leaves captures and reports in `scratch.out`.
+    """Run a job whose files are in the scratch folders; leave captures and report in `scratch.out`.
 
     Args:
         hide: folders that the processes must not see, beyond the scratch folders.
@@ -347,7 +349,7 @@ def _without_results(code: int, output: str) -> str:
 
 
 def _limit(code: int, allowed: Limits) -> str:
-    """The limit by which a process ended, by its exit code; empty: none."""
+    """Return the limit by which a process ended, by its exit code; empty: none."""
     if code in (128 + signal.SIGXCPU, -signal.SIGXCPU, *KILLED):
         return f"it took {allowed.cpu_s} s of CPU time, which is the limit; is there an endless loop?"
     if code in (128 + signal.SIGXFSZ, -signal.SIGXFSZ):
@@ -435,7 +437,7 @@ def _check_time(spent_s: float, allowed: Limits, idle: Idleness) -> None:
 
 
 def _size(folder: pathlib.Path) -> int:
-    """What is used of the disk; every entry counts for a block at least."""
+    """Return what is used of the disk; every entry counts for a block at least."""
     total, waiting = 0, [str(folder)]
     while waiting and total <= MAX_SCRATCH_BYTES:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
@@ -448,7 +450,7 @@ def _size(folder: pathlib.Path) -> int:
 
 
 def _read(path: pathlib.Path) -> Facts | None:
-    """The facts that a process left; None if it left none, or something else."""
+    """Return the facts that a process left; None if it left none, or something else."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -53,7 +53,7 @@ class Confinement:
 
     @classmethod
     def parse(cls, line: str) -> Confinement:
-        """The order of a line."""
+        """Return the order of a line."""
         document = json.loads(line)
         owner = document.pop("owner")
         if owner is not None:
@@ -62,7 +62,7 @@ class Confinement:
 
 
 def main() -> NoReturn:
-    """Does it all; the exit code is that of the job."""
+    """Run the job and return its exit code."""
     order = Confinement.parse(sys.stdin.readline())
     os.umask(0o077)
     isolation = {"namespaces": False, "read-only files": False, "no rights": False, "no processes": False}
@@ -113,7 +113,7 @@ def main() -> NoReturn:
 
 
 def _part(order: Confinement, scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
-    """What this process is for. Imported only now: it starts threads, and is much."""
+    """Return the function that this process serves, imported late because that starts threads and takes long."""
     from mrc_workshop.wire import Wire
 
     wire = None if order.socket < 0 else Wire(socket.socket(fileno=order.socket))

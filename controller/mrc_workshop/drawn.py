@@ -50,7 +50,7 @@ class DrawnLink(Model):
 
 
 def overrides(links: list[DrawnLink], topology: Topology, seed: int) -> dict[str, dict[str, str | float]]:
-    """What the links suffer, by their names, as `overrides` of a lab file: each is another link of the lab.
+    """Return what the links suffer, by their names, as `overrides` of a lab file: each is another link of the lab.
 
     Raises:
         ValueError: the lab has fewer links between switches.
@@ -77,7 +77,7 @@ class Drawn(Model):
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["host_link", "fabric_link", "t0", "t1"]
 
     def steps(self, topology: Topology, hosts: list[str], seed: int) -> list[ExperimentStep]:
-        """The steps of a schedule, as experiments have them.
+        """Return the steps of a schedule, as experiments have them.
 
         Args:
             hosts: those of the workload.

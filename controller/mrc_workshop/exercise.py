@@ -185,12 +185,12 @@ class Exercise:
         return self.folder / SOLUTION
 
     def runs(self, *, hidden: bool) -> list[RunSpec]:
-        """The runs with hidden seeds, or those with visible ones."""
+        """Return the runs with hidden seeds, or those with visible ones."""
         return [run for run in self.content.runs if hidden or not run.hidden]
 
 
 def load(folder: pathlib.Path) -> Exercise:
-    """The exercise in a folder.
+    """Return the exercise in a folder.
 
     Raises:
         ExperimentError: its file is none.
@@ -217,7 +217,7 @@ def load(folder: pathlib.Path) -> Exercise:
 
 
 def known() -> dict[int, pathlib.Path]:
-    """The folders of the exercises that come with the project, by number."""
+    """Return the folders of the exercises that come with the project, by number."""
     folders = sorted(path.parent for path in shipped("workshop").glob(f"*/{FILE}"))
     found = {}
     for folder in folders:
@@ -228,7 +228,7 @@ def known() -> dict[int, pathlib.Path]:
 
 
 def find(number_or_folder: str) -> Exercise:
-    """An exercise by number, by name, or by the folder that it is in.
+    """Return an exercise by number, by name, or by the folder that it is in.
 
     Raises:
         WorkshopError: there is none.

@@ -59,7 +59,7 @@ class _Task:
 
 
 def find(folder: pathlib.Path, only: Exercise | None) -> Iterator[tuple[str, Exercise, pathlib.Path]]:
-    """The submissions in a folder: name, exercise and folder of the files, in order.
+    """Yield the submissions in a folder: name, exercise and folder of the files, in order.
 
     Raises:
         WorkshopError: the folder cannot be read, or there is none in it.
@@ -77,7 +77,7 @@ def find(folder: pathlib.Path, only: Exercise | None) -> Iterator[tuple[str, Exe
 
 
 def names(folder: pathlib.Path) -> list[str]:
-    """The submissions in a folder. Raises WorkshopError if it cannot be read."""
+    """Return the submissions in a folder. Raises WorkshopError if it cannot be read."""
     try:
         return sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
     except OSError as error:
@@ -85,7 +85,7 @@ def names(folder: pathlib.Path) -> list[str]:
 
 
 def _nothing(folder: pathlib.Path, name: str, only: Exercise | None) -> Grade:
-    """The row of a submission in which there is no exercise."""
+    """Return the row of a submission that contains no exercise."""
     place = folder / name
     if place.is_symlink():
         reason = "it is a link, and links are not followed; copy the folder itself to here"
@@ -132,7 +132,7 @@ def _digest(exercise: Exercise, folder: pathlib.Path, seeds: Sequence[int]) -> s
 
 
 def read(path: pathlib.Path) -> list[Grade]:
-    """The grades in a CSV file; none if there is no such file.
+    """Return the grades in a CSV file; none if there is no such file.
 
     Raises:
         WorkshopError: it is something else, which is not overwritten.
@@ -165,7 +165,7 @@ def _grade(row: dict[str, str]) -> Grade:
 
 
 def write(path: pathlib.Path, grades: Sequence[Grade]) -> None:
-    """Writes all grades, in order of submission and exercise.
+    """Write all grades, in order of submission and exercise.
 
     Raises:
         WriteError: it cannot be written.
@@ -181,7 +181,7 @@ def write(path: pathlib.Path, grades: Sequence[Grade]) -> None:
 
 
 def cell(text: str) -> str:
-    """A text that a stranger wrote, for a cell."""
+    """Make a text by a stranger safe for a cell."""
     return str(csv_cell(printable(" ".join(text.split()))[:MAX_REASON]))
 
 

@@ -61,7 +61,7 @@ def _frame(topology: Topology, host: int, plane: int, destination: bytes, target
 
 
 def _walk(topology: Topology, host: int, plane: int, destination: bytes) -> tuple[Hop, ...]:
-    """What each switch must do with a carrier that a host sends, from the lab's own tables."""
+    """Return what each switch must do with a carrier that a host sends, from the lab's own tables."""
     port = topology.hosts[host].ports[plane]
     switch, in_port, address = topology.switch(port.t0), port.t0_port, destination
     hops: list[Hop] = []

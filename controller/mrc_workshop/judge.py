@@ -104,7 +104,7 @@ def check(
     progress: Callable[[str], None] = lambda text: None,
     stop: threading.Event | None = None,
 ) -> Report:
-    """Checks a learner's folder.
+    """Check a learner's folder.
 
     Args:
         keep_in: where a small capture and the reports go; nothing is kept if left out.
@@ -152,7 +152,7 @@ class _Refused(Exception):
 
 
 def _sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
-    """The learner's files, as text."""
+    """Return the learner's files as text."""
     if not folder.is_dir():
         raise SubmissionError(f"{folder}: no such folder; `mrclab workshop start {exercise.number}` makes one")
     found, problems = {}, []
@@ -204,7 +204,7 @@ def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], qu
 
 
 def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -> Document:
-    """The lab's document: the exercise's, or the learner's where it differs in what it may only."""
+    """Return the lab's document: the exercise's, with the learner's values for the keys that may differ."""
     beside = exercise.folder / run.lab
     if run.lab in sources:
         what = f"{run.lab} is a lab file"
@@ -237,7 +237,7 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
 
 
 def _experiment(run: RunSpec, sources: dict[str, str], lab: Document) -> tuple[Document | None, str]:
-    """The experiment that a run on a lab is, and its transport; the learner's own where the exercise says so."""
+    """Return the experiment and transport of a run on a lab; the learner's own where the exercise says so."""
     if run.inject is not None:
         return None, run.transport
     document: Document = {

@@ -34,7 +34,7 @@ class _Line(Protocol):
 def keep(
     document: Document, exercise: Exercise, lines: Sequence[Any], out: pathlib.Path, folder: pathlib.Path
 ) -> list[str]:
-    """Writes the files into a folder of ours, over those of an earlier check; returns their names.
+    """Write the files into a folder of this user, over those of an earlier check; return their names.
 
     Raises:
         WriteError: they do not fit.

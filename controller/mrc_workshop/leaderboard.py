@@ -37,7 +37,7 @@ COLUMNS = [each.name for each in fields(Place)]
 
 
 def chosen(number: str | None) -> Exercise:
-    """The open exercise that is meant: as given, or the only one that there is.
+    """Return the selected open exercise: as given, or the only one.
 
     Raises:
         WorkshopError: it is not open, or there is not just one.
@@ -91,7 +91,7 @@ def make(
 
 
 def write(path: pathlib.Path, places: Sequence[Place]) -> None:
-    """Writes the ranking as CSV.
+    """Write the ranking as CSV.
 
     Raises:
         WorkshopError: there is something else in the file, which is not overwritten.

@@ -99,7 +99,7 @@ def _default_path() -> pathlib.Path:
 
 
 def lay_out(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path, readme: bool = True) -> list[str]:
-    """Copies starter or solution into a new or empty folder, with the README; returns the names of the files.
+    """Copy starter or solution into a new or empty folder, with the README; return the names of the files.
 
     Raises:
         WorkshopError: the folder is there and not empty, or cannot be made.
@@ -137,7 +137,7 @@ def _readme(exercise: Exercise, folder: pathlib.Path) -> str:
 
 
 def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
-    """Puts the starter's files back; what was there stays beside them as `FILE.mine`. Returns the names.
+    """Put the starter's files back; the learner's stay beside them as `FILE.mine`. Return the names.
 
     Raises:
         WorkshopError: it cannot be done.
@@ -155,7 +155,7 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
 
 
 def exercise_of(folder: pathlib.Path) -> str | None:
-    """The name of the exercise that a folder is of; None if it has no marker."""
+    """Return the name of the exercise that a folder is of; None if it has no marker."""
     marker = folder / MARKER
     try:
         # A stranger's may be a link or a device.
@@ -165,8 +165,8 @@ def exercise_of(folder: pathlib.Path) -> str | None:
 
 
 def locate(exercise: Exercise | None, folder: str | None, progress: Progress) -> tuple[Exercise, pathlib.Path]:
-    """The exercise and the folder that are meant: as given, or else the working directory, `./NN-name`, or where the
-    exercise was started.
+    """Return the exercise and the folder that are meant: as given, or else the working directory, `./NN-name`, or
+    where the exercise was started.
 
     Raises:
         WorkshopError: nothing fits; says what would.

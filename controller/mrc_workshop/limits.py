@@ -89,14 +89,14 @@ def set_limits(cpu_s: int, memory_bytes: int) -> None:
 
 
 def limit_processes() -> None:
-    """Processes and threads of this user, in a user namespace of its own those in there; root has no such limit."""
+    """Limit processes and threads of this user, in a user namespace those inside it; root has no such limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     wanted = MAX_PROCESSES if most == resource.RLIM_INFINITY else min(MAX_PROCESSES, most)
     resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
 
 
 def end_with_parent() -> None:
-    """This process is killed when its parent ends. Not inherited by children; lost when the user changes.
+    """Have this process killed when its parent ends. Children do not inherit this; it is lost when the user changes.
 
     Raises:
         LimitError: the kernel refuses.
@@ -132,7 +132,7 @@ def _attributes(path: bytes, flags: int, set_: int, clear: int) -> None:
 
 
 def cover(path: str) -> None:
-    """An empty, read-only folder, or no file, in the place of one that nothing in here may see.
+    """Mount an empty, read-only folder or file over one that the confined process must not see.
 
     Raises:
         LimitError: the kernel refuses.
@@ -146,7 +146,7 @@ def cover(path: str) -> None:
 
 
 def make_notes(folder: str) -> None:
-    """A folder in memory, with little room, in the place of one.
+    """Mount a small folder in memory over an existing one.
 
     Raises:
         LimitError: the kernel refuses.

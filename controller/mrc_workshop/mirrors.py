@@ -57,7 +57,7 @@ class WindowMirror:
         self.policy: CongestionControl = cls(config, mtu)
 
     def call(self, method: str, given: list[Any], state: Any) -> tuple[Any, Any]:
-        """Result, and state afterwards; `state` is what is in flight."""
+        """Call the policy; return its result and the state afterwards."""
         self.policy.inflight = state
         result = getattr(self.policy, method)(*given)
         return result, self.told()
@@ -87,7 +87,7 @@ class EvMirror:
         self.moves.append([ev, old, new, INPUTS.index(item), losses])
 
     def call(self, method: str, given: list[Any], state: Any) -> tuple[Any, Any]:
-        """Result, and state afterwards; `state` are the cursors."""
+        """Call the policy; return its result and the state afterwards."""
         policy = self.policy
         policy.cursor[:] = state
         self._last["cursor"] = list(state)
@@ -151,7 +151,7 @@ class LossMirror:
         self._request = WriteRequest(0, memoryview(b""), 0, 0, None)
 
     def call(self, method: str, given: list[Any], state: Any) -> tuple[Any, Any]:
-        """Result, and None; `state` is what changed (`standins.Detector`)."""
+        """Call the policy; return its result and the state afterwards."""
         self._take(*state)
         if method == "came_late":
             self.policy.came_late(*given)

@@ -51,7 +51,7 @@ LEARNER, OUT = "learner", "out"
 
 
 def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -> int:
-    """Performs the job in a folder; 0 when the facts are written, whatever they are.
+    """Perform the job in a folder; 0 when the facts are written, whatever they are.
 
     Args:
         wire: to the process that plays the learner's classes; None: the labs name none.
@@ -131,12 +131,12 @@ def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int
 
 
 def _shown(error: BaseException, learner: pathlib.Path) -> str:
-    """An error whose files are the learner's, as the learner knows them."""
+    """Return an error with the learner's own names of its files."""
     return str(error).replace(f"{learner}/", "").replace(f"{LEARNER}/", "")
 
 
 def _told(error: Exception, learner: pathlib.Path) -> str:
-    """An exception, with the innermost line of a learner's file that it came through."""
+    """Return an exception's text with the innermost line of a learner's file that it came through."""
     text = f"{type(error).__name__}: {error}"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.startswith(str(learner))]
     if not frames:

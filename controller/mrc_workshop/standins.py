@@ -62,7 +62,9 @@ class Players:
         self._instead: dict[random.Random, random.Random] = {}
 
     def greeted(self) -> dict[str, bool]:
-        """What the other process is kept from; it says so before it has seen anything of the learner's."""
+        """Return the restrictions of the other process, which reports them before it has seen anything of the
+        learner's.
+        """
         try:
             word, isolation = self._wire.receive()
         except (WireError, ValueError):
@@ -81,7 +83,7 @@ class Players:
         self.ask(["fresh", yaml.safe_dump(document, sort_keys=False)], "")
 
     def __call__(self, reference: str, kind: str) -> Callable[..., Any]:
-        """What stands in for a class of the learner's. Raises ConfigError if it is none of that kind."""
+        """Return the stand-in of a learner's class. Raises ConfigError if the class is not of that kind."""
         file, _, name = reference.rpartition(":")
         path = pathlib.Path(file)
         if path.parent != self._learner or path.name not in self._edit:
@@ -95,7 +97,7 @@ class Players:
         return lambda *given: make(self, number, where, *given)
 
     def ask(self, message: list[Any], where: str, rng: random.Random | None = None) -> list[Any]:
-        """The answer to a question, but for its first word.
+        """Return the answer to a question, but for its first word.
 
         Args:
             where: file, class and method, for messages.
@@ -211,7 +213,7 @@ class Evs(EvSet):
         return result
 
     def _take(self, method: str, told: Any, causes: Sequence[EvInput] = ()) -> None:
-        """Takes over what changed there, and tells the observer of the changes of states.
+        """Take over what changed in the other process, and report changes of states to the observer.
 
         Args:
             causes: what can have been the cause; of another one that is told, the first is the true one.
@@ -308,7 +310,7 @@ def _sets(values: Any, count: int, planes: int) -> list[array[int]]:
 
 
 def _follow(before: bytes, after: bytes, moves: Sequence[Sequence[int]]) -> None:
-    """Raises ValueError for a change of an EV's state that was told and did not take place."""
+    """Check the changes of EV states against the state. Raises ValueError for a change that did not take place."""
     now: dict[int, int] = {}
     for ev, old, new, item, _ in moves:
         if now.get(ev, before[ev]) != old or old == new or new > 3 or item >= len(INPUTS):
@@ -364,7 +366,7 @@ class Detector(LossDetector):
         return self._players.ask(message, f"{self._where}.{method}")[0]
 
     def _changes(self, acked: Sequence[Transmission]) -> tuple[list[Any], Mapping[int, int]]:  # noqa: C901 - one pass over what the board holds
-        """What `mirrors.LossMirror` takes, and the numbers of those that are acknowledged, by id."""
+        """Return what `mirrors.LossMirror` takes, and the numbers of those that are acknowledged, by id."""
         board, known, states = self.board, self._known, self._states
         outstanding = board.outstanding
         fresh: list[list[Any]] = []

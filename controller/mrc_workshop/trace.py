@@ -159,7 +159,9 @@ def _packets(data: bytes, switch: str, port: int) -> Iterable[Seen]:
 
 
 def write(path: pathlib.Path, packets: Sequence[Seen]) -> None:
-    """A pcap-ng file of some packets, an interface for each port (`SWITCH:PORT`), for Wireshark with `docs/mrc.lua`."""
+    """Write packets as a pcap-ng file, an interface for each port (`SWITCH:PORT`), for Wireshark with
+    `docs/mrc.lua`.
+    """
     ports = list(dict.fromkeys((seen.switch, seen.port) for seen in packets))
     out = bytearray(struct.pack("<IIIHHQI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, (1 << 64) - 1, 28))
     for switch, port in ports:
@@ -188,7 +190,9 @@ def _names(topology: Topology) -> dict[bytes, str]:
 
 
 def usid_text(topology: Topology, value: int, t0: int | None = None) -> str:
-    """A uSID by what it names: `p0-t1.0`; a host port, known at its T0 only, as `slot 1` or, with its T0, `h3:0`."""
+    """Return a uSID by what it names: `p0-t1.0`; a host port, known at its T0 only, as `slot 1` or, with its T0,
+    `h3:0`.
+    """
     try:
         plane, tier, index = addressing.parse_usid(value)
     except ValueError:
@@ -201,7 +205,7 @@ def usid_text(topology: Topology, value: int, t0: int | None = None) -> str:
 
 
 def address_text(topology: Topology, address: bytes) -> str:
-    """An address by the name that it has in the lab; of a carrier, the address and what its uSIDs name."""
+    """Return an address by the name that it has in the lab; of a carrier, the address and what its uSIDs name."""
     known = _names(topology).get(address)
     if known is not None:
         return known
@@ -224,7 +228,7 @@ def address_text(topology: Topology, address: bytes) -> str:
 
 
 def line(topology: Topology, seen: Seen) -> str:
-    """A packet in two lines: when, where and whereto; and what its headers say."""
+    """Return a packet in two lines: when, where and whereto; and what its headers say."""
     where = f"{seen.t_ns / 1e6:11.6f} ms  {seen.switch} port {seen.port} {'out' if seen.out else 'in '}"
     if not seen.is_ipv6:
         return f"{where}  no IPv6 packet, {seen.length} bytes: {seen.data[:20].hex()}"

@@ -90,7 +90,7 @@ class Trial:
         return not self.report.passed and " ".join(self.says.split()) in " ".join(self.report.reason.split())
 
     def text(self) -> str:
-        """What came of it, in a line."""
+        """Return the outcome in a line."""
         found = "passed" if self.report.passed else f"failed: {self.report.reason}"
         if self.holds:
             return f"{self.name}: {found}"
@@ -99,12 +99,12 @@ class Trial:
 
 
 def load(exercise: Exercise) -> WrongFile:
-    """The wrong answers of an exercise. Raises ExperimentError."""
+    """Return the wrong answers of an exercise. Raises ExperimentError."""
     return read(WrongFile, exercise.folder / FILE, EXAMPLE)
 
 
 def write_wrong(exercise: Exercise, wrong: Wrong, folder: pathlib.Path) -> None:
-    """Writes a wrong answer into a folder.
+    """Write a wrong answer into a folder.
 
     Raises:
         WorkshopError: a piece of text is not there exactly once.
@@ -128,7 +128,7 @@ def write_wrong(exercise: Exercise, wrong: Wrong, folder: pathlib.Path) -> None:
 def trials(
     exercise: Exercise, progress: Callable[[str], None] = lambda text: None, only: Sequence[str] = ()
 ) -> Iterator[Trial]:
-    """Checks starter, solution and every wrong answer; those that must fail, with the first visible seed alone.
+    """Check starter, solution and every wrong answer; those that must fail, with the first visible seed alone.
 
     Raises:
         WorkshopError: one of `only` (names of answers; all if empty) is none.
@@ -158,7 +158,7 @@ def trials(
 
 
 def try_wrong(exercise: Exercise, wrong: Wrong) -> Trial:
-    """Checks one wrong answer with the first visible seed. Raises WorkshopError as `write_wrong`."""
+    """Check one wrong answer with the first visible seed. Raises WorkshopError as `write_wrong`."""
     with tempfile.TemporaryDirectory(prefix="mrclab-wrong-") as made:
         write_wrong(exercise, wrong, pathlib.Path(made))
         return Trial(wrong.name, wrong.says, judge.check(exercise, pathlib.Path(made), quick=True))
@@ -199,7 +199,7 @@ def repeated(exercise: Exercise, runs: int, hash_seeds: int, only: Sequence[str]
 
 
 def difference(first: Any, again: Any, where: str = "") -> str:
-    """The first place where two results differ, with both values; empty if none does."""
+    """Return the first place where two results differ, with both values; empty if none does."""
     if isinstance(first, dict) and isinstance(again, dict) and first.keys() == again.keys():
         found = (difference(first[key], again[key], f"{where}.{key}") for key in first)
         return next((text for text in found if text), "")

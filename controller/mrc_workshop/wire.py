@@ -32,7 +32,7 @@ class Wire:
         self._buffer = bytearray()
 
     def send(self, message: list[Any]) -> None:
-        """Raises Gone if nobody is there."""
+        """Send a message. Raises Gone if the other process has ended."""
         data = _encode(message).encode()
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
@@ -40,7 +40,7 @@ class Wire:
             raise Gone(str(error.strerror)) from None
 
     def receive(self) -> list[Any]:
-        """The next message, waiting for it.
+        """Wait for the next message and return it.
 
         Raises:
             WireError: there will be none, or it is none.

@@ -101,7 +101,7 @@ MINE = ROOT / "topologies/labs/tiny.yaml"
 
 
 def found(pages: list[pathlib.Path]) -> list[docs.Command]:
-    """The commands of pages, each text once."""
+    """Return the commands of pages, each text once."""
     return list({command.text: command for page in reversed(pages) for command in docs.commands(page)[::-1]}.values())
 
 
@@ -109,7 +109,7 @@ COMMANDS = found([*PAGES, *EXERCISES])
 
 
 def files() -> dict[str, str]:
-    """The files that a reader has: `my.yaml`, and what pages have them save, each name once."""
+    """Return the files that a reader has: `my.yaml`, and what pages have them save, each name once."""
     saved = [block for page in PAGES for block in docs.blocks(page) if block.file is not None]
     assert len({block.file for block in saved}) == len(saved), "two pages save different files under one name"
     return {"my.yaml": MINE.read_text()} | {str(block.file): block.text for block in saved}
@@ -120,7 +120,7 @@ def place_of(command: docs.Command) -> str:
 
 
 def is_mention(command: docs.Command) -> bool:
-    """A command named in running text that nobody can type as it is, like `mrclab fail`."""
+    """Return a command named in running text that nobody can type as it is, like `mrclab fail`."""
     return command.inline and any(cli.problem(words) for words in command.parts)
 
 
@@ -138,7 +138,7 @@ def test_command_can_be_typed(command: docs.Command) -> None:
 
 
 def to_run() -> list[docs.Command]:
-    """The commands that are run here."""
+    """Return the commands that are run here."""
     return [
         command
         for command in found(PAGES)
@@ -148,7 +148,7 @@ def to_run() -> list[docs.Command]:
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder that looks like the checkout, and holds what the reader is told to have."""
+    """Return a folder that looks like the checkout, and holds what the reader is told to have."""
     folder = tmp_path_factory.mktemp("reader")
     for name in ("p4", "topologies", "experiments", "benchmarks", "tests"):
         (folder / name).symlink_to(ROOT / name)
@@ -159,7 +159,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def marked(command: docs.Command) -> object:
-    """A test's parameter; runs of labs take a few seconds."""
+    """Return a test's parameter; runs of labs take a few seconds."""
     return pytest.param(command, id=place_of(command), marks=[pytest.mark.slow] if is_lab(command) else [])
 
 
@@ -193,7 +193,9 @@ def in_a_shell(text: str) -> tuple[int, str, str]:
 
 
 def within(text: str) -> tuple[int, str, str]:
-    """The same in this process, which saves a second of imports, where it is a program of ours that starts nothing."""
+    """Return the same in this process, which saves a second of imports, where it is a program of ours that starts
+    nothing.
+    """
     words = docs.tokens(text)
     mains = {"mrclab": mrclab_main, "p4lite": p4lite.cli.main}
     if set(words) & {"&&", "&", "|", ";", ">"} or (words[0] not in mains and words[:2] != ["python", "-m"]):

@@ -65,7 +65,7 @@ def document() -> dict[str, Any]:
 
 
 def commands(document: dict[str, Any]) -> list[list[str]]:
-    """The simple commands of all phases."""
+    """Return the simple commands of all phases."""
     lines = [value for key, value in document.items() if key.endswith("Command") and isinstance(value, str)]
     return [part for line in lines for part in docs.Command(FILE, 1, line).parts]
 

@@ -98,7 +98,7 @@ def test_json(block: docs.Block, tmp_path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _switch(source: str, folder: pathlib.Path) -> Iterator[str]:
-    """A switch that runs beside an example: its address takes the place of the one that the page has."""
+    """Run a switch beside an example; its address replaces the one that the page has."""
     description = {
         "clock": "virtual",
         "switches": [{"device_id": 1, "ports": [{"port": 3}]}, {"device_id": 2, "ports": [{"port": 1}]}],
@@ -118,7 +118,7 @@ def _samples(source: str, folder: pathlib.Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _programs(text: str, folder: pathlib.Path) -> Iterator[str]:
-    """A program for two hosts: the other one runs the same."""
+    """Run a program for two hosts: the other one runs the same."""
     source = text.replace("/run/lab/meet", str(folder / "meet"))
     with bed(folder) as hosts:
         other = subprocess.Popen([sys.executable, "-c", source], env={**os.environ, "MRC_DEVICE": hosts.path(1)})

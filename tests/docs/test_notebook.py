@@ -23,7 +23,7 @@ def cells(kind: str) -> list[str]:
 
 
 def printed_by_jupyter(folder: pathlib.Path) -> str:
-    """What the cells print in a kernel of Jupyter."""
+    """Return what the cells print in a kernel of Jupyter."""
     import nbclient
     import nbformat
 
@@ -35,7 +35,7 @@ def printed_by_jupyter(folder: pathlib.Path) -> str:
 
 
 def printed_here(folder: pathlib.Path) -> str:
-    """The same without Jupyter."""
+    """Return the same without Jupyter."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -59,7 +59,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def first(tmp_path: pathlib.Path, run: Run) -> pathlib.Path:
-    """The results of an experiment with a policy, in simulated time."""
+    """Return the results of an experiment with a policy, in simulated time."""
     (tmp_path / "own.py").write_text(POLICY)
     (tmp_path / "own.yaml").write_text(LAB)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT.replace("./own.yaml", str(tmp_path / "own.yaml")))

@@ -20,7 +20,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs the command in this process, in an empty folder, where nothing may be started: code, output, errors."""
+    """Run the command in this process, in an empty folder, where nothing may be started: code, output, errors."""
 
     def built(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a lab was built")

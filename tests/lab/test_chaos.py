@@ -162,7 +162,7 @@ BUSY = [
 
 
 def forget_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger that takes a link for mended when the first of its causes goes."""
+    """Make a ledger restore a link when the first of its causes is removed."""
     change = Ledger._change
 
     def changed(self: Ledger, lab: Any, write: Any, gone: Any, come: Any) -> None:
@@ -227,7 +227,7 @@ def keep_queue_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def die_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue pair that ends as soon as a port goes down, whatever else there is."""
+    """Fail a queue pair as soon as a port goes down, whatever other ports there are."""
     carrier = virtual.VirtualSession.set_carrier
 
     def set_carrier(self: virtual.VirtualSession, host: str, port: int, up: bool) -> None:

@@ -21,7 +21,7 @@ def topology() -> Topology:
 
 
 def answers(topology: Topology, broken: dict[str, float], rng: random.Random) -> dict[str, list[Probed]]:
-    """What probes see when each crossing of a broken element loses a probe with the given probability."""
+    """Return what probes see when each crossing of a broken element loses a probe with the given probability."""
     views = {}
     for host in topology.hosts:
         view = []

@@ -163,7 +163,7 @@ def test_a_bad_record_of_a_death_is_refused(row: object, recorded: RunDir) -> No
 
 
 def strike(end: str, moment_s: float) -> bool:
-    """Does it, so long after what it strikes has come to be; whether there was something to strike."""
+    """Strike after a delay from the start of the target; return whether there was something to strike."""
     role = {"SIGTERM of labd": "labd", "mrclab down": "lab"}.get(end, end)
     deadline = time.monotonic() + HANGS_S
     found = None
@@ -183,7 +183,7 @@ def strike(end: str, moment_s: float) -> bool:
 
 
 def struck_run(end: str, moment_s: float, lab: str, folder: pathlib.Path) -> str:
-    """A run that is struck; returns what its verdict says has failed."""
+    """Strike a run; return what its verdict says has failed."""
     output = folder / "result"
     command = [*users.MRCLAB, "run", "write_bw", "--lab", lab, "--clock", "real", "--duration", "600"]
     process = subprocess.Popen(

@@ -62,7 +62,7 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def comparisons(draw: st.DrawFn) -> dict[str, Any]:
-    """Expectations name variants and conditions that exist."""
+    """Return comparisons whose expectations name variants and conditions that exist."""
     variants = draw(st.lists(LETTERS, min_size=1, max_size=3, unique=True))
     conditions = draw(st.lists(LETTERS, min_size=1, max_size=2, unique=True))
     expect = []

@@ -71,7 +71,7 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
 
 
 def flap(down: float, up: float, expect: Expectation) -> tuple[str, Experiment]:
-    """A link, and an experiment in which it goes down and comes back at these seconds."""
+    """Return a link, and an experiment in which it goes down and comes back at these seconds."""
     link = "p0-t0.0--p0-t1.0"
     return link, Experiment(
         name="x",

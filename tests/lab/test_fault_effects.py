@@ -124,7 +124,7 @@ def test_everything_that_an_effect_names_is_touched() -> None:
 
 
 def calls(action: Action, *, lab: FakeLab | None = None) -> list[str]:
-    """The calls with which a failure is put into a fabric, without the look at it."""
+    """Return the calls with which a failure is put into a fabric, without the look at it."""
     fake = lab or FakeLab(load_lab("default"))
     fake.log.clear()
     Ledger(fake.topology, fake.refill).perform(fake, action)
@@ -195,7 +195,7 @@ def test_element_left_in_doubt_is_broken_until_it_is_restored() -> None:
 
 
 def drawn(kind: str, target: str, topology: Topology, seed: int) -> dict[str, Any]:
-    """What a kind of failure draws for an element."""
+    """Return what a kind of failure draws for an element."""
     return dict(KINDS[kind].drawn(topology.element(target), random.Random(seed)))
 
 

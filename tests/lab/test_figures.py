@@ -34,7 +34,7 @@ COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 
 
 def small_cells(size: Size) -> list[Cell]:
-    """A pair of hosts with two ports, of which one goes and comes back."""
+    """Return a pair of hosts with two ports, of which one goes and comes back."""
     schedule = [
         failures.fail(0.4, "h0:1", Evidence(ports_down=2, goodput=0.8), 0.5),
         failures.restore(0.8, "h0:1"),

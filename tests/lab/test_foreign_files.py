@@ -51,7 +51,7 @@ POLICY = "policies: {ev: evil.py:Evil}\n"
 
 @pytest.fixture
 def shared() -> Iterator[pathlib.Path]:
-    """A folder with mode 1777 below /tmp, as two users of a machine have one."""
+    """Yield a folder with mode 1777 below /tmp, as two users of a machine have one."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mrc", dir="/tmp"))
     folder.chmod(0o1777)
     yield folder

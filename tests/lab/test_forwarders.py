@@ -44,7 +44,7 @@ TINY = "name: tiny\nplanes: 1\nt0_per_plane: 2\nt1_per_plane: 2\nhosts: 4\n"
 
 @pytest.fixture(autouse=True)
 def nothing_installed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """An empty PATH for the parts, whatever this machine has."""
+    """Return an empty PATH for the parts, whatever this machine has."""
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     monkeypatch.delenv("MRCLAB_BMV2", raising=False)
     monkeypatch.delenv("MRCLAB_P4C", raising=False)

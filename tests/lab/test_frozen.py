@@ -84,7 +84,7 @@ def process_of(role: str) -> Process:
 
 
 def failures(made: RealSession, role: str, number: int) -> list[str]:
-    """What a run has to say in which a process gets this signal."""
+    """Return what a run has to say in which a process gets this signal."""
     sent = False
 
     def send(result: RunResult) -> None:
@@ -193,7 +193,7 @@ def test_handlers_are_given_back() -> None:
 
 
 def interrupted(number: int, code: int, clock: str, lab: str, output: pathlib.Path) -> dict[str, Any]:
-    """The verdict of a run that is interrupted a moment after its beginning."""
+    """Return the verdict of a run that is interrupted a moment after its beginning."""
     command = [*users.MRCLAB, "run", "write_bw", "--lab", lab, "--clock", clock, "--duration", "1000"]
     with subprocess.Popen(
         [*command, "-o", str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -34,7 +34,7 @@ FILL = """
 
 
 def on_a_small_disk(folder: pathlib.Path, megabytes: int, script: str, after: str) -> subprocess.CompletedProcess[str]:
-    """Runs a Python script with a tmpfs at `folder`; then shell commands that see the disk as it was left."""
+    """Run a Python script with a tmpfs at `folder`; then shell commands that see the disk as it was left."""
     folder.mkdir()
     program = folder.parent / "script.py"
     program.write_text(textwrap.dedent(FILL) + textwrap.dedent(script))

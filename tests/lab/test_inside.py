@@ -56,7 +56,7 @@ def environment_in(folder: pathlib.Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of commands to a lab that is up: two planes, two T0 and two T1 each, two hosts."""
+    """Yield the environment of commands to a lab that is up: two planes, two T0 and two T1 each, two hosts."""
     folder = tmp_path_factory.mktemp("inside")
     environment = {
         **os.environ,

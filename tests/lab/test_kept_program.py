@@ -23,7 +23,7 @@ def cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A program for every time that the compiler is called."""
+    """Return a program for every time that the compiler is called."""
     calls: list[Any] = []
 
     def compile_program(source: pathlib.Path, include_dirs: Any) -> p4lite.compiler.Compiled:

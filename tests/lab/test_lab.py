@@ -34,7 +34,7 @@ ERRORS = {"Icmp6OutDestUnreachs", "Icmp6OutParmProblems", "Icmp6OutTimeExcds", "
 
 
 def said_by_kernels(made: Session, what: Collection[str] = TO_GROUPS) -> int:
-    """What the kernels of the hosts' namespaces sent by themselves: to link-local groups, or other kinds."""
+    """Return what the kernels of the hosts' namespaces sent by themselves: to link-local groups, or other kinds."""
     said = 0
     if isinstance(made, RealSession):
         for host in made.hosts:
@@ -46,7 +46,7 @@ def said_by_kernels(made: Session, what: Collection[str] = TO_GROUPS) -> int:
 
 
 def run(lab: str, clock: str, workload: Workload, schedule: list[ExperimentStep], expect: Expectation) -> RunResult:
-    """Runs, judges, and returns the result; a missed expectation fails the test."""
+    """Run, judge, and return the result; a missed expectation fails the test."""
     experiment = Experiment(name="test", title="test", lab=lab, workload=workload, schedule=schedule, expect=expect)
     with session(lab, clock) as made:
         said = said_by_kernels(made)

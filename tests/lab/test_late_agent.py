@@ -43,7 +43,7 @@ def test_what_was_answered_while_an_agent_stood_still_is_not_sent_again(
         stopped = next(each for each in made.run.processes() if each.role == "h0")
 
         def stop(result: RunResult) -> None:
-            """The agent stands still in mid-stream; what that cost its packets is known a little later."""
+            """Freeze the agent in mid-stream; the cost in packets is known a little later."""
             nonlocal due
             if len(costs) == STOPS or time.monotonic() < due or not result.progress["h0"].bytes_sent:
                 return

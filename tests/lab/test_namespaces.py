@@ -52,7 +52,7 @@ def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.
 
 @pytest.fixture(scope="module")
 def lab(module_folder: pathlib.Path) -> Iterator[RunDir]:
-    """A small lab that is up."""
+    """Yield a small lab that is up."""
     mrclab("up", lab_file(module_folder, "tiny", **SMALL))
     try:
         yield RunDir("tiny")
@@ -147,7 +147,7 @@ def test_exec_keeps_folder_and_exit_code_and_input(lab: RunDir, tmp_path: pathli
 
 @contextlib.contextmanager
 def command(text: str) -> Iterator[subprocess.Popen[str]]:
-    """A shell in h0, ready, in a process group of its own; the group is killed in the end."""
+    """Yield a shell in h0, ready, in a process group of its own; the group is killed in the end."""
     words = [*users.MRCLAB, "exec", "h0", "--", "sh", "-c", text]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
@@ -412,7 +412,7 @@ def test_whom_root_maps_to(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def launched(order: LaunchOrder, tmp_path: pathlib.Path) -> str:
-    """What a command of the launcher's writes to /run/lab/out."""
+    """Return what a command of the launcher's writes to /run/lab/out."""
     process = subprocess.Popen([*LAUNCH, "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -38,14 +38,14 @@ schedule:
 
 
 def examples() -> dict[str, tuple[str, str]]:
-    """The classes on the page: kind, code."""
+    """Return the classes on the page: kind, code."""
     found = re.findall(r"```python\n# policy: (\w+)\n(.*?)```", PAGE.read_text(), re.S)
     return {kind: (code, re.findall(r"^class (\w+)", code, re.M)[0]) for kind, code in found}
 
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the experiment with some policies of some code: code, errors. Results are in `results`."""
+    """Run the experiment with some policies of some code: code, errors. Results are in `results`."""
 
     def go(kind: str = "", code: str = "", name: str = "Own", *words: str, lab: str = "", more: str = "") -> Any:
         (tmp_path / "own.py").write_text(code)

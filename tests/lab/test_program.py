@@ -72,7 +72,7 @@ def lab_file(folder: pathlib.Path, program: str = PLAIN, lab: str = LAB) -> str:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a workload on a lab by the command, in this process: code, errors."""
+    """Run a workload on a lab by the command, in this process: code, errors."""
 
     def go(lab: str, folder: pathlib.Path, clock: str = "virtual") -> tuple[int, str]:
         words = ["mrclab", "run", "write_bw", "--lab", lab, "--clock", clock, "-o", str(folder), "--json"]

@@ -207,7 +207,7 @@ def test_a_run_that_begins_at_time_zero_has_its_length() -> None:
 
 
 def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[int], Any]:
-    """A run; memory in use at every tenth of it, and its result."""
+    """Return a run; memory in use at every tenth of it, and its result."""
     held: list[int] = []
     polls = 0
 

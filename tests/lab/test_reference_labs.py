@@ -41,7 +41,7 @@ STREAM = {"message_bytes": 1 << 14, "window": 3, "shift": 1}
 
 @pytest.fixture(params=FORWARDERS)
 def lab(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The file of a small lab, whose switches are what the parameter says."""
+    """Return the file of a small lab, whose switches are what the parameter says."""
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     monkeypatch.chdir(tmp_path)
     if request.param == "stand-in":
@@ -59,7 +59,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pyt
 
 
 def run(session: RealSession, workload: Workload, schedule: list[ExperimentStep]) -> RunResult:
-    """Runs and judges on a session; a missed expectation fails the test."""
+    """Run and judge on a session; a missed expectation fails the test."""
     experiment = Experiment(name="t", title="t", workload=workload, schedule=schedule, expect=PASSED)
     result = run_on(session, experiment)
     judged = verdict.judge(result, session.topology, PASSED, experiment.claims())
@@ -244,7 +244,7 @@ def kill_when_data_flows(name: str, role: str) -> None:
 
 
 def kill(name: str, role: str, number: int = signal.SIGKILL) -> None:
-    """Sends a signal to a process of a lab."""
+    """Send a signal to a process of a lab."""
     for process in RunDir(name).processes():
         if process.role == role:
             process.signal(number)

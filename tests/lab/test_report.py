@@ -51,7 +51,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A link fails and comes back, then it loses packets, then a switch stops."""
+    """Return a run in which a link fails and comes back, then loses packets, then a switch stops."""
     experiment = Experiment(
         name="x",
         title="a <b>title</b>",
@@ -76,7 +76,7 @@ def text(outcome: Run) -> str:
 
 
 def decoded(path: str, x_step: float, y_step: float) -> tuple[Any, Any]:
-    """The points of a curve, read as `report.js` does."""
+    """Return the points of a curve, read as `report.js` does."""
     numbers = np.array(re.findall(r"-?\d+", path), dtype=np.int64).reshape(-1, 2).cumsum(axis=0)
     return numbers[:, 0] * x_step, numbers[:, 1] * y_step
 

@@ -21,7 +21,7 @@ Up = Callable[..., None]
 
 @pytest.fixture
 def up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Up:
-    """Records of labs, as `mrclab up` leaves them."""
+    """Make records of labs, as `mrclab up` leaves them."""
     monkeypatch.setenv("MRCLAB_RUN", str(make_private(tmp_path / "run")))
     monkeypatch.delenv(shells.VARIABLE, raising=False)
 

@@ -42,7 +42,7 @@ def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def blackhole(target: str, at: float = 0.1) -> ExperimentStep:
-    """Takes everything without a sign."""
+    """Take everything without a sign."""
     return ExperimentStep(at=at, fail=target, kind="impair", settings={"blackhole": True}, evidence=SHOWS)
 
 
@@ -54,7 +54,7 @@ def stalled(
     transport: Literal["mrc", "roce"] = "mrc",
     prepare: Callable[[Session], None] = lambda made: None,
 ) -> dict[str, Any]:
-    """The result of a run that must not get to its end."""
+    """Return the result of a run that must not get to its end."""
     experiment = Experiment(
         name="stall", title="stall", lab=lab, workload=workload, schedule=schedule, transport=transport
     )

@@ -47,7 +47,7 @@ class Blunt:
 
 @pytest.fixture
 def lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
-    """A lab that names a policy in a file of ours."""
+    """Return a lab that names a policy in a file of ours."""
     monkeypatch.setattr(policies, "is_machine_root", lambda: False)
     tmp_path.chmod(0o700)
     (tmp_path / "own.py").write_text(SMALL_WINDOW)

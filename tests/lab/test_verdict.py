@@ -32,7 +32,7 @@ def sample(t_ns: int, **counters: Any) -> dict[str, Any]:
 
 
 def check(what: str, rank: dict[str, Any] | None = None, counted: dict[str, Any] | None = None, **expect: Any) -> Check:
-    """The check of that name on a run of one second of two hosts, the second of which counted nothing."""
+    """Return the check of that name on a run of one second of two hosts, the second of which counted nothing."""
     rows = {"h0": [sample(0), sample(SECOND, **(counted or {}))], "h1": [sample(0), sample(SECOND)]}
     result = result_of(
         {

@@ -45,7 +45,7 @@ def run(made: Session, workload: Workload) -> RunResult:
 
 
 def check_measured(name: str, result: RunResult) -> None:
-    """The figures are there, and are those of what was done."""
+    """Check that the measurements exist and belong to what was done."""
     found: dict[str, Any] = performance.of(result).document()
     kind = next((part for part, names in COUNTED.items() if name in names), "iterations")
     assert set(found) == {kind}

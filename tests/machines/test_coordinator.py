@@ -39,7 +39,7 @@ LAB = {
 
 
 def speaking(folder: pathlib.Path, *messages: dict[str, Any]) -> list[str]:
-    """A command that greets, says this, and then waits to be told to end."""
+    """Return a command that greets, says this, and then waits to be told to end."""
     path = folder / f"said{len(list(folder.iterdir()))}"
     frames = [HEAD.pack(MESSAGE, 0, len(text)) + text for text in (json.dumps(each).encode() for each in messages)]
     path.write_bytes(b"motd\n" + GREETING + b"".join(frames))
@@ -176,7 +176,7 @@ def test_every_machine_of_another_version_is_named(tmp_path: pathlib.Path, monke
 
 
 def refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, here: dict[str, Any]) -> str:
-    """What a keeper says to two machines that say this."""
+    """Return what a keeper says to two machines that say this."""
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     run = RunDir("two")
     run.create()

@@ -52,7 +52,7 @@ def test_a_tunnel_that_works_in_one_direction_is_silent_at_one_end() -> None:
         over = threading.Event()
 
         def deaf() -> None:
-            """An end to which nothing comes."""
+            """Make an end of a tunnel to which nothing comes."""
             while not over.wait(0.02):
                 b.send(probe.MAGIC + TOKEN.encode() + b" silent")
 

@@ -158,7 +158,7 @@ def test_with_the_stream_its_connections_end() -> None:
 
 
 def said(data: bytes) -> Line:
-    """The keeper's end of a stream on which exactly this was said."""
+    """Return the keeper's end of a stream on which exactly this was said."""
     source, sink = os.pipe()
     threading.Thread(target=lambda: (os.write(sink, data), os.close(sink)), daemon=True).start()
     return Line(source, os.open(os.devnull, os.O_WRONLY), lambda message: None)

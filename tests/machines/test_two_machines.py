@@ -108,7 +108,7 @@ class World:
         return found
 
     def part(self, k: int) -> psutil.Process:
-        """The process of machine k's part."""
+        """Return the process of machine k's part."""
         inode = os.stat(f"/run/netns/{self.prefix}{k}").st_ino
         for each in self.processes():
             words = each.cmdline()
@@ -119,7 +119,7 @@ class World:
         raise AssertionError("there is none")
 
     def left(self) -> list[str]:
-        """What is left after a moment: processes of labs, and those that keep them."""
+        """Return what is left after a moment: processes of labs, and those that keep them."""
         deadline = time.monotonic() + WAIT_S
         while True:
             found = [*map(str, self.processes()), *lab_processes(self.folder).values()]
@@ -148,7 +148,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def experiment(world: World, name: str, **changes: Any) -> RunResult:
-    """Runs an experiment on the lab; its result, which must be as wanted."""
+    """Run an experiment on the lab; its result, which must be as wanted."""
     document: dict[str, Any] = {
         "name": name,
         "title": name,
@@ -172,7 +172,7 @@ def datagrams(row: dict[str, Any], key: str) -> int:
 
 
 def started(*words: str) -> subprocess.Popen[str]:
-    """A run that is going on: data arrives."""
+    """Start a run and return it once data arrives."""
 
     def delivered() -> int:
         """Since the beginning, whatever counter a new run begins anew."""

@@ -23,7 +23,7 @@ from topo.strategies import topologies
 
 @st.composite
 def placed(draw: st.DrawFn) -> Topology:
-    """A small lab whose hosts and switches are anywhere on two machines."""
+    """Return a small lab whose hosts and switches are anywhere on two machines."""
     document: dict[str, Any] = draw(topologies()).lab.model_dump(mode="json")
     plain = parse_lab(yaml.safe_dump(document))
     machines: dict[str, dict[str, Any]] = {

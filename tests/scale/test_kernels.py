@@ -48,7 +48,7 @@ def drawn(made: Kernels, texts: list[str], planes: int, t1s: int, size: int, act
 
 
 def endpoint(text: str, planes: int, t1s: int, profile: Any, active: int, floor: int = 4) -> EvSet:
-    """The EVs of a queue pair as its endpoint has them."""
+    """Return the EVs of a queue pair as its endpoint has them."""
     config = EvConfig(mode=EvMode.EXPLICIT, values=profile, active=active, ev_min_active=floor)
     universe = EvUniverse(config, planes, random.Random(0))
     return EvSet(universe, random.Random(f"{text}/order"), lambda *_: None)

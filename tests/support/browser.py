@@ -72,7 +72,7 @@ def an_hour(page: Any) -> list[tuple[float, float]]:
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """A browser (`playwright.sync_api.Browser`)."""
+    """Yield a browser (`playwright.sync_api.Browser`)."""
     from playwright.sync_api import sync_playwright
 
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -121,7 +121,7 @@ class Opened:
 
 
 def opened(browser: Any, url: str, **context: Any) -> Opened:
-    """A page in a browsing context of its own."""
+    """Return a page in a browsing context of its own."""
     made = Opened(browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | context)).new_page())
     made.page.goto(url)
     return made

@@ -85,7 +85,7 @@ def _mrclab(arguments: list[str], loosely: bool) -> str | None:
 
 
 def _unknown_name(verb: str, given: dict[str, Any]) -> str | None:
-    """What is named and is not there: labs, experiments, figures, elements of a lab."""
+    """Return what is named and is not there: labs, experiments, figures, elements of a lab."""
 
     def is_file(name: str) -> bool:
         return name.endswith((".yaml", ".yml", ".json"))
@@ -170,7 +170,7 @@ def _python(arguments: list[str], loosely: bool) -> str | None:
 
 
 def _number(word: str) -> str:
-    """A placeholder of one letter stands for a number."""
+    """Return a placeholder of one letter stands for a number."""
     return "1" if re.fullmatch("[A-Z]", word) else word
 
 

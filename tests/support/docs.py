@@ -117,14 +117,14 @@ def _without_prefixes(words: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def tokens(line: str) -> list[str]:
-    """The words and operators of a shell line without its comment."""
+    """Return the words and operators of a shell line without its comment."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     return list(lexer)
 
 
 def without_comment(line: str) -> str:
-    """The line up to a `#` that begins a word."""
+    """Return the line up to a `#` that begins a word."""
     quote = ""
     for i, character in enumerate(line):
         if quote:
@@ -143,7 +143,7 @@ def is_command(text: str) -> bool:
 
 
 def language_of(text: str) -> str:
-    """The language of a block that names none: sh, yaml, json, python, or text."""
+    """Return the language of a block that names none: sh, yaml, json, python, or text."""
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and all(
         is_command(line) or line.lstrip().startswith(("#", "echo ")) for line in _joined(text) if line.strip()
@@ -181,7 +181,7 @@ def commands(path: pathlib.Path) -> list[Command]:
 
 
 def commands_of(block: Block) -> list[Command]:
-    """The commands of one block."""
+    """Return the commands of one block."""
     if block.language == "console":
         return _transcript(block)
     if block.language != "sh":
@@ -218,7 +218,7 @@ def _joined(text: str) -> list[str]:
 
 
 def _scan(path: pathlib.Path) -> tuple[list[Block], str]:
-    """The blocks of a page, and the page with all blocks blank, line by line."""
+    """Return the blocks of a page, and the page with all blocks blank, line by line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     prose = list(lines)
     found: list[Block] = []
@@ -270,7 +270,7 @@ def _add(
 
 
 def difference(expected: tuple[str, ...] | list[str], printed: str) -> str | None:
-    """The first line that a page prints and a command does not, or None if it prints what the page says.
+    """Return the first line that a page prints and a command does not, or None if it prints what the page says.
 
     Empty lines at the end and spaces at the end of lines do not count.
     """

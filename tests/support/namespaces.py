@@ -13,7 +13,7 @@ SETTLE_S = 10.0
 
 
 def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
-    """Runs a command; its output. AssertionError with the output when it fails."""
+    """Run a command and return its output. Raise AssertionError with the output when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if check:
         assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
@@ -30,11 +30,11 @@ class Hosts:
         self.mtu = mtu
 
     def name(self, k: int) -> str:
-        """The namespace of host k (1 …)."""
+        """Return the namespace of host k (1 …)."""
         return f"{self.prefix}h{k}"
 
     def port(self, k: int) -> str:
-        """The interface on the switch's side."""
+        """Return the interface on the switch's side."""
         return f"{self.prefix}p{k}"
 
     def plug(self, k: int) -> None:
@@ -63,7 +63,7 @@ class Hosts:
             run("ip", "netns", "del", self.name(k), check=False)
 
     def on(self, k: int, *command: str, timeout_s: float = 30, check: bool = True) -> str:
-        """Runs a command on host k."""
+        """Run a command on host k."""
         return run("ip", "netns", "exec", self.name(k), *command, timeout_s=timeout_s, check=check)
 
 
@@ -93,8 +93,8 @@ def lab_processes(folder: pathlib.Path) -> dict[int, str]:
 
 
 def left_behind(before: set[str], folder: pathlib.Path) -> list[str]:
-    """What is left of labs below `folder` after a moment: interfaces, processes, and namespaces that nothing else
-    explains. The kernel takes namespaces away a little later than their processes."""
+    """Return what is left of labs below `folder` after a moment: interfaces, processes, and namespaces that nothing
+    else explains. The kernel takes namespaces away a little later than their processes."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         interfaces = {each for each in machine() - before if each.startswith("interface")}

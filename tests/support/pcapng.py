@@ -8,7 +8,7 @@ ENHANCED_PACKET = 6
 
 
 def blocks(data: bytes) -> list[tuple[int, bytes]]:
-    """The blocks of a file as (type, body)."""
+    """Return the blocks of a file as (type, body)."""
     found, at = [], 0
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)
@@ -19,6 +19,6 @@ def blocks(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def packets(data: bytes) -> list[bytes]:
-    """The packets of a file."""
+    """Return the packets of a file."""
     bodies = [body for kind, body in blocks(data) if kind == ENHANCED_PACKET]
     return [body[20 : 20 + struct.unpack_from("<I", body, 12)[0]] for body in bodies]

@@ -17,7 +17,9 @@ LETTERS = st.text("abcxyz ÄΩ-_.:/'\"#0", min_size=1, max_size=12).map(lambda t
 
 
 def documents(model: type[BaseModel], special: Mapping[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:  # noqa: C901 - a branch per kind of schema
-    """Valid documents of a model, as JSON; `special`: strategies for definitions that a schema says too little of."""
+    """Return valid documents of a model, as JSON; `special`: strategies for definitions that a schema says too little
+    of.
+    """
     schema = model.model_json_schema()
     definitions: dict[str, Any] = schema.get("$defs", {})
 
@@ -98,7 +100,7 @@ def places(document: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def put(document: Any, path: Path, value: Any) -> Any:
-    """The document with another value at a path."""
+    """Return the document with another value at a path."""
     changed = copy.deepcopy(document)
     here = changed
     for part in path[:-1]:
@@ -108,7 +110,7 @@ def put(document: Any, path: Path, value: Any) -> Any:
 
 
 def line_of(text: str, path: Path) -> int:
-    """The line of the last key (or list entry) of a path."""
+    """Return the line of the last key (or list entry) of a path."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     line = 1
     for part in path:
@@ -161,7 +163,7 @@ def wrong(draw: st.DrawFn, document: Any, free: set[str]) -> Wrong:
 
 
 def _twice(document: Any, path: Path) -> str:
-    """The text with a key of a mapping a second time, at its end."""
+    """Return the text with a key of a mapping a second time, at its end."""
     root = yaml.compose(dump(document), Loader=yaml.SafeLoader)
     node = root
     for part in path[:-1]:

@@ -66,11 +66,11 @@ class Watching:
             raise Stopped
 
     def ask(self, name: str, /, **arguments: Any) -> Answer:
-        """A command's answer."""
+        """Return a command's answer."""
         return self.hub.submit(name, arguments).result(WAIT_S)
 
     def until(self, what: Callable[[State], Any], wait_s: float = WAIT_S) -> State:
-        """The first state of which something is true."""
+        """Return the first state of which something is true."""
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline and self.error is None:
             state = self.hub.state
@@ -84,7 +84,7 @@ class Watching:
         raise AssertionError(f"never so; the state is {shown}; error {self.error!r}")
 
     def stop(self) -> None:
-        """Ends it."""
+        """End it."""
         self._over.set()
         self.hub.refuse_all("over")
         self.thread.join(WAIT_S)
@@ -92,7 +92,7 @@ class Watching:
 
 @contextlib.contextmanager
 def watching(hub: Hub, go: Callable[[Callable[[], object]], object]) -> Iterator[Watching]:
-    """A view in a thread for as long as the context lasts."""
+    """Yield a view in a thread for as long as the context lasts."""
     made = Watching(hub, go)
     made.thread.start()
     try:
@@ -105,7 +105,7 @@ def watching(hub: Hub, go: Callable[[Callable[[], object]], object]) -> Iterator
 def simulating(
     lab: str = "tiny", first: Experiment | None = None, *, speed: float = 1.0, paused: bool = False
 ) -> Iterator[Watching]:
-    """A view of a simulation, which knows one experiment, `SHORT`."""
+    """Yield a view of a simulation, which knows one experiment, `SHORT`."""
     hub = Hub()
     view = SimulationView(hub, lab, "mrc", lambda name: SHORT, [SHORT.name], speed=speed, paused=paused, first=first)
     with watching(hub, view.go) as made:
@@ -119,6 +119,6 @@ def simulating(
 
 @contextlib.contextmanager
 def served(hub: Hub, captured: Callable[[str], pathlib.Path | None] = lambda port: None) -> Iterator[Serving]:
-    """A server of a hub on a port of its own."""
+    """Yield a server of a hub on a port of its own."""
     with serving(Server(hub, captured, metrics.render), "127.0.0.1", 0) as made:
         yield made

@@ -50,7 +50,7 @@ def sweep(*arguments: object, cwd: pathlib.Path) -> subprocess.CompletedProcess[
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A sweep of `RUNS` small runs, and what it leaves undisturbed, one run after another."""
+    """Return a sweep of `RUNS` small runs, and what it leaves undisturbed, one run after another."""
     folder = tmp_path_factory.mktemp("many")
     content = dict(load_sweep("pinned").file.data)
     content |= {"name": "many", "grid": {"experiment.workload.params.message_bytes": [2048, 8192]}, "seeds": RUNS // 2}
@@ -63,7 +63,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @contextlib.contextmanager
 def going(*arguments: object, cwd: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
-    """The command, meanwhile; with all that it has started it is gone at the end."""
+    """Run the command meanwhile, and remove everything it has started at the end."""
     command = [*COMMAND, "sweep", *map(str, arguments)]
     process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     mine = psutil.Process(process.pid)
@@ -87,7 +87,7 @@ def wait_for(number: int, folder: pathlib.Path, process: subprocess.Popen[str]) 
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Processes of workers: not the one that cleans shared memory up."""
+    """Return the processes of workers without the one that cleans shared memory up."""
     return [
         each for each in psutil.Process(process.pid).children() if "resource_tracker" not in " ".join(each.cmdline())
     ]

@@ -54,7 +54,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """A command in a folder: exit code, and what was printed."""
+    """Return a command in a folder: exit code, and what was printed."""
 
     def run(*arguments: object, cwd: pathlib.Path) -> tuple[int, str, str]:
         monkeypatch.chdir(cwd)
@@ -76,7 +76,7 @@ def undisturbed(pinned: plan.SweepPlan, tmp_path_factory: pytest.TempPathFactory
 
 
 def invented(task: Task) -> Answer:
-    """What a run leaves, of which nothing was run."""
+    """Return what a run leaves, of which nothing was run."""
     number = int(task.digest[:4], 16)
     rows: list[Row] = [{**dict.fromkeys(measure.EXPERIMENT), "goodput_bps": float(number), "jain": 0.5}]
     return Answer(Status.GOOD, "", rows, 0.1, "")

@@ -9,7 +9,7 @@ from mrc_topo import Lab, RoutingMode, SprayKind, Topology
 
 @st.composite
 def topologies(draw: st.DrawFn, modes: tuple[RoutingMode, ...] = tuple(RoutingMode)) -> Topology:
-    """A topology with up to 8 planes, 5 T0, 5 T1 and 3 hosts per T0."""
+    """Return a topology with up to 8 planes, 5 T0, 5 T1 and 3 hosts per T0."""
     planes = draw(st.integers(1, 8))
     t0 = draw(st.integers(1, 5))
     t1 = draw(st.integers(0 if t0 == 1 else 1, 5))

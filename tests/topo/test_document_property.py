@@ -16,7 +16,7 @@ from topo.strategies import topologies
 
 @st.composite
 def labs(draw: st.DrawFn) -> dict[str, Any]:
-    """A lab file's document: the shape of a topology, other parts after the schema."""
+    """Return a lab file's document: the shape of a topology, other parts after the schema."""
     lab = draw(topologies()).lab
     document: dict[str, Any] = lab.model_dump(mode="json")
     parts = {"links": LinkRates, "queues": QueueSpec, "reliability": ReliabilitySpec}

@@ -77,7 +77,7 @@ def test_a_lab_without_machines_is_whole() -> None:
 
 @st.composite
 def placed(draw: st.DrawFn) -> Topology:
-    """A lab whose hosts and switches are anywhere."""
+    """Return a lab whose hosts and switches are anywhere."""
     document: dict[str, Any] = draw(topologies()).lab.model_dump(mode="json")
     plain = parse_lab(yaml.safe_dump(document))
     version = draw(st.sampled_from(("10.8.0.%d", "fd00::%d")))

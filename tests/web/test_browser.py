@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[tuple[Watching, Serving]]:
-    """A ring goes on in lab tiny, no faster than the clock, so that browser and server have time."""
+    """Run a ring in lab tiny, no faster than the clock, so that browser and server have time."""
     with simulating() as view, served(view.hub, view.captured) as serving:
         view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
         view.until(lambda state: state["job"] and state["job"]["iterations"] > 1)

@@ -45,7 +45,7 @@ def served() -> Iterator[tuple[Hub, Serving]]:
 def ask(
     serving: Serving, path: str, method: str = "GET", body: bytes | None = None, **headers: str | None
 ) -> tuple[int, str, dict[str, str]]:
-    """A request with the right headers but for those that are given (None: without it)."""
+    """Return a request with the right headers but for those that are given (None: without it)."""
     given: dict[str, str | None] = {
         "Host": f"127.0.0.1:{serving.port}",
         "Authorization": f"Bearer {serving.token}",

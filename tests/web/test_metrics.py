@@ -26,7 +26,7 @@ LAYOUT = layout_of(TOPOLOGY, "lab", clock="real", transport="mrc", began_ns=0, c
 
 
 def state_of(layout: Layout, planes: int) -> State:
-    """A state in which everything that a state can say is said."""
+    """Return a state in which everything that a state can say is said."""
     host = {
         "alive": True, "ports_up": 2, "delivered_bytes": 1000, "goodput_bps": 8000, "tx_bytes": [10, 20],
         "rx_bytes": [30, 40], "tx_bps": [1, 2], "rx_bps": [3, 4], "packets": 7, "retransmissions": 6, "losses": 5,
@@ -57,7 +57,7 @@ STATE = state_of(LAYOUT, TOPOLOGY.lab.planes)
 
 
 def read(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """What Prometheus' own parser makes of it: values by labels, by name. Counters keep their `_total`."""
+    """Return what Prometheus' own parser makes of it: values by labels, by name. Counters keep their `_total`."""
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:

@@ -21,7 +21,7 @@ LONG = b"x" * 1000
 
 
 def package(*members: tuple[str, bytes | None], link: str | None = None) -> bytes:
-    """A package of npm's; a member without bytes is a folder."""
+    """Return a package of npm's; a member without bytes is a folder."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
         for name, data in members:

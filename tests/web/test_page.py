@@ -28,7 +28,7 @@ def browser() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def shown(browser: Any, layout: Layout, **context: Any) -> Iterator[tuple[Hub, Opened]]:
-    """A page that shows a first state of a layout."""
+    """Yield a page that shows a first state of a layout."""
     hub = Hub()
     hub.show(layout)
     with served(hub) as serving:

@@ -18,7 +18,7 @@ PADDING = "x" * 20_000
 
 
 def connect(serving: Serving, buffer: int) -> socket.socket:
-    """A connection that has asked for the stream."""
+    """Return a connection that has asked for the stream."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     made.connect(("127.0.0.1", serving.port))

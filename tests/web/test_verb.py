@@ -17,7 +17,7 @@ BROKEN = "schedule:\n- at: 0.5\n  fail: nothing-of-that-name\n  evidence: {dropp
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with things that are no runs; the page's libraries count as here."""
+    """Change to a folder with things that are no runs; the page's libraries count as installed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "labs"))
     monkeypatch.setattr(assets, "missing", list)

@@ -139,7 +139,7 @@ CHEATS: dict[str, tuple[str, str]] = {
 
 @pytest.fixture(scope="module")
 def one() -> Iterator[Exercise]:
-    """A link fails, and must be named. As in an installed mrclab, everybody may read it."""
+    """Yield an exercise in which a link fails and must be named. As in an installed mrclab, every user may read it."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as base:
         pathlib.Path(base).chmod(0o755)
         yield _finder(pathlib.Path(base) / "50-finder")

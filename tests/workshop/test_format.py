@@ -33,7 +33,7 @@ MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the template, as an exercise of its own."""
+    """Return a copy of the template, as an exercise of its own."""
     made = tmp_path / "42-mine"
     shutil.copytree(TEMPLATE, made)
     return made

@@ -109,7 +109,7 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Exercise:
-    """A small exercise with a congestion controller."""
+    """Return a small exercise with a congestion controller."""
     folder = tmp_path_factory.mktemp("exercises") / "50-policy"
     shutil.copytree(shipped("workshop") / "TEMPLATE", folder)
     document = yaml.safe_load((folder / "exercise.yaml").read_text())

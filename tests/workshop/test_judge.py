@@ -38,7 +38,7 @@ class Params(NoParams):
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch: pytest.MonkeyPatch) -> list[list[Run]]:
-    """A kind of check that finds what its parameters say, and the runs that each call got."""
+    """Return a kind of check that finds what its parameters say, and the runs that each call got."""
     seen: list[list[Run]] = []
     errors = {"ValueError": ValueError, "KeyError": KeyError, "CaptureError": CaptureError, "OSError": OSError}
 
@@ -54,7 +54,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[list[Run]]:
 
 
 def made(folder: pathlib.Path, texts: dict[str, str] | None = None, **changes: Any) -> Exercise:
-    """An exercise like the template, with other keys; `texts`: the learner's files and the starter's."""
+    """Return an exercise like the template, with other keys; `texts`: the learner's files and the starter's."""
     target = folder / "42-made"
     shutil.copytree(shipped("workshop") / "TEMPLATE", target)
     document = yaml.safe_load((target / "exercise.yaml").read_text())
@@ -71,12 +71,12 @@ def made(folder: pathlib.Path, texts: dict[str, str] | None = None, **changes: A
 def orders(
     made: Exercise, sources: dict[str, str] | None = None, more: Sequence[int] = (), quick: bool = False
 ) -> list[Order]:
-    """The runs that a check asks for."""
+    """Return the runs that a check asks for."""
     return judge._orders(made, sources or TEXTS, more, quick)
 
 
 def ran(job: Job, **changes: Any) -> Facts:
-    """The facts of a process that did all that it was told, but for `changes` in its first run."""
+    """Return the facts of a process that did all that it was told, but for `changes` in its first run."""
     runs = [RunFacts(name=each.name, seed=each.seed, hidden=each.hidden) for each in job.orders]
     return Facts(runs=[runs[0].model_copy(update=changes), *runs[1:]])
 
@@ -87,7 +87,7 @@ def checked(
     leave: Callable[[Job], Outcome] = lambda job: Outcome(ran(job), "", "printed\n", 1.5, {"network": True}),
     **options: Any,
 ) -> tuple[Report, list[tuple[Any, ...]]]:
-    """The outcome of a check whose process is replaced, and what it was called with."""
+    """Return the outcome of a check whose process is replaced, and what it was called with."""
     calls: list[tuple[Any, ...]] = []
 
     def run(job: Job, *arguments: Any) -> Outcome:
@@ -199,7 +199,7 @@ def test_injected_run_has_no_experiment_and_no_report(tmp_path: pathlib.Path) ->
 
 
 def refused(exercise_: Exercise, sources: dict[str, str]) -> Line:
-    """The line with which a learner's document is refused."""
+    """Return the line with which a learner's document is refused."""
     with pytest.raises(judge._Refused) as error:
         orders(exercise_, sources)
     assert error.value.line.passed is False
@@ -207,7 +207,7 @@ def refused(exercise_: Exercise, sources: dict[str, str]) -> Line:
 
 
 def changed(**keys: Any) -> dict[str, str]:
-    """The learner's lab with other keys."""
+    """Return the learner's lab with other keys."""
     return {"lab.yaml": yaml.safe_dump({**yaml.safe_load(TEXTS["lab.yaml"]), **keys})}
 
 

@@ -59,7 +59,7 @@ LOSSY = {"overrides": {"p1-t0.1--p1-t1.0": {"loss": 0.05}, "p0-t0.0--p0-t1.0": {
 
 
 def small(folder: pathlib.Path, runs: tuple[str, ...]) -> Exercise:
-    """The open exercise with some of its scenarios, none of them drawn."""
+    """Return the open exercise with some of its scenarios, none of them drawn."""
     shutil.copytree(OPEN, folder)
     document = yaml.safe_load((folder / "exercise.yaml").read_text())
     document["runs"] = [each for each in document["runs"] if each["name"] in runs]

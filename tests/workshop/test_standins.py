@@ -124,7 +124,7 @@ def ran(lab: str, folder: pathlib.Path) -> RunResult:
 
 
 def document(result: RunResult) -> dict[str, Any]:
-    """What two runs must have in common: all but a controller's own numbers, which are not asked for."""
+    """Return what two runs must have in common: all but a controller's own numbers, which are not asked for."""
     found = {key: value for key, value in plain(result).items() if key not in ("samples", "fabric")}
     for statistics in found["statistics"].values():
         for peer in statistics["peers"]:

@@ -99,7 +99,7 @@ class Document:
         return f"{self.name}:{self.lines.get(near, 1)}: {dotted(path) or root}: {message}"[:400]
 
     def explain(self, model: type[BaseModel], error: ValidationError, root: str = "document") -> list[str]:
-        """What pydantic found wrong with the data, a line each."""
+        """Return what pydantic found wrong with the data and how to correct it, a line each."""
         entries = error.errors()
         problems = [self.problem(tuple(each["loc"]), explain(model, each), root) for each in entries[:MAX_PROBLEMS]]
         if len(entries) > MAX_PROBLEMS:
@@ -108,7 +108,7 @@ class Document:
 
 
 def printable(text: str) -> str:
-    """The text without anything that a terminal would obey; at most a line."""
+    """Return one line of the text without terminal control characters."""
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     return shown if len(shown) <= 200 else shown[:150] + "..." + shown[-40:]
 
@@ -127,7 +127,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def load(path: str | os.PathLike[str], name: str, example: str) -> Document:
-    """Reads a file; `name` stands in errors, `example` tells what such a document looks like.
+    """Read a file; `name` stands in errors, `example` tells what such a document looks like.
 
     Raises:
         DocumentError: it is none.
@@ -136,7 +136,7 @@ def load(path: str | os.PathLike[str], name: str, example: str) -> Document:
 
 
 def read_text(path: str | os.PathLike[str], name: str) -> str:
-    """The text of a regular file of reasonable size.
+    """Return the text of a regular file of reasonable size.
 
     Raises:
         DocumentError: it is something else, larger than `MAX_BYTES`, unreadable, or not UTF-8.
@@ -167,7 +167,7 @@ def _only_files(mode: int, name: str) -> None:
 
 
 def parse(text: str, name: str, example: str) -> Document:
-    """The document in a YAML text; see `load`."""
+    """Return the document in a YAML text; see `load`."""
     name = printable(name)
     try:
         _limit(text, name)
@@ -206,7 +206,9 @@ def _limit(text: str, name: str) -> None:
 
 
 def _walk(root: yaml.Node, name: str) -> tuple[dict[KeyPath, int], list[str]]:
-    """The line of every key, and what is wrong with keys and values. Aliases count as often as they stand there."""
+    """Return the line of every key, and what is wrong with keys and values. Aliases count as often as they stand
+    there.
+    """
     lines: dict[KeyPath, int] = {}
     problems: list[str] = []
     waiting: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
@@ -241,7 +243,7 @@ def _walk(root: yaml.Node, name: str) -> tuple[dict[KeyPath, int], list[str]]:
 
 
 def _scalar(node: yaml.Node) -> Iterator[str]:
-    """What is wrong with one value by itself."""
+    """Yield what is wrong with one value by itself."""
     if node.tag not in _PLAIN:
         kind = printable(node.tag.removeprefix(_TAG))
         yield f"a {kind} is nothing that can stand here; quote it if it is meant as text"
@@ -263,8 +265,8 @@ def _scalar(node: yaml.Node) -> Iterator[str]:
 
 
 def unknown_key(model: type[BaseModel], path: KeyPath) -> tuple[KeyPath, str] | None:
-    """The first key on the way to a place in a model's documents that there is none of, and what would do; None if
-    there may be such a place. Below what holds anything (`params`), any key may be."""
+    """Return the first key on the way to a place in a model's documents that there is none of, and what would do; None
+    if there may be such a place. Below what holds anything (`params`), any key may be."""
     for length in range(1, len(path) + 1):
         here = path[:length]
         allowed = [] if isinstance(here[-1], int) else _fields(model, here)
@@ -279,7 +281,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that are allowed where `path` ends."""
+    """Return the keys that are allowed where `path` ends."""
     schema = _schema(model)
     definitions = schema.get("$defs", {})
     here = schema
@@ -301,7 +303,7 @@ def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
 
 
 def explain(model: type[BaseModel], entry: Any) -> str:
-    """What one of pydantic's errors says, and what would do."""
+    """Return what pydantic found wrong with the data and how to correct it, a line each."""
     path: KeyPath = tuple(entry["loc"])
     message = printable(str(entry["msg"]).removeprefix("Value error, "))
     if entry["type"] == "extra_forbidden":

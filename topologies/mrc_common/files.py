@@ -24,7 +24,7 @@ class WriteError(MrclabError, OSError):
 
 
 def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 0o666) -> None:
-    """Writes a file (text as UTF-8) whole or not at all; `mode` is subject to the umask.
+    """Write a file (text as UTF-8) whole or not at all; `mode` is subject to the umask.
 
     A device or a pipe is written to as it is, and what a symbolic link names is replaced, not the link.
 

@@ -16,12 +16,12 @@ STYLE = "style.css"
 
 @cache
 def part(name: str) -> str:
-    """A style sheet or script of this folder."""
+    """Return a style sheet or script of this folder."""
     return (FOLDER / name).read_text()
 
 
 def page(title: str, body: str, styles: Sequence[str] = (), scripts: Sequence[str] = (), rules: str = "") -> str:
-    """A page that needs no other file.
+    """Return a page that needs no other file.
 
     Args:
         title: as text.
@@ -46,7 +46,7 @@ def data(name: str, value: Any) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; cells are HTML already. Wider than the page, it scrolls."""
+    """Return a table; cells are HTML already. Wider than the page, it scrolls."""
     top = "".join(f"<th>{each}</th>" for each in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'

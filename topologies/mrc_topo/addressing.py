@@ -45,7 +45,7 @@ class Tier(Enum):
 
 
 def usid(plane: int, tier: Tier, index: int) -> int:
-    """The 16-bit uSID: plane in four bits, kind in two, index in ten."""
+    """Return the 16-bit uSID: plane in four bits, kind in two, index in ten."""
     if not 0 <= plane < MAX_PLANES or not 0 <= index <= MAX_INDEX:
         raise ValueError(f"no uSID for plane {plane}, index {index}")
     return plane << 12 | tier.value << 10 | index
@@ -60,7 +60,7 @@ def parse_usid(value: int) -> tuple[int, Tier, int]:
 
 
 def carrier(usids: tuple[int, ...]) -> bytes:
-    """The 16-byte destination address that holds these uSIDs, first one first."""
+    """Return the 16-byte destination address that holds these uSIDs, first one first."""
     if len(usids) > CARRIER_USIDS:
         raise ValueError(f"{len(usids)} uSIDs do not fit one carrier of {CARRIER_USIDS}")
     value = LOCATOR_BLOCK
@@ -70,7 +70,7 @@ def carrier(usids: tuple[int, ...]) -> bytes:
 
 
 def parse_carrier(address: bytes) -> tuple[int, ...]:
-    """The uSIDs in a carrier, up to the first zero. Raises ValueError if the block is not ours."""
+    """Return the uSIDs in a carrier, up to the first zero. Raises ValueError if the block is not ours."""
     if len(address) != 16 or int.from_bytes(address[:4], "big") != LOCATOR_BLOCK:
         raise ValueError(f"{address.hex(':')} is outside the locator block")
     entries = [int.from_bytes(address[i : i + 2], "big") for i in range(4, 16, 2)]
@@ -81,22 +81,22 @@ def parse_carrier(address: bytes) -> tuple[int, ...]:
 
 
 def usid_prefix(value: int) -> int:
-    """The upper 48 bits of an address whose first uSID is `value`."""
+    """Return the upper 48 bits of an address whose first uSID is `value`."""
     return LOCATOR_BLOCK << 16 | value
 
 
 def host_address(t0: int, slot: int) -> bytes:
-    """The host's address, the same on all planes: QPs are bound to it."""
+    """Return the host's address, the same on all planes: QPs are bound to it."""
     return (HOST_BLOCK << 96 | t0 << 80 | (slot + 1)).to_bytes(16, "big")
 
 
 def host_port_address(plane: int, t0: int, slot: int) -> bytes:
-    """The address of one port of a host; reachable in its plane only."""
+    """Return the address of one port of a host; reachable in its plane only."""
     return (HOST_BLOCK << 96 | t0 << 80 | (plane + 1) << 64 | (slot + 1)).to_bytes(16, "big")
 
 
 def t0_prefix(t0: int) -> int:
-    """The 128-bit value of the /48 that holds all addresses of a T0's hosts."""
+    """Return the 128-bit value of the /48 that holds all addresses of a T0's hosts."""
     return HOST_BLOCK << 96 | t0 << 80
 
 

@@ -69,7 +69,7 @@ class Capacity:
 
 
 def fair_share(flow: float, limits: list[float]) -> float:
-    """The level at which a flow is used up when each may take as much as the others, but no more than its limit."""
+    """Return the level at which a capacity is used up when each flow may take as much as the others up to its limit."""
     left = flow
     for place, limit in enumerate(sorted(limits)):
         share = left / (len(limits) - place)

@@ -61,7 +61,7 @@ class Bill:
 
 
 def load_costs(path: str | Path | None = None) -> Costs:
-    """The inputs of a file; of the one that comes with the project if none is given.
+    """Return the inputs of a file; of the one that comes with the project if none is given.
 
     Raises:
         CostError: it cannot be used.
@@ -78,7 +78,9 @@ def load_costs(path: str | Path | None = None) -> Costs:
 
 
 def bill(design: Design, costs: Costs) -> Bill:
-    """What a design draws and costs. A switch counts by its capacity: `radix` ports of a NIC's share of a plane."""
+    """Return what a design draws and costs. A switch counts by its capacity: `radix` ports of a NIC's share of a
+    plane.
+    """
     tbps = design.total_switches * design.radix * costs.nic_gbps / design.planes / 1000
     switch_kw = tbps * costs.switch_watts_per_tbps / 1000
     transceiver_kw = design.optics * costs.transceiver_watts / 1000
@@ -92,7 +94,7 @@ def bill(design: Design, costs: Costs) -> Bill:
 
 
 def compared(text: str, nics: int | None) -> list[Design]:
-    """The multi-plane designs of `RADIX,RADIX x PLANES,PLANES`, one for each pair that can be.
+    """Return the multi-plane designs of `RADIX,RADIX x PLANES,PLANES`, one for each pair that can be.
 
     Raises:
         PlanError: the text is none, or no pair can be.

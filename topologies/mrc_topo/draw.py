@@ -34,7 +34,7 @@ def _row_width(count: int, width: int) -> int:
 
 
 def to_svg(topology: Topology) -> str:
-    """A self-contained SVG document: planes side by side, T1s on top, hosts shared by all at the bottom."""
+    """Return a self-contained SVG document: planes side by side, T1s on top, hosts shared by all at the bottom."""
     lab = topology.lab
     panel = max(_row_width(max(lab.t0_per_plane, lab.t1_per_plane), SWITCH_WIDTH), 80) + 2 * GAP
     planes_width = lab.planes * panel + (lab.planes - 1) * PANEL_GAP

@@ -23,17 +23,17 @@ EV_COUNTERS: Final = 4096
 
 
 def make_ev(plane: int, t1: int, salt: int) -> int:
-    """The EV of a plane and T1 (0 where the EV names none); `salt` is 0..16383."""
+    """Return the EV of a plane and T1 (0 where the EV names none); `salt` is 0..16383."""
     return plane << 28 | t1 << 16 | SALT_BASE | salt
 
 
 def plane_of(ev: int) -> int:
-    """The plane that an EV made by rule travels in."""
+    """Return the plane that an EV made by rule travels in."""
     return ev >> 28
 
 
 def hop_of(ev: int) -> int:
-    """The T0's hop field: the number of the T1."""
+    """Return the T0's hop field: the number of the T1."""
     return ev >> 16 & HOP_MASK
 
 
@@ -56,7 +56,7 @@ class EvField:
 
 
 def generated_fields(mode: RoutingMode, t1_count: int) -> tuple[EvField, ...]:
-    """The field rules of a GENERATED profile that yields EVs of this module's layout."""
+    """Return the field rules of a GENERATED profile that yields EVs of this module's layout."""
     if MODES[mode].chooser is Chooser.EV and t1_count > 0:
         hop = EvField(12, 0, 0, t1_count - 1, (1 << (t1_count - 1).bit_length()) - 1)
     else:
@@ -91,7 +91,7 @@ def draw_profile(
 def ecmp_uplink(
     salt: int, src: bytes, dst: bytes, flow_label: int, ports: tuple[int, int], next_header: int, uplinks: int
 ) -> int:
-    """The uplink that `fabric.p4` chooses by hash: CRC-32 of the fields in this order, modulo the uplinks."""
+    """Return the uplink that `fabric.p4` chooses by hash: CRC-32 of the fields in this order, modulo the uplinks."""
     data = b"".join(
         (
             salt.to_bytes(4, "big"),

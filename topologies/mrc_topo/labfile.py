@@ -26,12 +26,12 @@ class LabError(DocumentError):
 
 
 def builtin_labs() -> dict[str, Path]:
-    """The lab files that come with the project, by name."""
+    """Return the lab files that come with the project, by name."""
     return {path.stem: path for path in sorted(shipped("labs").glob("*.yaml"))}
 
 
 def lab_path(name_or_path: str | Path) -> Path:
-    """The file of a lab given by path, or by the name of one that comes with the project (`mrc_topo.named`).
+    """Return the file of a lab given by path, or by the name of one that comes with the project (`mrc_topo.named`).
 
     Raises:
         LabError: there is none.
@@ -43,7 +43,7 @@ def lab_path(name_or_path: str | Path) -> Path:
 
 
 def load_lab(name_or_path: str | Path) -> Topology:
-    """The topology of a lab file, or of a lab that comes with the project by its name. Raises LabError."""
+    """Return the topology of a lab file, or of a lab that comes with the project by its name. Raises LabError."""
     path = lab_path(name_or_path)
     try:
         text = document.read_text(path, str(name_or_path))
@@ -53,7 +53,8 @@ def load_lab(name_or_path: str | Path) -> Topology:
 
 
 def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Topology:
-    """The topology that YAML text describes; `name` stands in errors, `folder` is where relative paths in it start.
+    """Return the topology that YAML text describes; `name` stands in errors, `folder` is where relative paths in it
+    start.
 
     Raises:
         LabError: it is none.
@@ -73,7 +74,7 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
 
 
 def _placed(lab: Lab, folder: Path | None) -> Lab:
-    """The lab with the files that it names as they are found from anywhere."""
+    """Return the lab with the files that it names as they are found from anywhere."""
     if folder is None:
         return lab
     if lab.program is not None:
@@ -84,7 +85,7 @@ def _placed(lab: Lab, folder: Path | None) -> Lab:
 
 
 def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
-    """The policies that a file in this folder names, each as `/.../FILE.py:Class`."""
+    """Return the policies that a file in this folder names, each as `/.../FILE.py:Class`."""
 
     def place(given: str) -> str:
         where, _, name = given.rpartition(":")
@@ -95,7 +96,7 @@ def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
 
 
 def merged(document: Document, changes: Mapping[str, Any]) -> Document:
-    """A lab's document with changes: mappings are merged, everything else is replaced."""
+    """Return a lab's document with changes: mappings are merged, everything else is replaced."""
     made = dict(document)
     for key, value in changes.items():
         old = made.get(key)
@@ -104,7 +105,7 @@ def merged(document: Document, changes: Mapping[str, Any]) -> Document:
 
 
 def at_rate(lab: Lab, rate_bps: int) -> Document:
-    """The document of a lab whose host links have this rate, all other links in proportion.
+    """Return the document of a lab whose host links have this rate, all other links in proportion.
 
     Queues hold as much time as before, but room for whole packets at least: 8, 5 before trimming, 1 and 4 before ECN.
     """

@@ -92,7 +92,7 @@ class Mode:
 
 
 def ecmp_salt(device_id: int) -> int:
-    """A switch's own start of the ECMP hash, so that switches do not choose alike."""
+    """Return a switch's own start of the ECMP hash, so that switches do not choose alike."""
     return device_id * 0x9E3779B1 & 0xFFFFFFFF
 
 

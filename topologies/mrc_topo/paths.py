@@ -51,7 +51,7 @@ class Paths:
     # --- paths -------------------------------------------------------------------------------------
 
     def _path(self, src: int, dst: int, plane: int, t1: int | None = None) -> Path:
-        """The path from host to host in a plane through a T1 (ignored below one T0). Raises PathError."""
+        """Return the path from host to host in a plane through a T1 (ignored below one T0). Raises PathError."""
         topo, lab = self.topology, self.lab
         if not (0 <= src < lab.hosts and 0 <= dst < lab.hosts):
             raise PathError(f"no hosts {src} and {dst}; the lab has 0 to {lab.hosts - 1}")
@@ -88,7 +88,7 @@ class Paths:
     # --- EV <-> path -------------------------------------------------------------------------------
 
     def path_of_ev(self, src: int, dst: int, value: int, plane: int | None = None) -> Path | None:
-        """The path a packet with this EV takes; None when the switch sprays and nobody can tell.
+        """Return the path a packet with this EV takes; None when the switch sprays and the path cannot be predicted.
 
         `plane` is only needed for EVs not made by `mrc_topo.ev` (AUTO profiles). Raises PathError for a hop
         field that names no T1.
@@ -115,7 +115,7 @@ class Paths:
         return self.path(src, dst, plane, t1)
 
     def ev_of_path(self, path: Path, salt: int = 0) -> int:
-        """An EV that takes this path: the first from `salt` (0..16383) on. Raises PathError if none does.
+        """Return an EV that takes this path: the first from `salt` (0..16383) on. Raises PathError if none does.
 
         By rule in structured and SRv6 modes; by search in ECMP; impossible where switches spray.
         """
@@ -129,7 +129,7 @@ class Paths:
         raise PathError(f"in routing mode {self.lab.routing.mode.value} no EV is sure to take a path")
 
     def profile(self, src: int, dst: int, qp: int = 0) -> tuple[tuple[int, ...], ...]:
-        """The EV universe of a QP from `src` to `dst`, one tuple per plane; the lab's seed, the pair and `qp`
+        """Return the EV universe of a QP from `src` to `dst`, one tuple per plane; the lab's seed, the pair and `qp`
         decide it."""
         lab = self.lab
         rng = random.Random(f"{lab.seed}/{lab.name}/{src}/{dst}/{qp}")
@@ -138,7 +138,7 @@ class Paths:
     # --- path <-> uSID stack -----------------------------------------------------------------------
 
     def srv6(self, path: Path) -> Srv6Path:
-        """The outer addresses that steer a packet along a path.
+        """Return the outer addresses that steer a packet along a path.
 
         In mode srv6_srh the first carrier leads to the T1 (below one T0: to the T0) and the second, in the
         SRH, on to the host port; otherwise one carrier holds all. Host ports answer to the last uSID.
@@ -151,7 +151,7 @@ class Paths:
         return Srv6Path(addressing.carrier(first), (addressing.carrier(second),), source)
 
     def path_of_srv6(self, src: int, route: Srv6Path) -> Path:
-        """The path that outer addresses describe, as `srv6` makes them. Raises PathError."""
+        """Return the path that outer addresses describe, as `srv6` makes them. Raises PathError."""
         try:
             usids = addressing.parse_carrier(route.destination)
             for segment in route.segments:

@@ -44,7 +44,7 @@ class Tunnel:
     high: TunnelEnd
 
     def at(self, machine: str) -> TunnelEnd:
-        """The end that a machine has."""
+        """Return the end that a machine has."""
         return self.low if self.low.machine == machine else self.high
 
 
@@ -74,15 +74,15 @@ class Placement:
             self._dig()
 
     def hosts(self, machine: str) -> list[Host]:
-        """The hosts on a machine."""
+        """Return the hosts on a machine."""
         return [host for host in self.topology.hosts if self.machine_of[host.name] == machine]
 
     def switches(self, machine: str) -> list[Switch]:
-        """The switches on a machine."""
+        """Return the switches on a machine."""
         return [switch for switch in self.topology.switches if self.machine_of[switch.name] == machine]
 
     def ends(self, machine: str) -> dict[str, TunnelEnd]:
-        """The tunnels that end on a machine, by link."""
+        """Return the tunnels that end on a machine, by link."""
         return {
             name: tunnel.at(machine)
             for name, tunnel in self.tunnels.items()
@@ -138,7 +138,7 @@ class Placement:
                 raise TopologyError("no host and no switch is here; place some, or leave it out", ("machines", machine))
 
     def _dig(self) -> None:
-        """The tunnels, with their ports."""
+        """Yield the tunnels with their ports."""
         used = dict.fromkeys(self.machines, 0)
         for link in self.topology.links.values():
             ends = [(self.machine_of[end.node], end.node) for end in (link.low, link.high)]
@@ -178,7 +178,7 @@ class Placement:
 
 
 def _named(word: str, names: Iterable[str], key: tuple[str | int, ...]) -> list[str]:
-    """The names that an entry means."""
+    """Return the names that an entry means."""
     if found := RANGE.match(word):
         first, last = int(found[1]), int(found[2])
         if first > last:

@@ -124,7 +124,7 @@ def _multi_plane(radix: int, planes: int, nics: int) -> Design:
 
 
 def _three_tier(radix: int, planes: int, nics: int) -> Design:
-    """A folded Clos of pods: radix r, r/2 T0 and r/2 T1 per pod, and T2s above; no oversubscription."""
+    """Return a folded Clos of pods: radix r, r/2 T0 and r/2 T1 per pod, and T2s above; no oversubscription."""
     ports = radix // planes
     if ports < 2 or radix % planes:
         raise PlanError(f"radix {radix} does not divide into {planes} planes; use a multiple of {2 * planes}")

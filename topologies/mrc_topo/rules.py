@@ -119,7 +119,9 @@ def all_entries(topology: Topology) -> dict[str, list[TableEntry]]:
 
 
 def needed(topology: Topology) -> dict[str, set[str]]:
-    """What no program can do without in this lab: actions by table. All else may be left out."""
+    """Return the tables and actions that every program needs in this lab, as actions by table; all else is optional.
+    All else may be left out.
+    """
     lab = topology.lab
     mode = MODES[lab.routing.mode]
     if mode.carriers:
@@ -170,7 +172,7 @@ def _t1_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
 
 
 def _uplinks(topology: Topology, switch: Switch) -> TableEntry:
-    """The lab's routing mode."""
+    """Return the lab's routing mode."""
     lab = topology.lab
     uplink = MODES[lab.routing.mode].uplink(lab.routing, switch.device_id)
     params = {"first_port": topology.first_uplink, "count": lab.t1_per_plane, **uplink.params}
@@ -194,7 +196,7 @@ def _classes() -> list[TableEntry]:
 
 
 def next_mac(topology: Topology, switch: Switch, port: int) -> int:
-    """The MAC of what is at the other end of a switch's port."""
+    """Return the MAC of what is at the other end of a switch's port."""
     peer = switch.peer(port)
     if switch.links[port].is_host_link:
         return topology.host_port(topology.host(peer.node).index, switch.plane).mac
@@ -203,7 +205,7 @@ def next_mac(topology: Topology, switch: Switch, port: int) -> int:
 
 
 def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
-    """Settings of an egress port: MACs of the hop, ECN (on host ports if they mark), trimming, limit."""
+    """Return the settings of an egress port: MACs of the hop, ECN (on host ports if they mark), trimming, limit."""
     link = switch.links[port]
     dst_mac = next_mac(topology, switch, port)
     queue = link.queue

@@ -45,7 +45,7 @@ MAX_SWITCHES = 256
 
 
 def _one_machine(text: str) -> str:
-    """A numeric address of one machine."""
+    """Return a numeric address of one machine."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
@@ -375,7 +375,8 @@ class Lab(Model):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     def carrying(self, transport: str) -> Lab:
-        """The lab as a transport finds it: MRC's class is lossy, so its switches have neither priority flow control nor
+        """Return the lab as a transport needs it: MRC's class is lossy, so its switches have neither priority flow
+        control nor
         credits, and MRC chooses its paths itself; RoCE's has what the file says, and ECN at the last hop, too, as DCQCN
         expects; nobody trims where nothing may be lost.
         """

@@ -22,7 +22,7 @@ CHECKOUT: dict[Kind, str] = {
 
 
 def shipped(kind: Kind) -> Path:
-    """The folder of what the project ships of a kind: `labs/NAME.yaml`, `clusters/NAME.yaml`, `costs/NAME.yaml`,
+    """Return the folder of what the project ships of a kind: `labs/NAME.yaml`, `clusters/NAME.yaml`, `costs/NAME.yaml`,
     `experiments/NAME/`, `programs/NAME.p4`, `workshop/NN-NAME/`."""
     package = Path(str(importlib.resources.files("mrc_topo")))
     carried = package / "data" / kind

@@ -53,7 +53,7 @@ class Link:
         return ":" in self.name
 
     def other(self, node: str) -> End:
-        """The end that is not at `node`."""
+        """Return the end that is not at `node`."""
         return self.high if self.low.node == node else self.low
 
 
@@ -98,7 +98,7 @@ class Switch:
     links: dict[int, Link] = field(hash=False)
 
     def peer(self, port: int) -> End:
-        """What is at the other end of a port."""
+        """Return what is at the other end of a port."""
         return self.links[port].other(self.name)
 
 
@@ -123,14 +123,14 @@ class Topology:
         self._host_by_name = {host.name: host for host in self.hosts}
 
     def carrying(self, transport: str) -> Topology:
-        """The same fabric with the queues that hosts of a transport find (`Lab.carrying`)."""
+        """Return the same fabric with the queues that hosts of a transport find (`Lab.carrying`)."""
         lab = self.lab.carrying(transport)
         return self if lab is self.lab else Topology(lab)
 
     # --- numbers by rule -----------------------------------------------------------------------------
 
     def host_port_number(self, slot: int) -> int:
-        """The T0 port of the host in a slot."""
+        """Return the T0 port of the host in a slot."""
         return 1 + slot
 
     @property
@@ -139,19 +139,19 @@ class Topology:
         return 1 + self.lab.hosts_per_t0
 
     def uplink_number(self, t1: int) -> int:
-        """The T0 port of the link to a T1."""
+        """Return the T0 port of the link to a T1."""
         return self.first_uplink + t1
 
     def downlink_number(self, t0: int) -> int:
-        """The T1 port of the link to a T0."""
+        """Return the T1 port of the link to a T0."""
         return 1 + t0
 
     def t0_of(self, host: int) -> int:
-        """Number of the T0 (in every plane) that a host is plugged into."""
+        """Return number of the T0 (in every plane) that a host is plugged into."""
         return host // self.lab.hosts_per_t0
 
     def hosts_of(self, t0: int) -> tuple[Host, ...]:
-        """The hosts at a T0 number."""
+        """Return the hosts at a T0 number."""
         return tuple(host for host in self.hosts if host.t0 == t0)
 
     def device_id(self, plane: int, tier: Tier, index: int) -> int:
@@ -162,7 +162,7 @@ class Topology:
     # --- look-up ------------------------------------------------------------------------------------
 
     def switch(self, name: str) -> Switch:
-        """The switch of a name. Raises UnknownElement."""
+        """Return the switch of a name. Raises UnknownElement."""
         try:
             return self._switch_by_name[name]
         except KeyError:
@@ -171,7 +171,7 @@ class Topology:
             ) from None
 
     def host(self, name: str | int) -> Host:
-        """The host of a name or number. Raises UnknownElement."""
+        """Return the host of a name or number. Raises UnknownElement."""
         word = addressing.host_name(name) if isinstance(name, int) else name
         try:
             return self._host_by_name[word]
@@ -181,11 +181,11 @@ class Topology:
             ) from None
 
     def host_port(self, host: int, plane: int) -> HostPort:
-        """The port of a host in a plane."""
+        """Return the port of a host in a plane."""
         return self.hosts[host].ports[plane]
 
     def element(self, name: str) -> Link | Switch | Host:
-        """The link, host port (a link, too), switch or host of a name. Raises UnknownElement."""
+        """Return the link, host port (a link, too), switch or host of a name. Raises UnknownElement."""
         for group in (self.links, self._switch_by_name, self._host_by_name):
             if name in group:
                 found: Link | Switch | Host = group[name]

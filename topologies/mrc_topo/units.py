@@ -14,7 +14,7 @@ _QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-zµ]+)\s*
 
 
 def _parse(value: object, units: dict[str, int], kind: str, example: str) -> int:
-    """An integer number of the smallest unit; plain integers are taken as they are."""
+    """Return an integer number of the smallest unit; plain integers are taken as they are."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"write a {kind} such as {example}")
     if isinstance(value, int):

@@ -40,7 +40,7 @@ class Walker:
             self._tables[name] = tables
 
     def srv6(self, src: int, plane: int, route: Srv6Path) -> Walk:
-        """The way of an SRv6 packet from a host port. Raises WalkError."""
+        """Return the way of an SRv6 packet from a host port. Raises WalkError."""
         destination = int.from_bytes(route.destination, "big")
         segments = [int.from_bytes(segment, "big") for segment in route.segments]
         port = self.topology.host_port(src, plane)
@@ -65,7 +65,7 @@ class Walker:
         raise WalkError("hop limit exceeded: the source route loops")
 
     def plain(self, src: int, plane: int, destination: bytes, value: int, *, sprayed_to: int | None = None) -> Walk:
-        """The way of an MRC packet without SRv6 and with an EV; where switches spray, `sprayed_to` is the T1
+        """Return the way of an MRC packet without SRv6 and with an EV; where switches spray, `sprayed_to` is the T1
         that this packet happens to be given. Raises WalkError.
         """
         address = int.from_bytes(destination, "big")

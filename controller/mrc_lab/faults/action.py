@@ -59,7 +59,9 @@ class Action:
 
 
 def flapping(fail: Action, start_s: float, period_s: float, count: int) -> list[tuple[float, Action]]:
-    """A failure that comes and goes `count` times: there for the first half of every period. Times in seconds."""
+    """Return a failure that comes and goes `count` times: in force in the first half of every period. Times in
+    seconds.
+    """
     mend = Action("restore", fail.target, fail.kind)
     schedule: list[tuple[float, Action]] = []
     for number in range(count):

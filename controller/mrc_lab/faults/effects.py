@@ -53,7 +53,7 @@ class Effects:
         )
 
     def touched(self) -> frozenset[str]:
-        """The links and switches whose state these effects change."""
+        """Return the links and switches whose state these effects change."""
         links = {name for name, _ in (*self.cut, *self.settings)} | self.carriers
         return frozenset(links | set(self.switches) | self.emptied)
 

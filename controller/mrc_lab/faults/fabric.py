@@ -31,13 +31,13 @@ class FabricControl(Protocol):
         outgoing: LinkSettings | LinkChanges | None = None,
         incoming: LinkSettings | LinkChanges | None = None,
     ) -> object:
-        """Changes settings."""
+        """Change settings of a port's link."""
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
-        """Runs, freezes, stops."""
+        """Run, freeze or stop a switch."""
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        """Empties a switch as a reboot does."""
+        """Empty a switch as a reboot does."""
 
 
 class Breakable(Protocol):
@@ -48,7 +48,7 @@ class Breakable(Protocol):
         """Its switches and links."""
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
-        """Takes the carrier off a NIC port, or gives it back."""
+        """Set or clear the carrier of a NIC port."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ Found = LinkState | SwitchState
 
 
 def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, Found]:
-    """The present state of links and switches."""
+    """Return the present state of links and switches."""
     switches = lab.fabric.info().switches
     found: dict[str, Found] = {}
     for name in names:
@@ -93,7 +93,7 @@ def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, 
 
 
 def wanted(name: str, found: LinkState, effects: Effects) -> LinkState:
-    """A link under all effects."""
+    """Return the state of a link under all effects."""
     up, down = (
         WayState(
             state.up and (name, way) not in effects.cut,
@@ -130,11 +130,11 @@ def put_link(topology: Topology, lab: Breakable, link: Link, now: LinkState | No
 
 
 def put_carrier(lab: Breakable, link: Link, up: bool) -> None:
-    """Takes the carrier off a host port, or gives it back."""
+    """Set or clear the carrier of a host port."""
     lab.set_carrier(link.low.node, link.low.port, up)
 
 
 def _switch_end(topology: Topology, link: Link) -> End:
-    """The end at a T0."""
+    """Return the end of a link at a T0."""
     end = link.high if link.is_host_link else link.low
     return End(topology.switch(end.node).device_id, end.port)

@@ -37,7 +37,7 @@ class Kind(abc.ABC):
     directed: ClassVar[bool] = False
 
     def check(self, topology: Topology, action: Action) -> None:
-        """Checks an action of this kind against the topology.
+        """Check an action of this kind against the topology.
 
         Raises:
             FailureError: a target, direction or setting that does not fit.
@@ -56,7 +56,7 @@ class Kind(abc.ABC):
         """Whether an element can fail like this."""
 
     def check_settings(self, settings: Mapping[str, Setting], target: str) -> None:
-        """Checks names and values of the settings. Raises FailureError."""
+        """Check names and values of the settings. Raises FailureError."""
         for key, value in settings.items():
             if key not in self.takes:
                 names = ", ".join(sorted(self.takes)) or "nothing"
@@ -66,12 +66,12 @@ class Kind(abc.ABC):
                 raise FailureError(f"{self.name} {target}: {key} must be {wanted}, not {value!r}")
 
     def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Setting]:
-        """Settings of a failure at random, for `mrclab chaos`."""
+        """Draw random settings of a failure for `mrclab chaos`."""
         return {}
 
     @abc.abstractmethod
     def effects(self, topology: Topology, action: Action) -> Effects:
-        """What an action that was checked does."""
+        """Return the effects of an action that was checked."""
 
     def capacity_lost(self, topology: Topology, action: Action, host: int) -> float:
         """Share of a host's capacity that this failure alone costs (`mrc_topo.capacity`)."""
@@ -267,7 +267,7 @@ KINDS: dict[str, Kind] = {
 
 
 def resolved(topology: Topology, action: Action) -> Action:
-    """The action with its target's own name, and with the kind that people mean when they give none.
+    """Return the action with its target's canonical name and, where no kind is given, the target's default kind.
 
     That is `impair` where there are settings, else `port_down` for a host port, `link_down` for a link, `stop` for a
     switch.
@@ -291,7 +291,7 @@ def resolved(topology: Topology, action: Action) -> Action:
 
 
 def check(topology: Topology, action: Action) -> Action:
-    """The action as `resolved` has it, checked without doing it.
+    """Return the action as `resolved` has it, checked without doing it.
 
     Raises:
         FailureError: an unknown kind or setting, a target that it does not fit.
@@ -306,5 +306,5 @@ def check(topology: Topology, action: Action) -> Action:
 
 
 def effects_of(topology: Topology, action: Action) -> Effects:
-    """What an action that was checked does."""
+    """Return the effects of an action that was checked."""
     return KINDS[action.kind].effects(topology, action)

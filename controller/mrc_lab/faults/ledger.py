@@ -44,10 +44,10 @@ class Record(Protocol):
     """Where the ledger is kept, so that another process can undo what this one did."""
 
     def read(self) -> LedgerState:
-        """What was written last; empty at first."""
+        """Return the state that was written last; empty at first."""
 
     def alone(self) -> contextlib.AbstractContextManager[Callable[[LedgerState], None]]:
-        """Keeps other writers out for as long as the context lasts; gives the function that writes."""
+        """Exclude other writers while the context lasts; yield the function that writes."""
 
 
 class MemoryRecord:
@@ -116,7 +116,7 @@ class Ledger:
         return sorted(self._unsettled)
 
     def effects(self) -> Effects:
-        """What all failures in force do together."""
+        """Return the combined effects of all failures in force."""
         return self._together(self._causes)
 
     def expected_loss(self, hosts: Sequence[int] | None = None) -> float:
@@ -128,7 +128,7 @@ class Ledger:
         return max((self._capacity.lost(host, rates) for host in hosts), default=0.0)
 
     def reload(self) -> None:
-        """Looks again at what is recorded."""
+        """Read the recorded state again."""
         state = self.record.read()
         self._causes, self._found, self._unsettled = list(state.causes), dict(state.found), set(state.unsettled)
 
@@ -141,7 +141,7 @@ class Ledger:
     # --- changes -----------------------------------------------------------------------------------------
 
     def check(self, action: Action) -> Action:
-        """The action with its kind and its target's own name, checked against the topology without doing it.
+        """Return the action with its kind and its target's own name, checked against the topology without doing it.
 
         Raises:
             FailureError: an unknown kind or setting, a target that it does not fit.
@@ -162,7 +162,7 @@ class Ledger:
             self.restore(lab, action.target, action.kind)
 
     def fail(self, lab: Breakable, action: Action) -> None:
-        """Breaks a target; see `perform`."""
+        """Inject a failure; see `perform`."""
         action = self.check(action)
         with self._alone() as write:
             for cause in self._causes:
@@ -173,7 +173,7 @@ class Ledger:
             self._own.append(action)
 
     def restore(self, lab: Breakable, target: str, kind: str = "") -> None:
-        """Takes the failures of a target (or the one of a kind) back; what others do to its elements stays.
+        """Remove a target's failures (or the one of a kind); effects of other failures on its elements stay.
 
         Raises:
             FailureError: the target is not broken.
@@ -222,7 +222,7 @@ class Ledger:
     def _change(
         self, lab: Breakable, write: Callable[[LedgerState], None], gone: Sequence[Action], come: Sequence[Action]
     ) -> None:
-        """Takes causes away and adds some, in the ledger and in the lab, or neither."""
+        """Remove and add causes in both the ledger and the lab, or in neither."""
         before = list(self._causes)
         after = [each for each in before if each not in gone] + list(come)
         was, will = self._together(before), self._together(after)
@@ -257,14 +257,16 @@ class Ledger:
         write(self._state())
 
     def _settled(self, causes: list[Action], names: Iterable[str]) -> None:
-        """These causes hold, and these elements are as they say; what was found is kept while it is needed."""
+        """Record that these causes hold and that these elements are in this state; keep what was found while it is
+        needed.
+        """
         self._causes = causes
         self._unsettled -= set(names)
         needed = self._together(causes).touched() | self._unsettled
         self._found = {name: found for name, found in self._found.items() if name in needed}
 
     def _settle(self, lab: Breakable) -> None:
-        """Puts right what an earlier change left in doubt, as far as that goes."""
+        """Complete or undo an earlier change that was interrupted, as far as possible."""
         effects = self.effects()
         for name in self.unsettled:
             with contextlib.suppress(Exception):

@@ -36,7 +36,7 @@ class HostNetError(MrclabError):
 
 
 def check_installed() -> None:
-    """Checks that Mininet is there, before anything is made.
+    """Check that Mininet is installed before anything is created.
 
     Raises:
         HostNetError: its Python package or its helper is missing.
@@ -50,7 +50,7 @@ def check_installed() -> None:
 
 
 def switch_interfaces(topology: Topology, hosts: Sequence[Host] | None = None) -> dict[tuple[str, int], str]:
-    """The fabric's end of every host link, by (T0 name, port); `hosts`: only of theirs."""
+    """Return the fabric's end of every host link, by (T0 name, port); `hosts`: only of theirs."""
     names = {}
     for host in topology.hosts if hosts is None else hosts:
         for port in host.ports:
@@ -70,7 +70,7 @@ def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
 
 
 def behind_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, str]]:
-    """A pair of interfaces for every port of every switch, by (switch name, port): the fabric's end, and that of
+    """Return a pair of interfaces for every port of every switch, by (switch name, port): the fabric's end, and that of
     whatever forwards in its place."""
     return {
         (switch.name, port): (f"w{switch.device_id}-{port}", f"b{switch.device_id}-{port}")
@@ -95,7 +95,7 @@ class HostNet:
         self._net: Any = None
 
     def start(self) -> None:
-        """Makes hosts and links.
+        """Create hosts and links.
 
         Raises:
             HostNetError: Mininet is missing or refuses.
@@ -164,7 +164,7 @@ class HostNet:
             raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
 
     def write_settings(self, prefix: Sequence[str], settings: Mapping[str, str]) -> None:
-        """Writes files below /proc/sys, behind a command that enters a namespace. Errors as `batch`."""
+        """Write files below /proc/sys by a command that enters a namespace. Errors as `batch`."""
         script = "set -e; " + "; ".join(f"echo {value} > /proc/sys/{name}" for name, value in settings.items())
         done = subprocess.run([*prefix, "sh", "-c", script], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -199,13 +199,13 @@ class HostNet:
             self.batch(self.command(host.name), rules, "-6")
 
     def pid(self, host: str) -> int:
-        """A process in the host's namespace, as long as the lab is up."""
+        """Return a process in the host's namespace; it lives as long as the lab."""
         return int(self._net.get(host).pid)
 
     def shells(self) -> dict[str, subprocess.Popen[bytes]]:
-        """The process that holds each host's namespace, by host."""
+        """Return the process that holds each host's namespace, by host."""
         return {host.name: self._net.get(host.name).shell for host in self.hosts}
 
     def command(self, host: str) -> list[str]:
-        """The words to put before a command that shall run in the host."""
+        """Return the words to put before a command that is to run in the host."""
         return ["mnexec", "-a", str(self.pid(host))]

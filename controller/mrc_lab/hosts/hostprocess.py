@@ -52,14 +52,14 @@ class HostProcess:
                 self._words = (self._words + data)[-WORDS_BYTES:]
 
     def tell(self, text: str = "") -> None:
-        """A line; an empty one says: go on."""
+        """Write a line to the process; an empty line lets it continue."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.write(text.encode() + b"\n")
             self.process.stdin.flush()
 
     def lines(self) -> list[str] | None:
-        """The lines that are there, without waiting; None when there will be no more."""
+        """Return the lines available without waiting; None when there will be no more."""
         found, ended = [], False
         while True:
             data = self._out.read(65536)

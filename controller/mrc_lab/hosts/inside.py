@@ -18,7 +18,7 @@ from mrc_lab.records.rundir import PART_VARIABLE, RunError
 
 
 def command(state: State, words: Sequence[str], *, host: str | None = None, files: bool = True) -> list[str]:
-    """The command that runs `words` in the lab: in a host's network namespace, or in the fabric's (None).
+    """Return the command that runs `words` in the lab: in a host's network namespace, or in the fabric's (None).
 
     Args:
         files: in the lab's mount and PID namespaces, too.
@@ -42,7 +42,7 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
 
 
 def check_here(state: State, host: str | None = None) -> None:
-    """Checks that a lab is on this machine alone: what is done inside of it is done here.
+    """Check that the whole lab runs on this machine, as entering its namespaces requires.
 
     Raises:
         RunError: it is on several; names that of the host.
@@ -58,12 +58,12 @@ def check_here(state: State, host: str | None = None) -> None:
 def run(
     state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, **options: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Runs a command in the lab as the user that the lab is mapped to, and waits for it."""
+    """Run a command in the lab as the user that the lab is mapped to, and wait for it."""
     return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
 
 
 def attend(state: State, words: Sequence[str], *, host: str) -> None:
-    """Runs a command in a host; what the terminal sends meanwhile goes to it alone."""
+    """Run a command in a host; only the command receives signals from the terminal meanwhile."""
     before = _leave_the_terminal()
     try:
         run(state, words, host=host)
@@ -77,7 +77,7 @@ def _leave_the_terminal() -> dict[signal.Signals, Any]:
 
 
 def become(state: State, words: Sequence[str], *, host: str) -> NoReturn:
-    """This process becomes a command in a host: its exit code is ours, and killing us kills it.
+    """Replace this process by a command in a host. Its exit code is the command's, and killing it kills the command.
 
     What the terminal sends goes to the command alone, which says when it ends; we wait for it.
     """
@@ -91,7 +91,7 @@ def become(state: State, words: Sequence[str], *, host: str) -> NoReturn:
 
 
 def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> None:
-    """Starts a command in a host as `run` does, and leaves it to the lab: it ends with it at the latest.
+    """Start a command in a host as `run` does, and leave it running; it ends with the lab at the latest.
 
     It becomes a child of the lab's first process: as one of nsenter's it would outlive the lab unburied, were nsenter
     stopped, as it is together with its child.

@@ -22,7 +22,7 @@ PLACE = "{ssh}"
 
 
 def words_for(spec: MachineSpec, given: str | None = None) -> list[str]:
-    """The command that starts the part on a machine; `given`: the user's, without the last word, `part`.
+    """Return the command that starts the slice on a machine; `given`: the user's, without the last word, `part`.
 
     Raises:
         RunError: it is none, or its program is not here.

@@ -90,7 +90,7 @@ def what_is_known(run: RunDir) -> dict[str, MachineKnown]:
 
 
 def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) -> list[str]:
-    """What is to be said of tunnels through which nothing came.
+    """Return a message for each tunnel through which no datagram came.
 
     Args:
         placement: of the lab.
@@ -172,7 +172,7 @@ class RemoteMachine:
     # --- what it says ---------------------------------------------------------------------------------
 
     def _echo(self) -> None:
-        """What ssh and the part say beside the stream, into the log."""
+        """Copy what ssh and the remote agent print beside the stream into the log."""
         assert self.process.stderr is not None
         for raw in self.process.stderr:
             text = "".join(each for each in raw.decode(errors="replace") if each.isprintable()).strip()
@@ -203,7 +203,7 @@ class RemoteMachine:
         return f"`{program} ...`, which leads there, {what}{self._said and f': {self._said}'}"
 
     def lose(self, how: str) -> None:
-        """The machine is not there any more."""
+        """Mark the machine as lost."""
         with self._changed:
             if self.lost is None:
                 self.lost = Death.now(f"{MACHINE}{self.name}", f"is lost: {how}")
@@ -228,13 +228,13 @@ class RemoteMachine:
             self._changed.notify_all()
 
     def _take(self, message: Message) -> None:
-        """What a part says of itself is no more trusted than what a lab does."""
+        """Read a remote agent's message; it is trusted no more than a lab's own files."""
         self.record = Record.parse(message["record"])
 
     # --- what is asked of it --------------------------------------------------------------------------
 
     def answer(self, what: str, seconds: float, stopped: Callable[[], bool]) -> Message:
-        """The next answer of a kind.
+        """Wait for the next answer of a kind and return it.
 
         Raises:
             MachineError: it does not come, or is a refusal.
@@ -268,7 +268,7 @@ class RemoteMachine:
             self.line.send(do="ping", sent_ns=time.monotonic_ns())
 
     def check(self) -> None:
-        """A machine that has said nothing for too long is lost.
+        """Mark machines lost that have been silent for too long.
 
         Time in which this process itself did not run does not count: what came meanwhile could not be read.
         """
@@ -282,7 +282,7 @@ class RemoteMachine:
             self.process.kill()
 
     def measure(self, stopped: Callable[[], bool]) -> None:
-        """Sets the clock that the part shall have: ours.
+        """Set the clock that the slice is to use: this machine's.
 
         Raises:
             MachineError: it cannot have it.
@@ -366,7 +366,7 @@ class LabCoordinator:
         self._deaths: list[Death] = []
 
     def stop(self, *_: object) -> None:
-        """What SIGTERM does."""
+        """Handle SIGTERM."""
         self.ended = True
 
     # --- coming up ------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ class LabCoordinator:
         self.write()
 
     def _all(self, step: Callable[[RemoteMachine], None], *, together: bool = False) -> None:
-        """A step on all machines at once; `together`: with one that cannot, the others stop."""
+        """Run a step on all machines at once. With `together`, the others stop when one fails."""
         problems, stopped = [], False
 
         def done(post: RemoteMachine) -> str:
@@ -459,7 +459,7 @@ class LabCoordinator:
         return self.ended
 
     def tell(self, text: str) -> None:
-        """What a part is doing, for the log."""
+        """Log what a remote agent is doing."""
         print(text, file=sys.stderr, flush=True)
 
     # --- sockets --------------------------------------------------------------------------------------
@@ -502,7 +502,7 @@ class LabCoordinator:
     # --- the record -----------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Records how things are, if that has changed."""
+        """Record the state if it has changed."""
         record = self.record
         order = {host.name: index for index, host in enumerate(self.topology.hosts)}
         hosts = {host: pid for post in self.posts for host, pid in post.record.hosts.items() if host in order}
@@ -527,11 +527,11 @@ class LabCoordinator:
             self.run.folder.write(record)
 
     def _role(self, post: RemoteMachine, role: str) -> str:
-        """What a role of a part is called in the whole lab."""
+        """Return the lab-wide name of a slice's role."""
         return role if self.placement.machine_of.get(Role.parse(role).name) == post.name else f"{post.name}.{role}"
 
     def note(self) -> None:
-        """Writes down what is known of the machines beside that."""
+        """Record what else is known of the machines."""
         document = {post.name: post.document() for post in self.posts}
         write_whole(self.run.folder.path / MACHINES, json.dumps(encode(document), indent=1))
 
@@ -551,7 +551,7 @@ class LabCoordinator:
             time.sleep(LOOK_S)
 
     def end(self) -> None:
-        """Ends all parts."""
+        """End all slices."""
         self.ended = True
         if self.record.phase != "failed":
             self.record.phase = "ending"

@@ -81,7 +81,7 @@ def bring_up(
 
 
 def check(wanted: WantedLab, links: str) -> None:
-    """Checks that a lab can be on several machines.
+    """Check that a lab can span several machines.
 
     Raises:
         RunError: it cannot, and what would do.
@@ -101,7 +101,7 @@ def check(wanted: WantedLab, links: str) -> None:
 
 
 def in_pieces(name: str, topology: Topology) -> list[str]:
-    """What is to be said of a lab that is up, whose full frames the network between its machines takes in pieces only:
+    """Describe the links of a running lab on which the network between the machines fragments full frames:
     with one piece the frame is lost, and taking them apart costs time."""
     frame, found = describe.frame_bytes(topology), []
     if topology.lab.machines:
@@ -124,7 +124,7 @@ def roles(placement: Placement) -> list[str]:
 
 
 def _start(run: RunDir, order: CoordinatorOrder) -> None:
-    """Starts the coordinator, and gives it its order once it is recorded."""
+    """Start the coordinator, and give it its order once it is recorded."""
     coordinator = [sys.executable, "-P", "-m", "mrc_lab.machines.coordinator", run.name]
     with run.log_file.open("wb") as log:
         starter = subprocess.Popen(

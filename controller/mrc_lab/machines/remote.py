@@ -57,7 +57,7 @@ TUNNEL_HEADER = 32
 
 
 def open_tunnel(end: TunnelEnd) -> socket.socket:
-    """The socket of a tunnel's end.
+    """Open the socket of a tunnel's end.
 
     Raises:
         RunError: it cannot be had, and why.
@@ -72,7 +72,7 @@ def open_tunnel(end: TunnelEnd) -> socket.socket:
 
 
 def path_mtu(opened: socket.socket) -> int:
-    """What goes through a tunnel in one piece: the MTU towards its peer, less what a datagram has before the frame."""
+    """Return the largest frame that a tunnel carries unfragmented: the MTU towards its peer minus the outer headers."""
     six = opened.family == socket.AF_INET6
     level, option = (socket.IPPROTO_IPV6, IPV6_MTU) if six else (socket.IPPROTO_IP, IP_MTU)
     return opened.getsockopt(level, option) - IP_HEADERS[opened.family] - TUNNEL_HEADER
@@ -101,7 +101,7 @@ class RemoteLabAgent:
     # --- the stream -----------------------------------------------------------------------------------
 
     def heard(self, message: Message) -> None:
-        """A message of the coordinator's."""
+        """Handle a message of the coordinator."""
         self.heard_at = time.monotonic()
         what = message.get("do")
         if what == "ping":
@@ -127,7 +127,7 @@ class RemoteLabAgent:
             self._ended.set()
 
     def opened(self, role: str) -> socket.socket:
-        """A connection to a process of the lab, or to this one."""
+        """Connect to a process of the lab, or to this one."""
         if role == VERBS:
             ours, theirs = socket.socketpair()
             threading.Thread(target=self._serve, args=(ours,), daemon=True).start()
@@ -149,7 +149,7 @@ class RemoteLabAgent:
     # --- from nothing to a lab ------------------------------------------------------------------------
 
     def _prepare(self, message: Message) -> Message:
-        """Checks all that can be checked before anything runs, and opens the tunnels."""
+        """Check everything that can be checked before anything runs, and open the tunnels."""
         machine, text = str(message["machine"]), str(message["lab"])
         if not MACHINE.match(machine):
             raise RunError("its name is none of a machine")
@@ -178,7 +178,7 @@ class RemoteLabAgent:
         return {"frame_bytes": frames, "time_namespaces": has_time_namespaces()}
 
     def _probe(self, message: Message) -> Message:
-        """Tries the tunnels, while the other parts do."""
+        """Probe the tunnels while the other slices do."""
         return {"silent": probe.probe(self._sockets, str(message["token"]))}
 
     def _start(self, message: Message) -> Message:
@@ -269,14 +269,14 @@ class RemoteLabAgent:
     # --- the end --------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """Takes the part down and says so."""
+        """Take the slice down and report it."""
         self._down()
         with contextlib.suppress(Broken):
             self.line.send(said="ended")
         self._ended.set()
 
     def _down(self) -> None:
-        """Takes down what is there, and what is still coming up, as soon as it can be."""
+        """Take down what runs, and what is still starting as soon as that is possible."""
         run, job = self.run, self._job
         while run is not None:
             with contextlib.suppress(RunError):

@@ -26,7 +26,7 @@ SENT = 20
 
 
 def session_of(name: str, *, fresh: bool = False) -> RealSession:
-    """A session on the lab of a name; errors as `RealSession`."""
+    """Open a session on the lab of a name; errors as `RealSession`."""
     return SpreadSession(name, fresh=fresh) if RunDir(name).read().machines else RealSession(name, fresh=fresh)
 
 
@@ -161,7 +161,7 @@ class SpreadSession(RealSession):
 
 
 def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[str]:
-    """What is to be said of tunnels through which less than half of the datagrams came, since `before`."""
+    """Return a message for each tunnel that delivered less than half of its datagrams since `before`."""
 
     nothing = TunnelStats(0, 0, 0, 0, 0, 0)
     found = []

@@ -15,7 +15,7 @@ KINDS = frozenset({".py", ".c", ".h", ".p4"})
 
 
 def version() -> str:
-    """The installed version, which seldom changes."""
+    """Return the installed version from a cache."""
     return importlib.metadata.version("mrclab")
 
 

@@ -59,7 +59,7 @@ class Connection:
             self._changed.notify()
 
     def end(self) -> None:
-        """The other machine has closed; what has come is still delivered."""
+        """Record that the other machine has closed; what has arrived is still delivered."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -108,7 +108,7 @@ class Line:
         self._buffer = b""
 
     def greet(self) -> None:
-        """What a part does first."""
+        """Send the greeting, a slice's first message."""
         self._put(GREETING)
 
     def await_greeting(self) -> None:
@@ -127,7 +127,7 @@ class Line:
         self._buffer = seen.partition(GREETING)[2]
 
     def send(self, **message: Any) -> None:
-        """A message.
+        """Send a message.
 
         Raises:
             Broken: nobody takes it.
@@ -135,7 +135,7 @@ class Line:
         self.write(MESSAGE, 0, json.dumps(message).encode())
 
     def write(self, kind: int, number: int, payload: bytes) -> None:
-        """A frame; as `send`."""
+        """Write a frame; errors as `send`."""
         self._put(HEAD.pack(kind, number, len(payload)) + payload)
 
     def _put(self, data: bytes) -> None:
@@ -150,19 +150,19 @@ class Line:
             raise Broken(error.strerror or str(error)) from error
 
     def shut(self) -> None:
-        """Writes no more: the descriptor may soon be another's."""
+        """Stop writing: the descriptor may soon belong to another connection."""
         with self._writing:
             self._shut = True
 
     def connect(self, role: str, local: socket.socket) -> None:
-        """Joins a socket here to the process of a role there. Errors as `send`."""
+        """Join a socket here to the process of a role there. Errors as `send`."""
         with self._lock:
             number, self._next = self._next, self._next + 1
             self.write(OPEN, number, role.encode())
             self._connections[number] = Connection(self, number, local)
 
     def forget(self, number: int) -> None:
-        """A connection that has ended."""
+        """Remove a connection that has ended."""
         with self._lock:
             self._connections.pop(number, None)
 

@@ -96,7 +96,7 @@ class Localiser(Protocol):
     """
 
     def locate(self, topology: Topology, views: Views) -> list[Finding]:
-        """The elements that explain what the hosts see."""
+        """Return the elements that explain what the hosts see."""
 
 
 class Clustermapper:
@@ -108,7 +108,7 @@ class Clustermapper:
 
 
 def locate(topology: Topology, views: Views) -> list[Finding]:
-    """The elements that explain what the hosts see, by plane."""
+    """Return the elements that explain what the hosts see, by plane."""
     grades = {
         (name, probe["port"], probe["target"]): grade(probe["history"])
         for name, view in views.items()
@@ -128,7 +128,7 @@ def _tier0(
     plane: int,
     findings: list[Finding],
 ) -> dict[int, list[str]]:
-    """Findings about host links and T0s; returns, for each T0, the hosts whose way to it is healthy."""
+    """Find failed host links and T0s; return, for each T0, the hosts whose path to it is healthy."""
     reachable: dict[int, list[str]] = {}
     for t0 in range(topology.lab.t0_per_plane):
         name = addressing.switch_name(plane, Tier.T0, t0)

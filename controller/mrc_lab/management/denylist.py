@@ -38,14 +38,14 @@ class _Orders:
 
 
 def dead_now(session: Session) -> list[str]:
-    """The elements that the hosts' probes find dead at present."""
+    """Return the elements that the hosts' probes find dead at present."""
     finder = localiser.load(session.topology.lab.policies.localiser)
     view = clustermapper.view_of(session.topology, session.hosts, finder)
     return sorted(name for name, state in view.items() if state == clustermapper.WORDS[clustermapper.DEAD])
 
 
 def deny(session: Session, elements: Iterable[str]) -> int:
-    """Adds elements to the lab's denylist; returns how many EVs of how many QPs that took out of use.
+    """Add elements to the lab's denylist; return how many EVs of how many QPs that took out of use.
 
     Raises:
         DenylistError: some QP would have no EV left, no EV is sure to cross an element, or the lab runs RoCE.
@@ -62,7 +62,7 @@ def deny(session: Session, elements: Iterable[str]) -> int:
 
 
 def allow(session: Session, elements: Iterable[str] | None = None) -> int:
-    """Takes elements (None: all) off the denylist; returns how many EVs of QPs came back.
+    """Take elements (None: all) off the denylist; return how many EVs of QPs came back.
 
     Raises:
         DenylistError: an element that is not on it.
@@ -79,7 +79,7 @@ def allow(session: Session, elements: Iterable[str] | None = None) -> int:
 
 
 def apply(session: Session, denied: Iterable[str]) -> int:
-    """Makes every QP's DENIED EVs exactly those that cross these elements; returns how many EVs of QPs changed.
+    """Make every QP's DENIED EVs exactly those that cross these elements; return how many EVs of QPs changed.
 
     Raises:
         DenylistError: some QP would have no EV left, or the hosts have no node controller; nothing is changed then.

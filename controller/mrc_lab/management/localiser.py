@@ -12,7 +12,7 @@ from mrc_topo.topology import Topology, UnknownElement
 
 
 def load(reference: str | None) -> Localiser:
-    """The localiser that `FILE.py:Class` names; None: ours.
+    """Load the localiser that `FILE.py:Class` names; None selects the built-in one.
 
     Raises:
         ConfigError: there is none of that name, or it has no `locate`.

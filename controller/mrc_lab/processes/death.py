@@ -96,7 +96,7 @@ class Death:
         return cls(role, how, time.monotonic_ns() - int(ago * 1e9), at)
 
     def text(self, started_ns: int = 0) -> str:
-        """A sentence; `started_ns`: begin of a run (0: none), to say when in it."""
+        """Describe the death in a sentence."""
         when = time.strftime("at %H:%M:%S", time.localtime(self.at))
         if started_ns and self.at_ns >= started_ns:
             when = f"{(self.at_ns - started_ns) / 1e9:.2f} s after the start, {when}"
@@ -111,7 +111,7 @@ class Frozen:
     since: float | None = None
 
     def text(self) -> str:
-        """A sentence."""
+        """Describe the death in a sentence."""
         when = "" if self.since is None else time.strftime(" since %H:%M:%S", time.localtime(self.since))
         return f"{Role.parse(self.role).sentence()} is frozen: a signal has stopped it{when}"
 
@@ -132,7 +132,9 @@ def cause(code: int, others: Sequence[str] = ()) -> str:
 
 
 def leave_word(folder: pathlib.Path, code: int) -> None:
-    """Writes down how the daemon died, if it did not end as told; what happens to the word cannot be helped."""
+    """Write down how the daemon died if it did not end on request. Errors of writing are ignored: no process is left
+    to handle them.
+    """
     if code:
         with contextlib.suppress(OSError):
             (folder / LAST_WORD).write_text(json.dumps(asdict(Death.now("labd", cause(code)))))

@@ -44,7 +44,7 @@ class LaunchOrder:
 
     @classmethod
     def parse(cls, line: str) -> LaunchOrder:
-        """The order of a line."""
+        """Parse a line into an order."""
         document = json.loads(line)
         owner = document.pop("owner")
         if owner is not None:
@@ -58,7 +58,7 @@ def _say(text: str) -> None:
 
 
 def _first(command: list[str], last: Callable[[int], object]) -> NoReturn:
-    """The first process: its mounts, the word to go, the command, and then whoever dies; `last` as in `reap`."""
+    """Run as the first process: mount, wait for the word to go, run the command, then reap; `last` as in `reap`."""
     try:
         namespaces.first_process()
     except NamespaceError as error:
@@ -76,7 +76,7 @@ def _first(command: list[str], last: Callable[[int], object]) -> NoReturn:
 
 
 def _run(command: list[str], last: Callable[[int], object] = int) -> NoReturn:
-    """Runs a command and buries the dead until it ends; SIGTERM and SIGINT are the command's."""
+    """Run a command and reap children until it ends; forward SIGTERM and SIGINT to it."""
     import signal
 
     child = os.fork()
@@ -150,7 +150,7 @@ def _probe() -> int:
 
 
 def _path() -> None:
-    """Adds root's folders of programs to PATH: who is root in there needs them, and a user's PATH often lacks them."""
+    """Add root's folders of programs to PATH: root in the namespace needs them, and a user's PATH often lacks them."""
     folders = os.environ.get("PATH", os.defpath).split(":")
     os.environ["PATH"] = ":".join([*folders, *(each for each in SBIN if each not in folders)])
 

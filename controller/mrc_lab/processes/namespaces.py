@@ -64,7 +64,7 @@ class Owner:
 
 
 def user_name(uid: int) -> str:
-    """A user's name, or number where it has none."""
+    """Return a user's name, or number where it has none."""
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(uid).pw_name
     return f"user {uid}"
@@ -220,7 +220,7 @@ def _bind(source: int, target: str) -> None:
 
 
 def _furnish(binds: Mapping[str, str], owner: Owner | None) -> None:
-    """An empty /run, with the folders of `binds` (place below /run: folder outside) in it."""
+    """Mount an empty /run with the folders of `binds` (place below /run: folder outside) in it."""
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     sources = {place: _open_folder(folder) for place, folder in binds.items()}
     whose = "" if owner is None else f",uid={owner.uid},gid={owner.gid}"
@@ -241,7 +241,7 @@ def _may_pass(found: os.stat_result, owner: Owner) -> bool:
 
 
 def _closed_parent(path: str, owner: Owner) -> str | None:
-    """The outermost folder above `path` that the owner may not go through."""
+    """Return the outermost folder above `path` that the owner may not enter."""
     for parent in reversed(pathlib.Path(path).parents):
         if not _may_pass(os.stat(parent), owner):
             return str(parent)
@@ -286,7 +286,7 @@ def _place(folder: int) -> tuple[str, int]:
 
 
 def _leave_chroot() -> None:
-    """Makes a chroot the root of the mount namespace, without which the kernel makes no user namespace. Root only."""
+    """Make a chroot the root of the mount namespace, without which the kernel makes no user namespace. Root only."""
     number = SYS_PIVOT_ROOT.get(os.uname().machine)
     inside = _open_folder("/")
     os.chdir("/")
@@ -330,7 +330,7 @@ def has_time_namespaces() -> bool:
 
 
 def _set_clock(ahead_ns: int) -> None:
-    """The children's monotonic clock: ahead of ours by so much, which is negative if it is behind. Offsets count from
+    """Set the children's monotonic clock ahead of this one by the offset, which may be negative. Offsets count from
     the machine's own clock, and ours may have one."""
     path = pathlib.Path("/proc/self/timens_offsets")
     try:
@@ -343,7 +343,7 @@ def _set_clock(ahead_ns: int) -> None:
 
 
 def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] = (), clock_ahead_ns: int = 0) -> None:
-    """Puts this process (with one thread) into user, network and mount namespaces of its own, and its children into a
+    """Put this process (with one thread) into user, network and mount namespaces of its own, and its children into a
     PID namespace; the next one forked is its first process and calls `first_process`.
 
     Args:
@@ -377,7 +377,7 @@ def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] 
 
 
 def first_process() -> None:
-    """What the first process of the PID namespace does first: its own /proc and /sys, and the loopback interface.
+    """Set up the first process of the PID namespace: its own /proc and /sys, and the loopback interface.
 
     Raises:
         NamespaceError: they cannot be had.
@@ -389,7 +389,7 @@ def first_process() -> None:
 
 
 def reap(child: int, last: Callable[[int], object] = int) -> NoReturn:
-    """What the first process does from then on: buries whatever dies, and ends when `child` does, with its exit code,
+    """Reap children as the first process, and end when `child` does, with its exit code,
     of which `last` hears before (negative: the signal that killed it).
 
     With it the kernel ends everything else in the namespace.
@@ -403,7 +403,8 @@ def reap(child: int, last: Callable[[int], object] = int) -> NoReturn:
 
 
 def enter(pid: int, command: Sequence[str], *, files: bool = True) -> list[str]:
-    """The command that runs `command` in the namespaces of a process, as their owner, in the same working directory.
+    """Return the command that runs `command` in the namespaces of a process, as their owner, in the same working
+    directory.
 
     Args:
         pid: the first process of a lab, as we see it.

@@ -32,7 +32,7 @@ def frozen(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """What the kernel says of a living process, from its state on."""
+    """Return what the kernel reports of a living process, from its state on."""
     fields = _fields(pathlib.Path(f"/proc/{pid}/stat"))
     if fields is None or (fields[0] in "ZX" and not _others_live(pid)):
         raise ProcessLookupError(pid)
@@ -93,7 +93,7 @@ class Patience:
 
 
 def _fields(stat: pathlib.Path) -> list[str] | None:
-    """A stat file of the kernel's from the state on; None: there is no such process or thread."""
+    """Return the fields of a kernel stat file from the state on; None if there is no such process or thread."""
     try:
         return stat.read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -110,7 +110,7 @@ class Process:
 
     @classmethod
     def of(cls, role: str, pid: int) -> Process:
-        """Records a process that runs."""
+        """Return the record of a running process."""
         return cls(role, pid, started(pid))
 
     def alive(self) -> bool:
@@ -121,7 +121,7 @@ class Process:
             return False
 
     def signal(self, number: int) -> None:
-        """Sends a signal, if this very process still runs."""
+        """Send a signal if this very process still runs."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -139,7 +139,7 @@ def end_process(process: Process, grace_s: float = KILL_AFTER_S) -> bool:
 
 
 def wait_dead(process: Process, seconds: float) -> bool:
-    """Waits until a process is dead; whether it is."""
+    """Wait until a process is dead; return whether it is."""
     deadline = time.monotonic() + seconds
     while process.alive():
         if time.monotonic() > deadline:

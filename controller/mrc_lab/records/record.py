@@ -28,7 +28,7 @@ FORMAT = 2
 
 
 def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
-    """A file that a lab wrote: no link, no device, no more than so many bytes from its end.
+    """Read a file that a lab wrote: a regular file, no link, and at most `limit` bytes from its end.
 
     Raises:
         OSError: there is none.
@@ -43,7 +43,7 @@ def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
 
 
 def last_line(path: pathlib.Path) -> str:
-    """The last line of a log that a lab wrote; empty if there is none."""
+    """Return the last line of a log that a lab wrote; empty if there is none."""
     try:
         lines = read_untrusted(path, 1 << 16).decode(errors="replace").strip().splitlines()
     except OSError:
@@ -93,15 +93,15 @@ class LabFolder:
         self.captures = path / CAPTURES
 
     def socket(self, role: str) -> pathlib.Path:
-        """The socket of a process: an agent's control socket, or a fabric's P4Runtime and target API."""
+        """Return the socket of a process: an agent's control socket, or a fabric's P4Runtime and target API."""
         return self.path / f"{role}.sock"
 
     def config(self, host: str) -> pathlib.Path:
-        """The configuration of a host's agent."""
+        """Return the configuration of a host's agent."""
         return self.path / f"{host}.json"
 
     def address(self, role: str) -> str:
-        """The gRPC address of a fabric process."""
+        """Return the gRPC address of a fabric process."""
         return f"unix:{urllib.parse.quote(str(self.socket(role)))}"
 
     def fabric(self, record: Record) -> dict[str, list[int]]:
@@ -113,11 +113,11 @@ class LabFolder:
         return {role: self.address(role) for role in record.switches}
 
     def log(self, role: str) -> pathlib.Path:
-        """The log of a process; hosts in one process have one, under the name of each."""
+        """Return the log of a process; hosts in one process have one, under the name of each."""
         return self.path / f"{role}.log"
 
     def read(self) -> Record:
-        """The record.
+        """Return the record.
 
         Raises:
             OSError: there is none.
@@ -137,7 +137,7 @@ class LabFolder:
             return None
 
     def write(self, record: Record) -> None:
-        """Records, whole or not at all. There is one writer, inside the lab."""
+        """Write the record, whole or not at all. There is one writer, inside the lab."""
         write_whole(self.record_file, json.dumps(encode(record), indent=1))
 
 

@@ -151,7 +151,8 @@ class RunDir:
         self.folder = LabFolder(self.path / "lab")
 
     def create(self, uid: int = -1, gid: int = -1) -> None:
-        """Makes the directory, with the part that the lab can write to, which is `uid`'s and `gid`'s (-1: ours).
+        """Create the directory, with the part that the lab can write to, which belongs to `uid` and `gid` (-1: this
+        user).
 
         Raises:
             RunError: the name is in use.
@@ -169,7 +170,7 @@ class RunDir:
             os.chown(self.folder.path, uid, gid)
 
     def check_socket(self, role: str) -> None:
-        """Checks that the socket of a role can be reached.
+        """Check that the socket of a role can be reached.
 
         Raises:
             RunError: the path is too long.
@@ -233,7 +234,7 @@ class RunDir:
         return state
 
     def write(self, state: State) -> None:
-        """Records the state, whole or not at all."""
+        """Record the state, whole or not at all."""
         document = encode(state)
         del document["record"], document["ending"]
         write_whole(self.state_file, json.dumps(document, indent=1))
@@ -246,18 +247,18 @@ class RunDir:
 
     @contextlib.contextmanager
     def change(self) -> Iterator[State]:
-        """Reads, lets the caller change, and records the state, one at a time."""
+        """Read the state, yield it for changes, and record it, one writer at a time."""
         with self.alone():
             state = self.read()
             yield state
             self.write(state)
 
     def socket(self, role: str) -> pathlib.Path:
-        """The socket of a process of the lab."""
+        """Return the socket of a process of the lab."""
         return self.folder.socket(role)
 
     def processes(self) -> list[Process]:
-        """The lab's processes by role, as we see them; those that are dead are not among them.
+        """Return the lab's living processes by role, with their numbers outside the lab.
 
         A process that carries several hosts is there once for each.
         """
@@ -296,7 +297,7 @@ class RunDir:
             state.first = Process.of("lab", pid)
 
     def agents(self) -> dict[Process, list[str]]:
-        """The agents' processes that live, with the hosts that each carries."""
+        """Return the living agents' processes with the hosts that each carries."""
         found: dict[Process, list[str]] = {}
         hosts = self.read().record.hosts
         for each in self.processes():
@@ -306,7 +307,8 @@ class RunDir:
         return found
 
     def deaths(self, first: Process) -> list[Death]:
-        """What has died of the lab whose first process this is, oldest first; the last is of all of it, if it is dead.
+        """Return what has died of the lab with this first process, oldest first; the last entry says if all of it is
+        dead.
 
         The directory may be gone, or be another lab's of the same name by now.
         """
@@ -330,7 +332,7 @@ class RunDir:
         return found
 
     def frozen(self) -> list[Frozen]:
-        """The lab's processes that a signal has stopped; nobody hears of them but by this."""
+        """Return the lab's processes that a signal has stopped."""
         try:
             record = self.read().record
             stopped = [each.role for each in self.processes() if each.role not in record.held and frozen(each.pid)]
@@ -345,7 +347,7 @@ class RunDir:
         return self.remove(grace_s)
 
     def remove(self, grace_s: float = KILL_AFTER_S) -> list[str]:
-        """Ends what runs and removes the directory; returns what had to be ended."""
+        """End what runs and remove the directory; return what had to be ended."""
         ended: list[str] = []
         with contextlib.suppress(RunError):
             first = self.first()
@@ -357,7 +359,7 @@ class RunDir:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> Iterator[IO[str]]:
-    """Holds the lock of a file, one process at a time."""
+    """Hold the lock of a file, one process at a time."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock

@@ -45,7 +45,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def now_ns(self) -> int:
-        """The session's clock."""
+        """Return the time of the session's clock in ns."""
 
     @abc.abstractmethod
     def advance(self, seconds: float) -> None:
@@ -53,7 +53,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def set_carrier(self, host: str, port: int, up: bool) -> None:
-        """Takes the carrier off a NIC port, or gives it back; the host sees it as a NIC would."""
+        """Set or clear the carrier of a NIC port; the host sees the change as a NIC would."""
 
     @abc.abstractmethod
     def p4runtime_address(self, switch: str) -> str:
@@ -61,7 +61,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def freeze_agent(self, host: str) -> None:
-        """Stops a host's agent where it stands (SIGSTOP), until `thaw_agent`; nothing may be asked of it meanwhile.
+        """Stop a host's agent with SIGSTOP until `thaw_agent`; it must not be asked anything meanwhile.
 
         Raises:
             HostError: it is gone.
@@ -73,18 +73,18 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def kill_agent(self, host: str) -> None:
-        """Ends a host's agent at once (SIGKILL); as `freeze_agent`."""
+        """End a host's agent at once (SIGKILL); as `freeze_agent`."""
 
     @abc.abstractmethod
     def restart_agent(self, host: str) -> None:
-        """Starts the agent of a host again after `kill_agent`; it knows nothing of what was.
+        """Start a host's agent again after `kill_agent`, without any of its earlier state.
 
         Raises:
             HostError: it does not come up.
         """
 
     def strike(self, role: str, number: int) -> bool:
-        """Sends a signal to a process of the lab that is no agent; whether there is one."""
+        """Send a signal to a process of the lab other than an agent; return whether there is one."""
         return False
 
     def stats(self) -> dict[int, DeviceStats]:
@@ -92,8 +92,8 @@ class Session(abc.ABC):
         return self.fabric.stats()
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
-        """What a live view needs of all switches, by device id: `some_drops` are those of `counters.FAILURE_DROPS`,
-        `counted` are counters of the program that are added up."""
+        """Return what a live view needs of all switches, by device id: `some_drops` are those of
+        `counters.FAILURE_DROPS`, `counted` are counters of the program that are added up."""
         return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
 
     def fabric_sample(self) -> counters.FabricSample:
@@ -109,15 +109,15 @@ class Session(abc.ABC):
         return counters.stalls(self.topology, self.fabric)
 
     def program_counters(self) -> dict[str, int]:
-        """What the P4 program counted since the start, over all switches: marked, trimmed, dropped by reason; of a
-        lab's own program also all its counters by their full names."""
+        """Return what the P4 program counted since the start, over all switches: marked, trimmed, dropped by reason;
+        of a lab's own program also all its counters by their full names."""
         found = counters.program_counters(self.topology, self.fabric, self.counter_names())
         if self.topology.lab.program is not None:
             found |= counters.own_counters(self.topology, self.fabric, self.program.names)
         return found
 
     def counter_names(self) -> Mapping[str, str]:
-        """What the program calls the counters of `rules.COUNTERS`, as far as it has them."""
+        """Return the program's names of the counters of `rules.COUNTERS` that it has."""
         return self.program.counters
 
     def program_document(self) -> ProgramDocument:
@@ -134,11 +134,11 @@ class Session(abc.ABC):
         return self.denied
 
     def deaths(self) -> list[Death]:
-        """What of the lab has died since the session began, oldest first; in a simulation nothing does."""
+        """Return what has died of the lab since the session began, oldest first; in a simulation nothing dies."""
         return []
 
     def frozen(self) -> list[Frozen]:
-        """The lab's processes that a signal has stopped; whoever waits for them waits until they go on."""
+        """Return the lab's processes that a signal has stopped; a call to one of them blocks until it continues."""
         return []
 
     @abc.abstractmethod
@@ -147,7 +147,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def reset_fidelity(self) -> None:
-        """Starts the measurement of fidelity anew."""
+        """Restart the measurement of fidelity."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -159,7 +159,7 @@ S = TypeVar("S", bound=Session)
 
 @contextlib.contextmanager
 def closing(session: S) -> Iterator[S]:
-    """Closes the session at the end."""
+    """Close the session at the end."""
     try:
         yield session
     finally:

@@ -122,7 +122,9 @@ def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
 
 
 def pauses(topology: Topology, source: StatsSource) -> ByPriority:
-    """What priority flow control did, per `SWITCH:PORT` and priority (`PfcStats`); only where it did something."""
+    """Return counters of priority flow control per `SWITCH:PORT` and priority (`PfcStats`), without those that are
+    zero.
+    """
     found: ByPriority = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -134,7 +136,7 @@ def pauses(topology: Topology, source: StatsSource) -> ByPriority:
 
 
 def stalls(topology: Topology, source: StatsSource) -> ByPriority:
-    """What credits did, per `SWITCH:PORT` and priority (`CreditStats`); only where somebody waited for them."""
+    """Return credit counters per `SWITCH:PORT` and priority (`CreditStats`), without those that are zero."""
     found: ByPriority = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -146,7 +148,7 @@ def stalls(topology: Topology, source: StatsSource) -> ByPriority:
 
 
 def program_counters(topology: Topology, source: CounterSource, names: Mapping[str, str]) -> dict[str, int]:
-    """Sums over all switches of what the P4 program counts: marked, trimmed, dropped by reason.
+    """Sum over all switches what the P4 program counts: marked, trimmed, dropped by reason.
 
     `names`: what it calls the counters of `rules.COUNTERS`; of what it does not count there is nothing.
     """
@@ -166,7 +168,7 @@ def program_counters(topology: Topology, source: CounterSource, names: Mapping[s
 
 
 def own_counters(topology: Topology, source: CounterSource, names: Names) -> dict[str, int]:
-    """Sums over all switches and cells of every counter of a lab's own P4 program, by its full name.
+    """Sum over all switches and cells every counter of a lab's own P4 program, by its full name.
 
     They are packets; of a counter that counts bytes only, bytes; of one that counts both, bytes are in `NAME.bytes`. A
     direct counter has a cell for each entry that its table has now, and one for packets that no entry matched.

@@ -77,7 +77,7 @@ class FabricSet:
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
-        """Samples of all switches."""
+        """Return samples of all switches."""
         parts = [client.samples(priority, reasons, counters) for client in self.clients]
         found = {device: sample for part in parts for device, sample in part.items()}
         return {device: sample for device, sample in found.items() if device in self._by_device}
@@ -98,11 +98,11 @@ class FabricSet:
         outgoing: LinkSettings | LinkChanges | None = None,
         incoming: LinkSettings | LinkChanges | None = None,
     ) -> None:
-        """Changes the directions of a port's link."""
+        """Change the directions of a port's link."""
         self._by_device[device_id].set_port_link(device_id, port, outgoing=outgoing, incoming=incoming)
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
-        """Runs, freezes or stops a switch."""
+        """Run, freeze or stop a switch."""
         self._by_device[device_id].set_state(device_id, state)
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
@@ -110,21 +110,21 @@ class FabricSet:
         self._by_device[device_id].restart(device_id, disconnect=disconnect)
 
     def capture(self, device_id: int, port: int, path: str | None, snaplen: int = 0) -> None:
-        """Captures a port into a file; None ends it."""
+        """Capture a port into a file; None ends the capture."""
         self._by_device[device_id].capture(device_id, port, path, snaplen)
 
     def address(self, device_id: int) -> str:
-        """The gRPC address of a switch."""
+        """Return the gRPC address of a switch."""
         return self._by_device[device_id].address
 
     def lateness(self, *, reset: bool = False) -> Lateness:
-        """That of the process that was latest; CPU shares are added up."""
+        """Return the lateness of the process that was latest; CPU shares are added up."""
         parts = [client.lateness(reset=reset) for client in self.clients]
         worst = max(parts, key=lambda each: each.loop.p99_ns)
         busy: Lag = worst.busy
         return Lateness(worst.loop, busy, sum(each.cpu_share for each in parts), sum(each.events for each in parts))
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         for client in self.clients:
             client.close()

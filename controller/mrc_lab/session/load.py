@@ -27,7 +27,7 @@ class Thread(NamedTuple):
     turns: int = 0
 
     def since(self, before: Thread) -> Thread:
-        """The difference."""
+        """Return the difference from an earlier reading."""
         return Thread(self.used - before.used, self.waited - before.waited, self.turns - before.turns)
 
 

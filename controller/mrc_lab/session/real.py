@@ -122,7 +122,7 @@ class RealSession(Session):
         )
 
     def _ready(self, action: Action) -> None:
-        """A switch whose process is dead cannot be broken any more."""
+        """Refuse a failure at a switch whose process is dead."""
         for death in self.run.deaths(self.first):
             if death.role == action.target:
                 raise FailureError(dead_switch(action.target, death.how, self.run.name))
@@ -154,7 +154,7 @@ class RealSession(Session):
         return list(found.values())
 
     def harm(self) -> list[str]:
-        """What of the lab has died since it came up, and what is frozen, in words."""
+        """Describe what has died of the lab since it came up, and what is frozen."""
         dead, frozen = self.run.deaths(self.first), self.frozen()
         return [death.text() for death in dead] + [each.text() for each in frozen]
 
@@ -177,7 +177,8 @@ class RealSession(Session):
         return self.target.address(self.topology.switch(switch).device_id)
 
     def _agent(self, host: str, *, alone: bool = False) -> Process:
-        """The agent that serves a host's socket, whoever started it; `alone`: it must serve no other.
+        """Return the agent that serves a host's socket, whichever process started it; with `alone` it must serve no
+        other host.
 
         Raises:
             HostError: there is none, or it is not alone.
@@ -232,7 +233,7 @@ class RealSession(Session):
         return bool(found)
 
     def agents(self) -> list[AgentProcess]:
-        """The agents' processes."""
+        """Return the agents' processes."""
         found = []
         for process, hosts in self.run.agents().items():
             with contextlib.suppress(psutil.Error):

@@ -44,7 +44,7 @@ A = TypeVar("A")
 
 @contextlib.contextmanager
 def _cycles_seldom_looked_for() -> Iterator[None]:
-    """What is there by now is not looked at meanwhile."""
+    """Let the garbage collector ignore objects that exist now, while the context lasts."""
     threshold = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(LOOK_FOR_CYCLES_AFTER, *threshold[1:])
@@ -131,7 +131,7 @@ class VirtualSession(Session):
         return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
 
     def _port(self, host: Host, plane: int) -> tuple[Port, bytes]:
-        """The switch's end of a host's cable, and the Ethernet header of what the host sends there."""
+        """Return the switch's end of a host's cable, and the Ethernet header of what the host sends there."""
         port = host.ports[plane]
         switch = self.topology.switch(port.t0)
         header = port.gateway_mac.to_bytes(6, "big") + port.mac.to_bytes(6, "big") + b"\x86\xdd"

@@ -86,7 +86,9 @@ class WiredFabric(FabricSet):
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
-        """Reading counters by P4Runtime takes long: of a few switches at a time, of the others as they were."""
+        """Return samples of a few switches read now, and the last ones of the others: reading counters by P4Runtime is
+        slow.
+        """
         found, names = super().samples(priority, reasons), list(counters)
         for ident in self._in_turn(list(found)) if names else ():
             cells = {name: self.read_counter(ident, name) for name in names}
@@ -101,7 +103,7 @@ class WiredFabric(FabricSet):
         }
 
     def _in_turn(self, idents: list[int]) -> list[int]:
-        """The next few."""
+        """Return the switches to read next."""
         began, self._turn = self._turn, (self._turn + COUNTED) % max(len(idents), 1)
         return (idents + idents)[began : began + min(COUNTED, len(idents))]
 

@@ -61,7 +61,7 @@ class FitQueue(Request[Nothing], verb="rate"):
 
 
 def dead_switch(name: str, how: str, lab: str) -> str:
-    """What is said to whoever commands a switch whose process has died."""
+    """Return the error for commands to a switch whose process has died."""
     return f"switch {name} is dead, its process {how}: nothing can be done to it; `mrclab down {lab}`, and up again"
 
 
@@ -74,19 +74,19 @@ class Household(Protocol):
     record: Record
 
     def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Starts a process that writes into the log of its role; its death is one of the lab."""
+        """Start a process that writes into the log of its role; its death is one of the lab."""
 
     def signal(self, role: str, number: int) -> None:
-        """Sends a signal to a process."""
+        """Send a signal to a process."""
 
     def part_with(self, role: str) -> None:
-        """Ends a process at once, which then is no death."""
+        """End a process at once without recording a death."""
 
     def check_alive(self, role: str) -> Callable[[], None]:
-        """What raises RunError when a process has died."""
+        """Raise RunError when a process has died."""
 
     def write(self) -> None:
-        """Records how things are."""
+        """Record the present state."""
 
 
 class ForwardingBackend(abc.ABC):
@@ -100,7 +100,7 @@ class ForwardingBackend(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Starts all of them, with their queues set.
+        """Start all switches with their queues set.
 
         Raises:
             RunError: one does not start.
@@ -119,7 +119,7 @@ class ForwardingBackend(abc.ABC):
         """Fits the data queue of a port to the rate of its link (0: none)."""
 
     def verbs(self) -> Verbs:
-        """What the daemon's socket offers of this."""
+        """Return the requests to the daemon's socket that this backend serves."""
         verbs = Verbs()
         verbs.add(CheckSwitch, self._check)
         verbs.add(HoldSwitch, self._hold)
@@ -128,7 +128,7 @@ class ForwardingBackend(abc.ABC):
         return verbs
 
     def _switch(self, name: str) -> Switch:
-        """The switch that is meant; a dead one cannot be commanded, and stays dead."""
+        """Return a switch by its number. Raise an error if its process is dead; it stays dead."""
         try:
             switch = self.house.topology.switch(name)
         except UnknownElement as error:

@@ -62,7 +62,7 @@ class Bmv2Switches(ForwardingBackend):
         self.notifies = False
 
     def command(self, switch: Switch) -> list[str]:
-        """What runs a switch: no program yet, its ports on the far ends of the wires."""
+        """Return the command of a switch: no program yet, its ports on the far ends of the wires."""
         words = [self.binary, "--no-p4", "--device-id", str(switch.device_id)]
         words += ["--thrift-port", str(thrift_port(switch))]
         if self.notifies:
@@ -83,7 +83,7 @@ class Bmv2Switches(ForwardingBackend):
             self._await(switch)
 
     def _await(self, switch: Switch) -> None:
-        """Waits until a switch answers on both interfaces, and sets its queues."""
+        """Wait until a switch answers on both interfaces, and set its queues."""
         check = self.house.check_alive(switch.name)
         patience = Patience(self.house.record.roles[switch.name], READY_S)
         while True:

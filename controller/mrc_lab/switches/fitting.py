@@ -29,7 +29,7 @@ class Fitted:
 
 
 def last(name: str) -> str:
-    """The last part of a full name."""
+    """Return the last component of a full name."""
     return name.rpartition(".")[2]
 
 
@@ -50,7 +50,7 @@ class _Table:
         self.actions = {last(each.preamble.name): each for each in actions}
 
     def match(self, given: rules.TableEntry) -> Mapping[str, Match]:
-        """The entry's key as this table takes it. Raises P4RuntimeError."""
+        """Return the entry's key as this table takes it. Raises P4RuntimeError."""
         if not given.match:
             return {}
         (key,) = given.match
@@ -91,7 +91,7 @@ class _Table:
 
 
 def _table(names: Names, wanted: str) -> _Table | None:
-    """The program's table of this last name. Raises P4RuntimeError when several have it."""
+    """Return the program's table of this last name. Raises P4RuntimeError when several have it."""
     if wanted in names.tables:
         return _Table(names, names.tables[wanted])
     found = [each for full, each in names.tables.items() if last(full) == last(wanted)]
@@ -102,7 +102,7 @@ def _table(names: Names, wanted: str) -> _Table | None:
 
 
 def fit(topology: Topology, switch: Switch, names: Names) -> Fitted:
-    """A switch's entries for a program.
+    """Return a switch's entries for a program.
 
     Raises:
         P4RuntimeError: the program lacks what the lab needs, or has it in another form.
@@ -157,12 +157,12 @@ def _check_sizes(tables: Mapping[str, _Table | None], made: Fitted) -> None:
 
 
 def lacking(topology: Topology, names: Names) -> list[str]:
-    """What no switch of the lab can be told, a line each. Raises P4RuntimeError as `fit`."""
+    """Return a line per requirement that no switch of the lab can fulfil. Raises P4RuntimeError as `fit`."""
     return list(dict.fromkeys(text for each in topology.switches for text in fit(topology, each, names).lacking))
 
 
 def counters(names: Names) -> dict[str, str]:
-    """The program's counters by what they count (`rules.COUNTERS`); those that it has not are left out."""
+    """Return the program's counters by what they count (`rules.COUNTERS`), without those that it lacks."""
     found = {}
     for key, wanted in rules.COUNTERS.items():
         full = [each for each in names.counters if each == wanted or last(each) == last(wanted)]

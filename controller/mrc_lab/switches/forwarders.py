@@ -98,7 +98,7 @@ def _unmarked(lab: Lab) -> Lab:
 
 
 def check_clock(topology: Topology, clock: str) -> None:
-    """Checks that the forwarder has this clock.
+    """Check that the forwarder has this clock.
 
     Raises:
         PartMissing: it has not.
@@ -109,7 +109,7 @@ def check_clock(topology: Topology, clock: str) -> None:
 
 
 def check(topology: Topology) -> None:
-    """Checks that the parts that a lab on the real clock asks for are here and work.
+    """Check that the parts that a lab on the real clock asks for are here and work.
 
     Raises:
         PartMissing: they are not, or there are more hosts than one machine has namespaces for.
@@ -193,7 +193,7 @@ def check_bmv2() -> pathlib.Path:
 
 
 def check_kernel() -> None:
-    """Checks that this machine's kernel and iproute2 know uSIDs.
+    """Check that this machine's kernel and iproute2 know uSIDs.
 
     Raises:
         PartMissing: they do not.

@@ -29,12 +29,12 @@ SETTINGS = {
 
 
 def _usid_prefix(entry: rules.TableEntry) -> str:
-    """The 48 bits that a table of uSIDs matches, as an IPv6 prefix."""
+    """Return the 48 bits that a table of uSIDs matches, as an IPv6 prefix."""
     return f"{addressing.text((entry.match[0].value << 80).to_bytes(16, 'big'))}/48"
 
 
 def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> list[str]:
-    """The routes of a switch for `ip -6 -batch`; `interfaces` by port number."""
+    """Return the routes of a switch for `ip -6 -batch`; `interfaces` by port number."""
     lines = []
     numbers = [topology.uplink_number(t1) for t1 in range(topology.lab.t1_per_plane)]
     uplinks = [interfaces[number] for number in numbers] if switch.tier is Tier.T0 else []

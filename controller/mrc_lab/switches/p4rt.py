@@ -46,7 +46,7 @@ class TableEntry:
 
 
 def to_bytes(value: int, bits: int) -> bytes:
-    """The canonical byte string: no leading zeros, at least one byte."""
+    """Return the canonical byte string: no leading zeros, at least one byte."""
     if value < 0 or value >> bits:
         raise ValueError(f"{value:#x} does not fit {bits} bits")
     return value.to_bytes(max((value.bit_length() + 7) // 8, 1), "big")
@@ -76,7 +76,7 @@ class Names:
 
     @staticmethod
     def find(kind: str, objects: Mapping[str, T], name: str) -> T:
-        """The object with this name.
+        """Return the object with this name.
 
         Raises:
             P4RuntimeError: none or several.
@@ -90,7 +90,7 @@ class Names:
         return found[0]
 
     def entry(self, entry: TableEntry) -> Any:
-        """The P4Runtime message of an entry."""
+        """Return the P4Runtime message of an entry."""
         table = self.find("table", self.tables, entry.table)
         action = self.find("action", self.actions, entry.action)
         message = p4runtime_pb2.TableEntry(table_id=table.preamble.id, priority=entry.priority)
@@ -160,7 +160,7 @@ class Device:
         self._answers: queue.Queue[Any] = queue.Queue()
 
     def become_primary(self, election_id: int = 1) -> None:
-        """Opens the stream and takes the primary role.
+        """Open the stream and take the primary role.
 
         Raises:
             P4RuntimeError: another controller is primary, or no answer.
@@ -199,7 +199,7 @@ class Device:
         return P4RuntimeError(f"switch {self.name}: {what}: {'; '.join(details[:4])}")
 
     def set_pipeline(self, bmv2_json: bytes) -> None:
-        """Loads the program; tables are empty afterwards.
+        """Load the program; tables are empty afterwards.
 
         Raises:
             P4RuntimeError: the switch refuses it.
@@ -226,7 +226,7 @@ class Device:
                 raise self._error(what, error) from error
 
     def insert(self, entries: Iterable[TableEntry]) -> int:
-        """Inserts entries; returns how many.
+        """Insert entries; return how many.
 
         Raises:
             P4RuntimeError: an unknown name, a value that does not fit, or the switch's refusal.
@@ -240,7 +240,7 @@ class Device:
         return len(updates)
 
     def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
-        """Sets a table's default action."""
+        """Set a table's default action."""
         update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.MODIFY)
         message = self.names.entry(TableEntry(table, {}, action, params))
         message.is_default_action = True
@@ -293,7 +293,7 @@ class Device:
             yield data.packet_count, data.byte_count
 
     def close(self) -> None:
-        """Gives the primary role up."""
+        """Give the primary role up."""
         self._requests.put(None)
         if self._stream is not None:
             self._stream.cancel()

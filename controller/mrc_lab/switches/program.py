@@ -77,7 +77,7 @@ class FabricProgram:
     files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def save(self, path: pathlib.Path) -> None:
-        """Writes the JSON to a file and the P4Info to one beside it."""
+        """Write the JSON to a file and the P4Info to one beside it."""
         path.write_bytes(self.bmv2)
         path.with_suffix(INFO).write_text(self.p4info)
         if self.path:
@@ -85,7 +85,7 @@ class FabricProgram:
 
     @classmethod
     def load(cls, path: pathlib.Path) -> FabricProgram:
-        """What `save` wrote. Raises OSError."""
+        """Load what `save` wrote. Raises OSError."""
         sources = path.with_suffix(SOURCES)
         of = decode(_Sources, json.loads(sources.read_text()) if sources.exists() else {})
         return cls(path.read_bytes(), path.with_suffix(INFO).read_text(), of.path, of.files)
@@ -105,7 +105,7 @@ class FabricProgram:
         return _document(self.path or str(SOURCE), self.files)
 
     def keep(self, folder: pathlib.Path) -> None:
-        """Writes the sources of a lab's own program, and what the compiler made of them, into a new folder.
+        """Write the sources of a lab's own program, and what the compiler made of them, into a new folder.
 
         Raises:
             WriteError: they do not fit.
@@ -132,7 +132,7 @@ def shipped_document() -> ProgramDocument:
 
 
 def sources_of(source: pathlib.Path) -> dict[str, str]:
-    """The text of a program and of what it includes by `#include "..."` of its own folder, by their names there.
+    """Return the text of a program and of what it includes by `#include "..."` of its own folder, by their names there.
 
     Raises:
         OwnProgramError: the program cannot be read.
@@ -160,7 +160,7 @@ def sources_of(source: pathlib.Path) -> dict[str, str]:
 
 
 def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram:
-    """The program as p4c makes it.
+    """Compile the program with p4c.
 
     Raises:
         ProgramError: p4c does not run, or refuses the program.
@@ -236,7 +236,7 @@ class _Kept:
         self.name = f"{self.PREFIX}{digest.hexdigest()[:32]}.json"
 
     def find(self) -> FabricProgram | None:
-        """The program, if it is there."""
+        """Return the program if it is cached."""
         try:
             path = Store(cache_dir()).find(self.name)
             if path is None:
@@ -247,7 +247,7 @@ class _Kept:
         return FabricProgram(bmv2.encode(), p4info)
 
     def put(self, made: FabricProgram) -> None:
-        """Keeps it, and of those of other versions the ones that were used last."""
+        """Cache it, and keep of other versions only those used last."""
         try:
             store = Store(cache_dir())
             with tempfile.NamedTemporaryFile("w", dir=store.folder, prefix=Store.BUILD_PREFIX) as file:
@@ -263,7 +263,8 @@ class _Kept:
 
 
 def program_of(topology: Topology) -> FabricProgram:
-    """What the switches of a lab run: the program that its file names or the project's, by the compiler that it names.
+    """Return the program of a lab's switches: the lab file's or the project's, built by the compiler that the file
+    names.
 
     Raises:
         ProgramError: it does not compile; as `OwnProgramError` where it is the lab's own, does not fit its tables, or
@@ -313,7 +314,7 @@ def fill(topology: Topology, switch: Switch, device: Device, program: FabricProg
 
 
 def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
-    """Fills a switch's tables by P4Runtime, as far as its program has them; returns the number of entries."""
+    """Fill a switch's tables by P4Runtime, as far as its program has them; return the number of entries."""
     fitted = fitting.fit(topology, switch, device.names)
     for entry in fitted.defaults:
         device.set_default(entry.table, entry.action, entry.params)

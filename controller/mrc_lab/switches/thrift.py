@@ -45,7 +45,7 @@ class SimpleSwitch:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._answer.close()
         self._socket.close()
 
@@ -64,7 +64,7 @@ class SimpleSwitch:
             raise ThriftError(f"{method}: the switch answers {answer}")
 
     def call(self, method: str, *fields: tuple[int, int]) -> int:
-        """Calls a method that takes integers, (type, value) by position, and returns one.
+        """Call a method that takes integers, (type, value) by position, and return one.
 
         Raises:
             ThriftError: it is refused, or the connection breaks.

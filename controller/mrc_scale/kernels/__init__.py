@@ -27,7 +27,7 @@ class Kernels(Protocol):
     def spread(
         self, hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any
     ) -> None:
-        """Adds `value[qp]` to the links of its active EVs, each with the weight 1 / (price of its links)."""
+        """Add `value[qp]` to the links of its active EVs, each with the weight 1 / (price of its links)."""
 
     def least(
         self, hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any,
@@ -62,8 +62,8 @@ def has_numba() -> bool:
 
 
 def compiled(cache: Path | None = None) -> Kernels:
-    """The compiled kernels, kept in `cache` if that is given: what is in it is loaded and run, so nobody else may be
-    able to write to it (`p4lite.folders.make_private`).
+    """Return the compiled kernels, kept in `cache` if that is given: what is in it is loaded and run, so nobody else
+    may be able to write to it (`p4lite.folders.make_private`).
 
     Raises:
         KernelError: numba is not installed.
@@ -81,7 +81,7 @@ def compiled(cache: Path | None = None) -> Kernels:
 
 
 def reference() -> Kernels:
-    """The kernels in NumPy."""
+    """Return the kernels in NumPy."""
     from mrc_scale.kernels import plain
 
     return plain

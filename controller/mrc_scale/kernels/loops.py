@@ -97,7 +97,7 @@ def _shuffle(mt: Any, x: Any, n: int) -> None:
 
 @_compile
 def _skip_sample(mt: Any, k: int, seen: Any) -> None:
-    """What `Random.sample(range(SALTS), k)` takes from the generator."""
+    """Advance the generator as `Random.sample(range(SALTS), k)` would."""
     size = 21
     if k > 5:
         power = 1

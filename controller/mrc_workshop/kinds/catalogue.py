@@ -35,7 +35,7 @@ def all_kinds() -> dict[str, Kind]:
 
 
 def problems(name: str, params: Document) -> list[str]:
-    """What is wrong with a check of an exercise, a line each."""
+    """Return what is wrong with a check of an exercise, a line each."""
     known = registry.KINDS
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
@@ -50,7 +50,7 @@ def problems(name: str, params: Document) -> list[str]:
 
 
 def judge(name: str, given: Document, runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
-    """What a check of an exercise finds in the runs that it is about; `sources`: the learner's files."""
+    """Return what a check of an exercise finds in the runs that it is about; `sources`: the learner's files."""
     found = registry.KINDS[name]
     params = found.params.model_validate(given)
     if "sources" in inspect.signature(found.judge).parameters:

@@ -29,7 +29,7 @@ class LinkLoad(Model):
 
 @kind(LinkLoad)
 def link_load(params: LinkLoad, runs: Sequence[Run]) -> Finding:
-    """The uplinks of every T0 that sends anything carry about the same: least and most as shares of the mean."""
+    """Check that the uplinks of every sending T0 carry about the same: least and most as shares of the mean."""
     least, most = 1.0, 1.0
     failed: Finding | None = None
     for run in runs:
@@ -162,7 +162,7 @@ class HostCapacity(Model):
 
 @kind(HostCapacity)
 def host_capacity(params: HostCapacity, runs: Sequence[Run]) -> Finding:
-    """A host of the learner's lab has so many ports, and can send so much over all of them."""
+    """Check that a host of the learner's lab has this many ports and this total rate."""
     for run in runs:
         lab = run.topology.lab
         rate = lab.host_rate_bps

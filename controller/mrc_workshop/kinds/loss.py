@@ -24,7 +24,7 @@ class Impaired(Model):
 
 @kind(Impaired)
 def impaired(params: Impaired, runs: Sequence[Run]) -> Finding:
-    """A run's own schedule impairs links between switches as it should, and its evidence shows that it did."""
+    """Check that a run's own schedule impairs links between switches as required, and that its evidence shows it."""
     wanted = f"{params.setting} {params.value:g}"
     for run in runs:
         experiment = run.order.experiment or {}

@@ -105,7 +105,7 @@ def no_spurious(params: NoParams, runs: Sequence[Run]) -> Finding:
 
 
 def _needless(qp: Sequence[Flight], again: Flight) -> Flight | None:
-    """The earlier transmission of the same PSN, where it arrived all the same."""
+    """Return the earlier transmission of the same PSN if it arrived."""
     earlier = [each for each in qp if each.psn == again.psn and each.seen.t_ns < again.seen.t_ns]
     return next((each for each in earlier if each.delivered is not None), None)
 

@@ -26,7 +26,7 @@ class PlaneLeft(Model):
 
 @kind(PlaneLeft)
 def plane_left(params: PlaneLeft, runs: Sequence[Run]) -> Finding:
-    """A dead NIC port's plane is left by its host and by all peers, and used again by both when the port is back."""
+    """Check that host and peers leave the plane of a dead NIC port, and use it again when the port is back."""
     told = ""
     for run in runs:
         found = _judged(params, run)

@@ -37,7 +37,7 @@ class Prediction(Model):
 
 
 def read_numbers(file: str, sources: Mapping[str, str]) -> dict[str, float] | str:
-    """The numbers in a learner's file; or what is wrong with it."""
+    """Read the numbers in a learner's file; return what is wrong with it otherwise."""
     try:
         found = document.parse(sources.get(file, ""), file, f"{file} is a mapping of names to numbers")
     except DocumentError as error:
@@ -50,7 +50,7 @@ def read_numbers(file: str, sources: Mapping[str, str]) -> dict[str, float] | st
 
 @kind(Prediction)
 def prediction(params: Prediction, runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
-    """The numbers that the learner wrote down are those that follow from theory."""
+    """Check the numbers that the learner predicted against theory."""
     numbers = read_numbers(params.file, sources)
     if isinstance(numbers, str):
         return Finding(False, "no numbers", numbers)

@@ -119,7 +119,7 @@ def ecn_marks(params: EcnMarks, runs: Sequence[Run]) -> Finding:
 
 
 def _never(run: Run, each: Passage) -> str:
-    """What is wrong with a packet whatever the queue was; empty if nothing."""
+    """Return what is wrong with a packet whatever the queue was; empty if nothing."""
     came, left = each.came, each.left
     assert left is not None
     if came.inner_at > ETHERNET and left.data[left.inner_at + 1 :][:1] != came.data[came.inner_at + 1 :][:1]:
@@ -228,7 +228,7 @@ def _bins(inside: Sequence[tuple[Passage, float]]) -> list[list[tuple[Passage, f
 
 
 def _occupancy(candidates: Sequence[tuple[Passage, float]]) -> list[str]:
-    """A small table: marks by what waited."""
+    """Return a small table: marks by queue occupancy."""
     rows = ["waiting (share of kmin to kmax)    packets  marked  expected"]
     parts: dict[str, list[tuple[Passage, float]]] = {}
     for each, p in candidates:
@@ -244,7 +244,7 @@ def _occupancy(candidates: Sequence[tuple[Passage, float]]) -> list[str]:
 
 @kind(NoParams)
 def trims(params: NoParams, runs: Sequence[Run]) -> Finding:
-    """A write that finds too much waiting is cut behind its RETH, says so in its DSCP and length, and goes first."""
+    """Check that a write that meets a long queue is trimmed behind its RETH, marked so, and sent first."""
     cut = 0
     for run in runs:
         every = passages(run)
@@ -280,7 +280,7 @@ def _dropped(run: Run, lost: Passage, every: Sequence[Passage], cut: int) -> Fin
 
 
 def _cut_wrongly(run: Run, each: Passage, departures: dict[tuple[str, int], list[Passage]]) -> str:
-    """What is wrong with how a packet was cut, or with its not being cut; empty if nothing."""
+    """Return what is wrong with how a packet was trimmed or not trimmed; empty if nothing."""
     came, left = each.came, each.left
     assert left is not None
     if left.length >= came.length:

@@ -36,7 +36,7 @@ class Race(Model):
 
 @kind(Race)
 def race(params: Race, runs: Sequence[Run]) -> Finding:
-    """The learner's policies finish the scenarios in less time than ours: geometric mean of the ratios."""
+    """Check that the learner's policies finish sooner than the built-in ones: geometric mean of the ratios."""
     ratios = [_ratio(run) for run in runs]
     score = geometric_mean(ratios)
     # What is hidden stays so: neither its names nor its single scores are told.
@@ -69,7 +69,7 @@ def race(params: Race, runs: Sequence[Run]) -> Finding:
 
 
 def _why(run: Run) -> tuple[str, tuple[str, ...]]:
-    """What probably made a run slow, and the counters that show it, by host."""
+    """Return the probable reason of a slow run with the counters that show it, by host."""
     found = totals(run)
     total = {name: sum(found.get(name, {}).values()) for name in ("duplicates", "timeouts", "losses", "trims")}
     bad, says = "", "it sends less than the paths would carry: its windows are small, or it uses few paths"
@@ -123,7 +123,7 @@ def _ours(order: str) -> int | None:
 
 
 def ours_ns(order: str) -> int | None:
-    """The finishing time of our own policies in a run that was ordered. Nothing of the learner's is in this process,
-    so nobody can slow ours down."""
+    """Return the finishing time of our own policies in a run that was ordered. Nothing of the learner's is in this
+    process, so nobody can slow ours down."""
     with _running:
         return _ours(order)

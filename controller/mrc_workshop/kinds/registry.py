@@ -55,7 +55,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def kind(params: type[Model]) -> Callable[[J], J]:
-    """Registers a function under its name."""
+    """Register a function under its name."""
 
     def register(function: J) -> J:
         name = function.__name__

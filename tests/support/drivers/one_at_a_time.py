@@ -86,7 +86,7 @@ class OneAtATime:
         self.now = max(self.now, end_ns)
 
     def wake_up(self) -> None:
-        """The first node that wants it, of those at one instant the first in order."""
+        """Wake the first node that is due; of those at one instant the first in order."""
         wake = min(self.due.values())
         name = next(name for name, due in self.due.items() if due == wake)
         self.due[name] = FOREVER

@@ -204,7 +204,7 @@ def endure(
     leak: int = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> Tally:
-    """Rounds until the lab's clock has gone on for so long; see the module's docstring."""
+    """Run rounds until the lab's clock has advanced this far; see the module's docstring."""
     tally, held = Tally(), bytearray()
     begin, wall, said = session.now_ns(), time.perf_counter(), 0.0
     end = begin + round(hours * 3600e9)
@@ -234,7 +234,7 @@ def endure(
 
 
 def report(tally: Tally, lab_s: float, wall_s: float) -> None:
-    """What was done and found."""
+    """Print what was done and found."""
     print(
         f"{lab_s / 3600:.2f} h of the lab in {wall_s / 60:.1f} min: {tally.rounds.total()} rounds, "
         f"{tally.failures.total()} failures restored, {tally.controllers.total()} controllers, "
@@ -251,7 +251,7 @@ def report(tally: Tally, lab_s: float, wall_s: float) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="support.lab.endurance", description=__doc__.split("\n")[0])
     parser.add_argument("--hours", type=float, default=4.0, help="of the lab's clock")
     parser.add_argument("--seed", type=int, default=0)

@@ -45,7 +45,7 @@ def actions(topology: Topology) -> st.SearchStrategy[Action]:
 
 
 def graph(topology: Topology, in_force: Iterable[Action]) -> nx.DiGraph:
-    """The network that is left: a node per switch and host port, an edge per direction with its `capacity`."""
+    """Return the network that is left: a node per switch and host port, an edge per direction with its `capacity`."""
     left = nx.DiGraph()
     for link in topology.links.values():
         low = link.name if link.is_host_link else link.low.node

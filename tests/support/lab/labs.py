@@ -31,7 +31,7 @@ SMALL_LOADS: dict[str, dict[str, Any]] = {
 
 
 def lab_file(folder: pathlib.Path, base: str = "default", **changes: Any) -> str:
-    """A lab file that is like one that comes with the project but for some keys; nested mappings are merged."""
+    """Return a lab file that is like one that comes with the project but for some keys; nested mappings are merged."""
     document = yaml.safe_load(builtin_labs()[base].read_text())
     _merge(document, changes)
     path = folder / f"{document['name']}.yaml"
@@ -49,6 +49,6 @@ def _merge(into: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def session(lab: str, clock: str, transport: str = "mrc") -> Iterator[Session]:
-    """A lab that is up for as long as the context lasts."""
+    """Yield a lab that is up for as long as the context lasts."""
     with session_for(lab, clock, transport) as made:
         yield made

@@ -20,7 +20,7 @@ VERSION = "1.15.0-stand-in"
 
 
 def executable(folder: pathlib.Path, prelude: str = "") -> pathlib.Path:
-    """A program in a folder that is this; `prelude` runs first."""
+    """Return a program in a folder that is this; `prelude` runs first."""
     path = folder / "simple_switch_grpc"
     here = pathlib.Path(__file__).resolve()
     lines = [
@@ -35,7 +35,7 @@ def executable(folder: pathlib.Path, prelude: str = "") -> pathlib.Path:
 
 
 def p4c(folder: pathlib.Path) -> pathlib.Path:
-    """A program in a folder that is called as p4c-bm2-ss and compiles with p4lite."""
+    """Return a program in a folder that is called as p4c-bm2-ss and compiles with p4lite."""
     path = folder / "p4c-bm2-ss"
     lines = [
         f"#!{sys.executable} -P",
@@ -105,7 +105,7 @@ def serve_thrift(listener: socket.socket) -> None:
 
 
 def notifications(address: str) -> socket.socket:
-    """The socket for notifications; what a dead one has left in its place goes, as with nanomsg."""
+    """Return the socket for notifications; what a dead one has left in its place goes, as with nanomsg."""
     path = pathlib.Path(address.removeprefix("ipc://"))
     if path.parent == pathlib.Path("/tmp"):
         sys.exit(f"Nanomsg returned a exception when trying to bind to address '{address}'.")

@@ -24,7 +24,7 @@ def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 @contextlib.contextmanager
 def home(uid: int) -> Iterator[pathlib.Path]:
-    """A folder that only this user can open, in a place that everybody can reach."""
+    """Yield a folder that only this user can open, in a place that everybody can reach."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mrc", dir="/tmp"))
     os.chown(folder, uid, uid)
     try:
@@ -34,7 +34,7 @@ def home(uid: int) -> Iterator[pathlib.Path]:
 
 
 def environment(folder: pathlib.Path) -> dict[str, str]:
-    """What a user's commands find: no trace of ours."""
+    """Return what a user's commands find: no trace of ours."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -61,7 +61,7 @@ def popen(uid: int, folder: pathlib.Path, *words: str) -> subprocess.Popen[str]:
 
 
 def run(uid: int, folder: pathlib.Path, *words: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
-    """Runs a command as a user, in the user's folder."""
+    """Run a command as a user, in the user's folder."""
     with popen(uid, folder, *words) as process:
         try:
             output, errors = process.communicate(timeout=timeout_s)

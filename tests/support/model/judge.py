@@ -98,7 +98,7 @@ def _go(world: World) -> None:
 
 
 def _delays(world: World) -> int:
-    """The longest that anything was held up in this scenario."""
+    """Return the longest that anything was held up in this scenario."""
     faults = [fault.value for fault in world.scenario.faults if fault.kind in ("delay", "reorder")]
     stalls = [op.size for op in world.scenario.ops if op.kind in ("stall", "late_timer")]
     return max([0, *faults, *stalls])
@@ -168,7 +168,7 @@ def _deadline(world: World, end: End, packets: int) -> int | None:
 
 
 def _open(world: World) -> list[End]:
-    """Ends with open writes that must still complete. In ERROR and RESET there may be none."""
+    """Return the ends with open writes that must still complete. In ERROR and RESET there may be none."""
     ends = []
     for end in world.everything:
         if not end.alive or end.done >= len(end.posted) or not end.pending():

@@ -21,12 +21,12 @@ _UNITS: Final = 0xFFFFF0  # of 256 bytes: 24 bits of units, 32 of bytes
 
 
 def address(number: int) -> bytes:
-    """The IPv6 address of a host."""
+    """Return the IPv6 address of a host."""
     return _NET + (number + 1).to_bytes(2, "big")
 
 
 def profiles(setup: Setup) -> tuple[EvConfig, CcConfig]:
-    """The second EV and CC profile, for queue pairs that do not use the endpoint's own."""
+    """Return the second EV and CC profile, for queue pairs that do not use the endpoint's own."""
     line = setup.rate_bps * setup.planes
     cc = FixedConfig(line_rate_bps=line, base_rtt_ns=setup.base_rtt_ns, fixed_window_bytes=setup.window_bytes)
     ev = EvConfig(
@@ -41,12 +41,12 @@ def profiles(setup: Setup) -> tuple[EvConfig, CcConfig]:
 
 
 def pause(quanta: int) -> bytes:
-    """A frame of priority flow control (IEEE 802.1Qbb) for priority 0, without Ethernet header."""
+    """Return a frame of priority flow control (IEEE 802.1Qbb) for priority 0, without Ethernet header."""
     return bytes.fromhex("01010001") + quanta.to_bytes(2, "big") + bytes(14 + 26)
 
 
 def endpoint(setup: Setup, number: int, life: int) -> Any:
-    """The endpoint of a host in one of its lives."""
+    """Return the endpoint of a host in one of its lives."""
     rng = random.Random(f"{setup.seed} {number} {life}")
     psn = None if setup.psn < 0 else setup.psn
     ports = PortsConfig(count=setup.planes)
@@ -114,7 +114,7 @@ def _window(setup: Setup) -> CcConfig:
 
 
 def fail(setup: Setup, endpoint: Any, qp: Any, now: int) -> None:
-    """The user moves a queue pair to ERROR."""
+    """Move a queue pair to ERROR as its user."""
     if setup.transport == ROCE:
         endpoint.fail_qp(qp)
     else:

@@ -29,7 +29,9 @@ Plan = Callable[[int, Callable[[], None]], None]
 
 
 def kind_of(packet: bytes) -> str:
-    """The class of a packet: data, rtx (repeated data), sack, answer (to a probe), ack, nack, probe, node, cnp."""
+    """Return the class of a packet: data, rtx (repeated data), sack, answer (to a probe), ack, nack, probe, node,
+    cnp.
+    """
     opcode = packet[_OPCODE]
     if opcode == 0xDC:
         return "answer" if packet[_SETH + 1] & _PROBE_ANSWER else "sack"
@@ -40,7 +42,7 @@ def kind_of(packet: bytes) -> str:
 
 
 def dest_qp(packet: bytes) -> int:
-    """The queue pair that a packet is for."""
+    """Return the queue pair that a packet is for."""
     return int.from_bytes(packet[_DEST_QP], "big")
 
 
@@ -50,7 +52,7 @@ def is_nak(packet: bytes) -> bool:
 
 
 def destination(packet: bytes) -> bytes:
-    """The IPv6 address that a packet is for."""
+    """Return the IPv6 address that a packet is for."""
     return packet[24:40]
 
 
@@ -64,7 +66,9 @@ def matches(only: str, kind: str) -> bool:
 
 
 def trimmed(packet: bytes, keep: int, dscp: int) -> bytes:
-    """What a switch leaves of a packet that it trims: `keep` bytes, its DSCP and the true length in the IPv6 header."""
+    """Return what a switch leaves of a packet that it trims: `keep` bytes, its DSCP and the true length in the IPv6
+    header.
+    """
     cut = bytearray(packet[:keep])
     word = int.from_bytes(cut[0:4], "big") & ~(0x3F << 22) | dscp << 22
     cut[0:4] = word.to_bytes(4, "big")
@@ -73,7 +77,9 @@ def trimmed(packet: bytes, keep: int, dscp: int) -> bytes:
 
 
 def sealed(packet: bytes) -> bytes:
-    """The packet with an ICRC that is right: what varies on the way counts as ones, after eight bytes of ones."""
+    """Return the packet with an ICRC that is right: what varies on the way counts as ones, after eight bytes of
+    ones.
+    """
     masked = bytearray(packet[:-4])
     masked[0] |= 0x0F
     masked[1:4] = b"\xff\xff\xff"
@@ -91,7 +97,7 @@ def _marked(packet: bytes) -> bytes:
 
 
 def _entropy(packet: bytes) -> int:
-    """The EV as it travels: the low half of the flow label and the UDP source port."""
+    """Return the EV as it travels: the low half of the flow label and the UDP source port."""
     return int.from_bytes(packet[2:4], "big") << 16 | int.from_bytes(packet[40:42], "big")
 
 
@@ -123,7 +129,7 @@ class Network:
         return self._active
 
     def send(self, src: int, plane: int, packet: bytes, at: int) -> None:  # noqa: C901 - a branch per kind of fault
-        """A packet leaves a host's port; `at` is in ns of the scenario, after its transmission."""
+        """Send a packet from a host's port; `at` is in ns of the scenario, after its transmission."""
         dst = self.addresses.get(destination(packet))
         if dst is None or (src, plane) in self.links_down or src in self.silent or dst in self.silent:
             return
@@ -191,7 +197,7 @@ class Network:
         return trimmed(packet, min(keep, len(packet)), 16 if last_hop else 12)
 
     def _corrupted(self, packet: bytes) -> bytes:
-        """A few bits flipped, or the end cut off."""
+        """Return a few bits flipped, or the end cut off."""
         changed = bytearray(packet)
         if self.rng.random() < 0.1:
             return bytes(changed[: self.rng.randrange(len(changed))])
@@ -201,7 +207,7 @@ class Network:
         return bytes(changed)
 
     def _queue(self, dst: int, plane: int, packet: bytes, arrival: int) -> None:
-        """The queue of the port to a host: ECN, trimming, drops; control passes it."""
+        """Pass a packet through the queue of the port to a host: ECN, trimming, drops; control passes first."""
         setup = self.setup
         if (dst, plane) in self.links_down or not packet:
             return
@@ -225,7 +231,7 @@ class Network:
         self.deliver(arrival, dst, plane, packet)
 
     def inject(self, dst: int, plane: int, packet: bytes, at: int) -> None:
-        """A packet from nowhere reaches a host."""
+        """Deliver a forged packet to a host."""
         if dst not in self.silent:
             self.last_arrival = max(self.last_arrival, at)
             self.deliver(at, dst, plane, packet)

@@ -53,7 +53,7 @@ def perform(world: World, op: Op) -> None:  # noqa: C901 - a branch per kind of 
 
 
 def _renew(world: World, op: Op) -> None:
-    """A pair gets new queue pairs, if one of the old is of no use any more."""
+    """Give a pair new queue pairs if one of the old ones is unusable."""
     ends = world.pairs[op.where]
     if ends is not None:
         if all(end.in_rts for end in ends):
@@ -86,7 +86,7 @@ def _adjust(world: World, op: Op) -> None:
 
 
 def _probe(world: World, op: Op) -> None:
-    """A controller asks for EV probes to all hosts; each must have one result."""
+    """Request EV probes to all hosts as a controller; each must have one result."""
     host = world.hosts[op.where]
     for number in range(world.setup.hosts):
         for plane in range(world.setup.planes):
@@ -96,7 +96,7 @@ def _probe(world: World, op: Op) -> None:
 
 
 def port(world: World, number: int, plane: int, up: bool, *, admin: bool) -> None:
-    """A link goes down or comes up, or its administrator says so."""
+    """Take a link down or up, physically or as its administrator."""
     host = world.hosts[number]
     now = world.clock(host)
     if admin:
@@ -112,7 +112,7 @@ def port(world: World, number: int, plane: int, up: bool, *, admin: bool) -> Non
 
 
 def restart(world: World, number: int) -> None:
-    """A host's endpoint starts again: what it had is gone, and what it was to do will not be done."""
+    """Restart a host's endpoint: it loses its state, and its pending work is not done."""
     host = world.hosts[number]
     for end in host.ends.values():
         end.abandon()
@@ -124,7 +124,9 @@ def restart(world: World, number: int) -> None:
 
 
 def stall(world: World, number: int, duration: int, *, late: bool) -> None:
-    """A host stands still; afterwards its clock has jumped, and what came is read before its timers, or after them."""
+    """Stop a host for a time; afterwards its clock has jumped, and packets are read before its timers, or after
+    them.
+    """
     host = world.hosts[number]
     host.stalled_until = max(host.stalled_until, world.now + duration)
     host.late = late
@@ -169,7 +171,7 @@ def _garbage(world: World, op: Op) -> None:
 
 
 def heal(world: World) -> None:  # noqa: C901 - a step per part of the world
-    """The network is well from here on, hosts run, operators take back what they did."""
+    """Heal the network: from here on hosts run, and operators take back what they did."""
     network = world.network
     if world.setup.transport != MRC:
         for host in world.hosts:

@@ -64,7 +64,7 @@ class Target:
         self.free = deque(range(self.slots))
 
     def region(self) -> memoryview:
-        """What is registered."""
+        """Return what is registered."""
         return memoryview(self.memory)[GUARD : len(self.memory) - GUARD]
 
     def holds(self, posted: Posted) -> bool:
@@ -73,7 +73,7 @@ class Target:
         return self.memory[start : start + len(posted.data)] == posted.data
 
     def settle(self, posted: Posted) -> None:
-        """A write has completed with success: its bytes are there for certain, and its slot may be used again."""
+        """Record that a write has completed with success: its bytes must be there, and its slot may be used again."""
         if not self.holds(posted):
             start = GUARD + posted.offset
             got = self.memory[start : start + len(posted.data)]
@@ -141,7 +141,7 @@ class End:
         return self.alive and self.qp.state is QpState.RTS
 
     def pending(self) -> list[Posted]:
-        """Writes whose completion is due."""
+        """Return writes whose completion is due."""
         return [posted for posted in self.posted[self.done :] if posted.open]
 
     def abandon(self) -> None:
@@ -154,7 +154,7 @@ class End:
     # --- completions ---
 
     def on_send(self, completion: Completion) -> Posted:
-        """A write has completed."""
+        """Record that a write has completed."""
         while self.done < len(self.posted) and self.posted[self.done].abandoned:
             self.done += 1
         if self.done >= len(self.posted):
@@ -187,7 +187,7 @@ class End:
         return posted
 
     def on_receive(self, completion: Completion) -> None:
-        """A receive has completed."""
+        """Record that a receive has completed."""
         if not self.receives or completion.wr_id != self.receives[0]:
             raise Violation("immediate", f"{self.name}: {completion} came where {list(self.receives)[:1]} is the next")
         self.receives.popleft()

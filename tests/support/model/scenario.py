@@ -169,7 +169,7 @@ class Scenario:
 
     @staticmethod
     def from_json(text: str) -> Scenario:
-        """The scenario in a text of `to_json`."""
+        """Return the scenario in a text of `to_json`."""
         data: dict[str, Any] = json.loads(text)
         setup = data["setup"]
         setup["pairs"] = tuple((a, b) for a, b in setup["pairs"])
@@ -179,7 +179,7 @@ class Scenario:
 
 
 def draw(seed: int, transport: str, *, quick: bool = False) -> Scenario:
-    """The scenario of a seed; `quick`: a small one, for the tests that always run."""
+    """Return the scenario of a seed; `quick`: a small one, for the tests that always run."""
     rng = random.Random(f"{transport} {seed} {quick}")
     setup = _setup(rng, seed, transport, quick)
     return Scenario(setup, _ops(rng, setup, quick), _faults(rng, setup))

@@ -14,7 +14,7 @@ Fails = Callable[[Scenario], bool]
 
 
 def shrink(scenario: Scenario, fails: Fails, seconds: float) -> Scenario:
-    """The smallest scenario found within some CPU time that still fails."""
+    """Return the smallest scenario found within some CPU time that still fails."""
     end = time.process_time() + seconds
     before = None
     while before != scenario and time.process_time() < end:

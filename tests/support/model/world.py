@@ -108,11 +108,11 @@ class World:
         self._plan(at, _CALL, 0, 0, action)
 
     def clock(self, host: Host) -> int:
-        """The host's own time."""
+        """Return the host's own time."""
         return self.setup.epoch_ns + host.skew + self.now
 
     def report(self, kind: str, text: str) -> None:
-        """A violation, unless its class is skipped."""
+        """Report a violation, unless its class is skipped."""
         if kind in self.skip:
             self.skipped.append(kind)
             return
@@ -172,7 +172,7 @@ class World:
         self.act(host)
 
     def act(self, host: Host) -> None:
-        """The driver after any call: completions, packets for every free port, the next time to wake up."""
+        """Act as the driver after any call: completions, packets for every free port, the next time to wake up."""
         if host.stalled_until > self.now:
             return
         self._settle(host)
@@ -285,7 +285,7 @@ class World:
     # --- operations ---
 
     def _start(self, host: Host) -> None:
-        """A new life of a host's endpoint."""
+        """Start a new life of a host's endpoint."""
         host.life += 1
         endpoint = make.endpoint(self.setup, host.number, host.life)
         host.endpoint = self.wrap(endpoint) if self.wrap is not None else endpoint
@@ -303,7 +303,7 @@ class World:
                 host.endpoint.set_port_state(port, False, self.clock(host))
 
     def connect(self, number: int, lag: int) -> None:
-        """New queue pairs for a pair, of which the second connects `lag` later."""
+        """Connect new queue pairs of a pair, of which the second connects `lag` later."""
         setup = self.setup
         self.epochs[number] += 1
         ends = []
@@ -347,7 +347,7 @@ class World:
             join(1)
 
     def _queue_pair(self, host: Host, number: int, side: int) -> Any:
-        """A new queue pair, or the one that was reset."""
+        """Return a new queue pair, or the one that was reset."""
         setup = self.setup
         before = self.pairs[number]
         # With a PSN of the configuration packets of the earlier connection would fit the next one.
@@ -408,7 +408,7 @@ class World:
         self.hosts[end.host].endpoint.post_recv(end.qp, wr_id)
 
     def end_of(self, op: Op) -> End | None:
-        """The end that an operation on a pair is for."""
+        """Return the end that an operation on a pair is for."""
         ends = self.pairs[op.where]
         return ends[op.side] if ends is not None else None
 
@@ -448,7 +448,7 @@ class World:
         self.act(host)
 
     def deny(self, end: End, index: int, denied: bool) -> None:
-        """The controller's word on an EV."""
+        """Deny or allow an EV as the controller."""
         host = self.hosts[end.host]
         rows = host.endpoint.query_evs(end.qp)
         row = rows[index % len(rows)]
@@ -457,7 +457,7 @@ class World:
         self.act(host)
 
     def pressure(self, host: Host, penalty: int, refuse: int) -> None:
-        """The responder's load."""
+        """Set the responder's load."""
         reason = NackReason(refuse) if refuse else None
         host.endpoint.set_receive_pressure(penalty, restore=not penalty, refuse=reason)
 

@@ -69,7 +69,7 @@ class Mutator:
         return bytes(bad)
 
     def set_field(self, packet: bytes) -> bytes:
-        """An extreme or random value in a field of one of the headers."""
+        """Return an extreme or random value in a field of one of the headers."""
         rng, base = self.rng, inner_offset(packet)
         opcode = packet[base + 48]
         layout = MRC_LAYOUTS.get(opcode)
@@ -103,7 +103,7 @@ class Mutator:
         return with_length(packet[: self.rng.randrange(40, len(packet))])
 
     def trimmed(self, packet: bytes) -> bytes:
-        """The trim DSCPs on anything, then more harm."""
+        """Return the trim DSCPs on anything, then more harm."""
         dscp = self.rng.choice((12, 16))
         marked = bytes((packet[0] & 0xF0 | dscp >> 2, packet[1] & 0x3F | dscp << 6 & 0xC0)) + packet[2:]
         return self.rng.choice((self.flip, self.cut, self.set_field, self.randomize))(marked)
@@ -127,7 +127,7 @@ class Mutator:
         return self.rng.randbytes(self.rng.choice((0, 1, 40, 60, 64, 100, 200)))
 
     def replay(self, packet: bytes) -> bytes:
-        """A good packet, again and later."""
+        """Return a good packet, again and later."""
         return self.rng.choice(self.seen) if self.seen else packet
 
 
@@ -233,7 +233,7 @@ def run(seed: int) -> FuzzResult:  # noqa: C901 - one story from set-up to verdi
 
 
 def main(arguments: list[str]) -> int:
-    """The command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="support.proto.fuzz", description=__doc__.split("\n")[0])
     parser.add_argument("--packets", type=int, default=5_000_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -172,7 +172,7 @@ class Net:
     # --- construction ---
 
     def add(self, address: bytes, core: Core, group: int | None = None) -> Host:
-        """A host; by default it is alone under its T0 (its own group)."""
+        """Return a host; by default it is alone under its T0 (its own group)."""
         c, index = self.config, len(self.hosts)
         group = index if group is None else group
         ports = [
@@ -299,7 +299,7 @@ class Net:
     # --- the way of a packet ---
 
     def choose(self, packet: bytes, group: int, plane: int) -> Path:
-        """The path of `plane` that a packet takes."""
+        """Return the path of `plane` that a packet takes."""
         row = self._paths[group, plane]
         select = self.config.select
         if select == "srv6" and packet[6] != 17:
@@ -316,7 +316,7 @@ class Net:
         return row[index]
 
     def _leave(self, host: Host, port: int, packet: bytes, time: int) -> None:
-        """A packet leaves the NIC at `time`: take its path."""
+        """Let a packet leave the NIC at `time`, and take its path."""
         self.packets += 1
         if not host.link_up[port]:
             return
@@ -365,7 +365,7 @@ class Net:
         return packet, late, copies
 
     def _through(self, queue: Queue, packet: bytes, time: int, verdict: object) -> tuple[bytes, int] | None:
-        """The packet as it leaves the queue, and when; None: dropped."""
+        """Return the packet as it leaves the queue, and when; None: dropped."""
         size = len(packet)
         dscp = packet[0] << 2 & 0x3C | packet[1] >> 6
         rate = queue.rate_bps
@@ -433,7 +433,7 @@ class Net:
             path.up = up
 
     def set_link(self, host: Host, port: int, up: bool, *, notice: bool = True) -> None:
-        """The link of a NIC port goes down or comes up; with `notice` its endpoint sees the carrier change."""
+        """Take the link of a NIC port down or up; with `notice` its endpoint sees the carrier change."""
         host.link_up[port] = up
         if notice:
             host.core.set_port_state(port, up, self.now)
@@ -445,7 +445,7 @@ class Net:
             self.set_link(host, plane, up)
 
     def flap(self, action: Callable[..., None], start: int, length: int, *arguments: Any, **keywords: Any) -> None:
-        """`action(..., False)` at `start`, `action(..., True)` `length` ns later."""
+        """Schedule `action(..., False)` at `start` and `action(..., True)` `length` ns later."""
         for time, up in ((start, False), (start + length, True)):
             self.at(time, lambda up=up: action(*arguments, up=up, **keywords))
 
@@ -460,7 +460,7 @@ def inner_offset(packet: bytes) -> int:
 
 
 def trim(packet: bytes, dscp: int) -> bytes:
-    """What a switch leaves of a trimmed packet (mrc-protocol.md §9)."""
+    """Return what a switch leaves of a trimmed packet (mrc-protocol.md §9)."""
     keep = inner_offset(packet) + TRIM_KEEP
     first = packet[0] & 0xF0 | dscp >> 2
     second = packet[1] & 0x3F | dscp << 6 & 0xC0
@@ -469,7 +469,7 @@ def trim(packet: bytes, dscp: int) -> bytes:
 
 
 def flip_bits(packet: bytes, rng: random.Random) -> bytes:
-    """The packet with one to three bits flipped."""
+    """Return the packet with one to three bits flipped."""
     bad = bytearray(packet)
     for _ in range(rng.randint(1, 3)):
         bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
@@ -477,7 +477,7 @@ def flip_bits(packet: bytes, rng: random.Random) -> bytes:
 
 
 def address_of(index: int) -> bytes:
-    """The IPv6 address of host `index`: 2001:db8::index+1."""
+    """Return the IPv6 address of host `index`: 2001:db8::index+1."""
     return b"\x20\x01\x0d\xb8" + bytes(10) + (index + 1).to_bytes(2, "big")
 
 
@@ -493,7 +493,7 @@ def opcode_of(packet: bytes) -> int:
 
 
 def drop_psns(psns: Sequence[int], times: int = 1) -> Rule:
-    """A rule that loses the first `times` data packets with each of these PSNs."""
+    """Return a rule that loses the first `times` data packets with each of these PSNs."""
     left = dict.fromkeys(psns, times)
 
     def rule(net: Net, host: Host, plane: int, index: int, packet: bytes) -> str | None:

@@ -81,7 +81,7 @@ class Result:
 
 
 def carrier(ev: int, destination: bytes) -> Srv6Path:
-    """A made-up carrier: locator, T0, T1 (from the EV), T0, host."""
+    """Return a made-up carrier: locator, T0, T1 (from the EV), T0, host."""
     hops = (0x1000, ev & 0xFF, 0x3000, 0x4000)
     return Srv6Path(b"\x5f\x00\x00\x00" + b"".join(hop.to_bytes(2, "big") for hop in hops) + bytes(4))
 
@@ -115,7 +115,7 @@ def _cc(rng: random.Random, line_rate_bps: int, base_rtt_ns: int, trimming: bool
 
 
 def scenario(seed: int, *, budget: int = 400_000) -> Scenario:
-    """The scenario of a seed; `budget` is about how many bytes a usual run writes."""
+    """Return the scenario of a seed; `budget` is about how many bytes a usual run writes."""
     rng = random.Random(f"scenario-{seed}")
     planes, paths = rng.choice((1, 1, 2, 2, 4, 8)), rng.choice((1, 2, 4, 8))
     harm: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def scenario(seed: int, *, budget: int = 400_000) -> Scenario:
 
 
 def wire_sample() -> bytes:
-    """A WRITE packet to mutate."""
+    """Return a WRITE packet to mutate."""
     return Codec().encode_data(bytes(range(32)), 7, 18, 0xCA, 5, 6, 0x80, 0, 0, 1, 2, 3, 4, b"four")
 
 
@@ -214,7 +214,7 @@ def _schedule(bench: Bench, what: Scenario) -> None:
 
 
 def build(what: Scenario) -> Bench:
-    """The bench of a scenario: hosts, queue pairs, failures and writes."""
+    """Return the bench of a scenario: hosts, queue pairs, failures and writes."""
     bench = Bench(what.net, what.seed, **what.endpoint)
     bench.keep_events = True
     hosts = [bench.add_host() for _ in range(what.hosts)]
@@ -244,7 +244,7 @@ def _post_late(bench: Bench, connection: Connection, size: int, immediate: int |
 
 
 def verdict(bench: Bench, what: Scenario) -> str:
-    """What is wrong with a finished run; empty when nothing is."""
+    """Return what is wrong with a finished run; empty when nothing is."""
     statuses = bench.statuses()
     if statuses["open"]:
         return f"{statuses['open']} work requests never completed"
@@ -315,7 +315,7 @@ def run(seed: int) -> Result:
 
 
 def digest(seed: int) -> str:
-    """The hash of every packet of a run, with when and where it was seen, and of all counters at its end."""
+    """Return the hash of every packet of a run, with when and where it was seen, and of all counters at its end."""
     what = scenario(seed)
     bench = build(what)
     seen = hashlib.sha256()
@@ -372,7 +372,7 @@ def report(results: list[Result]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="support.proto.soak", description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run; the others follow")

@@ -75,11 +75,11 @@ class Story:
     # --- what happened ---
 
     def packets(self, *opcodes: int, host: int | None = None) -> list[Sent]:
-        """What was sent with one of the opcodes."""
+        """Return what was sent with one of the opcodes."""
         return [s for s in self.sent if s.opcode in opcodes and host in (None, s.host)]
 
     def data(self, psn: int | None = None) -> list[Sent]:
-        """Data packets of the requestor, in the order sent; of one PSN if given."""
+        """Return data packets of the requestor, in the order sent; of one PSN if given."""
         return [s for s in self.sent if s.is_data and s.host == 0 and psn in (None, s.psn)]
 
     def sacks(self) -> list[Sent]:
@@ -107,7 +107,7 @@ class Story:
         return self.qp.requestor.counters
 
     def state_of(self, ev: int) -> EvState:
-        """The state of an EV value at the requestor."""
+        """Return the state of an EV value at the requestor."""
         return STATES[self.qp.evs.state[self.qp.evs.universe.index[ev]]]
 
     def plane_of(self, ev: int) -> int:

@@ -107,7 +107,7 @@ class Bench:
         return host
 
     def connect(self, source: Host, target: Host, **profiles: Any) -> Connection:
-        """A connected queue pair; `profiles` are keywords of `create_qp`."""
+        """Return a connected queue pair; `profiles` are keywords of `create_qp`."""
         ends = []
         for host in (source, target):
             cq = host.core.create_cq()
@@ -126,7 +126,7 @@ class Bench:
         return made
 
     def reverse(self, connection: Connection) -> Connection:
-        """The other direction of a connected queue pair."""
+        """Return the other direction of a connected queue pair."""
         c = connection
         made = Connection(c.target, c.source, c.peer, c.qp, c.peer_cq, c.cq)
         self.connections.append(made)

@@ -143,7 +143,7 @@ class Bed:
 
 @contextlib.contextmanager
 def bed(folder: pathlib.Path, **changes: Any) -> Iterator[Bed]:
-    """A bed whose loop runs in a thread."""
+    """Run a bed whose loop runs in a thread."""
     made = Bed(folder, **changes)
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -158,7 +158,7 @@ def bed(folder: pathlib.Path, **changes: Any) -> Iterator[Bed]:
 
 @contextlib.contextmanager
 def process(folder: pathlib.Path, **changes: Any) -> Iterator[subprocess.Popen[str]]:
-    """A bed in a process of its own, once it serves."""
+    """Run a bed in a process of its own; yield it once it serves."""
     command = [sys.executable, "-m", "support.verbs.bed", str(folder), json.dumps(changes)]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as agent:
@@ -205,7 +205,7 @@ def open_end(path: str, size: int = 1 << 16, **options: Any) -> End:
 
 
 def join(first: End, second: End) -> None:
-    """Connects their queue pairs."""
+    """Connect their queue pairs."""
     documents = [json.loads(json.dumps(end.qp.document())) for end in (first, second)]
     first.qp.connect(documents[1])
     second.qp.connect(documents[0])

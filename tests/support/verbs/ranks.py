@@ -16,7 +16,7 @@ SECONDS = 120.0
 
 
 def at_once(count: int, call: Callable[[int], T]) -> list[T]:
-    """Calls in a thread for each rank."""
+    """Call in a thread for each rank."""
     with ThreadPoolExecutor(count) as pool:
         return [each.result(SECONDS) for each in [pool.submit(call, rank) for rank in range(count)]]
 

@@ -34,7 +34,7 @@ class Command:
 
 
 def commands(readme: str) -> list[Command]:
-    """The commands of a README, in order; an edit goes before the next command."""
+    """Return the commands of a README, in order; an edit goes before the next command."""
     found: list[Command] = []
     inside = False
     edit = ""
@@ -54,7 +54,7 @@ def commands(readme: str) -> list[Command]:
 
 
 def run(command: str, place: pathlib.Path, environment: Mapping[str, str]) -> str:
-    """What a command prints, both streams together."""
+    """Return what a command prints, both streams together."""
     done = subprocess.run(
         ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -82,7 +82,7 @@ def walk(folder: pathlib.Path, place: pathlib.Path, more: Mapping[str, str] | No
 
 
 def rewrite(folder: pathlib.Path) -> None:
-    """Puts what the commands print now into the README."""
+    """Put what the commands print now into the README."""
     path = folder / "README.md"
     with tempfile.TemporaryDirectory() as place:
         pathlib.Path(place).chmod(0o755)  # root's checks run as a user without an account

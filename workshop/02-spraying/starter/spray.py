@@ -5,7 +5,7 @@ from mrc_host.policy import EvSet
 
 class Spray(EvSet):
     def choose(self, plane, avoid=-1):
-        """The EV of the next packet on `plane`; -1: none.
+        """Return the EV of the next packet on `plane`; -1: none.
 
         `self.order[plane]` are the EVs in use, `self.cursor[plane]` is a number of yours, 0 at first. `avoid` is the
         EV on which the packet was lost before, -1 for one that is sent for the first time: take another.

@@ -18,9 +18,9 @@ class Paths(EvSet):
         return self.move(ev, new, item)
 
     def replacement(self, ev):
-        """The backup EV that takes the place of one that leaves the active set; -1: none."""
+        """Return the backup EV that replaces one that leaves the active set; -1: none."""
         return -1
 
     def probe_answered(self, ev, mark):
-        """A probe of an ASSUMED_BAD EV came back; `mark` is the SACK's m, 0 if nothing was wrong."""
+        """Handle the answer to a probe of an ASSUMED_BAD EV; `mark` is the SACK's m, 0 if nothing was wrong."""
         return False
