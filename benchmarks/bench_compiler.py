@@ -1,7 +1,7 @@
 """The compiler: `p4lite compile` as a fresh process with its start-up, and what each stage costs inside one process.
 
 Two programs: fabric.p4 with its includes, and a generated one of about 600 lines without includes of its own. "First
-run" makes the parser's tables anew, as after an installation; all other runs find them in the user's cache.
+run" builds the parser's tables, as after an installation; all other runs find them in the user's cache.
 """
 
 from __future__ import annotations

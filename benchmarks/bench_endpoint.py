@@ -112,7 +112,7 @@ class Pipe:
                 flight.append((now + LATENCY_NS, 1 - number, port, packet))
 
     def run(self, cq: CompletionQueue, completions: int) -> None:
-        """Until `cq` has so many completions."""
+        """Run until `cq` has this many completions."""
         ends, flight = self.ends, self._flight
         while len(cq.entries) < completions:
             self._send(0)

@@ -53,7 +53,7 @@ def measure(cell: Cell, length_ns: int = LENGTH_NS, warm_ns: int = WARM_NS, slow
     """Run one cell for `warm_ns` and then for `length_ns` ns, which count.
 
     Args:
-        slower: everything takes so many times as long, as in a lab; the outcome should be the same.
+        slower: everything takes this many times as long, as in a lab; the outcome should be the same.
         changes: keywords of `NsccConfig`.
     """
     from mrc_host.proto.config import EvConfig, ReliabilityConfig, WireConfig

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import scaled
 from benchmarks.child import measured
 
-#: NICs, and the radix that connects so many in two tiers.
+#: NICs, and the radix that connects this number in two tiers.
 SIZES = scaled(((8_192, 128), (32_768, 256), (131_072, 512)), ((2_048, 64),))
 FAILURES = [{"at": "2s", "fail": "p1-t1.7", "for": "4s"}, {"at": "4s", "fail": "links", "count": 100, "for": "2s"}]
 

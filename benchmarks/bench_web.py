@@ -1,4 +1,4 @@
-"""What the live view costs: a lab's agents and fabric while somebody looks, and a browser's work for one update.
+"""What the live view costs: a lab's agents and fabric while a page is open, and a browser's work for one update.
 
 A ring goes on over a lab (`MRCLAB_LAB`, default) on the real clock, with and without a view in turn, `MRCLAB_RUNS` (3)
 times `MRCLAB_SECONDS` (10) each. The page's part needs `make setup-web`; it is of a lab of 24 switches whose every link

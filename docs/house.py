@@ -1,6 +1,6 @@
 """The picture of the house in architecture.md, made from the import graph.
 
-    python docs/house.py            writes picture and table anew
+    python docs/house.py            writes picture and table
     python docs/house.py --check    exit code 1 when they are not those of the tree
 
 A room is a package; an arrow says that its modules import those of another. What follows from other arrows is left out.

@@ -103,7 +103,7 @@ def cli() -> str:
 
 @contextlib.contextmanager
 def _width(columns: int) -> Iterator[None]:
-    """Help texts of so many columns, whatever the terminal has."""
+    """Help texts of this many columns, whatever the terminal has."""
     original = argparse.HelpFormatter.__init__
 
     def fixed(self: argparse.HelpFormatter, prog: str, *_: Any, **__: Any) -> None:

@@ -1,6 +1,6 @@
 """What `mkdocs.yml` asks of this project beyond docs/: pages made from the program, and pages that live elsewhere.
 
-* Reference pages (`reference.py`) are made anew at each build.
+* Reference pages (`reference.py`) are generated at each build.
 * READMEs of the workshop and the experiments, CONTRIBUTING.md and CHANGELOG.md are pages; their links, and those of
   docs/ to them, lead to where they are on the site. A file that a page links to comes along in `files/`.
 * Flow charts in Mermaid become pictures by graphviz's `dot`, so that no script is fetched; without it they stay text.

@@ -34,7 +34,7 @@ VERBS = {
     "exit code 1 if an operation fails or an element is wrong.",
     "train": "Train by PyTorch in a lab, a rank in each host, while things break; "
     "exit code 1 if a job never ends well.",
-    "figures": "Run the paper's figures anew, in simulated time; exit code 1 if one was not reproduced for no known "
+    "figures": "Reproduce the paper's figures in simulated time; exit code 1 if one was not reproduced for no known "
     "reason, 3 if none was so but one could not run.",
     "scale": "Simulate a whole cluster, its jobs and failures; exit code 1 if a row of --validate is off.",
     "web": "Show a lab, a simulation or a recorded run in a browser, and break it there; until Ctrl-C.",

@@ -42,7 +42,7 @@ def verb(
 
 
 def _wait(seconds: float, following: Following) -> None:
-    """Copy for so many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
+    """Copy for this many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     deadline = time.monotonic() + seconds if seconds else math.inf
     while (left := deadline - time.monotonic()) > 0:

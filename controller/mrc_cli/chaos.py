@@ -34,7 +34,7 @@ TRIES = {"virtual": 200, "real": 12}
 
 def verb(
     seed: Annotated[int | None, typer.Option(help="of the schedule; printed if left out")] = None,
-    seeds: Annotated[int, typer.Option(help="so many schedules, of this seed and those after it")] = 1,
+    seeds: Annotated[int, typer.Option(help="number of schedules, from this seed on")] = 1,
     duration: Annotated[float | None, typer.Option(help="seconds of each; 60 if left out")] = None,
     lab: Annotated[str | None, typer.Option("--lab", help="a lab; the one that is up, else tiny")] = None,
     clock: Annotated[str | None, typer.Option(help="real, or virtual; real if a lab is up")] = None,

@@ -1,4 +1,4 @@
-"""`mrclab figures`: the paper's figures, run anew and judged."""
+"""`mrclab figures`: the paper's figures, reproduced and judged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verb(
         pathlib.Path, typer.Option("-o", "--output", help="folder; what was run into it before is not run again")
     ] = resultdir.RESULTS / "figures",
 ) -> None:
-    """Run the paper's figures anew, in simulated time; exit code 1 if one was not reproduced for no known reason,
+    """Reproduce the paper's figures in simulated time; exit code 1 if one was not reproduced for no known reason,
     3 if none was so but one could not run."""
     if quick and full:
         raise ExperimentError("--quick and --full exclude each other; choose one")

@@ -49,7 +49,7 @@ def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
     with web.Page.served(host, port, list(known_experiments()), load_experiment) as made:
         if not made.loopback:
             typer.echo(
-                f"warning: {host} is reached from other machines: whoever sees the address below (it is not encrypted) "
+                f"warning: {host} is reached from other machines: who sees the address below (it is not encrypted) "
                 "can break this lab",
                 err=True,
             )

@@ -112,7 +112,7 @@ def lab_status(session: RealSession) -> LabStatus:
     spread = session if isinstance(session, SpreadSession) else None
     info: dict[int, SwitchInfo]
     stats: dict[int, DeviceStats]
-    if silent:  # whoever asks what is frozen waits until it goes on
+    if silent:  # a call to a frozen process blocks until it continues
         info, stats = {}, {}
     elif spread is not None:  # a machine may be lost while it is asked
         info, stats = spread.target.answering()

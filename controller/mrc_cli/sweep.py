@@ -88,7 +88,7 @@ def run(
         real = planning.clock_is_real(made)
         if real:
             if (workers or 0) > 0 or scheduler or cluster_file:
-                raise ExperimentError("runs on the real clock share the machine with nobody: use --workers 0")
+                raise ExperimentError("runs on the real clock need the machine for themselves: use --workers 0")
             workers = 0
             need_namespaces()
         folder = output or resultdir.RESULTS / source.sweep.name

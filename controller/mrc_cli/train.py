@@ -25,7 +25,7 @@ from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 
 MODELS = ("digits", "mlp", "gpt-tiny")
-#: A line about the job after so many steps.
+#: A line about the job every this many steps.
 EVERY = 10
 
 
@@ -40,7 +40,7 @@ def verb(
     steps: Annotated[int, typer.Option(help="steps, at least: a job lasts as long as its schedule, too")] = 60,
     batch: Annotated[int, typer.Option(help="samples of a rank in a step")] = 16,
     seed: Annotated[int, typer.Option(help="of model and order of the data")] = 1,
-    checkpoint: Annotated[int, typer.Option(help="a checkpoint every so many steps")] = 10,
+    checkpoint: Annotated[int, typer.Option(help="steps between two checkpoints")] = 10,
     restarts: Annotated[int, typer.Option(help="how often a job that died is started again")] = 2,
     patience: Annotated[float, typer.Option(help="seconds after which a collective operation has failed")] = 20.0,
     output: Folder = None,

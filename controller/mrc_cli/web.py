@@ -36,7 +36,7 @@ def verb(
         float | None,
         typer.Option(min=0, max=1000, help="of a simulation or replay, 1 if left out; 0: as fast as it goes"),
     ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="a simulation waits until it is told to go on")] = False,
+    paused: Annotated[bool, typer.Option("--paused", help="start a simulation paused, until `resume`")] = False,
     port: Port = None,
     host: Host = "127.0.0.1",
 ) -> None:

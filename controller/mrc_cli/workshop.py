@@ -181,7 +181,9 @@ def verify_exercise(
     number: Annotated[
         str | None, typer.Argument(help="an exercise: its number, name or folder; all if left out", metavar="N")
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="do it so many times; each must come out the same")] = 1,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="repeat it this many times; all must give the same result")
+    ] = 1,
     hash_seeds: Annotated[
         int, typer.Option("--hash-seeds", min=1, help="of the runs: how many values of PYTHONHASHSEED, in turn")
     ] = 1,

@@ -1,4 +1,4 @@
-"""Holds a real-clock lab: Mininet's hosts, the fabric process and the agents, until it is told to end.
+"""Holds a real-clock lab: Mininet's hosts, the fabric process and the agents, until it is asked to end.
 
     python -m mrc_lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]
 
@@ -327,8 +327,9 @@ class Daemon:
             client.close()
 
     def wait(self) -> None:
-        """Until SIGTERM or SIGINT, or until the run directory is gone, or of a part whoever commands it: nobody could
-        find the lab to end it then.
+        """Serve until SIGTERM or SIGINT, or until the lab can no longer be ended by a command.
+
+        That is so when the run directory is gone or, of a slice, when the process that commands it is gone.
 
         A child that dies is left dead: an experiment must see that.
         """
@@ -337,7 +338,9 @@ class Daemon:
                 self.bury()
             self.loop.run(WATCH_S)
             if self.part is not None and self.part.cut_off():
-                self.record.deaths.append(Death.now("labd", "has ended: nobody commands this part of a lab any more"))
+                self.record.deaths.append(
+                    Death.now("labd", "has ended: the coordinator of this slice of a lab is gone")
+                )
                 self.ended = True
 
     def stop(self) -> None:

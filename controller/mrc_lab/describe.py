@@ -62,7 +62,7 @@ class FabricPlan:
     In memory a fabric's own links have none; with veth links between processes they have one at each end. `realtime`:
     its thread, for which the links of all switches wait, may go before the hosts' processes. `behind` has the
     interfaces to what forwards in the fabric's place: then it is the links only, and every port is a wire to the one
-    behind it. `tunnels`: ports whose links lead to another machine, as the fabric process is told of them; `relays`:
+    behind it. `tunnels`: ports whose links lead to another machine, as the fabric process gets them; `relays`:
     interfaces of hosts whose T0 is on another machine, each with its tunnel there.
     """
 

@@ -1,4 +1,4 @@
-"""A part of a lab that is on several machines: what the daemon of such a part is told beside the lab file."""
+"""A slice of a lab on several machines: what the daemon of a slice needs beside the lab file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "tunnel.key"
 @dataclass(frozen=True)
 class LabSlice:
     """`sockets`: descriptors of the tunnels' sockets by the links that they carry, opened in the machine's own network
-    namespace; `lifeline`: the reading end of a pipe that ends when whoever commands the part is gone;
+    namespace; `lifeline`: the reading end of a pipe that ends when the process that commands the slice is gone;
     `clock_ahead_ns`: by how much the lab's monotonic clock goes before this machine's."""
 
     machine: str
@@ -54,7 +54,7 @@ class LabSlice:
         return part
 
     def cut_off(self) -> bool:
-        """Whether nobody is there any more who could command it."""
+        """Whether the process that commands the slice is gone."""
         return bool(select.select([self.lifeline], [], [], 0)[0])
 
     def wired(self, plan: FabricPlan, placement: Placement) -> FabricPlan:

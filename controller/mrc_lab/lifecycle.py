@@ -60,7 +60,7 @@ ENVIRONMENT = (
 
 
 def quiet(text: str) -> None:
-    """Nobody listens."""
+    """Ignore all steps."""
 
 
 def check() -> None:
@@ -197,7 +197,7 @@ def _cache(owner: Owner | None) -> pathlib.Path:
 
 
 def trees(*more: pathlib.Path) -> list[str]:
-    """Folders that whoever runs the lab must be able to read: interpreter, libraries, our code, and `more`."""
+    """Folders that the user who runs the lab must be able to read: interpreter, libraries, our code, and `more`."""
     here = pathlib.Path(__file__).resolve()
     wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[2], *more]
     wanted += [pathlib.Path(each) for each in sys.path if each]
@@ -292,7 +292,7 @@ def listing() -> list[LabRow]:
 def cleanup(progress: Progress = quiet) -> dict[str, list[str]]:
     """Remove every lab that no process holds any more, with everything left of it; return what was removed, by name.
 
-    A lab that somebody is ending is waited for, and one that is starting or up is left alone; `progress` hears of each.
+    Wait for a lab that is ending, and leave alone one that is starting or up; report each to `progress`.
     """
     removed: dict[str, list[str]] = {}
     if not check_ours(base()):

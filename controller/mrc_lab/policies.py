@@ -130,7 +130,7 @@ def read(topology: Topology) -> list[Trusted]:
     """Read the files of a lab's policies. Refuse files that another user can change.
 
     Raises:
-        PolicyRefused: one is missing, or somebody else can.
+        PolicyRefused: one is missing, or another user can.
     """
     found = []
     for kind, reference in topology.lab.policies.named.items():
@@ -152,7 +152,7 @@ def _read(kind: str, path: Path) -> bytes:
     with os.fdopen(handle, "rb") as file:
         if not is_private_file(os.fstat(handle)):
             raise PolicyRefused(
-                f"{where}{path}: must be a plain file of yours that nobody else can write to; "
+                f"{where}{path}: must be a plain file of yours that no other user can write to; "
                 f"`chmod go-w {path}` after a look at what is in it"
             )
         return file.read()

@@ -1,4 +1,4 @@
-"""A lab as somebody asks for it: its file, and what shall be instead of what stands there. Chosen and checked once."""
+"""A requested lab: its file and the options that override it, chosen and checked once."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def adaptive(
     """Adaptive routing over a lossless fabric, before and after what has failed."""
     before, _ = _adaptive_rates(shape, ends, whole, wanted * usable[0], usable[1])
     after, broken = _adaptive_rates(shape, ends, failed, wanted * usable[0], usable[1])
-    # Whoever sends to a T0 that some T1 does not reach sends a part of its packets there.
+    # A sender to a T0 that some T1 does not reach still sends a part of its packets there.
     links, reaches = failed.dead_links(), ~failed.dead_ports()
     of, stalled, during = 0, 0, 0.0
     for plane in range(shape.planes):

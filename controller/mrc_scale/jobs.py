@@ -27,7 +27,7 @@ class Flows:
 
 
 def wrong(job: JobSpec, nics: int) -> Iterator[tuple[str, str]]:
-    """Key and text of what cannot be with so many NICs."""
+    """Key and text of what is impossible with this number of NICs."""
     group = job.group or nics
     if nics < 2:
         yield "nics", f"a job of {nics} NICs exchanges nothing; give it at least 2"

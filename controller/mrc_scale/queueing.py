@@ -82,7 +82,7 @@ def further(turns: Floats, jitter: Floats) -> Floats:
     small = np.where(turns > MOST, 0.0, turns)
     spread = np.maximum(jitter, 1e-9)
     for number in range(1, math.ceil(float(small.max(initial=0.0)) * 2) + 2):
-        # The chance that so many gaps are over by then.
+        # The chance that this many gaps are over by then.
         z = np.clip((small - number) / (spread * math.sqrt(number)), -8.0, 8.0)
         total = total + np.where(turns > MOST, 0.0, _normal(z))
     return total

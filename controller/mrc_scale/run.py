@@ -278,7 +278,7 @@ class ClusterRun:
                 turns = each[qp] / np.maximum(active[plane, qp], 1) / taken
                 again = queueing.further(turns * detection[qp], 1.0 - taken)
                 np.add.at(lost, qp, hits[plane, qp] * (1.0 + again))
-                # The last of so many EVs whose turn comes after the failure; who replaces one has its turns. What was
+                # The last of the EVs whose turn comes after the failure; who replaces one has its turns. What was
                 # lost first had left before, half of the way.
                 count, gap = float(hits[plane, qp].sum()), float(np.median(1.0 / turns))
                 takes = float(detection[qp].max())

@@ -59,7 +59,7 @@ class FailureSpec(Model):
     """Something fails at a time, for a time (null: for good), `repeat` times, once `every` so often.
 
     `fail`: `p0-t1.3`, `p0-t0.3`, `p0-t0.1--p0-t1.3`, `h7:2`, or `count` of a class drawn at random: `links`, `ports`,
-    `t0s`, `t1s`. `lanes`: of a T0: not the switch but a transceiver of it, which carries so many NIC links.
+    `t0s`, `t1s`. `lanes`: of a T0: not the switch but a transceiver of it, which carries this many NIC links.
     """
 
     at: Time = 0

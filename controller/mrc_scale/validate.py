@@ -2,8 +2,8 @@
 
 The published rows are of "Resilient AI Supercomputer Networking using MRC and SRv6" (arXiv 2605.04333; figures and
 claims as `docs/mrc-protocol.md` has them). Its figures 4, 5, 6 and 8 are of a production cluster whose numbers of
-broken links nobody else has: of these the shape is held against the paper, and the amounts against what follows from
-the failures that are put in here.
+broken links no other source has: of these the shape is held against the paper, and the amounts against what follows
+from the failures that are put in here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_scale.shares import Prices
 from mrc_topo.plan import plan
 
-# Rates that differ by 1 % are one level (`shares.LEVEL`): goodput is told no finer.
+# Rates that differ by 1 % are one level (`shares.LEVEL`): goodput is reported no finer.
 PAPER = "the paper"
 PROOF = "own formula"
 #: Passes after which load moves no more.

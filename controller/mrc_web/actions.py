@@ -29,7 +29,7 @@ from mrc_web.hub import Answer, CommandError
 from p4lite.switch.targetapi.client import TargetError
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-#: What the parts raise when something cannot be done; the text is for whoever asked.
+#: What the parts raise when something cannot be done; the text is shown to the user.
 REFUSALS = (
     ConfigError,
     DenylistError,

@@ -1,4 +1,4 @@
-"""Who may talk to the live view: whoever has the token, from the page itself, under the server's own name.
+"""Access to the live view: requests need the token, the page's own origin, and the server's own name.
 
 The server listens where other users of the machine, and pages of other sites in the owner's browser, can reach it. So
 nothing but the page's own files goes out without the token (which is in the printed address behind `#`, so that no
@@ -32,7 +32,7 @@ HEADERS: Final = {
 
 
 def new_token() -> str:
-    """256 bits that nobody guesses."""
+    """Return a random token of 256 bits."""
     return secrets.token_urlsafe(32)
 
 

@@ -1,6 +1,6 @@
 """Between the thread that has the session and the server's event loop: the newest state, and commands on their way.
 
-Nothing queues up here: whoever is slow finds the newest state when he is ready for it, and the log as far as it is
+Nothing queues up here: a slow page receives the newest state when it is ready for it, and the log as far as it is
 kept. What a page shows of the past comes from a history of bounded length.
 """
 
@@ -81,7 +81,7 @@ class Hub:
     # --- the session's thread ----------------------------------------------------------------------------
 
     def show(self, layout: Layout) -> None:
-        """Another lab, or the same anew: curves begin again."""
+        """Start another lab, or the same again: curves begin again."""
         self.layouts += 1
         layout["number"] = self.layouts
         self.layout = layout
@@ -107,7 +107,7 @@ class Hub:
         self.pairs = {key: encoded(pair) for key, pair in pairs.items()}
 
     def wanted(self) -> list[tuple[str, str]]:
-        """Return the pairs of hosts that somebody looks at."""
+        """Return the pairs of hosts that some page shows."""
         with self._lock:
             return list(self._wanted)
 
@@ -119,7 +119,7 @@ class Hub:
             return None
 
     def refuse_all(self, reason: str) -> None:
-        """Nobody will do what waits."""
+        """Refuse the requests that wait: the view ends."""
         while (command := self.next_command()) is not None:
             command.done.set_exception(CommandError(reason))
 
@@ -165,7 +165,7 @@ class Hub:
         self._listeners.discard(listener)
 
     def want(self, pair: tuple[str, str], more: int) -> None:
-        """Somebody begins (1) or ceases (-1) to look at a pair of hosts."""
+        """Count a page that begins (1) or ceases (-1) to show a pair of hosts."""
         with self._lock:
             self._wanted[pair] += more
             if self._wanted[pair] <= 0:

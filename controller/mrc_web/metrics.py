@@ -22,7 +22,7 @@ from mrc_host.proto.events import EvState
 from mrc_web.state import Layout, State
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-#: Above so many hosts, or links, each has no series of its own.
+#: Above this many hosts, or links, each has no series of its own.
 DETAILED: Final = 1024
 #: Failures in force that are named.
 NAMED: Final = 100

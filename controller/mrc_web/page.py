@@ -86,6 +86,6 @@ class Page:
         Replay(self.hub, recorded, speed).go(interrupted)
 
     def beside(self) -> View:
-        """Return a view of experiments that somebody else runs, one after another."""
+        """Return a view of experiments that the caller runs, one after another."""
         self._view = View(self.hub, speed=0.0)
         return self._view

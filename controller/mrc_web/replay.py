@@ -46,7 +46,7 @@ from p4lite.switch.fabric.values import SwitchState as Running
 
 #: Rates are those of this time before the moment that is shown.
 WINDOW_NS: Final = 300_000_000
-#: A log of a long run keeps so many lines.
+#: A log of a long run keeps this many lines.
 LINES: Final = 2000
 
 

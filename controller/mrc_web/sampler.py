@@ -105,7 +105,7 @@ class Budget:
 
 
 class Rates:
-    """Rates of counters between two looks; a counter that fell (its owner began anew) has none."""
+    """Rates of counters between two looks; a counter that fell (its owner restarted) has none."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
@@ -129,7 +129,7 @@ class Sampler:
 
     Args:
         layout: of the session's lab.
-        log: is told what changed.
+        log: receives the changes.
         localiser: finds what is broken from the hosts' probes; ours if left out.
         share: of a core, that looks may take of the lab; 0: no bound.
     """
@@ -410,7 +410,7 @@ class Sampler:
             if death.role not in self.session.hosts and Role.parse(death.role).kind is not RoleKind.NODE:
                 self.problem = self.problem or f"the lab is gone: {death.text()}"
         if frozen and not self.problem and set(frozen) - set(self.session.hosts):
-            # Whoever asks what is frozen waits until it goes on.
+            # A call to a frozen process blocks until it continues.
             self._fabric_budget.wait(2 * HARM_S)
 
     def _look_at_fidelity(self) -> None:

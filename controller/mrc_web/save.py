@@ -18,7 +18,7 @@ from mrc_web.actions import Start
 
 #: A part of an experiment file, as YAML takes it.
 Document = dict[str, Any]
-#: Without a duration a workload goes on until somebody stops it.
+#: Without a duration a workload continues until it is stopped.
 FOREVER_S: Final = 1e6
 #: The first of these that was seen is stated of a failure: from the plainest to what follows from it.
 PREFERRED: Final = ("dropped", "ports_down", "evs_lost", "losses", "pause_frames", "paused")

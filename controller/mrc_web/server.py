@@ -44,7 +44,7 @@ TYPES: Final = {
 #: Streams at a time, and log lines that a new one begins with.
 STREAMS: Final = 16
 OLD_LINES: Final = 300
-#: A stream without news says so, to find out whether somebody still reads it.
+#: A stream without news sends a comment, to find out whether a page still reads it.
 QUIET_S: Final = 5.0
 COMMAND_S: Final = 60.0
 

@@ -251,7 +251,7 @@ class LogRow(TypedDict):
 
 class EvRow(TypedDict):
     """An EV of a queue pair. `links`: what it crosses, by place in the layout (empty where switches choose).
-    `used_ns`: when it was last seen in flight (-1: never since somebody looked); `losses` inferred on it."""
+    `used_ns`: when it was last seen in flight (-1: never since observation began); `losses` inferred on it."""
 
     ev: int
     plane: int

@@ -115,7 +115,7 @@ class View:
         self.hub.show(layout)
         self.session = session
         finder = localiser.load(session.topology.lab.policies.localiser)
-        # A simulation waits for whoever looks at it: what that costs is only its speed.
+        # A simulation waits for its pages: that costs only its speed.
         self.sampler = Sampler(session, layout, self.hub.log, finder, 4 * SHARE if virtual else SHARE)
         self._pairs = Pairs(session, began)
         self._pair_budget = Budget(PAIR_S, SHARE * PAIRS)
@@ -178,7 +178,7 @@ class View:
         """Show the run so far."""
 
     def stop_asked(self) -> bool:
-        """Whether somebody wants the workload to end."""
+        """Whether a user has asked the workload to end."""
         return self._stop
 
     def advance(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Running a job in confined processes, and what came of it: the facts, or why there are none.
 
 One process simulates; where a lab names a learner's classes, another one has them (`player`). Each has a scratch folder
-of its own and sees nobody else's.
+of its own and sees no other user's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_SCRATCH_BYTES = 1 << 30
 LOOK_S = 0.5
 #: Exit codes of a process that was ended by SIGKILL: by the limit of CPU time, or from outside.
 KILLED = (128 + signal.SIGKILL, -signal.SIGKILL)
-#: A job that computes, or waits for a core, may take so many times its time; then the machine is too busy for it.
+#: A job that computes, or waits for a core, may take this many times its time; then the machine is too busy for it.
 MOST_WAITING = 5
 #: For the learner's process to end, when there is no more to play.
 GRACE_S = 5.0

@@ -98,7 +98,7 @@ def main() -> NoReturn:
     os.chdir(home)
     os.environ |= {"HOME": home, "TMPDIR": f"{scratch}/tmp", "MRCLAB_CACHE": f"{home}/cache"}
     os.environ["XDG_RUNTIME_DIR"] = f"{scratch}/tmp"
-    # Whatever threads are left, of ours or the learner's, nobody waits for them.
+    # Threads that are left, ours or the learner's, are not waited for.
     code = 1
     try:
         code = _part(order, pathlib.Path(scratch), isolation)

@@ -1,4 +1,4 @@
-"""Failures and bad links that the seed of a run draws, so that nobody can know them who does not know the seed."""
+"""Failures and bad links drawn from the seed of a run: without the seed they cannot be known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a confined process is told to run, and what it leaves: plain data on both sides of the wall.
+"""The job of a confined process and the facts that it leaves: plain data on both sides of the confinement.
 
 The judge (`judge`) makes the job, and reads what is left as a stranger's: sizes are bounded, nothing in it is executed,
-and topologies are made anew from the lab texts of the job, never from what came back.
+and topologies are rebuilt from the lab texts of the job, never from what came back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mrc_workshop import trace
 #: A YAML or JSON document whose model checks it when it is used.
 Document = dict[str, Any]
 JOB, FACTS = "job.json", "facts.json"
-#: Beyond that nobody writes facts, but somebody who wants to hurt.
+#: Facts of a fair run are never longer; longer ones are refused.
 MAX_FACTS_BYTES = 64 << 20
 
 

@@ -321,7 +321,7 @@ def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tupl
     try:
         finding = catalogue.judge(spec.kind, spec.params, concerned, sources)
     except (CaptureError, DecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
-        # What came back is a stranger's; facts of another shape are a failure of whoever left them.
+        # What came back is a stranger's; facts of another shape are a failure of the submission.
         finding = Finding(False, "", f"what was recorded cannot be judged: {type(error).__name__}: {error}")
     where = "" if finding.run is None else finding.run.label
     return (

@@ -46,7 +46,7 @@ def chosen(number: str | None) -> Exercise:
         exercise = exercises.find(number)
         if exercise.content.level != OPEN:
             raise WorkshopError(
-                f"{exercise.name}: has no score, so nobody can be ranked by it; `mrclab workshop grade` grades it, and "
+                f"{exercise.name}: has no score for a ranking; `mrclab workshop grade` grades it, and "
                 "`level: open` in its exercise.yaml makes one that is ranked"
             )
         return exercise

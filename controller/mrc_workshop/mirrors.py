@@ -27,7 +27,7 @@ from mrc_host.proto.congestion.base import algorithms
 from mrc_host.proto.reliability.scoreboard import ACKED, REPLACED
 from mrc_host.proto.reliability.work import WriteRequest
 
-#: Draws so many bits from the generator of the endpoint.
+#: Draws this many bits from the generator of the endpoint.
 Draw = Callable[[int], int]
 INPUTS = list(EvInput)
 

@@ -45,7 +45,7 @@ from p4lite.switch.fabric.outside import ferries
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.runtime.loader import load_program
 
-#: Of each host's events the first are kept; a run that has more is told by its counters.
+#: Of each host's events the first are kept; a run that has more is judged by its counters.
 MAX_EVENTS = 2000
 LEARNER, OUT = "learner", "out"
 

@@ -1,8 +1,8 @@
 """What stands in for a learner's classes in the process that simulates: it asks the other process (`player`).
 
-Everything that the simulation is told comes through here, so the file, the memory and the faults of a submission stay
+Everything that reaches the simulation comes through here, so the file, the memory and the faults of a submission stay
 where they are. What comes back is checked as `mrc_host.policy` checks a policy in one's own process, for the checks
-there are in the hands of whoever wrote the submission.
+there are controlled by the author of the submission.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Evs(EvSet):
         """Take over what changed in the other process, and report changes of states to the observer.
 
         Args:
-            causes: what can have been the cause; of another one that is told, the first is the true one.
+            causes: what can have been the cause; of a reported cause that differs, the first is the true one.
         """
         count, planes = len(self.universe.values), len(self.universe.by_plane)
         before = bytes(self.state)

@@ -179,7 +179,7 @@ def _timed(trial: Trial, begin: tuple[float, float]) -> Trial:
 
 
 def repeated(exercise: Exercise, runs: int, hash_seeds: int, only: Sequence[str] = ()) -> Iterator[list[TrialRow]]:
-    """All trials of an exercise, so many times, each time in a new process with one of so many PYTHONHASHSEEDs in turn.
+    """Run all trials of an exercise `runs` times, each in a new process with the next of several PYTHONHASHSEEDs.
 
     Raises:
         WorkshopError: such a process ended without a result.

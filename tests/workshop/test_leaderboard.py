@@ -157,7 +157,7 @@ def test_what_cannot_be_ranked_is_told(tmp_path: pathlib.Path) -> None:
     for words, said in (
         (("nowhere",), "nowhere: cannot be read"),
         (("empty",), "empty: no submissions; each is a sub-folder"),
-        (("class", "--exercise", "7"), "07-window: has no score, so nobody can be ranked by it"),
+        (("class", "--exercise", "7"), "07-window: has no score for a ranking"),
     ):
         done = mrclab(tmp_path, *words)
         assert (done.returncode, done.stdout) == (2, "")

@@ -30,7 +30,7 @@ MAX_NODES = 20_000
 MAX_DIGITS = 40
 #: With what a spreadsheet takes a cell for a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-#: More lines than this tell nobody more.
+#: More lines than this do not help.
 MAX_PROBLEMS = 8
 SHOWN = 60
 

@@ -1,6 +1,6 @@
 """Names, numbers and addresses of everything in a lab, all by rule (docs/topology.md).
 
-Nothing is looked up or assigned: whoever knows plane and index knows name, ports, MAC, IPv6 address and uSID.
+Nothing is looked up or assigned: plane and index determine name, ports, MAC, IPv6 address and uSID.
 
 ====================  =======================================  ==========================
 what                  rule                                     example

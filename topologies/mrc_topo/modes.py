@@ -66,7 +66,7 @@ class Chooser(Enum):
 
     EV = "the EV names it"
     HASH = "the source's T0 hashes the packet, and the EV with it"
-    SWITCH = "the source's T0 sprays: nobody can tell"
+    SWITCH = "the source's T0 sprays: the path cannot be predicted"
 
 
 @dataclass(frozen=True, slots=True)

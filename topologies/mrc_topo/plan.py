@@ -98,7 +98,7 @@ def plan(radix: int, planes: int, nics: int | None = None) -> Plan:
 def _multi_plane(radix: int, planes: int, nics: int) -> Design:
     half = radix // 2
     t0 = _ceil(nics, half)
-    # One T0 needs nobody above it; else every T0 has `half` uplinks, spread over just enough T1s.
+    # One T0 needs no T1; else every T0 has `half` uplinks, spread over just enough T1s.
     t1 = 0 if t0 == 1 else _ceil(t0 * half, radix)
     uplinks = 0 if t0 == 1 else t0 * half
     share = Fraction(1, planes)

@@ -38,7 +38,7 @@ PORTS: Final = "FabricIngress.queueing.ports"
 KEY_BITS: Final = {"usid_prefix": 48, "destination": 128, "dscp": 6, "port": 9}
 #: What is missing where a program of a lab's own has no such table (docs/extending.md).
 WITHOUT: Final = {
-    LOCAL_USID: "no switch is told its own uSID",
+    LOCAL_USID: "no switch has its own uSID",
     USID_ROUTES: "SRv6 packets are routed by the program alone; the hosts' probes are SRv6",
     HOST_ROUTES: "plain IPv6 packets, such as ping, are routed by the program alone",
     UPLINK_CHOICE: "what goes up without SRv6 goes where the program sends it",

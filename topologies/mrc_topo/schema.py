@@ -26,7 +26,7 @@ HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 
 #: Of data in every queue of the switches (`rules.py`); 7, the highest, is control.
 DATA_PRIORITY = 0
-#: Credits count blocks of so many bytes.
+#: Credits count blocks of this many bytes.
 CREDIT_BLOCK = 64
 
 #: What forwards packets (docs/reference-parts.md), and what compiles the program that it runs.
@@ -252,7 +252,7 @@ class CcSpec(Model):
 
 class RoceSpec(Model):
     """The RoCE baseline's own: DCQCN's profile, scaled to the rate of host links, and whether it is used at all; and
-    what is done about early packets: `reorder` keeps them and tells nobody, for fabrics that lose nothing."""
+    what is done about early packets: `reorder` keeps them without a message, for fabrics that lose nothing."""
 
     dcqcn: Literal["paper", "nvidia", "hpcc"] = "paper"
     congestion_control: bool = True
@@ -292,7 +292,7 @@ class VerbsSpec(Model):
 
 
 class AgentsSpec(Model):
-    """Agents of the real clock: processes that carry the hosts. `auto`: one per core; `per-host`; or so many."""
+    """Agents of the real clock: processes that carry the hosts. `auto`: one per core; `per-host`; or a number."""
 
     processes: Annotated[int, Field(ge=1)] | Literal["auto", "per-host"] = "auto"
     verbs: VerbsSpec = VerbsSpec()
@@ -378,7 +378,7 @@ class Lab(Model):
         """Return the lab as a transport needs it: MRC's class is lossy, so its switches have neither priority flow
         control nor
         credits, and MRC chooses its paths itself; RoCE's has what the file says, and ECN at the last hop, too, as DCQCN
-        expects; nobody trims where nothing may be lost.
+        expects; a lossless class is never trimmed.
         """
         overrides = {
             name: each if each.queue is None else each.model_copy(update={"queue": each.queue.carrying(transport)})

@@ -9,7 +9,7 @@ import typer
 from mrc_lab import describe
 from mrc_topo import LabError, load_lab, rules, walk
 
-#: Up to so many hosts every route of every pair is followed.
+#: Up to this many hosts every route of every pair is followed.
 ALL_PAIRS = 256
 
 

@@ -105,7 +105,7 @@ def wanted(name: str, found: LinkState, effects: Effects) -> LinkState:
 
 
 def put_link(topology: Topology, lab: Breakable, link: Link, now: LinkState | None, then: LinkState) -> None:
-    """Brings a link from a state (None: nobody knows) into another."""
+    """Bring a link from a state (None: unknown) into another."""
     device, number = _switch_end(topology, link)
     # Of the port at the T0: away from the host is outgoing on fabric links, incoming on host links.
     names: tuple[Literal["outgoing", "incoming"], ...] = ("incoming", "outgoing")

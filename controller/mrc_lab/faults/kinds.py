@@ -241,7 +241,7 @@ class Stop(OfSwitch):
 
 
 class Freeze(OfSwitch):
-    """Nobody is told."""
+    """Observe nothing."""
 
     name = "freeze"
     summary = "a switch's data plane stands still, its control plane lives"

@@ -188,7 +188,7 @@ class Ledger:
             self._change(lab, write, gone, come=[])
 
     def restore_all(self, lab: Breakable) -> list[str]:
-        """Restores everything, whoever broke it, latest first, and puts right what is unsettled; returns the targets.
+        """Restore all failures, latest first, and settle what is unsettled; return the targets.
 
         Goes on where one cannot be restored, and raises the first error at the end.
         """

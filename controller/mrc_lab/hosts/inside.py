@@ -1,4 +1,4 @@
-"""Running programs inside a lab that is up, as its owner: nobody outside gets more rights by it, and nobody inside."""
+"""Running programs inside a lab that is up, as its owner, without more rights for any process outside or inside."""
 
 from __future__ import annotations
 

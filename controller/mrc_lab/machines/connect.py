@@ -16,7 +16,7 @@ from mrc_lab.records.rundir import RunError
 from mrc_topo.schema import MachineSpec
 
 VARIABLE = "MRCLAB_CONNECT"
-#: Nobody is asked for a password or whether a host is known: both must be settled before.
+#: ssh must not ask for a password or whether a host is known: both must be settled before.
 DEFAULT = "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=6 -- {ssh} mrclab"
 PLACE = "{ssh}"
 

@@ -52,8 +52,8 @@ SILENCE_UP_S = 8.0
 END_S = 15.0
 PING_S = 1.0
 LOOK_S = 0.1
-#: Exchanges by which the clock is set before the lab starts: so many at least, more until it is known well enough, for
-#: so long at most.
+#: Exchanges by which the clock is set before the lab starts: at least this many, and more until it is known well
+#: enough, within a limited time.
 PINGS = 16
 WELL_NS = 1_000_000
 MEASURE_S = 15.0
@@ -156,7 +156,7 @@ class RemoteMachine:
         self._heard = False
         self._silent_s = 0.0
         self._looked = time.monotonic()
-        #: After so many of these it is lost.
+        #: After this many of these it is lost.
         self.silence_s = SILENCE_S
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
@@ -338,7 +338,7 @@ class RemoteMachine:
                 while not self.ended and self.lost is None and time.monotonic() < deadline:
                     self._changed.wait(LOOK_S)
         if not self.ended:
-            self.process.kill()  # somebody may still wait to write to it
+            self.process.kill()  # a thread may still wait to write to it
         self.line.shut()
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
@@ -489,7 +489,7 @@ class LabCoordinator:
         threading.Thread(target=serve, daemon=True).start()
 
     def _hang_up(self, post: RemoteMachine) -> None:
-        """Nobody can be reached there any more."""
+        """Close: the machine cannot be reached any more."""
         for role in [each for each in self._listeners if self._owner(each) is post]:
             self.run.socket(role).unlink(missing_ok=True)
             with contextlib.suppress(OSError):

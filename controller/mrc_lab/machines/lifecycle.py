@@ -22,10 +22,10 @@ from mrc_topo.labfile import lab_path
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
 
-#: Starts a command and goes, so that it is nobody's child who has other things to do than to bury it.
+#: Starts a command and ends, so that the first process reaps the command and not a parent that is busy.
 LEAVE = 'exec 3<&0; "$@" <&3 3<&- >&2 & echo $!'
 
-#: Less than this nobody wants.
+#: A smaller MTU is refused.
 LEAST_PATH_MTU = 256
 
 

@@ -118,7 +118,7 @@ class RemoteLabAgent:
         try:
             try:
                 answer = work(message)
-            except Exception as error:  # noqa: BLE001 - whatever it was is told on the other machine
+            except Exception as error:  # noqa: BLE001 - the other machine reports whatever it was
                 text = str(error) or type(error).__name__
                 self.line.send(said="failed", what=what, error=text)
             else:

@@ -130,7 +130,7 @@ class Line:
         """Send a message.
 
         Raises:
-            Broken: nobody takes it.
+            Broken: the other end has closed.
         """
         self.write(MESSAGE, 0, json.dumps(message).encode())
 
@@ -192,7 +192,7 @@ class Line:
         return None if payload is None else (kind, number, payload)
 
     def _bytes(self, count: int) -> bytes | None:
-        """So many bytes; None at the end."""
+        """Read this many bytes; None at the end."""
         parts = [self._buffer]
         size = len(self._buffer)
         while size < count:

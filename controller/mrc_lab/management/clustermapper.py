@@ -22,7 +22,7 @@ from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Topology
 
-#: A target counts as dead when none of its latest so many probes came back, as lossy when some did not.
+#: A target counts as dead when none of this many latest probes came back, as lossy when some did not.
 DEAD_AFTER = 2
 LOSSY_SHARE = 0.1
 LOSSY_PROBES = 10

@@ -1,4 +1,4 @@
-"""A localiser of somebody else's: loaded from its file, and watched."""
+"""A user's own localiser: loaded from its file, and supervised."""
 
 from __future__ import annotations
 

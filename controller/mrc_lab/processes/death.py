@@ -1,7 +1,7 @@
-"""What of a lab has died or is frozen, when and of what: told by whoever watches it, read by whoever had to do with it.
+"""Records of what of a lab has died or is frozen, when and why: its supervisor writes, sessions and commands read.
 
 The daemon buries fabric and agents and records their deaths; the lab's first process buries the daemon and leaves a
-last word. Of the first process itself nobody inside can tell.
+last word. The death of the first process cannot be recorded inside.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 LAST_WORD = "last-word.json"
 #: More than any sentence about a death.
 WORDS = 300
-#: So many deaths are told one by one.
+#: Up to this many deaths are reported one by one.
 FEW = 3
 #: Behind a host's name: the shell that holds its namespace, beside the agent of that name.
 SHELL = ".shell"

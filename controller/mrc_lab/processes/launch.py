@@ -66,7 +66,7 @@ def _first(command: list[str], last: Callable[[int], object]) -> NoReturn:
         os._exit(1)
     _say("ready")
     go = sys.stdin.readline()
-    # Whoever waits for the answers must not wait for the lab.
+    # The process that waits for the answers must not wait for the lab.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)

@@ -1,7 +1,7 @@
 """Namespaces of a lab's own: user, network, mount and PID namespace, made without root.
 
 The calls are made here, by ctypes, and not by unshare(1): each step's refusal can then be told apart and explained, and
-root can keep the one capability that makes a user namespace while it becomes somebody else. Entering a lab that is up
+root can keep the one capability that makes a user namespace while it becomes another user. Entering a lab that is up
 needs none of that, so that is left to nsenter(1). Only the standard library is imported: this runs before every lab.
 """
 
@@ -35,7 +35,7 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 CAPABILITY_VERSION_3 = 0x20080522
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
-#: Labs that root starts with nobody behind it belong to the first of these that has no account: a user of their own,
+#: Labs that root starts without sudo belong to the first of these that has no account: a user of their own,
 #: which nothing else on the machine runs as (as `nobody` other things do, and they could enter the lab). systemd's
 #: table of user IDs leaves this range unused.
 LAB_UIDS = range(61100, 61184)
@@ -166,7 +166,7 @@ def is_machine_root() -> bool:
         first = pathlib.Path("/proc/self/uid_map").read_text().split()
     except OSError:
         return True
-    # A namespace without room for a second user has nobody to map a lab to but its only one.
+    # A namespace without room for a second user can map a lab only to its only user.
     return first[0] == "0" and int(first[2]) > max(LAB_UIDS)
 
 
@@ -201,7 +201,7 @@ def _become(owner: Owner) -> None:
     only = 1 << CAP_SYS_ADMIN
     sets = (_Capabilities * 2)(_Capabilities(only, only, 0), _Capabilities(0, 0, 0))
     _check(_libc.capset(ctypes.byref(header), sets), "keeping a capability")
-    # Becoming somebody else made our own entries in /proc root's.
+    # The change of user gave this process's entries in /proc to root.
     _check(_libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
 
 
@@ -315,7 +315,7 @@ def _leave_chroot() -> None:
 
 
 def _map(uid: int, gid: int) -> None:
-    """Root inside is this user outside, and there is nobody else."""
+    """Map root inside to this user outside, and no other user."""
     try:
         pathlib.Path("/proc/self/setgroups").write_text("deny")
         pathlib.Path("/proc/self/uid_map").write_text(f"0 {uid} 1")

@@ -45,7 +45,7 @@ def place_of(topology: Topology, port: str) -> tuple[int, int]:
 class Following:
     """The lab writes to the file `name` among its captures; `copy` brings what is new to `output`. A context manager.
 
-    A lab sees little of the machine's files and may run as somebody else, so it cannot write to `output` itself. What
+    A lab sees little of the machine's files and may run as another user, so it cannot write to `output` itself. What
     is copied is given back to the file system at once: run directories often are in memory. `number` tells several
     followed by one process apart.
 

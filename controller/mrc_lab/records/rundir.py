@@ -7,7 +7,7 @@
 
 A lab is a PID namespace: when its first process ends, the kernel ends all others and takes interfaces and namespaces
 away, so that process is all that need be recorded. It is recorded with its start time (a PID alone may have been given
-to somebody else) before anything runs in it. A lab that root started runs as somebody else; what is in its folder is
+to another user) before anything runs in it. A lab that root started runs as another user; what is in its folder is
 therefore read as data and never trusted with a path or a process.
 """
 
@@ -41,7 +41,7 @@ PARTS = ".parts"
 PART_VARIABLE = "MRCLAB_PART"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 MODE = 0o700
-#: Linux has room for so many bytes of a unix socket's path (and a NUL).
+#: Linux limits the path of a unix socket to this many bytes (and a NUL).
 SOCKET_PATH_BYTES = 107
 #: A file in a run directory, locked while the lab is started.
 STARTING = "starting"
@@ -102,13 +102,13 @@ def _base() -> pathlib.Path:
 
 
 def check_ours(path: pathlib.Path) -> bool:
-    """Whether a folder is there that nobody but us can open, change or put another in the place of.
+    """Whether a folder exists that no other user can open, change or replace.
 
     Returns:
         False when there is nothing.
 
     Raises:
-        RunError: it is a link, somebody else's, open to others, or below a folder where others can rename it.
+        RunError: it is a link, another user's, open to others, or below a folder where others can rename it.
     """
     try:
         check_private(path, closed=True)
@@ -146,7 +146,7 @@ class RunDir:
         self.log_file = self.path / "labd.log"
         #: The switches' program, where another compiler than ours has made it.
         self.program_file = self.path / PROGRAM
-        #: Being there says that the lab was told to end; whoever tells it waits for nobody's lock.
+        #: This file exists once the lab was asked to end; creating it needs no lock.
         self.ending_file = self.path / "ending"
         self.folder = LabFolder(self.path / "lab")
 
@@ -366,7 +366,7 @@ def locked(path: pathlib.Path) -> Iterator[IO[str]]:
 
 
 def is_locked(path: pathlib.Path) -> bool:
-    """Whether somebody holds the lock of a file."""
+    """Whether a process holds the lock of a file."""
     try:
         with path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

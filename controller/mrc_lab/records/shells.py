@@ -1,6 +1,6 @@
 """From which shell a lab was brought up: a command that names no lab means one of its own shell, or none.
 
-Otherwise a command typed in one window could break, capture or end what somebody does in another.
+Otherwise a command typed in one window could break, capture or end what a user does in another.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class Session(abc.ABC):
         yield
 
     def denied_now(self) -> set[str]:
-        """Elements on the denylist at present, whoever put them there."""
+        """Elements on the denylist at present, from all sources."""
         return self.denied
 
     def deaths(self) -> list[Death]:

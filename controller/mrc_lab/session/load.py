@@ -96,7 +96,7 @@ class Load:
         return found
 
     def reset(self, seen: Seen) -> None:
-        """Begins anew."""
+        """Restart the measurement."""
         self._since, self._before, self._seen = time.monotonic(), self._now(), seen
 
     def measure(self, seen: Seen) -> dict[str, SwitchLoad]:

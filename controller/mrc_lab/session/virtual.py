@@ -139,12 +139,12 @@ class VirtualSession(Session):
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
-        # Anew each time: another controller may have been primary since.
+        # Arbitrated each time: another controller may have been primary since.
         device = primary(self._channel, switch, self._program, patient=True)
         try:
             fill(self.topology, switch, device, self._program)
         finally:
-            # A stream that stays open has threads that wake up many times a second, whoever has something to say.
+            # A stream that stays open has threads that wake up many times a second even without messages.
             device.close()
 
     def now_ns(self) -> int:

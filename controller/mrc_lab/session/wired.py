@@ -33,7 +33,7 @@ class WiredFabric(FabricSet):
     """As `FabricSet`; `commands` is the daemon's socket, `switches` the P4Runtime address of each switch that has one.
 
     Args:
-        refill: gives a switch (by name) program and tables, when it has started anew.
+        refill: gives a switch (by name) program and tables, when it has restarted.
         p4info: of the program, for its counters.
     """
 
@@ -125,7 +125,7 @@ class WiredFabric(FabricSet):
             super().set_state(device_id, wanted)
 
     def _hold(self, name: str, state: Literal["running", "frozen", "stopped"]) -> bool:
-        """Whether the switch has started anew."""
+        """Whether the switch has restarted."""
         return self._tell(HoldSwitch(name, state), name).fresh
 
     def _forget(self, name: str) -> None:

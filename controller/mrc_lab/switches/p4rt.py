@@ -184,7 +184,7 @@ class Device:
     def _read(self) -> None:
         try:
             for number, message in enumerate(self._stream):
-                # Later ones tell of other controllers; nobody reads them, and over days they are many.
+                # Later ones announce other controllers; they are not read, and over days there are many.
                 if number == 0:
                     self._answers.put(message)
         except grpc.RpcError as error:

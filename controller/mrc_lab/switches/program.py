@@ -1,7 +1,7 @@
 """The fabric's P4 program, compiled, and the one way in which a controller takes a switch over and fills it.
 
-A switch wants an election id at least as high as any that it has seen: whoever comes later takes the time, which is
-higher than the daemon's and than that of whoever came before.
+A switch wants an election id at least as high as any that it has seen: a later controller takes the time, which is
+higher than the daemon's and than that of every earlier controller.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class _Kept:
                 old.unlink(missing_ok=True)
                 old.with_name(f"{old.name}.sum").unlink(missing_ok=True)
         except (BuildError, OSError):
-            return  # it is compiled anew next time
+            return  # it is compiled again next time
 
 
 def program_of(topology: Topology) -> FabricProgram:
@@ -297,7 +297,7 @@ def program_of(topology: Topology) -> FabricProgram:
 def primary(
     channel: grpc.Channel, switch: Switch, program: FabricProgram, *, first: bool = False, patient: bool = False
 ) -> Device:
-    """Becomes the primary controller of a switch, whoever was; `first`: nobody was before; `patient` as of `Device`.
+    """Become a switch's primary controller in place of any other; `first`: there was none; `patient` as of `Device`.
 
     Raises:
         P4RuntimeError: the switch refuses.

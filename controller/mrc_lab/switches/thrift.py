@@ -27,7 +27,7 @@ class SimpleSwitch:
         address: host and port.
 
     Raises:
-        ThriftError: nobody listens.
+        ThriftError: no server listens.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:

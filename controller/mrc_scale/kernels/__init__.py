@@ -62,7 +62,7 @@ def has_numba() -> bool:
 
 
 def compiled(cache: Path | None = None) -> Kernels:
-    """Return the compiled kernels, kept in `cache` if that is given: what is in it is loaded and run, so nobody else
+    """Return the compiled kernels, kept in `cache` if that is given: what is in it is loaded and run, so no other user
     may be able to write to it (`p4lite.folders.make_private`).
 
     Raises:

@@ -84,7 +84,7 @@ def slowdown(params: Slowdown, runs: Sequence[Run], sources: Mapping[str, str]) 
         if value < 1:
             text = f"{params.file}: {key}: {value:g} would be faster with loss; 1 means that loss costs nothing"
             return Finding(False, shown, text, tuple(evidence))
-        # What loss costs, with a grain that nobody needs to know better.
+        # The cost of loss, rounded to a useful precision.
         cost, told = ratio - 1 + 0.15, value - 1 + 0.15
         if not 1 / params.within <= told / cost <= params.within:
             side = "less" if told > cost else "more"

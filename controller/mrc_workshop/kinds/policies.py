@@ -273,7 +273,7 @@ def _not_replaced(params: DeadPath, run: Run, writes: Sequence[Flight], times: t
             who = f"{names.get(pair[:16])} to {names.get(pair[16:])}"
             mistake = (
                 f"{who} used {len(before)} EVs of plane {plane} before the failure, and {len(after)} while the path "
-                "was dead: nobody took their places in the active set, so the load is on fewer paths"
+                "was dead: no backup EV replaced them in the active set, so the load is on fewer paths"
             )
             return Finding(False, f"{len(after)} EVs of {len(before)}", mistake, (), (), run)
     return None

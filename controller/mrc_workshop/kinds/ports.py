@@ -15,7 +15,7 @@ from mrc_workshop.trace import line
 
 
 class PlaneLeft(Model):
-    """`port`: what fails once and is mended, as `h0:0`. Nobody sends writes to its host in its plane later than
+    """`port`: what fails once and is mended, as `h0:0`. No host sends writes to its host in its plane later than
     `grace_ms` after the failure; its host sends again at once what was on the way through it; `back_ms` after it was
     mended the plane is used again both ways."""
 

@@ -21,7 +21,7 @@ from mrc_workshop.job import Order, Run
 from mrc_workshop.kinds.counters import totals
 from mrc_workshop.kinds.registry import Finding, kind
 
-#: One for so many losses is a cause.
+#: One spurious retransmission per this many losses is a cause.
 MANY = 4
 #: Ours are run once for all submissions of a class, which are judged in threads of one process.
 _running = threading.Lock()
@@ -124,6 +124,6 @@ def _ours(order: str) -> int | None:
 
 def ours_ns(order: str) -> int | None:
     """Return the finishing time of our own policies in a run that was ordered. Nothing of the learner's is in this
-    process, so nobody can slow ours down."""
+    process, so the learner's code cannot slow it down."""
     with _running:
         return _ours(order)

@@ -57,7 +57,7 @@ def _judge(run: Run, packet: Packet, seen: list[Seen]) -> Finding | None:
         if hop.out_port is None:
             if went:
                 return wrong(
-                    f"{hop.switch} sent a packet on whose path ends there (its own uSID was the last one, or nobody "
+                    f"{hop.switch} sent a packet on whose path ends there (its own uSID was the last one, or none "
                     "has the next): there is no route for it, so it must be dropped"
                 )
             return None

@@ -1,4 +1,4 @@
-"""Planes whose ports nobody asks about: packets go to all of them, whatever is plugged in."""
+"""A table of planes that ignores port states: packets go to all planes, whether their ports are up or not."""
 
 from mrc_host.policy import EvSet
 
