@@ -310,6 +310,40 @@ def test_immediate_without_a_receive_waits_for_one() -> None:
     assert target == b"0123456789"
 
 
+def test_timeout_repeats_a_packet_that_was_kept_early_and_then_refused_for_lack_of_a_receive() -> None:
+    """The selective responder drops an early packet that it refuses with an RNR NAK, so the requestor must forget that
+    the packet had arrived: when its repetition is lost, the timeout must send it again."""
+    bench, connection = pair(NetConfig(), 1, factory=factory(selective_repeat=True))
+    core, peer = connection.source.core, connection.target.core
+    psns = sent_psns(bench)
+    lost: list[int] = []
+
+    def lose(net: Any, host: Any, plane: int, index: int, data: bytes) -> str | None:
+        psn = psn_of(data) if opcode_of(data) <= RoceOpcode.WRITE_ONLY_IMM else 0
+        if (psn == 100 and 100 not in lost) or (psn == 101 and psns.count(101) == 2):
+            lost.append(psn)
+            return "drop"
+        return None
+
+    bench.net.rules.append(lose)
+    region = peer.register_memory(bytearray(64))
+    writes = [bench_write(connection, number, 1) for number in (0, 1)]
+    bench._open.update({(0, number): write for number, write in enumerate(writes)})
+    bench.verify = False
+    bench.outstanding = 2
+    core.post_write(connection.qp, b"0", region.va, region.rkey, 0)
+    core.post_write_imm(connection.qp, b"1", region.va, region.rkey, 5, 1)
+    bench.net.touch(connection.source)
+    bench.net.run(max_time_ns=200_000)
+    assert lost == [100, 101]
+    peer.post_recv(connection.peer, 8)
+    bench.run(max_time_ns=10 * MS)
+    assert [write.status for write in writes] == [CompletionStatus.SUCCESS] * 2
+    assert core.statistics().endpoint["timeouts"] == 1
+    assert psns == [100, 101, 100, 101, 101]
+    assert connection.immediates == [5]
+
+
 def test_verbs_refuse_what_the_state_does_not_allow() -> None:
     make = factory()
     config = EndpointConfig(bytes(16))

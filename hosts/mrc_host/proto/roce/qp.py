@@ -317,6 +317,8 @@ class RoceQueuePair:
         done = self.acknowledge(psn, now)
         if kind == SYNDROME_RNR:
             self.not_before = now + rnr_delay_ns(message.syndrome)
+            # A responder that kept this packet early drops it when it refuses it.
+            self.sacked.discard(psn)
             self.go_back()
         elif message.syndrome == Nak.SEQUENCE and self.selective:
             arrived = extend(message.msn, self.una)
