@@ -188,6 +188,9 @@ def heal(world: World) -> None:  # noqa: C901 - a step per part of the world
             now = world.clock(host)
             host.endpoint.set_port_state(plane, True, now)
             host.endpoint.set_port_enabled(plane, True, now)
+        if world.setup.transport == MRC:
+            # A denial outlives the queue pair that it was given to.
+            host.endpoint.deny_evs(host.denied, False, world.clock(host))
     for ends in world.pairs:
         for end in ends or ():
             if not end.alive:

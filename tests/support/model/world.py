@@ -54,6 +54,7 @@ class Host:
         self.ends: dict[int, End] = {}  # by queue pair number, of this life
         self.lasting: dict[tuple[int, int], End] = {}  # by (peer host, peer's queue pair): who sends there
         self.starved = False
+        self.denied: set[int] = set()  # EVs that a controller has denied here, also for later queue pairs
         self.probes: set[int] = set()  # tokens of a controller's probes without a result
         self.spins = 0
         self.spun_at = -1
@@ -453,6 +454,8 @@ class World:
         rows = host.endpoint.query_evs(end.qp)
         row = rows[index % len(rows)]
         state = EvState.DENIED if denied else EvState.GOOD
+        if denied:
+            host.denied.add(row.ev)
         host.endpoint.set_ev_state(end.qp, row.ev, state, self.clock(host))
         self.act(host)
 
