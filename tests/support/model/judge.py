@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mrc_host.proto.completion import CompletionStatus
-from mrc_host.proto.events import QpState
+from mrc_host.proto.events import EvState, QpState
 from support.model import make, operations
 from support.model.oracle import End, Violation
 from support.model.scenario import MRC, ROCE, SECOND, Scenario
@@ -296,6 +296,19 @@ def _closing_bound(world: World) -> int:
     )
 
 
+def _probes_a_dead_peer(world: World, end: End) -> bool:
+    """Whether a queue pair that works has a bad EV, and a peer that has ended without a word.
+
+    It probes the EV until an answer comes (docs/mrc-protocol.md, 7), and none comes.
+    """
+    if world.setup.transport != MRC or end.qp.state is not QpState.RTS:
+        return False
+    if end.peer is not None and end.peer.alive and end.peer.qp.state is QpState.RTS:
+        return False
+    rows = world.hosts[end.host].endpoint.query_evs(end.qp)
+    return any(row.state is EvState.ASSUMED_BAD for row in rows)
+
+
 def _rest(world: World) -> None:
     """Without work there are no timers, nothing is in flight, and the counters agree with what was done."""
     setup = world.setup
@@ -303,6 +316,8 @@ def _rest(world: World) -> None:
         return
     # A queue pair whose user is gone says so as long as packets are repeated.
     closing = _closing_bound(world) if any(end.closing for end in world.everything) else 0
+    if any(_probes_a_dead_peer(world, end) for end in world.everything):
+        return
     _wait_for_timers(world, world.hosts, _idle_bound(world) + closing, "though nothing is to be done")
     world.run_until(max(world.now, world.network.last_arrival + setup.healthy_rtt_ns))
     before = world.packets
