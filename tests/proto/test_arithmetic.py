@@ -233,7 +233,7 @@ def test_a_plane_that_joins_starts_level() -> None:
 
 
 def test_port_table() -> None:
-    table = PortTable(3, limit=2, status=7)
+    table = PortTable(3, limit=2, status=7, rate_bps=3 * 10**9)
     assert table.mask == 0b111
     assert table.set_state(1, carrier=False)
     assert not table.set_state(1, carrier=False)
@@ -315,3 +315,10 @@ def test_trace_can_be_restricted_and_knows_its_events() -> None:
     assert [json.loads(line)["t"] for line in lines] == [1, 3]
     with pytest.raises(KeyError):
         trace(4, "packet:invented")
+
+
+def test_probes_of_bad_evs_take_an_eighth_of_a_port_at_most() -> None:
+    table = PortTable(2, limit=2, status=7, rate_bps=2 * 10**9)  # 1 ns per bit and port
+    sent = sum(table.may_probe(0, 125, now) for now in range(0, 8_000_000, 1000))
+    assert sent == 1000 + 64  # one in 8 us, and those that may be sent at once
+    assert table.may_probe(1, 125, 0), "each port has its own share"

@@ -188,7 +188,7 @@ def test_a_status_of_an_earlier_life_is_put_right(connected: bool) -> None:
     b.net.rules.clear()
     again = Endpoint(one.core.config, random.Random("again"))
     # By number the statuses of the earlier life are later.
-    again.context.ports = PortTable(2, 1024, one.core.context.ports.status - 20_000)
+    again.context.ports = PortTable(2, 1024, one.core.context.ports.status - 20_000, 10**11)
     mine, theirs = again.create_qp(again.create_cq()), two.core.create_qp(two.core.create_cq())
     document, other = again.local_attributes(mine), two.core.local_attributes(theirs)
     now = b.net.now

@@ -63,7 +63,9 @@ class Context:
             check_icrc=wire.check_icrc,
         )
         self.timers = TimerQueue()
-        self.ports = PortTable(config.ports.count, config.control_queue_frames, rng.getrandbits(16))
+        self.ports = PortTable(
+            config.ports.count, config.control_queue_frames, rng.getrandbits(16), config.cc.line_rate_bps
+        )
         self.instance = rng.getrandbits(48)  # of this endpoint: one that starts again is another
         self.memory = MemoryTable(rng)
         self.events: deque[Event] = deque()

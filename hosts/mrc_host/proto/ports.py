@@ -11,6 +11,8 @@ _STATUS_MASK: Final = 0xFFFF  # of a status, as a port status update names it
 _STATUS_HALF: Final = 0x8000
 # Changes of a port that an earlier life may have announced after the status that is overtaken.
 _STATUS_MARGIN: Final = 64
+_PROBE_SHARE: Final = 8  # probes of bad EVs take at most this part of a port's time
+_PROBES_AT_ONCE: Final = 64  # after a pause
 
 
 class Port:
@@ -20,8 +22,8 @@ class Port:
     """
 
     __slots__ = (
-        "carrier", "control", "enabled", "number", "received_bytes", "received_packets", "sent_bytes", "sent_packets",
-        "up",
+        "carrier", "control", "enabled", "number", "probes_until", "received_bytes", "received_packets", "sent_bytes",
+        "sent_packets", "up",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -32,6 +34,7 @@ class Port:
         self.sent_bytes = 0
         self.received_packets = 0
         self.received_bytes = 0
+        self.probes_until = 0  # ns: the time that probes have used up
 
     def snapshot(self) -> PortStatistics:
         """State and counters."""
@@ -54,9 +57,11 @@ class PortTable:
     port status updates (its low 16 bits) or by a queue pair's document (all of it).
     """
 
-    __slots__ = ("_first", "all", "limit", "mask", "overflow", "ports", "status")
+    __slots__ = ("_byte_ps", "_first", "all", "limit", "mask", "overflow", "ports", "status")
 
-    def __init__(self, count: int, limit: int, status: int) -> None:
+    def __init__(self, count: int, limit: int, status: int, rate_bps: int) -> None:
+        """`limit`: control packets that wait at a port at most; `rate_bps`: of all ports together."""
+        self._byte_ps = 8 * 10**12 * count // rate_bps
         self.ports = [Port(number) for number in range(count)]
         self.mask = self.all = (1 << count) - 1
         self.limit = limit
@@ -104,3 +109,17 @@ class PortTable:
             control.append(packet)
         else:
             self.overflow += 1
+
+    def may_probe(self, port: int, size: int, now: int) -> bool:
+        """Return whether a probe of a bad EV, of `size` bytes, may be sent on a port now; count it if so.
+
+        Control packets go before data. Without a limit the probes of many queue pairs whose EVs are all bad would
+        take the whole port, and no data would prove an EV good.
+        """
+        entry = self.ports[port]
+        cost = max(1, size * self._byte_ps * _PROBE_SHARE // 1000)
+        until = max(entry.probes_until, now)
+        if until > now + _PROBES_AT_ONCE * cost:
+            return False
+        entry.probes_until = until + cost
+        return True

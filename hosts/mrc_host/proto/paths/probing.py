@@ -151,8 +151,10 @@ class Prober:
             start = self._burst_from % len(bad)
             burst = (bad[start:] + bad[:start])[: self._burst()]
             self._burst_from = start + len(burst)
+            size = _PROBE_BYTES + association.route.outer_bytes
             for ev in burst:
-                self.send(ev, now, revival=True)
+                if association.context.ports.may_probe(planes[ev], size, now):
+                    self.send(ev, now, revival=True)
         if association.evs.streak or self.pending:
             self.schedule(now)
 
