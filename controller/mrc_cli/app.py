@@ -21,12 +21,11 @@ from mrc_cli.errors import end, report_errors
 VERBS = {
     "up": "Bring a lab up on the real clock: namespaces, switches, tables, host agents.",
     "down": "End a lab and remove everything it made.",
-    "status": "What is up, what is broken, and what the hosts see of it.",
+    "status": "Show what is up, which failures are injected, and what the hosts detect.",
     "cleanup": "Remove what labs left that were killed.",
     "list": "Your labs: what is up, since when, as which user it runs.",
     "run": "Run an experiment or a workload; exit code 1 if anything expected was missed.",
-    "demo": "The demonstration: MRC goes on while links, ports and switches die; "
-    "exit code 1 if what must hold does not.",
+    "demo": "Run the demonstration: MRC continues while links, ports and switches fail; exit with 1 if a check fails.",
     "experiments": "List the experiments, comparisons and sweeps that come with mrclab.",
     "compare": "Run a workload by several transports under several conditions; "
     "exit code 1 if an expectation was missed.",

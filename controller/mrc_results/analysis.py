@@ -49,7 +49,7 @@ def grid(result: RunResult, bin_s: float = BIN_S) -> Curve:
 
 
 def _at(result: RunResult, second: float) -> int:
-    """A time after the start, on the session's clock (ns)."""
+    """Return a time after the start, on the session's clock (ns)."""
     return result.started_ns + round(second * 1e9)
 
 
@@ -145,7 +145,9 @@ def _first_end(result: RunResult) -> float:
 
 
 def _window_before(begin: float, time: float) -> tuple[float, float]:
-    """What counts as before an action: half of the time since the action before it (or the start), 2 s at most."""
+    """Return what counts as before an action: half of the time since the action before it (or the start), 2 s at
+    most.
+    """
     return max(begin + (time - begin) / 2, time - 2.0), time
 
 
@@ -207,7 +209,7 @@ def _recovery(
 
 
 def totals(result: RunResult) -> dict[str, int]:
-    """Sums over hosts between the first and the last sample of the run."""
+    """Sum over hosts between the first and the last sample of the run."""
     keys = ("retransmissions", "spurious_retransmissions", "trims", "marks", "timeouts", "losses", "packets")
     found = dict.fromkeys(keys, 0)
     for host in result.samples:
@@ -220,8 +222,7 @@ def totals(result: RunResult) -> dict[str, int]:
 
 
 def thinned(x: Curve, y: Curve, most: int) -> tuple[Curve, Curve]:
-    """At most so many points of a curve: the lowest and the highest of every stretch, so that no dip vanishes, and
-    both ends."""
+    """Return at most `most` points of a curve: both ends, and the lowest and highest of every stretch."""
     if len(x) <= most:
         return x, y
     bounds = np.linspace(0, len(x), (most - 2) // 2 + 1).astype(int)

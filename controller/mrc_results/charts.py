@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.float64]
 #: The picture, in its own units, and the area of the curves in it.
 WIDTH, HEIGHT = 1000, 290
 LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 12, 926, 230
-#: Both axes have at least so many steps: finer than what can be seen, or told from a neighbour in a table.
+#: Both axes have at least this many steps: finer than what can be seen, or told from a neighbour in a table.
 STEPS = 20_000
 #: Series by number: colours of style.css; from the ninth on they are dashed.
 COLOURS = 8
@@ -57,12 +57,12 @@ def series(number: int) -> tuple[str, str]:
 
 
 def step(largest: float) -> float:
-    """The power of ten that divides the range from 0 to this into `STEPS` or more."""
+    """Return the power of ten that divides the range from 0 to this into `STEPS` or more."""
     return 10.0 ** math.floor(math.log10(largest / STEPS)) if largest > 0 else 1.0
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers within a range, at most so many."""
+    """Round numbers within a range, at most this many."""
     if not high > low:
         return [low]
     rough = (high - low) / most
@@ -73,7 +73,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number as short as it can be read."""
+    """Return a number as short as it can be read."""
     return f"{value:.6g}"
 
 
@@ -96,7 +96,7 @@ def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = Fals
 def chart(
     name: str, title: str, curves: Sequence[Curve], unit: str, seconds: float, marks: Sequence[Mark], words: bool
 ) -> str:
-    """A chart over the seconds of a run as HTML.
+    """Return a chart over the seconds of a run as HTML.
 
     Args:
         name: its id in the page.
@@ -140,7 +140,7 @@ def _pen(curve: Curve, width: float = 1.7) -> str:
 
 
 def _axes(seconds: float, top: float) -> str:
-    """Grid and numbers of the whole run; `report.js` draws them anew for a part of it."""
+    """Grid and numbers of the whole run; `report.js` redraws them for a part of it."""
     parts = []
     for value in ticks(0, top, 6):
         y = TOP + AREA_HEIGHT * (1 - value / top)
@@ -156,7 +156,7 @@ def _axes(seconds: float, top: float) -> str:
 
 
 def _words(marks: Sequence[Mark], seconds: float) -> str:
-    """The texts along their lines. All are in the page: one without room appears when it has some."""
+    """Return the texts along their lines. All are in the page: one without room appears when it has some."""
     parts, last = [], -math.inf
     for mark in marks:
         x = LEFT + AREA_WIDTH * mark.at_s / seconds

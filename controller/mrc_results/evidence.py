@@ -23,7 +23,7 @@ BEFORE_NS = 1_000_000_000
 
 
 def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Check]:
-    """What a run shows of its failures.
+    """Yield what a run shows of its failures.
 
     Args:
         claims: the evidence of each happening of the schedule, in order; None where nothing is broken.
@@ -50,7 +50,7 @@ def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | 
 
 
 def counted(result: RunResult, topology: Topology, number: int) -> dict[str, float]:
-    """What a run shows of one happening that breaks something: the keys of `Evidence` that say "at least"."""
+    """Return what a run shows of one happening that breaks something: the keys of `Evidence` that say "at least"."""
     found = _Found(result, topology, number)
     return {key: getattr(found, key)() for key in LABELS if key not in ("carried", "goodput")}
 

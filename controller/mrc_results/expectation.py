@@ -40,7 +40,7 @@ class Evidence(Model):
         return self
 
     def stated(self) -> dict[str, float]:
-        """The keys that are given."""
+        """Return the keys that are given."""
         return {key: value for key, value in self if value is not None}
 
 
@@ -82,7 +82,7 @@ class Expectation(Model):
 
     `verified`: all bytes that arrived are right, and every rank did its iterations. `recovery`: after every
     action the goodput is back at 95 % of what the remaining capacity allows within 10 base RTTs, one ACK
-    timeout, and so many seconds more. `min_share`: settled goodput after the last failure, as a share of the
+    timeout, and this many seconds more. `min_share`: settled goodput after the last failure, as a share of the
     expected. `goodput_share`: total goodput as a share of the ranks' link capacity. `qp_errors`: how many
     QPs may die. `timeouts`: how many packets hosts may give up waiting for. `spurious`:
     the largest share of all data packets that may be retransmissions of packets that had arrived. `plane_spread`:

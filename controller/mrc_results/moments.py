@@ -61,7 +61,7 @@ class Frames(TypedDict):
 
 
 def chosen(result: RunResult, recoveries: Sequence[Recovery], links: int) -> list[Moment]:
-    """The failures to show, in order of time: all, or of many those that cost the most goodput."""
+    """Return the failures to show, in order of time: all, or of many those that cost the most goodput."""
     measured = {round(each.at_s, 6): each for each in recoveries}
     found = []
     for number, happening in enumerate(result.happenings):
@@ -160,7 +160,7 @@ Force = tuple[float, tuple[Effects, ...]]
 
 
 def forces(result: RunResult, topology: Topology) -> list[Force]:
-    """What was broken, from each happening on; of targets and kinds that nobody knows nothing."""
+    """Return what was broken, from each happening on; unknown targets and kinds are left out."""
     force: dict[tuple[str, str], Effects] = {}
     found: list[Force] = [(-math.inf, ())]
     for happening in result.happenings:
@@ -181,7 +181,9 @@ def forces(result: RunResult, topology: Topology) -> list[Force]:
 
 
 def states(forced: Sequence[Force], topology: Topology, times: Curve) -> Iterator[BrokenFrom]:
-    """What is broken, as of the frame (`from`) in which it changes; links by their place in the topology's order."""
+    """Yield what is broken, as of the frame (`from`) in which it changes; links by their place in the topology's
+    order.
+    """
     place = {name: number for number, name in enumerate(topology.links)}
     begins = [begin for begin, _ in forced]
     shown = None

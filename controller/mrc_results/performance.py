@@ -18,7 +18,7 @@ from mrc_results.verdict import jain
 #: Columns of ib_write_lat, in the order of `_times`.
 TIMES = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%")
 
-#: The title of a table has room for so many.
+#: The title of a table has room for this many.
 _MOST_INDICES = 3
 
 
@@ -129,7 +129,7 @@ def _fairness(streams: Sequence[StreamRow]) -> str:
 
 
 def tables(result: RunResult) -> list[Table]:
-    """The same as text; bandwidths in Mb/s, times in µs."""
+    """Return the same as text; bandwidths in Mb/s, times in µs."""
     found = of(result)
     made = []
     heads: tuple[str, ...]
@@ -173,7 +173,7 @@ STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with n
 
 
 def _training(training: TrainingSummary) -> list[Table]:
-    """Times of steps and of what they communicate."""
+    """Time of steps and of what they communicate."""
     made = []
     idle = f"{training.idle:.1%} of the time nothing is computed"
     for title, rows in (

@@ -65,20 +65,20 @@ class Spool:
             raise error if isinstance(error, WriteError) else WriteError(self.shown, error) from error
 
     def sync(self) -> None:
-        """Makes sure that all of it is on the disk."""
+        """Make sure that all of it is on the disk."""
         with self.guarded():
             self.file.flush()
             os.fsync(self.file.fileno())
 
     def keep(self) -> None:
-        """Gives it its name; it can still be read."""
+        """Give it its name; it can still be read."""
         with self.guarded():
             if self._part is not None and self.path is not None:
                 os.replace(self._part, self.path)
                 self._part = None
 
     def close(self) -> None:
-        """Ends it; what was not kept is gone."""
+        """End it; what was not kept is gone."""
         with contextlib.suppress(OSError):  # what was not written yet does not fit: it is not wanted either
             self.file.close()
         if self._part is not None:
@@ -113,14 +113,14 @@ class ArrayFile:
         return _read(self._zip, name)
 
     def finish(self) -> None:
-        """Writes the directory of the archive."""
+        """Write the directory of the archive."""
         with self._spool.guarded():
             self._zip.close()
             self._spool.file.flush()
         self._zip = zipfile.ZipFile(self._spool.file)
 
     def abandon(self) -> None:
-        """Writes nothing any more, not even when it is collected."""
+        """Write nothing any more, not even when it is collected."""
         with contextlib.suppress(OSError, ValueError):
             self._zip.close()
 
@@ -140,12 +140,12 @@ class StoredArrays:
         return _read(self._zip, name)
 
     def hosts(self) -> list[str]:
-        """The hosts that have a series."""
+        """Return the hosts that have a series."""
         parts = (name.split("/") for name in self._zip.namelist())
         return [part[1] for part in parts if part[0] == "hosts" and part[-1] == "columns.npy"]
 
     def series(self, name: str) -> Series:
-        """A series, by the name it has in the file."""
+        """Return a series, by the name it has in the file."""
         made = Series(name, self)
         made.restore(self.get(f"{name}/columns").tolist(), self.get(f"{name}/index"))
         return made
@@ -200,7 +200,7 @@ class SpooledEvents(Events):
         self._offsets, self._begins, self._ends = array("q"), array("q"), array("q")
 
     def extend(self, host: str, events: Iterable[Event]) -> None:
-        """The next events of a host; it is known from then on, also if there are none.
+        """Add the next events of a host, which is known from then on even without events.
 
         Raises:
             WriteError: they could not be written.
@@ -211,7 +211,7 @@ class SpooledEvents(Events):
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is in memory only, as one member of the gzip file."""
+        """Write what is in memory only, as one member of the gzip file."""
         if not self._waiting:
             return
         text = "".join(f"{json.dumps({'host': host, **encode(event)})}\n" for host, event in self._waiting)
@@ -274,7 +274,7 @@ class Recording:
         self.recent: dict[str, deque[Mapping[str, int]]] = {}
 
     def sample(self, host: str, row: Row) -> None:
-        """A sample of a host, newer than those before.
+        """Add a sample of a host, newer than those before.
 
         Raises:
             WriteError: the disk is full, say.

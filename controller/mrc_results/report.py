@@ -45,12 +45,12 @@ STALLS = {
 }
 #: Curves in such a chart.
 STALLED_PORTS = 16
-#: Above so many, what was done to the fabric is lines without words.
+#: Above this many, what was done to the fabric is drawn as lines without words.
 LABELLED = 60
 
 
 def render(result: RunResult, topology: Topology, verdict: Verdict, title: str) -> str:
-    """The report of a run's result as HTML."""
+    """Return the report of a run's result as HTML."""
     edges = analysis.grid(result)
     parts = [
         f"<h1>{html.escape(title)}</h1>",
@@ -96,7 +96,7 @@ def render(result: RunResult, topology: Topology, verdict: Verdict, title: str) 
 
 
 def _navigated(parts: Sequence[str]) -> str:
-    """The parts, each head with an anchor, and links to them where `NAVIGATION` stands."""
+    """Return the parts, each head with an anchor, and links to them where `NAVIGATION` stands."""
     links: list[str] = []
     made = []
     for part in parts:
@@ -155,7 +155,7 @@ def _checks(verdict: Verdict) -> str:
 
 
 def _performance(result: RunResult) -> list[str]:
-    """What the workload measured, a table each under a head."""
+    """Return what the workload measured, a table each under a head."""
     parts = []
     for table in performance.tables(result):
         parts.append(f"<h2>{html.escape(table.title.capitalize())}</h2>")
@@ -197,7 +197,7 @@ def _recoveries(verdict: Verdict) -> str:
 
 
 def _moments(result: RunResult, topology: Topology, verdict: Verdict) -> list[str]:
-    """An animation of each failure."""
+    """Return an animation of each failure."""
     chosen = moments.chosen(result, verdict.recoveries, len(topology.links))
     if not chosen:
         return []
@@ -214,7 +214,7 @@ def _moments(result: RunResult, topology: Topology, verdict: Verdict) -> list[st
 
 
 def _scale() -> str:
-    """What the looks of links mean."""
+    """Return what the looks of links mean."""
     bounds = [0, *(round(100 * level) for level in moments.LEVELS), 100]
     parts = [
         f'<span><i style="border-color:var(--load-{level})"></i>{low} to {high} %</span>'
@@ -249,7 +249,7 @@ def _plot(name: str, title: str, curves: Sequence[Curve], result: RunResult, uni
 
 
 def _marks(result: RunResult) -> list[Mark]:
-    """What was done to the fabric."""
+    """Return what was done to the fabric."""
     return [Mark(result.since_start(each.done_ns), each.action.describe(), each.fails) for each in result.happenings]
 
 
@@ -303,7 +303,7 @@ def _queues(result: RunResult, topology: Topology) -> list[Curve]:
 
 
 def _stalls(result: RunResult) -> list[str]:
-    """A chart for each reason for which a port that could send had to wait; none where no port had to."""
+    """Return a chart for each reason for which a port that could send had to wait; none where no port had to."""
     parts = []
     for column, (head, note) in STALLS.items():
         ports = analysis.stalls(result, column)

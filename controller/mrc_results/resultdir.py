@@ -37,7 +37,7 @@ def default_folder(name: str, clock: str) -> pathlib.Path:
 
 @contextlib.contextmanager
 def prepared(folder: pathlib.Path, host_seconds: float) -> Iterator[pathlib.Path]:
-    """The folder, made and tried; removed again if nothing was written into it.
+    """Yield the folder, made and tried; removed again if nothing was written into it.
 
     Args:
         folder: existing or not.
@@ -57,7 +57,7 @@ def prepared(folder: pathlib.Path, host_seconds: float) -> Iterator[pathlib.Path
 
 
 def _make(folder: pathlib.Path, needed: int) -> list[pathlib.Path]:
-    """Makes and tries the folder; returns the new folders, innermost first."""
+    """Make and try the folder; return the new folders, innermost first."""
     shown = printable(str(folder))
     remedy = "choose another with -o"
     made: list[pathlib.Path] = []
@@ -91,7 +91,7 @@ def _make(folder: pathlib.Path, needed: int) -> list[pathlib.Path]:
 def write(
     folder: pathlib.Path, result: RunResult, topology: Topology, judged: Verdict, title: str, recording: Recording
 ) -> pathlib.Path:
-    """Writes verdict.json, samples and events, result.json and report.html, in this order; returns the folder.
+    """Write verdict.json, sample and events, result.json and report.html, in this order; return the folder.
 
     Args:
         recording: of the result, in this folder.

@@ -29,10 +29,10 @@ class Store(Protocol):
     """Where chunks go."""
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
-        """Keeps an array under a new name."""
+        """Keep an array under a new name."""
 
     def get(self, name: str) -> npt.NDArray[Any]:
-        """An array that was put."""
+        """Return an array that was put."""
 
 
 class MemoryStore:
@@ -51,7 +51,9 @@ class MemoryStore:
 
 
 def flat(row: Row, prefix: str = "") -> dict[str, int]:
-    """A row of nested mappings and lists as columns: `{"cc": {"cwnd": 1}, "tx": [2]}` is `cc.cwnd` and `tx.0`."""
+    """Return a row of nested mappings and lists as columns: `{"cc": {"cwnd": 1}, "tx": [2]}` is `cc.cwnd` and
+    `tx.0`.
+    """
     found: dict[str, int] = {}
     for key, value in row.items():
         if isinstance(value, Mapping):
@@ -110,7 +112,7 @@ class Series:
         self.last = dict(row)
 
     def flush(self) -> None:
-        """Stores the rows that are in memory only."""
+        """Store the rows that are in memory only."""
         if not self._filled:
             return
         rows = self._open[:, : self._filled]
@@ -124,7 +126,7 @@ class Series:
         return np.array([self._begins, self._ends, self._rows], np.int64)
 
     def restore(self, columns: Sequence[str], index: Numbers) -> None:
-        """Takes over what is stored already."""
+        """Take over what is stored already."""
         self.columns = {name: number for number, name in enumerate(columns)}
         self._begins, self._ends, self._rows = (array("q", row.tolist()) for row in index)
         if len(self._begins):
@@ -155,7 +157,7 @@ class Series:
             yield self._chunk(number)
 
     def take(self, names: Sequence[str], begin: int | None = None, end: int | None = None) -> list[Numbers]:
-        """Some columns, from `chunks(begin, end)`.
+        """Return some columns, from `chunks(begin, end)`.
 
         Raises:
             KeyError: there is no such column.
@@ -168,7 +170,7 @@ class Series:
         return [np.concatenate(part) if part else np.zeros(0, np.int64) for part in parts]
 
     def at(self, time_ns: int) -> dict[str, int] | None:
-        """The last row at or before a time; None if there is none."""
+        """Return the last row at or before a time; None if there is none."""
         number = bisect_right(self._begins, time_ns) - 1
         if self._filled and self._open[0, 0] <= time_ns:
             number = len(self._begins)

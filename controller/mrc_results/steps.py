@@ -50,7 +50,7 @@ def broken_intervals(happenings: Sequence[Happening], finished_ns: int) -> list[
 
 
 def steps_of(result: RunResult) -> list[Step]:
-    """The steps that every rank has ended and whose beginning is known; none where the workload has no steps."""
+    """Return the steps that every rank has ended and whose beginning is known; none where the workload has no steps."""
     measured = _measured(result)
     rows = [each for each in result.progress.values() if each.measured is not None and each.measured.training]
     if not rows or len(rows) < len(result.ranks):
@@ -132,7 +132,7 @@ def summary(result: RunResult) -> TrainingSummary | None:
 
 
 def _measured(result: RunResult) -> list[TrainingTimes]:
-    """What the ranks of a training measured."""
+    """Return what the ranks of a training measured."""
     found = (each.measured.training for each in result.progress.values() if each.measured is not None)
     return [each for each in found if each is not None]
 

@@ -16,7 +16,7 @@ NAMED = 4
 
 
 def render(result: RunResult, topology: Topology, verdict: Verdict) -> str:
-    """The banner, what was done, and the figures, as HTML."""
+    """Return the banner, what was done, and the figures, as HTML."""
     missed = [check for check in verdict.checks if not check.passed]
     named = "".join(f"<li>{_missed(check)}</li>" for check in missed[:NAMED])
     more = f"<li>and {len(missed) - NAMED} more</li>" if len(missed) > NAMED else ""
@@ -42,7 +42,7 @@ def broken(result: RunResult) -> int:
 
 
 def headline(result: RunResult, verdict: Verdict) -> str:
-    """The outcome in one line."""
+    """Return the outcome in one line."""
     count = broken(result)
     through = f", with {_many(count, 'failure')} on the way" if count else ""
     missed = sum(not check.passed for check in verdict.checks)
@@ -59,7 +59,7 @@ def headline(result: RunResult, verdict: Verdict) -> str:
 
 
 def story(result: RunResult, topology: Topology) -> str:
-    """What was done, for who does not know the workloads' names."""
+    """Return what was done, for who does not know the workloads' names."""
     lab = topology.lab
     clock = "simulated time" if result.clock == "virtual" else "real time"
     switches = _many(lab.t0_per_plane + lab.t1_per_plane, "switch", "switches")

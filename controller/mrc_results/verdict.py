@@ -109,7 +109,7 @@ def judge(
 
 
 def _nothing(what: str) -> Check:
-    """An expectation that no part of the run can meet or miss is missed."""
+    """Return an expectation that no part of the run can meet or miss is missed."""
     return Check(what, "something to judge by", "no failure with enough time around it", False)
 
 

@@ -90,7 +90,7 @@ def load(folder: Path) -> Earlier:
 
 @contextlib.contextmanager
 def repeatable(earlier: Earlier) -> Iterator[Experiment]:
-    """The experiment on the lab of the earlier run, whose file lasts as long as the context."""
+    """Yield the experiment on the lab of the earlier run, whose file lasts as long as the context."""
     with tempfile.TemporaryDirectory(prefix="mrclab-again-") as folder:
         path = Path(folder, "lab.yaml")
         path.write_text(earlier.lab.model_dump_json(indent=1))  # JSON is YAML

@@ -89,8 +89,10 @@ class Variant(Model):
 
     @model_validator(mode="after")
     def _over(self) -> Self:
-        if (self.over is not None) != (self.transport in TCP):
-            raise ValueError(f"`over` (one_plane or ecmp) is what {' and '.join(TCP)} need, and nobody else")
+        if self.transport in TCP and self.over is None:
+            raise ValueError(f"transport {self.transport} needs `over: one_plane` or `over: ecmp`")
+        if self.transport not in TCP and self.over is not None:
+            raise ValueError(f"`over` is only for {' and '.join(TCP)}; remove it")
         return self
 
 
@@ -206,12 +208,12 @@ class Timing:
 
 
 def known_comparisons() -> dict[str, pathlib.Path]:
-    """The comparisons that come with the project, by name."""
+    """Return the comparisons that come with the project, by name."""
     return {path.parent.name: path for path in sorted(FOLDER.glob("*/compare.yaml"))}
 
 
 def load_comparison(name_or_path: str) -> Comparison:
-    """Reads a comparison by name or path.
+    """Read a comparison by name or path.
 
     Raises:
         ExperimentError: none of that name, or a file that is not one.
@@ -244,7 +246,7 @@ def seconds_per_iteration(result: RunResult) -> float:
 
 
 def check(comparison: Comparison) -> None:
-    """Checks every variant against its lab before any has begun.
+    """Check every variant against its lab before any has begun.
 
     Raises:
         ExperimentError: a variant that its lab cannot be, or cannot run.
@@ -290,7 +292,7 @@ def _variant_document(comparison: Comparison, variant: Variant) -> Tree:
 
 
 def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
-    """The lab of a variant.
+    """Return the lab of a variant.
 
     Raises:
         ExperimentError: what it has otherwise cannot be; names the variant and the key.
@@ -317,7 +319,9 @@ def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
 
 
 def _carried_by(variant: Variant) -> str:
-    """The transport of the lab's agents, idle where the hosts' kernels send: MRC's class is lossy, as TCP's is."""
+    """Return the transport of the lab's agents, idle where the hosts' kernels send: MRC's class is lossy, as TCP's
+    is.
+    """
     return "mrc" if variant.transport in TCP else variant.transport
 
 
@@ -372,7 +376,7 @@ def lost_between_switches(session: Session) -> int:
 
 
 def judge(comparison: Comparison, cells: dict[tuple[str, str], Timing]) -> list[Check]:
-    """The evidence of every condition, then the expectations, in order."""
+    """Return the evidence of every condition, then the expectations, in order."""
     first = comparison.conditions[0].name
     judged = list(_evidence(comparison, cells))
     for each in comparison.expect:

@@ -69,7 +69,7 @@ class Machine:
         return HEADROOM * self.cores * self.decodings / PACKET_COST
 
     def rate_mbps(self, links: int) -> int:
-        """The rate of each of the hosts' links, all of them busy, that this machine can carry."""
+        """Return the rate of each of the hosts' links, all of them busy, that this machine can carry."""
         return min(max(int(self._carries_mbps(links)), LEAST_MBPS), MOST_MBPS)
 
     def too_slow(self, links: int) -> bool:
@@ -81,7 +81,7 @@ class Machine:
 
 
 def measure(seconds: float = MEASURE_S) -> Machine:
-    """Looks at the machine for so long, busy with what a lab is busy with."""
+    """Look at the machine for so long, busy with what a lab is busy with."""
     codec = Codec()
     packet = codec.encode_data(bytes(range(32)), 7, 18, 0xCA, 5, 6, 0x80, 0, 0, 1, 2, 3, 4, PAYLOAD)
     before, wall, cpu = psutil.cpu_times(), time.monotonic(), time.process_time()
@@ -100,12 +100,12 @@ def measure(seconds: float = MEASURE_S) -> Machine:
 
 @functools.cache
 def own_mbps() -> int:
-    """The default lab's own rate, for which the work of the parts is made."""
+    """Return the default lab's own rate, for which the work of the parts is made."""
     return load_lab("default").lab.links.host.rate // 10**6
 
 
 def lab_at(rate_mbps: int, folder: pathlib.Path) -> pathlib.Path:
-    """The default lab with this rate on all links, and queues that hold as much time as its own."""
+    """Return the default lab with this rate on all links, and queues that hold as much time as its own."""
     document = at_rate(load_lab("default").lab, rate_mbps * 10**6) | {"name": "demo"}
     # What a busy machine does late must not be taken for lost; and its late RTTs let seven hosts send so much to one
     # that every other packet is trimmed, some of them a dozen times in a row.
@@ -116,7 +116,7 @@ def lab_at(rate_mbps: int, folder: pathlib.Path) -> pathlib.Path:
 
 
 def part(name: str, lab: pathlib.Path | None = None, rate_mbps: int | None = None) -> Experiment:
-    """A part of the demonstration, on a lab of this rate if one is given; work is scaled with the rate."""
+    """Return a part of the demonstration, on a lab of this rate if one is given; work is scaled with the rate."""
     experiment = load_experiment(str(FOLDER / "demo" / PARTS[name]))
     if lab is None or rate_mbps is None:
         return experiment
@@ -209,7 +209,7 @@ class Demo:
         return self._virtual("ring-simulated", simulated) and self.held
 
     def _on_lab(self, rate_mbps: int, suffix: str) -> tuple[bool, bool]:
-        """The parts on the real clock; whether all passed, and whether the machine kept up."""
+        """Return the parts on the real clock; whether all passed, and whether the machine kept up."""
         lab = lab_at(rate_mbps, self.folder)
         lifecycle.up(str(lab), "mrc", self.say)
         verdicts = []
@@ -234,7 +234,7 @@ class Demo:
         return outcome.verdict.passed
 
     def _beside(self) -> bool:
-        """The same failure under MRC and under RoCE, in simulated time."""
+        """Return the same failure under MRC and under RoCE, in simulated time."""
         mrc, roce = (self._run(name, part(name), "virtual") for name in ("link-mrc", "link-roce"))
         for name, outcome in (("MRC", mrc), ("RoCE", roce)):
             result = outcome.result

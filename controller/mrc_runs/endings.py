@@ -36,7 +36,7 @@ A = TypeVar("A")
 
 
 def is_silence(error: Exception) -> bool:
-    """Whether an error says that nobody answers, and not that somebody refuses."""
+    """Whether an error means that a process does not answer, and not that it refuses."""
     return isinstance(error, HostGone) or (isinstance(error, TargetError) and error.code in SILENCE)
 
 
@@ -81,7 +81,7 @@ class Losses:
         return None
 
     def fabric_lost(self, error: TargetError) -> None:
-        """The fabric does not answer; with its counters go the switches.
+        """Record that the fabric does not answer; the counters of its switches are lost.
 
         Raises:
             Over: unless it is known to have died, and nothing else is lost by that.
@@ -92,10 +92,10 @@ class Losses:
             raise Over from error
 
     def explain(self, error: Exception) -> None:
-        """Writes down what a broken-off run came of: a death, something frozen, or silence.
+        """Write down what a broken-off run came of: a death, something frozen, or silence.
 
         Raises:
-            Exception: `error` itself, when nothing has died and somebody has answered.
+            Exception: `error` itself, when nothing has died and a process has answered.
         """
         self.closing = True
         frozen = self.frozen() if is_silence(error) else ""
@@ -107,11 +107,11 @@ class Losses:
             self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))
 
     def frozen(self, role: str = "") -> str:
-        """The processes of the lab that a signal has stopped (all of them, or one), in words."""
+        """Return the processes of the lab that a signal has stopped (all of them, or one), in words."""
         return "; ".join(each.text() for each in self.session.frozen() if role in ("", each.role))
 
     def mourn(self, wait_s: float = 0.0, *, role: str = "", everything: bool = False) -> bool:
-        """Writes down what has died; whether there was something new, or `role` is known to be dead.
+        """Write down what has died; return whether there was something new, or `role` is known to be dead.
 
         Args:
             wait_s: wait so long, at most, for such a death.
@@ -193,7 +193,7 @@ class Endings:
         return ""
 
     def _still(self, running: Sequence[str]) -> str:
-        """That nothing has moved for so long that nothing will."""
+        """Return whether nothing has moved for so long that nothing will."""
         still_s = (self.session.now_ns() - self._moved_ns) / 1e9
         if still_s < stall.STILL_S:
             self._bound_s = None
@@ -208,7 +208,7 @@ class Endings:
         return f"no progress for {still_s:.1f} s; not finished: {', '.join(running)}; {culprits}"
 
     def _waiting(self) -> dict[str, JobWaiting]:
-        """What each rank waits for, where one can tell."""
+        """Return what each rank waits for, where one can tell."""
         asked = {name: self.losses.ask(name, GetWaiting(self.job)) for name in self.result.ranks}
         self.result.waiting = {name: answer for name, answer in asked.items() if answer is not None}
         return self.result.waiting

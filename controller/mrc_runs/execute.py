@@ -51,10 +51,10 @@ class View(Watcher, Protocol):
     """A live view of experiments, one after another."""
 
     def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object]) -> None:
-        """This one begins on this session."""
+        """Begin a run on this session."""
 
     def end(self, judged: Verdict) -> None:
-        """It has ended, and its session is closed."""
+        """End the run; its session is closed."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def session_for(
     *,
     trust_code: bool = False,
 ) -> Iterator[Session]:
-    """A session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down again.
+    """Yield a session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down
+    again.
     `switch`, `compiler` and `policies` are instead of the lab file's; `trust_code`: policies may run on the real clock.
 
     Raises:
@@ -144,7 +145,7 @@ def session_on(
 
 
 def _tell_lacking(lab: str, session: Session) -> None:
-    """What a program of the lab's own leaves undone, a line each on stderr."""
+    """Print to stderr what a program of the lab's own does not implement, a line each."""
     if session.topology.lab.program is not None:
         program = session.program
         for text in fitting.lacking(session.topology, program.names):
@@ -152,7 +153,7 @@ def _tell_lacking(lab: str, session: Session) -> None:
 
 
 def check_usable(run: RunDir, **wanted: str | None) -> None:
-    """Raises RunError when a lab that is up cannot carry a run: where it is other than wanted (None: as it is)."""
+    """Raise RunError when a lab that is up cannot carry a run: where it is other than wanted (None: as it is)."""
     state = run.read()
     for what, value in wanted.items():
         found = getattr(state, what)
@@ -164,14 +165,14 @@ def check_usable(run: RunDir, **wanted: str | None) -> None:
 
 
 def _down(run: RunDir, first: Process | None) -> None:
-    """Takes the lab with this first process down, unless somebody else was quicker."""
+    """Take the lab with this first process down, unless another process already does."""
     with contextlib.suppress(RunError):
         if first is None or run.read().first == first:
             lifecycle.down(run.name)
 
 
 def wanted_by(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> WantedLab:
-    """An experiment's lab, with what the experiment chooses itself; checked with a `clock` (`WantedLab.of`).
+    """Return an experiment's lab, with what the experiment chooses itself; checked with a `clock` (`WantedLab.of`).
 
     Raises:
         LabError: there is no such lab.
@@ -188,7 +189,7 @@ def wanted_by(experiment: Experiment, *, trust_code: bool = False, clock: str | 
 
 
 def check(experiment: Experiment, topology: Topology) -> None:
-    """Checks every step against the lab before anything runs.
+    """Check every step against the lab before anything runs.
 
     Raises:
         ExperimentError: a workload that cannot run there, or a step that cannot be done.
@@ -211,7 +212,7 @@ def run_on(
     interrupted: Callable[[], object] = bool,
     watcher: Watcher | None = None,
 ) -> RunResult:
-    """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
+    """Run an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
 
     finder = localiser.load(session.topology.lab.policies.localiser)
 
@@ -233,7 +234,7 @@ def run_on(
 
 @contextlib.contextmanager
 def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
-    """The experiment's profiles, ONLINE at every host for as long as the context lasts."""
+    """Yield the experiment's profiles, ONLINE at every host for as long as the context lasts."""
     made: list[tuple[HostControl, ProfileKind, str]] = []
     try:
         for host in session.hosts.values():
@@ -253,7 +254,7 @@ def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
 
 
 def _note_findings(session: Session, result: RunResult, finder: Localiser) -> None:
-    """What the hosts' probes say is broken, noted beside the latest happening until the next one."""
+    """Note what the hosts' probes find broken beside the latest event, until the next one."""
     if not result.happenings:
         return
     latest = result.happenings[-1]
@@ -262,7 +263,7 @@ def _note_findings(session: Session, result: RunResult, finder: Localiser) -> No
 
 
 def _await_findings(session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object]) -> None:
-    """Waits on the real clock until the hosts name what is broken: on a busy machine their probes come back late."""
+    """Wait on the real clock until the hosts name what is broken: on a busy machine their probes come back late."""
     if session.clock != "real" or not result.happenings:
         return
     latest, until = result.happenings[-1], session.now_ns() + round(FINDINGS_S * 1e9)
@@ -297,7 +298,7 @@ def add_origin(result: RunResult, topology: Topology, experiment: Experiment, pr
 
 
 def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
-    """The result of a run whose lab died before it could begin."""
+    """Return the result of a run whose lab died before it could begin."""
     names = list(spec.hosts or (host.name for host in topology.hosts))
     lab = topology.lab
     made = RunResult(lab.name, clock, lab.seed, spec.workload, dict(spec.params), names, recording=recording)
@@ -318,7 +319,7 @@ def execute(
     view: View | None = None,
     recorded: Experiment | None = None,
 ) -> Outcome:
-    """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
+    """Return an experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
     `cores`: what a simulation may use; the result is the same. `live`: with a live view in the terminal; `view`: with
     one in a browser. `recorded`: the experiment as the result shall name it, where its lab is in a temporary file.
 

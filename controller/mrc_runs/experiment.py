@@ -102,7 +102,7 @@ class ProfileSpec(Model):
 
 
 class ExperimentStep(Model):
-    """Something that happens `at` so many seconds: `fail`, `restore` or `flap` a target.
+    """An event `at` a time in seconds: `fail`, `restore` or `flap` a target.
 
     `loss` is the share of capacity that this workload must lose from then on; left out, it is what the topology
     says of the host that loses most. What breaks something states its `evidence`; of a flap, each time it is down.
@@ -167,7 +167,7 @@ class Experiment(Model):
         return [(at, action) for at, action, _ in self._schedule()]
 
     def claims(self) -> list[Evidence | None]:
-        """The evidence of each action, in the same order."""
+        """Return the evidence of each action, in the same order."""
         return [claim for _, _, claim in self._schedule()]
 
     def _schedule(self) -> list[tuple[float, Action, Evidence | None]]:
@@ -180,12 +180,13 @@ class Experiment(Model):
 
 
 def known_experiments() -> dict[str, pathlib.Path]:
-    """The experiments that come with the project, by name."""
+    """Return the experiments that come with the project, by name."""
     return {path.parent.name: path for path in sorted(FOLDER.glob("*/experiment.yaml"))}
 
 
 def find_file(name_or_path: str, known: dict[str, pathlib.Path], file_name: str, what: str) -> pathlib.Path:
-    """The file of an experiment or comparison: one of the known names, a path, or that of a folder with `file_name`.
+    """Return the file of an experiment or comparison: one of the known names, a path, or that of a folder with
+    `file_name`.
 
     Raises:
         UnknownExperiment: there is none.
@@ -197,7 +198,7 @@ def find_file(name_or_path: str, known: dict[str, pathlib.Path], file_name: str,
 
 
 def load_experiment(name_or_path: str) -> Experiment:
-    """Reads an experiment by name or path.
+    """Read an experiment by name or path.
 
     Raises:
         ExperimentError: none of that name, or a file that is not one.
@@ -208,7 +209,7 @@ def load_experiment(name_or_path: str) -> Experiment:
 
 
 def read(model: type[M], path: pathlib.Path, example: str) -> M:
-    """The model in a YAML file.
+    """Return the model in a YAML file.
 
     Raises:
         ExperimentError: it is none, a line per problem, with file, line, key and remedy; or it names code and others
@@ -224,10 +225,10 @@ def read(model: type[M], path: pathlib.Path, example: str) -> M:
 
 
 def check_trusted(path: pathlib.Path, content: object) -> None:
-    """Check that nobody but us and root can change a file whose content names policies or programs.
+    """Check that only this user and root can change a file whose content names policies or programs.
 
     Raises:
-        ExperimentError: somebody else can.
+        ExperimentError: another user can.
     """
     if trusted.names_code(content):
         try:
@@ -237,7 +238,7 @@ def check_trusted(path: pathlib.Path, content: object) -> None:
 
 
 def parse(model: type[M], text: str, name: str, example: str) -> M:
-    """The model in YAML text; see `read`."""
+    """Return the model in YAML text; see `read`."""
     try:
         found = document.parse(text, name, example)
     except DocumentError as error:

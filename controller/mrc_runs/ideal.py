@@ -71,7 +71,7 @@ def costs(topology: Topology, transport: str, qps_per_peer: int, write_bytes: in
 
 
 def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_bytes: int) -> float:
-    """The share of payload in all that a link carries, on which a host sends writes and acknowledges as many."""
+    """Return the share of payload in all that a link carries, on which a host sends writes and acknowledges as many."""
     cost = costs(topology, transport, qps_per_peer, write_bytes)
     return write_bytes / (cost.data_bytes + cost.acks * cost.ack_bytes)
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM of a command that has something to finish: whoever interrupts a run still gets its verdict."""
+"""SIGINT and SIGTERM of a command that has something to finish: an interrupted run still has its verdict."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Interruption:
         self.patient = False
 
     def heard(self, number: int, frame: FrameType | None = None) -> None:
-        """The handler."""
+        """Handle the signal."""
         first = not self.number
         self.number = self.number or number
         if not (first and self.patient):
             raise Interrupted(number)
 
     def check(self) -> None:
-        """Raises Interrupted if a signal has come."""
+        """Raise Interrupted if a signal has come."""
         if self.number:
             raise Interrupted(self.number)
 
@@ -68,7 +68,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Takes the signals over for as long as the context lasts (in other threads than the main one nobody gets any)."""
+    """Take the signals over for as long as the context lasts (only the main thread can handle any)."""
     made = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield made

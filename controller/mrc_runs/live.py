@@ -23,7 +23,7 @@ WINDOW_NS = 300_000_000
 
 
 def bar(share: float, width: int = 30) -> str:
-    """A horizontal bar."""
+    """Return a horizontal bar."""
     full = min(max(share, 0.0), 1.0) * width
     return "█" * int(full) + (BARS[int(full % 1 * 8)] if full < width else "")
 
@@ -51,7 +51,7 @@ class LiveView:
             self._live.stop()
 
     def __call__(self, result: RunResult) -> None:
-        """Takes the result so far."""
+        """Take the result so far."""
         self._result = result
         rate = self._rate(result, "delivered_bytes")
         self.history.append(rate)

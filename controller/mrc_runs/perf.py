@@ -115,13 +115,13 @@ def sizes(first: int, last: int, factor: float) -> list[int]:
 
 
 def rounded(collective: Collective, size: int, ranks: int) -> int:
-    """The largest size, at most this, of whole float32 elements for every rank; 0 where there is none."""
+    """Return the largest size, at most this, of whole float32 elements for every rank; 0 where there is none."""
     unit = FLOAT_BYTES * ranks if collective.divided else FLOAT_BYTES
     return size // unit * unit
 
 
 def plan(name: str, wanted: Sequence[int], ranks: int) -> list[int]:
-    """The sizes that can be run, each once.
+    """Return the sizes that can be run, each once.
 
     Raises:
         ExperimentError: none can, or one needs too much memory.
@@ -143,7 +143,7 @@ def plan(name: str, wanted: Sequence[int], ranks: int) -> list[int]:
 def measure(
     session: Session, name: str, todo: Sequence[int], iterations: int, hosts: Sequence[str] | None, qps: int = 1
 ) -> Iterator[Row]:
-    """Runs so many operations of each size after one that is not measured; stops behind one that failed."""
+    """Run this many operations of each size after one that is not measured; stop behind one that failed."""
     collective = COLLECTIVES[name]
     ranks = len(hosts or session.hosts)
     for size in todo:
@@ -175,12 +175,12 @@ WIDTHS = (12, 12, 8, 8, 6, 12, 10, 10, 8)
 
 
 def head() -> list[str]:
-    """The lines above the rows."""
+    """Return the lines above the rows."""
     return ["#" + "".join(f"{cell:>{width}}" for cell, width in zip(line, WIDTHS, strict=True)) for line in HEADS]
 
 
 def line(name: str, row: Row, ranks: int) -> str:
-    """A row, as nccl-tests has it; bandwidths with four digits, because labs are slow."""
+    """Return a row, as nccl-tests has it; bandwidths with four digits, because labs are slow."""
     collective = COLLECTIVES[name]
     failed = math.isinf(row.seconds)
     algbw = 0.0 if failed else row.algbw
@@ -194,7 +194,7 @@ def line(name: str, row: Row, ranks: int) -> str:
 
 
 def document(name: str, row: Row, ranks: int) -> dict[str, float | int | str | None]:
-    """The same as JSON, which has no infinity."""
+    """Return the same as JSON, which has no infinity."""
     failed = math.isinf(row.seconds)
     collective = COLLECTIVES[name]
     return {

@@ -49,7 +49,7 @@ def check_workload(
 
 
 def check_policies(topology: Topology, where: str) -> None:
-    """That the policies of a lab are there and can be loaded; their files are run for it, as the run will.
+    """Check that the policies of a lab exist and can be loaded; this executes their files as the run will.
 
     Raises:
         ExperimentError: one cannot.

@@ -29,16 +29,16 @@ Observer = Callable[[RunResult], None]
 
 
 class Watcher(Protocol):
-    """Somebody who looks on while a run goes, lets its time pass, and may end it: the live view."""
+    """An observer of a run that lets its time pass and may end it: the live view."""
 
     def started(self, run: WorkloadRun) -> None:
-        """The run begins; `WorkloadRun.act` does things in its name."""
+        """Begin the run; `WorkloadRun.act` does things in its name."""
 
     def advance(self, seconds: float) -> None:
         """Lets so much of the session's time pass, as `Session.advance`; it may do things to the lab meanwhile."""
 
     def observe(self, result: RunResult) -> None:
-        """The result so far, after every poll."""
+        """Observe the result so far, after every poll."""
 
     def stop_asked(self) -> bool:
         """Whether the workload shall end, as when its duration is over."""
@@ -93,7 +93,7 @@ class WorkloadRun:
         self._sample_ns: dict[str, int] = {}
 
     def go(self) -> RunResult:
-        """Sets up, runs, collects; if something of the lab dies, or the run is interrupted, what was until then.
+        """Set up, run, collects; if something of the lab dies, or the run is interrupted, what was until then.
 
         Raises:
             HostError: the workload cannot be set up (a host refused its parameters, say).
@@ -110,7 +110,7 @@ class WorkloadRun:
             return self.cut_short(error)
         try:
             return self._close()
-        except Interrupted as error:  # by whoever has no patience for those that do not answer
+        except Interrupted as error:  # by a user, while processes do not answer
             self._note_interruption(error)
             return self.result
 
@@ -123,16 +123,16 @@ class WorkloadRun:
             self.result.failures.append(f"interrupted by {error.name} {when}")
 
     def cut_short(self, error: Exception) -> RunResult:
-        """The result as far as it goes, when `error` came of a death, or of silence.
+        """Return the result as far as it goes, when `error` came of a death, or of silence.
 
         Raises:
-            Exception: `error` itself, when nothing has died and somebody has answered.
+            Exception: `error` itself, when nothing has died and a process has answered.
         """
         self.losses.explain(error)
         return self._close()
 
     def act(self, action: Action) -> None:
-        """Does what somebody asks for meanwhile; it is written down beside what was scheduled, and moves nothing.
+        """Do what a user asks for meanwhile; it is recorded beside the schedule and moves nothing in it.
 
         Raises:
             FailureError, UnknownElement, UnsettledError: it cannot be done.
@@ -167,7 +167,7 @@ class WorkloadRun:
             self.losses.ask(name, StartJob(self.job))
 
     def _close(self) -> RunResult:
-        """Collects what can still be had."""
+        """Collect what can still be had."""
         session, result = self.session, self.result
         self.losses.closing = True
         result.finished_ns = session.now_ns()

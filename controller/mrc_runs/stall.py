@@ -29,7 +29,7 @@ def bound_s(documents: Mapping[str, JobWaiting]) -> float:
 
 
 def culprits(documents: Mapping[str, JobWaiting], gone: Iterable[str] = ()) -> list[str]:
-    """A line for each, the one that waits longest first.
+    """Return a line for each, the one that waits longest first.
 
     Args:
         documents: what each rank waits for, by host.
@@ -69,7 +69,7 @@ def _queue_pair(name: str, row: QpWaiting) -> str:
 def _end_of_chain(
     name: str, document: JobWaiting, other: str, documents: Mapping[str, JobWaiting], lost: set[str]
 ) -> str | None:
-    """A rank that waits for one that will send nothing more; None if that one waits in its turn."""
+    """Return a rank that waits for one that will send nothing more; None if that one waits in its turn."""
     begin = f"{name} waits for {document.what} of {other}, "
     if other in lost:
         return f"{begin}which is gone"
@@ -81,13 +81,13 @@ def _end_of_chain(
     if there.done:
         return f"{begin}which has ended"
     if not there.awaits and not there.puts:
-        return f"{begin}which waits for {there.what} and for nobody"
+        return f"{begin}which waits for {there.what} and for no other rank"
     return None
 
 
 def text(documents: Mapping[str, JobWaiting], gone: Iterable[str] = (), broken: Iterable[str] = ()) -> str:
-    """The first culprits in one line, and what is broken in the lab."""
+    """Return the first culprits in one line, and what is broken in the lab."""
     lines = culprits(documents, gone)
     more = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
     harm = [f"broken: {', '.join(sorted(broken))}"] if broken else []
-    return "; ".join([*(lines[:NAMED] or ["nobody waits for anything"]), *more, *harm])
+    return "; ".join([*(lines[:NAMED] or ["no rank waits for anything"]), *more, *harm])

@@ -3,7 +3,7 @@
 In simulated time there is none: a home-made TCP would be a worse baseline than no TCP. `one_plane` connects the hosts'
 ports in plane 0. `ecmp` connects the hosts' own addresses, to which the hosts' kernels have a route over every plane:
 each hashes a connection to one of them (addresses and ports, `fib_multipath_hash_policy` 1). In the fabric, T0s hash
-addresses and flow label, which the kernel draws anew for each connection. Agents are idle meanwhile.
+addresses and flow label, which the kernel draws for each connection. Agents are idle meanwhile.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def have_iperf3() -> bool:
 
 
 def addresses(topology: Topology, names: Sequence[str], over: str) -> list[str]:
-    """What the ranks connect to."""
+    """Return what the ranks connect to."""
     hosts = [topology.host(name) for name in names]
     return [addressing.text(host.address if over == "ecmp" else host.ports[0].address) for host in hosts]
 
@@ -102,7 +102,7 @@ def _checked(session: RealSession, name: str, words: Sequence[str], text: str) -
 
 
 def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
-    """The workload over sockets, `qps_per_peer` connections to each peer.
+    """Return the workload over sockets, `qps_per_peer` connections to each peer.
 
     Raises:
         RunError: the hosts' kernels refuse routes.

@@ -38,7 +38,7 @@ class WorkloadSpec:
 
 
 def set_up(session: Session, job: str, spec: WorkloadSpec, names: Sequence[str]) -> None:
-    """Regions and queue pairs of a job on these hosts, in the order of their ranks; then each is told its peers'.
+    """Regions and queue pairs of a job on these hosts, in the order of their ranks; then each receives its peers'.
 
     Raises:
         HostError: one refuses, or is gone; what the others have made `finish` takes away.

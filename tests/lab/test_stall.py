@@ -198,10 +198,10 @@ def rank(**changes: Any) -> dict[str, Any]:
         ({"h0": rank(awaits=["h1"])}, "h0 waits for step 1 of h1, which does not answer"),
         ({"h0": rank(awaits=["h9"])}, "h0 waits for step 1 of h9, which is gone"),
         ({"h0": rank(awaits=["h1"]), "h1": rank(what="word")},
-         "h0 waits for step 1 of h1, which waits for word and for nobody"),
+         "h0 waits for step 1 of h1, which waits for word and for no other rank"),
         ({"h0": rank(awaits=["h1"]), "h1": rank(awaits=["h0"])},
          "h0 waits for step 1 of h1; h1 waits for step 1 of h0"),
-        ({"h0": rank(done=True)}, "nobody waits for anything"),
+        ({"h0": rank(done=True)}, "no rank waits for anything"),
         ({f"h{n}": rank(puts=2, awaits=[]) for n in range(5)},
          "".join(f"h{n} waits for 2 of its own writes to end, of which no queue pair knows; " for n in range(3))
          + "and 2 more"),

@@ -45,8 +45,8 @@ def document(**changes: Any) -> dict[str, Any]:
     ("changes", "hint"),
     [
         ({"clock": "virtual"}, "a: tcp is the kernel's own TCP, which runs on the real clock only"),
-        ({"variants": [{"name": "a", "transport": "tcp"}]}, "`over` .one_plane or ecmp. is what tcp and iperf3 need"),
-        ({"variants": [{"name": "a", "over": "ecmp"}]}, "and nobody else"),
+        ({"variants": [{"name": "a", "transport": "tcp"}]}, "transport tcp needs `over: one_plane` or `over: ecmp`"),
+        ({"variants": [{"name": "a", "over": "ecmp"}]}, "`over` is only for tcp and iperf3; remove it"),
         ({"workload": {"name": "write_bw", "duration": 1}}, "a: tcp ends after `params.iterations`"),
         (
             {

@@ -72,7 +72,7 @@ WRONG = [
     (GRID + "repetitions: 3\n", "mine.yaml:13: repetitions: in simulated time a seed's run is the same each time"),
     (GRID + "seeds: [1, 1]\n", "a seed is given twice"),
     (GRID + "seeds: 0\n", "a seed is from 0"),
-    (GRID + "seeds: true\n", "so many (5: seeds 1 to 5)"),
+    (GRID + "seeds: true\n", "a number of seeds (5: seeds 1 to 5)"),
     (GRID + "plots: [{y: goodput}]\n", "mine.yaml:13: plots.0.y: no measure 'goodput'; did you mean 'goodput_bps'?"),
     (GRID + "plots: [{y: jain, x: lab.ev}]\n", "'lab.ev' is no key of this sweep; did you mean 'lab.ev.active'?"),
     ("", "nothing is swept"),

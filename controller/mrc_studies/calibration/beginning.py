@@ -37,7 +37,7 @@ class Beginning:
         self.noted: list[_Noted] = []
 
     def look(self, session: VirtualSession) -> None:
-        """Notes all, unless something is broken."""
+        """Note all, unless something is broken."""
         if session.failures.broken:
             return
         index = {host.name: host.index for host in session.topology.hosts}
@@ -50,7 +50,7 @@ class Beginning:
                             self.noted.append(_note(index[name], index[job.names[peer]], qp))
 
     def for_model(self, target: int, floor: int) -> tuple[Flows, Evs]:
-        """The queue pairs with their EVs as the model has them; `target`: active EVs of a plane."""
+        """Return the queue pairs with their EVs as the model has them; `target`: active EVs of a plane."""
         rows = self.noted
         planes, each = len(rows[0].order), len(rows[0].qp.evs.universe.by_plane[0])
         shape = (planes, len(rows))

@@ -61,7 +61,7 @@ class Scenario:
 
     @property
     def of_port(self) -> bool:
-        """Whether NIC ports go down: nobody blames an EV for that."""
+        """Whether NIC ports go down: no EV is blamed for that."""
         return self.fail.startswith("h") or self.lanes is not None
 
 
@@ -134,11 +134,11 @@ class Calibrated:
     nic_share: float = math.nan
 
     def worst(self, kind: str) -> float:
-        """The largest error of a kind of number."""
+        """Return the largest error of a kind of number."""
         return max((row.error for row in self.rows if row.kind == kind), default=math.nan)
 
     def document(self) -> str:
-        """What runs repeat (`mrc_scale.caveat`)."""
+        """Return what runs repeat (`mrc_scale.caveat`)."""
         errors = {kind: round(self.worst(kind), 4) for kind in sorted({row.kind for row in self.rows} - {"elsewhere"})}
         rows = [{**asdict(row), "error": round(row.error, 4)} for row in self.rows]
         about = {"scenarios": self.scenarios, "nic_share": round(self.nic_share, 4)}
@@ -149,7 +149,7 @@ def calibrate(
     kernels: Kernels, show: Callable[[float, str], None] = lambda share, text: None,
     scenarios: Sequence[Scenario] = SCENARIOS, learned: Scenario = LEARNED,
 ) -> Calibrated:  # fmt: skip
-    """Runs all scenarios both ways."""
+    """Run all scenarios both ways."""
     made = Calibrated(scenarios=len(scenarios))
     total = len(learned.seeds) + sum(len(each.seeds) for each in scenarios)
     done = 0
@@ -182,7 +182,7 @@ def _lab(scenario: Scenario, seed: int) -> Lab:
 
 
 def cell(scenario: Scenario, seed: int) -> Cell:
-    """The run of packets."""
+    """Return the run of packets."""
     params = {"message_bytes": 1 << 20, "window": 4, "shift": scenario.per_t0}
     workload = {"name": "permutation", "params": params, "duration": LASTS, "qps_per_peer": scenario.qps}
     schedule = []
@@ -201,7 +201,7 @@ def _uplinks(scenario: Scenario) -> list[str]:
 
 
 def _nic_share(scenario: Scenario, seed: int) -> float:
-    """What of the NICs' ports is used when all of them send and nothing else is short."""
+    """Return what of the NICs' ports is used when all of them send and nothing else is short."""
     result = measure.measure(cell(scenario, seed))
     carried = _mean(result.series, 0.3, LASTS - 0.1) / (result.payload_share or math.nan)
     return float(carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0))
@@ -311,5 +311,5 @@ def _rows(scenario: Scenario, found: Sequence[tuple[Seen, Seen]]) -> list[Compar
 
 
 def in_use() -> float:
-    """The share of a NIC's port that runs reckon with."""
+    """Return the share of a NIC's port that runs reckon with."""
     return Calibration().nic_share

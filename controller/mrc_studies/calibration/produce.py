@@ -39,7 +39,7 @@ class ScaleError(UsageError):
 
 
 def need_extra() -> None:
-    """Checks that the extra `scale` is there.
+    """Check that the extra `scale` is there.
 
     Raises:
         ScaleError: it is not.
@@ -50,8 +50,8 @@ def need_extra() -> None:
 
 
 def load_kernels() -> Kernels:
-    """The compiled kernels. What numba compiled is kept beside compiled switches, in a folder that nobody else can
-    write to, as it is loaded and run.
+    """Return the compiled kernels. What numba compiled is kept beside compiled switches, in a folder that no other user
+    can write to, as it is loaded and run.
 
     Raises:
         ScaleError: numba is not installed.
@@ -62,7 +62,7 @@ def load_kernels() -> Kernels:
 
 
 def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None) -> Made:
-    """Runs a cluster: with MRC, and what others would do where most is broken."""
+    """Run a cluster: with MRC, and what others would do where most is broken."""
     began = time.monotonic()
     cluster, shape = loaded.cluster, loaded.shape
     every = ClusterRun(loaded, made_by, show)
@@ -96,7 +96,7 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
 
 
 def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
-    """What is broken in a bin."""
+    """Return what is broken in a bin."""
     down: dict[tuple[str, int | None], int] = {}
     for event in loaded.events:
         if event.at // loaded.cluster.bin <= number:
@@ -106,7 +106,7 @@ def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
 
 
 def _fair(every: ClusterRun, demand: Floats) -> Floats:
-    """What ports allow each queue pair, all of them being there."""
+    """Return what ports allow each queue pair, all of them being there."""
     shape, ends = every.loaded.shape, every.ends
     senders = np.bincount(ends.src_nic, minlength=shape.nics)[ends.src_nic]
     receivers = np.bincount(ends.dst_nic, minlength=shape.nics)[ends.dst_nic]
@@ -114,7 +114,7 @@ def _fair(every: ClusterRun, demand: Floats) -> Floats:
 
 
 def write(made: Made, folder: pathlib.Path) -> list[str]:
-    """Writes report and Parquet into a folder; returns the files' names.
+    """Write report and Parquet into a folder; return the files' names.
 
     Raises:
         WriteError: one could not be written.

@@ -82,7 +82,7 @@ class CellStore(Store[Kept]):
 
 
 def _serve(line: Connection) -> None:
-    """A worker: runs cells until the line is closed."""
+    """Run as a worker: run cells until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the command, which then ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     while True:

@@ -40,7 +40,9 @@ class Violation(Exception):
 
 
 def look(session: Session, asked: Iterable[str]) -> tuple[FabricInfo, truth.Carriers]:
-    """The fabric as its target API reports it, and the carriers as these hosts do; nothing that only time changes."""
+    """Return the fabric as its target API reports it, and the carriers as these hosts do; nothing that only time
+    changes.
+    """
     info = session.fabric.info()
     switches = {key: replace(each, stream_drops=0) for key, each in info.switches.items()}
     carriers = {(name, port.port): port.up for name in asked for port in session.hosts[name].ask(GetStatistics()).ports}
@@ -55,7 +57,7 @@ class Truth:
         self.before = look(session, session.hosts)
 
     def check(self, in_force: Sequence[Action], asked: Sequence[str]) -> None:
-        """Compares with the ledger and with the fabric.
+        """Compare with the ledger and with the fabric.
 
         Raises:
             Violation: truth; names the element and both states.
@@ -96,7 +98,7 @@ class Truth:
 
 
 def _port(port: PortInfo, carrier: bool) -> PortInfo:
-    """What a port without carrier reports as up or down depends on where it is attached."""
+    """Return what a port without carrier reports as up or down depends on where it is attached."""
     return port if carrier or port.interface is None else replace(port, up_outgoing=False, up_incoming=False)
 
 
@@ -123,7 +125,7 @@ def entries(session: Session) -> dict[str, int]:
 
 
 def blame(failure: str, names: Sequence[str]) -> frozenset[str]:
-    """The two hosts that a workload's failure names.
+    """Return the two hosts that a workload's failure names.
 
     Raises:
         Violation: errors; it names none.
@@ -156,7 +158,7 @@ def check_bytes(name: str, kind: str, names: Sequence[str], progress: Mapping[st
 
 
 def open_requests(progress: Mapping[str, JobProgress]) -> str:
-    """Who has work requests that have not ended, in words; empty if nobody."""
+    """Name the hosts with work requests that have not ended; empty if there are none."""
     return ", ".join(
         _open(host, each) for host, each in progress.items() if each.requests_posted != each.requests_ended
     )
@@ -195,7 +197,7 @@ def check_nothing_left(session: Session, tables: Mapping[str, int]) -> None:
 
 
 def threads() -> set[threading.Thread]:
-    """The threads of this process."""
+    """Return the threads of this process."""
     return set(threading.enumerate())
 
 

@@ -31,7 +31,7 @@ from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.client import TargetError
 
 POLL_S = 0.1
-#: What must end does so within the retry time of a queue pair and so many seconds more.
+#: What must end does so within the retry time of a queue pair and this many seconds more.
 GRACE_S = 30.0
 #: What ended a lab is known within this time on a busy machine.
 NAMED_S = 20.0
@@ -56,7 +56,7 @@ def retry_s(topology: Topology) -> float:
 
 
 class Player:
-    """One schedule on one session; `play` does it all. `may_end`: the lab is nobody else's."""
+    """One schedule on one session; `play` does it all. `may_end`: the lab belongs to this run alone."""
 
     def __init__(self, session: Session, schedule: Schedule, *, may_end: bool = False) -> None:
         self.may_end = may_end
@@ -133,7 +133,7 @@ class Player:
         self.truth.check(self.in_force, self._asked())
 
     def _excuse(self) -> None:
-        """Notes, for every workload that runs, which of its queue pairs may die of how things are now."""
+        """Note for every running workload which of its queue pairs may fail in the present state."""
         cut = truth.cut_off(self.session.topology, self.paths, self.in_force)
         silent = self.frozen | self.dead
         for work in self.works.values():
@@ -161,7 +161,7 @@ class Player:
         return True
 
     def _refused(self, action: Action) -> None:
-        """The ledger must refuse this, and change nothing."""
+        """Check that the ledger refuses a step and changes nothing."""
         try:
             self.session.failures.perform(self.session, action)
         except FailureError:
@@ -235,7 +235,7 @@ class Player:
         return True
 
     def _end(self, step: ChaosStep) -> bool:
-        """The lab must tell what ended it."""
+        """End the lab; return whether it reports what ended it."""
         kind = step.kind or "kill"
         if not self.may_end or not self.session.strike(step.target, ENDS[kind]):
             return False
@@ -302,7 +302,7 @@ def is_ours(name: str, clock: str) -> bool:
 
 @contextlib.contextmanager
 def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], played: Played) -> Iterator[Session]:
-    """A session, and after its end the check that nothing of it is left (a lab that was up before stays up)."""
+    """Yield a session, and after its end the check that nothing of it is left (a lab that was up before stays up)."""
     before = invariants.threads()
     name = load_lab(schedule.lab).lab.name
     ours = is_ours(name, clock)
@@ -325,7 +325,7 @@ def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], pl
 
 
 def play(schedule: Schedule, clock: str, progress: Callable[[str], None] = lambda text: None) -> Played:
-    """Does a schedule to its lab: a simulation, or on the real clock the lab that is up, else one of its own.
+    """Do a schedule to its lab: a simulation, or on the real clock the lab that is up, else one of its own.
 
     Raises:
         LabError, RunError, NamespaceError, HostNetError: there is no such lab.

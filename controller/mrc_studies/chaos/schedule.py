@@ -35,7 +35,7 @@ ENDS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
 
 
 class ChaosStep(Model):
-    """Something done `at` so many seconds, to what its one verb names.
+    """A step `at` a time in seconds, on the target that its one verb names.
 
     `fail`, `restore`: an element, as experiments do. `freeze`, `thaw`, `kill`, `revive`: a host's agent. `enter`,
     `leave`: a second controller becomes primary of a switch, and goes. `start`, `stop`: a workload, by a name of its
@@ -121,7 +121,7 @@ class Schedule(Model):
         return self
 
     def with_steps(self, steps: list[ChaosStep]) -> Schedule:
-        """The same with other steps; no longer than they need where that is fewer."""
+        """Return the same with other steps; no longer than they need where that is fewer."""
         return self.model_copy(update={"steps": steps})
 
     def text(self) -> str:
@@ -131,7 +131,7 @@ class Schedule(Model):
 
 
 def load(path: pathlib.Path) -> Schedule:
-    """Reads a schedule.
+    """Read a schedule.
 
     Raises:
         ExperimentError: it is none; a line per problem.
@@ -178,7 +178,9 @@ def generate(
     ends: bool = False,
     agents: bool = True,
 ) -> Schedule:
-    """A schedule of so many seconds. Episodes come at random; each has workloads, and failures while they run.
+    """Return a schedule of this length in seconds.
+
+    Episodes come at random; each has workloads, and failures while they run.
 
     Args:
         ends: in half of them the lab comes to an end by itself in the second half.

@@ -16,7 +16,7 @@ class _Enough(Exception):
 
 
 def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """A part of `items`, in order, for which `fails` holds and without any one of whose items it does not.
+    """Return a part of `items`, in order, for which `fails` holds and without any one of whose items it does not.
 
     `fails(items)` must hold.
     """
@@ -38,7 +38,7 @@ def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
 def shrink(
     schedule: Schedule, played: Played, again: Callable[[Schedule], Played], tries: int = 200
 ) -> tuple[Schedule, Played, int]:
-    """The shortest schedule found that breaks the same rule within so many plays; with what came of it, and how many.
+    """Return the shortest schedule found that breaks the same rule, its outcome, and the number of plays.
 
     `again` plays one. On the real clock what breaks once need not break again; a step is only left out when it broke
     without it.

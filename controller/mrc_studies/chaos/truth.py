@@ -19,7 +19,7 @@ Carriers = dict[tuple[str, int], bool]
 
 
 def hit(topology: Topology, action: Action) -> list[Link]:
-    """The links that an action cuts at least one way."""
+    """Return the links that an action cuts at least one way."""
     if action.kind in ("link_down", "port_down"):
         return [topology.links[action.target]]
     if action.kind == "transceiver":
@@ -32,7 +32,7 @@ def hit(topology: Topology, action: Action) -> list[Link]:
 def expected(
     topology: Topology, info: FabricInfo, carriers: Carriers, in_force: Iterable[Action]
 ) -> tuple[FabricInfo, Carriers]:
-    """The fabric and the carriers as they must be: the union of what each failure does to them."""
+    """Return the fabric and the carriers as they must be: the union of what each failure does to them."""
     switches = {key: replace(each, ports=dict(each.ports)) for key, each in info.switches.items()}
     carriers = dict(carriers)
     in_force = list(in_force)
@@ -73,7 +73,7 @@ def expected(
 
 
 def _impaired(topology: Topology, in_force: Iterable[Action]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Settings by link and direction; a link has one failure of a kind at most (`Ledger.fail`)."""
+    """Return settings by link and direction; a link has one failure of a kind at most (`Ledger.fail`)."""
     found: defaultdict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for action in in_force:
         if action.kind == "impair":
@@ -88,7 +88,7 @@ def _impaired(topology: Topology, in_force: Iterable[Action]) -> dict[tuple[str,
 
 
 def cut_off(topology: Topology, paths: Paths, in_force: Iterable[Action]) -> set[frozenset[str]]:
-    """The pairs of hosts that have no path left without any failure on it, in whatever direction.
+    """Return the pairs of hosts that have no path left without any failure on it, in whatever direction.
 
     Queue pairs between these may die of what is in force; those of all others must live through it.
     """

@@ -42,7 +42,7 @@ class Work:
         return self.session.hosts[name].ask(request)
 
     def poll(self, silent: Collection[str]) -> bool:
-        """Looks at every rank but those that cannot answer now; whether it has ended and was taken away.
+        """Look at every rank but those that cannot answer now; return whether it has ended and was taken away.
 
         It ends when all ranks have done their part, or, after a failure, when no work request is left open.
 
@@ -82,7 +82,7 @@ class Work:
         self.failure = failure
 
     def state(self) -> str:
-        """What each rank is at, in words."""
+        """Return what each rank is at, in words."""
         rows = []
         for name, each in self.progress.items():
             if name not in self.gone:

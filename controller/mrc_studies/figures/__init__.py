@@ -1,1 +1,1 @@
-"""The paper's figures, run anew in simulated time: runs of experiments, a table, a plot and a judged headline each."""
+"""The paper's figures in simulated time: each has runs of experiments, a table, a plot and a judged headline."""

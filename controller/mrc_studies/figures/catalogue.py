@@ -13,7 +13,7 @@ FIGURES = {each.name: each for each in (*failures.FIGURES, *transports.FIGURES, 
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:
-    """The named figures, in the order of the page; all without names.
+    """Return the named figures, in the order of the page; all without names.
 
     Raises:
         ExperimentError: there is none of a name.

@@ -33,7 +33,7 @@ def _beside(plot: Any, measures: Sequence[Measure]) -> None:
 
 
 def write(folder: pathlib.Path, judged: Judged, rows: Sequence[PointRow]) -> list[str]:
-    """Writes NAME.svg and NAME.png from the rows of the figure's table; returns the files' names.
+    """Write NAME.svg and NAME.png from the rows of the figure's table; return the files' names.
 
     Raises:
         WriteError: one could not be written.

@@ -119,7 +119,7 @@ def each_goodput(results: Results) -> Iterator[Point]:
 
 
 def segments(results: Results, name: str = RUN) -> list[Segment]:
-    """What each step left."""
+    """Return what each step left."""
     return results[name].segments
 
 
@@ -233,7 +233,7 @@ def _t1_freezes(size: Size) -> list[Cell]:
         restore(3 * step, "p1-t1.2"),
     ]
     profiles = [{"kind": "ev", "name": "few", "settings": {"active": EVS_8}}]
-    used = {"ev_profile": "few", "qps_per_peer": 12}  # so many that the share is known to a tenth
+    used = {"ev_profile": "few", "qps_per_peer": 12}  # enough to know the share to a tenth
     document = across(schedule, 4 * step, used=used, profiles=profiles)
     return [Cell(RUN, racks(), document, cost=step * 30)]
 

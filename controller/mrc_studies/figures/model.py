@@ -158,7 +158,7 @@ class Judged:
 
 
 def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Sequence[str] = ()) -> Judged:
-    """Holds a figure's headline against its results; what failed in a run is a failure of the figure.
+    """Hold a figure's headline against its results; what failed in a run is a failure of the figure.
 
     Args:
         not_run: runs that left no result, and why.

@@ -32,7 +32,7 @@ def produce(
     progress: Callable[[Progress], None] = lambda each: None,
     broken: bool = True,
 ) -> tuple[pathlib.Path, list[Judged]]:
-    """Runs what is missing, then writes tables, plots and the page; returns it, and the figures with their results.
+    """Run what is missing, then write tables, plots and the page; return it, and the figures with their results.
 
     Args:
         folder: exists and can be written.

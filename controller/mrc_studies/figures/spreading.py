@@ -117,7 +117,7 @@ def _storm(size: Size) -> list[Cell]:
 
 
 def _others(result: Measured) -> float:
-    """What the hosts without part in it get during the storm, over before."""
+    """Return what the hosts without part in it get during the storm, over before."""
     steps = result.segments
     if not steps:
         return math.nan

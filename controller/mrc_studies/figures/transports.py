@@ -41,7 +41,9 @@ def long_links(hosts: int) -> Lab:
 
 
 def lossless(room: Lab) -> Lab:
-    """The fabric as RoCE is deployed on: PFC and ECN, nothing trimmed, room for what pauses come too late for."""
+    """Return the fabric as RoCE is deployed on: PFC and ECN, nothing trimmed, room for what pauses come too late
+    for.
+    """
     queues = {"limit": "2MiB", "ecn": room.queues.ecn, "trim": None, "pfc": {"xoff": "128KiB"}}
     # The shortest ACK timeout that no pause reaches without loss; with a shorter one RoCE repeats what is on its way.
     return changed(room, queues=queues, reliability={"timeout": 18})
@@ -51,8 +53,8 @@ INFINIBAND = "InfiniBand-like"
 
 
 def infiniband(room: Lab, buffer: str = "64KiB") -> Lab:
-    """The fabric with credits and adaptive routing per packet; adapters put packets in order and know no congestion.
-    What is modelled and what is not is in docs/fabric.md."""
+    """Return the fabric with credits and adaptive routing per packet; adapters put packets in order and know no
+    congestion. What is modelled and what is not is in docs/fabric.md."""
     return changed(
         room,
         queues={"limit": "2MiB", "ecn": None, "trim": None, "credits": {"buffer": buffer}},

@@ -95,7 +95,7 @@ class TlsFiles(Model):
 
 
 class ClusterSpec(Model):
-    """A Dask cluster: its `kind`, so many `workers`, and what Dask's class of that kind is told (`options`)."""
+    """A Dask cluster: its `kind`, its number of `workers`, and the `options` for Dask's class of that kind."""
 
     kind: Kind
     workers: Annotated[int, Field(ge=1, le=100_000)] = 2
@@ -121,7 +121,7 @@ class ClusterSpec(Model):
 
 
 def load_cluster(path: pathlib.Path) -> ClusterSpec:
-    """Reads a cluster file.
+    """Read a cluster file.
 
     Raises:
         ExperimentError: it is none; names file, line, key and remedy.
@@ -142,15 +142,15 @@ def have_dask() -> bool:
 
 
 def need_dask(what: str) -> None:
-    """Raises ExperimentError if Dask is missing."""
+    """Raise ExperimentError if Dask is missing."""
     if not have_dask():
         raise ExperimentError(f"{what} needs Dask: {EXTRA}; `--workers 0` does without, one run after another")
 
 
 @contextlib.contextmanager
 def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterator[Any]:
-    """A client of so many workers on this machine, each a process. All speak TLS on loopback, with certificates in
-    memory that nobody else has; without `dashboard` the processes' HTTP servers have no pages.
+    """Yield a client of local workers on this machine, each a process. All speak TLS on loopback, with certificates
+    in memory that no other process has; without `dashboard` the processes' HTTP servers have no pages.
 
     Raises:
         ExperimentError: Dask is missing.
@@ -166,7 +166,7 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
     routes = () if dashboard else ("scheduler", "worker")
     quiet: dict[str, list[str]] = {f"distributed.{each}.http.routes": [] for each in routes}
     with contextlib.ExitStack() as stack:
-        # A cluster of which half is there could not be closed, so whoever interrupts waits until it is whole.
+        # A cluster of which half is there could not be closed, so an interrupt waits until it is whole.
         with uninterrupted():
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
             stack.enter_context(dask.config.set({**quiet, "temporary-directory": scratch}))
@@ -194,7 +194,7 @@ def _deaf_loop() -> Iterator[Any]:
     tells all of them, but it is for the command, which then ends them."""
     from distributed.utils import LoopRunner
 
-    # Whoever starts Python's tracker of shared memory hears of Ctrl-C from then on, so it must be there before.
+    # Python's tracker of shared memory inherits the handling of Ctrl-C at its start, so it must be started before.
     resource_tracker.ensure_running()
     runner = LoopRunner()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -210,7 +210,7 @@ def _deaf_loop() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def at_scheduler(address: str, tls: TlsFiles | None = None) -> Iterator[Any]:
-    """A client of a scheduler that runs already, and has a worker at least.
+    """Yield a client of a scheduler that runs already, and has a worker at least.
 
     Raises:
         ExperimentError: it cannot be reached, or has none.
@@ -238,7 +238,7 @@ def at_scheduler(address: str, tls: TlsFiles | None = None) -> Iterator[Any]:
 
 
 def _quiet() -> None:
-    """What Dask and asyncio log of connections that end is told by us, in a line."""
+    """Silence what Dask and asyncio log of connections that end; a line of this module replaces it."""
     import distributed  # noqa: F401 - gives each of its loggers a level
 
     names = {"distributed", "asyncio", "tornado", *logging.root.manager.loggerDict}
@@ -265,7 +265,7 @@ def _security(tls: TlsFiles | None) -> Any:
 
 @contextlib.contextmanager
 def from_file(path: pathlib.Path, dashboard: bool) -> Iterator[Any]:
-    """A client of a cluster that a file describes.
+    """Yield a client of a cluster that a file describes.
 
     Raises:
         ExperimentError: the file is none, what it takes is not installed, or the cluster cannot be had.
@@ -290,7 +290,7 @@ def from_file(path: pathlib.Path, dashboard: bool) -> Iterator[Any]:
         options["security"] = _security(spec.tls)
     try:
         made = kind(**options)
-    except Exception as error:  # whatever somebody else's machine says
+    except Exception as error:  # whatever another machine answers
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ExperimentError(f"{shown}: no cluster of kind {spec.kind}: {reason}"[:600]) from error
     with made:

@@ -22,7 +22,7 @@ NORMAL = 1.95996
 
 
 def student(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t; beyond the table by Cornish-Fisher, which is right to 1e-3 there."""
+    """Return the 97.5 % quantile of Student's t; beyond the table by Cornish-Fisher, which is right to 1e-3 there."""
     if degrees <= len(STUDENT):
         return STUDENT[degrees - 1]
     z = NORMAL
@@ -31,7 +31,7 @@ def student(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Spot:
-    """A point of a curve: the mean of so many runs, and half of the width of its 95 % confidence interval (None: of
+    """A point of a curve: the mean of `n` runs, and half of the width of its 95 % confidence interval (None: of
     one run there is none). `bad`: runs that have no such number. `runs`: value and digest of each that has."""
 
     x: Scalar
@@ -76,7 +76,7 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def check(plan: SweepPlan) -> None:
-    """That the sweep's plots are of what there is.
+    """Check that the sweep's plots name values that exist.
 
     Raises:
         ExperimentError: a measure or a key is unknown; names file, line and the nearest.
@@ -98,7 +98,7 @@ def check(plan: SweepPlan) -> None:
 
 
 def _keys(plan: SweepPlan) -> list[str]:
-    """What rows can be told apart by, beside seeds."""
+    """Return what rows can be told apart by, beside seeds."""
     cases = ["case"] if plan.source.sweep.cases else []
     return [*plan.keys, *cases, *(["variant", "condition"] if plan.base.kind == "comparison" else [])]
 
@@ -119,7 +119,7 @@ def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
 def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
     keys = _keys(plan)
     x = plot.x or next(iter(plan.keys), keys[0])
-    # What a case sets is told by its name.
+    # The name of a case says what it sets.
     grid = set(plan.source.sweep.grid) | set(plan.source.sweep.hypercube.keys if plan.source.sweep.hypercube else ())
     own = [key for key in keys if key in grid or key in ("case", "variant", "condition")]
     by = plot.by if plot.by is not None else [key for key in own if key != x and key not in plot.where]

@@ -63,7 +63,7 @@ def keys_of(source: Source) -> dict[str, KeyPath]:
 
 
 def check_keys(source: Source) -> None:
-    """That each key is one of a lab, an experiment or a comparison, and is changed in one place only.
+    """Check that each key is one of a lab, an experiment or a comparison, and is changed in one place only.
 
     Raises:
         ExperimentError: one is not; names the file, the line and the nearest that there is.
@@ -89,7 +89,7 @@ def check_keys(source: Source) -> None:
 
 
 def _wrong(key: str, roots: Mapping[str, type[Model]], kind: str) -> str:
-    """What is wrong with a key; empty if nothing."""
+    """Return what is wrong with a key; empty if nothing."""
     root, _, rest = key.partition(".")
     if key == "lab.seed":
         return "seeds are given by `seeds`"
@@ -131,8 +131,8 @@ def count(source: Source) -> int:
         product = " x ".join(text for _, text in factors)
         raise source.problem(
             place,
-            f"{total} runs ({product}) are more than the {MAX_RUNS} of one sweep; take fewer values, or a hypercube of "
-            "so many points",
+            f"{total} runs ({product}) are more than the {MAX_RUNS} of one sweep; take fewer values, or a "
+            "hypercube of fewer points",
         )
     return total
 
@@ -195,7 +195,7 @@ def latin_hypercube(cube: Hypercube) -> Iterator[dict[str, int | float]]:
 
 
 def changed(content: Tree, path: KeyPath, value: object) -> Tree:
-    """A document with one value otherwise; mappings on the way there are made.
+    """Return a document with one value otherwise; mappings on the way there are made.
 
     Raises:
         ValueError: there is no such place in a list, or something on the way holds nothing.

@@ -147,7 +147,7 @@ def digest_of(path: str) -> str:
 
 @contextlib.contextmanager
 def lab_file(document: Tree) -> Iterator[str]:
-    """The path of a file with a lab's document, as long as the context lasts."""
+    """Yield the path of a file with a lab's document, as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
         path = pathlib.Path(folder, "lab.yaml")
         path.write_text(json.dumps(document))  # JSON is YAML
@@ -181,7 +181,7 @@ def perform_elsewhere(task: object) -> object:
 
 
 def stranger(task: Task) -> str:
-    """What is different where this is called from where the task was made; empty if nothing."""
+    """Return what is different where this is called from where the task was made; empty if nothing."""
     if sources.software(pathlib.Path(__file__)) != task.software:
         return "it has other sources of mrclab; install the same there"
     for path, digest in task.files.items():
@@ -271,7 +271,7 @@ def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:
 
 
 def _counted(result: RunResult, half: str, key: str) -> int | None:
-    """Sum over all queue pairs; None where nobody counts it."""
+    """Sum over all queue pairs; None where it is not counted."""
     pairs = result.queue_pairs().values()
     halves = [qp.requestor if half == "requestor" else qp.responder for qp in pairs]
     found = [each[key] for each in halves if key in each]

@@ -34,7 +34,7 @@ DASHES, MARKS = ("-", "--", ":", "-."), "osv^D*Px"
 
 
 def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Row]) -> pathlib.Path:
-    """Writes the page from the dataset's rows.
+    """Write the page from the dataset's rows.
 
     Raises:
         WriteError: it could not be written.
@@ -73,7 +73,7 @@ def render(plan: SweepPlan, rows: Sequence[Row]) -> str:
 def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:
     """Return the columns of the list of runs."""
     sweep = plan.source.sweep
-    # What a case sets is told by its name.
+    # The name of a case says what it sets.
     in_cases = {key for case in sweep.cases for key in case}
     heads = [*(["case"] if sweep.cases else []), *(key for key in plan.keys if key not in in_cases), "seed"]
     heads += ["repetition"] if sweep.repetitions > 1 else []
@@ -82,7 +82,7 @@ def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:
 
 
 def _svg(number: int, chart: Chart, dots: bool) -> str:
-    """A chart as SVG to stand in a page; the same bytes for the same numbers, with the same matplotlib."""
+    """Return a chart as SVG to stand in a page; the same bytes for the same numbers, with the same matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -82,7 +82,7 @@ def _put(content: Tree, key: str, value: object) -> Tree:
 
 @functools.cache
 def _document_of(name: str) -> Tree:
-    """A lab's document as it was written, with the files that it names where they are."""
+    """Return a lab's document as it was written, with the files that it names where they are."""
     return dumped(load_lab(name).lab)
 
 
@@ -97,7 +97,7 @@ class SweepPlan:
     software: str
 
     def task(self, run: SweepRun) -> Task:
-        """A run, for the process that does it."""
+        """Return a run, for the process that does it."""
         lab, content = self.documents(run)
         return Task(run.digest, self.base.kind, lab, content, self.software, _files(lab, content))
 
@@ -113,7 +113,7 @@ class SweepPlan:
         return {"format": FORMAT, "software": self.software, "sweep": sweep}
 
     def find(self, digest: str) -> SweepRun:
-        """The run whose digest begins so.
+        """Return the run whose digest begins so.
 
         Raises:
             ExperimentError: none or several do.
@@ -132,7 +132,7 @@ def make(
     check: bool = True,
     software: str | None = None,
 ) -> SweepPlan:
-    """The plan of a sweep. Every point is checked: keys, values, labs, workloads, failures.
+    """Return the plan of a sweep. Every point is checked: keys, values, labs, workloads, failures.
 
     Args:
         check: False for what was checked when it was made first.
@@ -184,12 +184,12 @@ def _real(source: Source, found: Sequence[Point]) -> bool:
 
 
 def clock_is_real(plan: SweepPlan) -> bool:
-    """Whether some of its runs are on the real clock: those share the machine with nobody."""
+    """Whether some of its runs are on the real clock: those need the machine for themselves."""
     return any(plan.documents(run)[1].get("clock") == "real" for run in plan.runs)
 
 
 def _content(source: Source) -> Tree:
-    """The document of experiment or comparison, as it is before anything is changed.
+    """Return the document of experiment or comparison, as it is before anything is changed.
 
     Raises:
         ExperimentError: it is none.
@@ -229,7 +229,7 @@ def _base(source: Source) -> Base:
 
 
 def _files(lab: Tree, content: Tree) -> dict[str, str]:
-    """What files hold that a run names, by path: a worker elsewhere must have the same."""
+    """Return what files hold that a run names, by path: a worker elsewhere must have the same."""
     found = [str(lab["program"])] if lab.get("program") else []
     variants = content.get("variants")
     for each in (lab, content, *(variants if isinstance(variants, list) else ())):
@@ -256,7 +256,7 @@ def _check(source: Source, base: Base, found: Sequence[Point], progress: Callabl
 
 
 def _problems(source: Source, base: Base, point: Point) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with a point: the place in the sweep file that made it so, and a text."""
+    """Yield what is wrong with a point: the place in the sweep file that made it so, and a text."""
     fixed = source.sweep.set
     try:
         lab, content = base.built(point.values, fixed)

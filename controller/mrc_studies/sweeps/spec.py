@@ -27,8 +27,8 @@ M = TypeVar("M", bound=Model)
 
 
 def quantity(value: Any) -> Any:
-    """A number; also of a size, rate or time with its unit, in bytes, bits per second and nanoseconds. Anything else
-    is returned as it is."""
+    """Return a number; also of a size, rate or time with its unit, in bytes, bits per second and nanoseconds. Anything
+    else is returned as it is."""
     if isinstance(value, str):
         for parse in (parse_size_bytes, parse_rate_bps, parse_time_ns):
             try:
@@ -65,7 +65,7 @@ class Span(Model):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def at(self, share: float) -> int | float:
-        """The value that lies at this share (0 to 1) of the way."""
+        """Return the value that lies at this share (0 to 1) of the way."""
         low, high = float(self.low), float(self.high)
         value = low * (high / low) ** share if self.scale == "log" else low + (high - low) * share
         if not self.whole:
@@ -76,7 +76,7 @@ class Span(Model):
 
 
 class Range(Span):
-    """So many values of a grid, both ends among them."""
+    """A number of values of a grid, both ends among them."""
 
     steps: Annotated[int, Field(ge=2, le=10**9)]
 
@@ -112,7 +112,7 @@ class Sweep(Model):
     `lab` is instead of the one that it names. `set` changes keys for all runs, written as `lab.ev.active` or
     `experiment.workload.params.size_bytes`. `grid` has for each key its values, or a span with `steps`; `cases` is a
     list of changes that belong together, each with a `name` if you like; `hypercube` samples spans. What is given of
-    the three is combined with each other, and every point runs with all `seeds` (so many from 1, or a list),
+    the three is combined with each other, and every point runs with all `seeds` (a number of them from 1, or a list),
     `repetitions` times. `may_fail`: a run that fails is a result, not a fault of the sweep.
     """
 
@@ -142,7 +142,7 @@ class Sweep(Model):
     def _seeds(cls, value: Any) -> Any:
         several = value if isinstance(value, list) else [value]
         if not several or any(not isinstance(each, int) or isinstance(each, bool) for each in several):
-            raise ValueError("so many (5: seeds 1 to 5), or a list of them ([7, 11])")
+            raise ValueError("must be a number of seeds (5: seeds 1 to 5) or a list of seeds ([7, 11])")
         if any(not 0 <= each <= MAX_SEED for each in several) or value == 0:
             raise ValueError(f"a seed is from 0 to {MAX_SEED}, and there is one at least")
         if len(set(several)) < len(several):
@@ -192,12 +192,12 @@ class Source:
 
 
 def known_sweeps() -> dict[str, pathlib.Path]:
-    """The sweeps that come with the project, by name."""
+    """Return the sweeps that come with the project, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("sweeps/*.yaml"))}
 
 
 def load_sweep(name_or_path: str) -> Source:
-    """Reads a sweep by name or path.
+    """Read a sweep by name or path.
 
     Raises:
         ExperimentError: none of that name, or a file that is not one; names file, line, key and remedy.
@@ -212,7 +212,7 @@ def load_sweep(name_or_path: str) -> Source:
 
 
 def parse_sweep(text: str, name: str) -> Source:
-    """The sweep in YAML text; see `load_sweep`."""
+    """Return the sweep in YAML text; see `load_sweep`."""
     try:
         file = document.parse(text, name, EXAMPLE)
     except DocumentError as error:
@@ -221,7 +221,7 @@ def parse_sweep(text: str, name: str) -> Source:
 
 
 def source_of(file: Document) -> Source:
-    """The sweep in a document; see `load_sweep`."""
+    """Return the sweep in a document; see `load_sweep`."""
     sweep = _validated(Sweep, file, file.data, ())
     ranges = {}
     for key, values in sweep.grid.items():

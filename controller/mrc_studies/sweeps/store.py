@@ -2,7 +2,7 @@
 
 `sweep.json`: the plan. `runs/DIGEST.json`: a run, under the digest of all that it depends on; so what was done is not
 done again, and nothing is there twice. `logs/DIGEST.log`: of runs that are not good. `dataset/part-NNNNN.parquet`: the
-rows of so many runs each (`PART`), as soon as all of those are done; `sweep.csv`: all rows, at the end. Every file is
+rows of `PART` runs each, as soon as all of those are done; `sweep.csv`: all rows, at the end. Every file is
 complete or absent, and all but `runs/` and `logs/` are the same, byte by byte, for the same plan.
 """
 
@@ -74,7 +74,7 @@ class SweepStore:
             )
 
     def begin(self) -> None:
-        """Writes the plan, and the parts of the dataset whose runs are all there.
+        """Write the plan, and the parts of the dataset whose runs are all there.
 
         Raises:
             WriteError: something could not be written.
@@ -86,11 +86,11 @@ class SweepStore:
             self._part(number)
 
     def get(self, run: SweepRun) -> Answer | None:
-        """What a run left; None if it was not done, or its file is none."""
+        """Return what a run left; None if it was not done, or its file is none."""
         return self._runs.get(run.digest)
 
     def put(self, run: SweepRun, answer: Answer) -> None:
-        """Keeps what a run left.
+        """Keep what a run left.
 
         Raises:
             WriteError: it could not be written; what was kept before stays.
@@ -117,7 +117,7 @@ class SweepStore:
         return "\n".join(lines) + "\n"
 
     def finish(self) -> None:
-        """Writes what is made of all runs, which are there.
+        """Write what is made of all runs, which are there.
 
         Raises:
             WriteError: something could not be written.
@@ -140,7 +140,7 @@ class SweepStore:
         return -(-len(self.plan.runs) // PART)
 
     def _part(self, number: int) -> None:
-        """Writes a part of the dataset, if all of its runs are there."""
+        """Write a part of the dataset, if all of its runs are there."""
         if not has_parquet():
             return
         own = self.plan.runs[number * PART : (number + 1) * PART]
@@ -180,7 +180,7 @@ def answers(folder: pathlib.Path, made: SweepPlan) -> Iterator[tuple[SweepRun, A
 
 
 def load_plan(folder: pathlib.Path) -> SweepPlan:
-    """The plan of a sweep's folder, as it was made.
+    """Return the plan of a sweep's folder, as it was made.
 
     Raises:
         ExperimentError: there is none, or its format is a later one.
@@ -196,7 +196,7 @@ def load_plan(folder: pathlib.Path) -> SweepPlan:
 
 
 def command(run: SweepRun) -> str:
-    """What does this one run again, in the sweep's folder."""
+    """Return what does this one run again, in the sweep's folder."""
     return f"mrclab sweep repeat . {run.digest[:SHORT]}"
 
 
@@ -222,7 +222,7 @@ def _type(values: Sequence[object]) -> Kind:
 
 
 def rows(made: SweepPlan, answers: Iterable[tuple[SweepRun, Answer]]) -> Iterator[Row]:
-    """The dataset's rows, with all columns; a run that could not be done has one, without numbers."""
+    """Yield the dataset's rows, with all columns; a run that could not be done has one, without numbers."""
     heads = columns(made)
     for run, answer in answers:
         about: dict[str, Scalar] = dict.fromkeys(heads)

@@ -17,7 +17,7 @@ from mrc_studies.sweeps.measure import Answer, Status
 from mrc_studies.sweeps.plan import SweepPlan, SweepRun
 from mrc_studies.sweeps.store import SweepStore
 
-#: Runs that the scheduler knows at a time: enough to keep its workers busy, whoever comes and goes.
+#: Runs that the scheduler knows at a time: enough to keep its workers busy while others join and leave.
 LEAST_AHEAD, AHEAD = 64, 4
 
 #: Does runs, in any order.
@@ -32,7 +32,7 @@ class SweepCut(MrclabError):
 @dataclass(frozen=True)
 class Progress:
     """How far it is: runs that are done of all, those of them that are not good, and seconds that the others may take
-    (None: nobody knows yet)."""
+    (None: not yet known)."""
 
     done: int
     total: int
@@ -47,7 +47,7 @@ def carry_out(
     *,
     again: bool = False,
 ) -> list[tuple[SweepRun, Answer]]:
-    """Does the runs of the store's plan that it does not have; returns those that are not good, of all.
+    """Do the runs of the store's plan that it does not have; return those that are not good, of all.
 
     Args:
         again: do those again that were not good.
@@ -78,8 +78,8 @@ def carry_out(
 
 
 def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, Answer]]]:
-    """The runs that are to be done, and by their place those that are done and not good. What its workers died of is
-    done again in any case: most often somebody else killed them."""
+    """Return the runs that are to be done, and by their place those that are done and not good. What its workers died
+    of is done again in any case: most often another process killed them."""
     waiting, bad = [], {}
     for run in store.plan.runs:
         answer = store.get(run)
@@ -142,7 +142,7 @@ def on_dask(client: Any) -> Executor:
 
 
 def _lost(client: Any, error: BaseException) -> bool:
-    """Whether a future ended because nobody knows it any more."""
+    """Whether a future ended because the scheduler no longer knows it."""
     from asyncio import CancelledError as Cancelled
     from concurrent.futures import CancelledError
 

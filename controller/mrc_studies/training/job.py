@@ -33,7 +33,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What is trained: `model`, at least `steps` steps of `batch` samples at each rank, a checkpoint every so many.
+    """What is trained: `model`, at least `steps` steps of `batch` samples at each rank, and checkpoints.
 
     `patience_s`: after so long a collective operation has failed; a job without a step for twice as long has stalled.
     `restarts`: how often a job that died is started again. `schedule`: what is done to the lab, seconds after the
@@ -72,7 +72,7 @@ class Attempt:
     all_reduce_ns: list[int] = field(default_factory=list)
 
     def steps(self, ranks: int) -> list[int]:
-        """The steps that all ranks have ended."""
+        """Return the steps that all ranks have ended."""
         return sorted(number for number, count in self.counts.items() if count == ranks)
 
 
@@ -136,7 +136,7 @@ class Job:
         return self.result
 
     def _lab_is_dead(self) -> bool:
-        """Whether anything but an agent has died, without which no job can be started again; that is told."""
+        """Whether anything but an agent has died, without which no job can be started again; that is reported."""
         found = [death.text() for death in self.session.deaths() if death.role not in self.session.hosts]
         self.result.failures += found
         return bool(found)
@@ -156,7 +156,7 @@ class Job:
             ranks.end()
 
     def begin(self) -> None:
-        """The first step of the first attempt begins: the schedule's zero."""
+        """Begin the first step of the first attempt: the schedule's zero."""
         if not self._begun:
             self._begun = True
             self.loop.begin(self.session.now_ns())

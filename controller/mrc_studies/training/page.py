@@ -13,7 +13,7 @@ from mrc_results.charts import Curve, Mark
 from mrc_results.steps import TimeSummary
 from mrc_studies.training.summary import Summary
 
-#: Above so many, what was done to the lab is lines without words.
+#: Above this many, what was done to the lab is drawn as lines without words.
 LABELLED = 60
 
 
@@ -29,7 +29,7 @@ def _times(found: TimeSummary | None) -> str:
 
 
 def table(documents: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows, as text: what is told in the first column, then one column for each backend."""
+    """Return heads and rows as text: a label in the first column, then one column for each backend."""
     rows: list[list[str]] = []
 
     def add(what: str, cells: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ def _cost(document: Summary) -> str:
 
 
 def text(documents: Sequence[Summary]) -> str:
-    """The table for a terminal."""
+    """Return the table for a terminal."""
     heads, rows = table(documents)
     lines = [heads, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -82,7 +82,7 @@ def text(documents: Sequence[Summary]) -> str:
 
 
 def render(documents: Sequence[Summary], title: str) -> str:
-    """The page."""
+    """Return the page."""
     heads, rows = table(documents)
     seconds = max(each.seconds for each in documents)
     parts = [f"<h1>{html.escape(title)}</h1>", look.table(heads, [[html.escape(cell) for cell in row] for row in rows])]

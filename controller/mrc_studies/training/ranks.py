@@ -62,7 +62,7 @@ class Said:
 
 
 def need(*packages: str) -> None:
-    """Checks that the ranks will find these.
+    """Check that the ranks will find these.
 
     Raises:
         ExperimentError: one is missing, or torch of a version that will not do; names the remedy.
@@ -73,7 +73,7 @@ def need(*packages: str) -> None:
             raise ExperimentError(f"{shown} is missing, which PyTorch jobs need: {REMEDY}")
     from mrc_torch.versions import refusal
 
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a torch that nobody has installed as one
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a torch that is not installed as a package
         said = refusal(importlib.metadata.version("torch"))
         if said is not None:
             raise ExperimentError(said)
@@ -81,7 +81,7 @@ def need(*packages: str) -> None:
 
 @contextlib.contextmanager
 def shared_folder(state: State) -> Iterator[pathlib.Path]:
-    """A folder that all hosts of the lab see and may write to, and nobody else; it goes with the context."""
+    """Yield a folder that only the hosts of the lab see and may write to; it goes with the context."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mrclab-train-"))
     try:
         if os.geteuid() == 0 and state.uid > 0:
@@ -122,16 +122,16 @@ class Ranks:
         self._gone: set[int] = set()
 
     def tell(self, rank: int, **document: Any) -> None:
-        """A document to one rank."""
+        """Send a document to one rank."""
         self.processes[rank].tell(json.dumps(document))
 
     def tell_all(self, **document: Any) -> None:
-        """A document to all; rank 0 hears it last."""
+        """Send a document to all ranks, to rank 0 last."""
         for rank in reversed(range(len(self.processes))):
             self.tell(rank, **document)
 
     def events(self, timeout_s: float) -> list[tuple[int, Said]]:
-        """What ranks have said, waiting for it at most so long; of one that has ended `Word.GONE`, once."""
+        """Return what ranks have said, waiting for it at most so long; of one that has ended `Word.GONE`, once."""
         left = [each for rank, each in enumerate(self.processes) if rank not in self._gone]
         select.select(left, [], [], timeout_s)
         found = []
@@ -148,7 +148,7 @@ class Ranks:
         return found
 
     def end(self) -> None:
-        """Ends all: they end with their input."""
+        """End all: they end with their input."""
         for process in self.processes:
             with contextlib.suppress(OSError):
                 assert process.process.stdin is not None

@@ -18,7 +18,7 @@ def zero_ns(result: JobResult) -> int:
 
 
 def steps_of(result: JobResult) -> list[Step]:
-    """The steps that all ranks have ended, those that a restart repeated among them, in the order of time."""
+    """Return the steps that all ranks have ended, those that a restart repeated among them, in the order of time."""
     finished = max(each.ended_ns for each in result.attempts)
     broken = steps.broken_intervals(result.happenings, finished)
     found = []
