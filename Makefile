@@ -79,6 +79,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/words.py
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -54,7 +54,7 @@ BESIDE: Final = (
     "node/mapper.py",
     "node/samples.py",
 )
-# Functions of the core call each other directly: nobody replaces them, and Python needs only the initialisers.
+# Functions of the core call each other directly: they are never replaced, and Python needs only the initialisers.
 _DIRECT: Final = ("-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt")
 _FLAGS: Final = ("-O2", "-g0", "-fPIC", *_DIRECT, "-fwrapv", "-DNDEBUG", "-w")
 _KEPT: Final = 4  # builds of other versions of the sources; processes may still load from the newest of them

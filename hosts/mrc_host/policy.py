@@ -257,7 +257,7 @@ def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _listed(infer: Callable[..., Any]) -> Callable[..., Any]:
-    """A detector of somebody else's gets lists."""
+    """Convert the arguments of a user's detector to lists."""
 
     def call(self: Any, acked: Any, overtaken: Any, base_rtt_ns: int, now: int) -> Any:
         return infer(self, acked, [] if overtaken is None else overtaken, base_rtt_ns, now)
@@ -270,7 +270,7 @@ def _listed(infer: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def supplied(by: Supplier) -> Iterator[None]:
-    """Meanwhile this process runs none of the files that references name: somebody else has the classes."""
+    """Run no files that references name in this process while the context lasts: another process has the classes."""
     token = _SUPPLIER.set(by)
     try:
         yield
@@ -284,7 +284,7 @@ def supplier() -> Supplier | None:
 
 
 def load_class(reference: str) -> type:
-    """The class that `FILE.py:Class` names; the file is run anew at each call.
+    """The class that `FILE.py:Class` names; the file is executed at each call.
 
     Raises:
         ConfigError: there is none, or the file cannot be run; with file and line.

@@ -16,7 +16,7 @@ from mrc_torch.numbers import Array, Reduce
 
 #: Parts in which a tree hands a large message on.
 PART_BYTES: Final = 1 << 18
-#: Up to so many bytes per rank, latency counts more than the number of bytes sent.
+#: Up to this many bytes per rank, latency counts more than the number of bytes sent.
 SMALL_BYTES: Final = 1 << 14
 
 

@@ -143,7 +143,7 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         if self._error is None:
             try:
                 self._then()
-            except Exception as error:  # noqa: BLE001 - of copying back; whoever waits hears of it
+            except Exception as error:  # noqa: BLE001 - of copying back; the waiting thread gets it
                 self._error = error
         with self._lock:
             self._ended.set()
@@ -539,7 +539,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("receive")
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> MrcWork:
-        """From whoever sends."""
+        """Receive from any rank."""
         buffers = _Buffers()
         work = self.collectives.receive(buffers.bytes(tensors[0], written=True), None, tag)
         return MrcWork([work], tensors, buffers.back)

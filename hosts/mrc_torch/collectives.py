@@ -263,7 +263,7 @@ class Collectives:
         return self.group.message(f"send to rank {rank}", rank, tag, bytes_of(_flat(array)))
 
     def receive(self, array: Array, rank: int | None = None, tag: int = 0) -> Work:
-        """Receives an array of that size from a rank, or (None) from whoever sends one: `Work.source`."""
+        """Receives an array of that size from a rank, or (None) from any rank: `Work.source`."""
         where = into(bytes_of(_flat(array, written=True)))
         return self.group.message(f"receive from {'any rank' if rank is None else f'rank {rank}'}", rank, tag, where)
 

@@ -1,7 +1,8 @@
 """A group of ranks with a queue pair between any two: operations in order, messages between ranks, deaths.
 
 One thread per group takes completions, and another one looks at the time, so that neither holds up the other; what
-users want to be called runs in threads for callbacks (`callbacks`). Whoever starts an operation posts its first writes.
+users want to be called runs in threads for callbacks (`callbacks`). The thread that starts an
+operation posts its first writes.
 Collective operations are generators (`algorithms`), done one after the other as they were called; messages between two
 ranks do not wait for them. While anything is under way, a peer that has been silent for `PING_AFTER_S` is written to:
 its host answers, or not. The first error ends the group: all that is under way and all that comes later ends with it,
@@ -121,7 +122,7 @@ class Group:
                 self._release()
                 said = f"{_FAILED}{str(error) or type(error).__name__}"
                 for key in (f"mrc/{rank}", f"mrc/{rank}/ready"):
-                    with contextlib.suppress(Exception):  # nobody need wait for this rank
+                    with contextlib.suppress(Exception):  # no other rank need wait for this one
                         store.set(key, said)
                 raise
             for name, work in (("group", self._run), ("time of group", self._watch)):
@@ -236,7 +237,7 @@ class Group:
         return work
 
     def message(self, name: str, rank: int | None, tag: int, data: memoryview | tuple[int, Sink]) -> Work:
-        """Sends bytes to a rank, or receives so many into a sink, from one or (None) from anybody."""
+        """Send bytes to a rank, or receive as many into a sink, from one or (None) from any rank."""
         if rank is not None and (rank not in self.links):
             raise ValueError(f"{name}: rank {rank} is no other rank of a group of {self.size}")
         key = _MESSAGE_KEYS | tag & _MESSAGE_KEYS - 1

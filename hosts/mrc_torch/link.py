@@ -1,7 +1,7 @@
 """One rank's end of the way to another rank: messages, cut into chunks, through slots in the receiver's memory.
 
 A chunk is a write with immediate into the next slot of the peer; the slot is free again when the peer's credit says so.
-Messages of one key arrive in the order in which they were sent. A message that nobody has asked for yet is kept aside,
+Messages of one key arrive in the order in which they were sent. A message that was not asked for yet is kept aside,
 up to `KEPT_BYTES`; beyond that its slots stay taken, and the sender waits.
 """
 
@@ -58,7 +58,7 @@ class Transfer:
     __slots__ = ("done", "key", "link", "size", "work")
 
     def __init__(self, link: Link | None, key: int, size: int, work: Work | None) -> None:
-        self.link = link  # None: of a receive from anybody, until somebody sends
+        self.link = link  # None: of a receive from any rank, until one sends
         self.key = key
         self.size = size
         self.work = work
@@ -100,7 +100,7 @@ class _Message:
 
 
 class Link:
-    """See the module's docstring. Not thread-safe: the group's lock is held by whoever calls.
+    """See the module's docstring. Not thread-safe: the caller holds the group's lock.
 
     Args:
         rank: of the peer.
@@ -219,7 +219,7 @@ class Link:
     # -- in ------------------------------------------------------------------------------------------------------
 
     def heard_word(self, immediate: int, nbytes: int) -> tuple[Word, int]:
-        """An immediate has come, with so many bytes; its word and rank. Raises MismatchError, ValueError."""
+        """Handle an immediate with this many bytes; return its word and rank. Raises MismatchError, ValueError."""
         self.qp.post_recv()
         word, rank = Word(immediate >> 28), immediate >> 16 & _RANKS
         more = (immediate - self._credited) & _CREDITS
@@ -320,5 +320,5 @@ class Link:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for this peer: for a message of it, or to send it one."""
+        """Whether an operation waits for this peer: for a message of it, or to send it one."""
         return bool(self.posted or self.outgoing or (self._message is not None and self._message.receive is not None))

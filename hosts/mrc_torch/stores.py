@@ -54,5 +54,5 @@ class FolderStore:
                 return path.read_bytes()
             except FileNotFoundError:
                 if time.monotonic() > deadline:
-                    raise CollectiveError(f"{path}: nobody has written it within {self.timeout:.0f} s") from None
+                    raise CollectiveError(f"{path}: no rank has written it within {self.timeout:.0f} s") from None
             time.sleep(_RETRY_S)

@@ -1,8 +1,8 @@
 """One rank of a job: `python -m mrc_train CONFIGURATION` (JSON).
 
 `job` is train or perf; `rank`, `size`, `backend` (gloo or mrc), `store` (a file that all ranks see), `timeout_s`; the
-rest is the job's own. Exit code 1: the job failed, as its last line says; 2: unusable configuration; 3: whoever started
-it is gone.
+rest is the job's own. Exit code 1: the job failed, as its last line says; 2: unusable configuration; 3: the
+process that started it is gone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     try:
         groups.join(config)
         {"train": training, "perf": operations}[config["job"]].run(config, orders)
-    except Exception as error:  # noqa: BLE001 - whatever ends a rank is told; the job ends by it
+    except Exception as error:  # noqa: BLE001 - whatever ends a rank is reported; the job ends by it
         say("error", text=plain(error)[:600])
         return 1
     orders.code = 0

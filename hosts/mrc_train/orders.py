@@ -1,4 +1,4 @@
-"""What a rank is told, and what it tells: JSON documents, a line each, on standard input and output.
+"""Messages to and from a rank: JSON documents, a line each, on standard input and output.
 
 A rank says `{"event": "ready"}`, waits for a line, joins its group, says `{"event": "connected"}`, waits for a line,
 and does its job. When it has ended it says `{"event": "done"}` and waits once more: its peers may still need it. It
@@ -28,7 +28,7 @@ class Orders:
 
     def _watch(self) -> None:
         poll = select.poll()
-        poll.register(self.file, 0)  # without any event: whoever writes has hung up
+        poll.register(self.file, 0)  # without any event: the writer has hung up
         while not poll.poll():
             pass
         os._exit(self.code)

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mrc_train import models
 from mrc_train.orders import Orders, say
 
-#: Gradients are reduced in buckets of so many MB, small as models are here: there shall be some to overlap.
+#: Gradients are reduced in buckets of this many MB, small as models are here: there shall be some to overlap.
 BUCKET_MB = 0.125
 
 
@@ -62,7 +62,7 @@ def run(config: Mapping[str, Any], orders: Orders) -> None:
     while True:
         while (order := orders.look()) is not None:
             if order.get("hold"):
-                # Nobody begins the step behind this one without this rank.
+                # No rank begins the step behind this one without this rank.
                 say("held", step=step)
                 order = orders.wait()
             limit = int(order["stop_after"])

@@ -37,17 +37,17 @@ def make_private(path: Path) -> Path:
 
 
 def check_private(path: Path, *, closed: bool = False) -> Path:
-    """Check that nobody but us and root can change what is in a folder, or put another in its place.
+    """Check that only this user and root can change what is in a folder, or replace it.
 
     Args:
-        closed: nobody else may look into it either, and no link but root's leads to it.
+        closed: no other user may look into it either, and no link but root's leads to it.
 
     Returns:
         The folder without symbolic links in it.
 
     Raises:
-        FileNotFoundError: there is none, in a place where nobody else could put one.
-        FolderError: somebody can; the text names the folder to blame.
+        FileNotFoundError: there is none, in a place where no other user could put one.
+        FolderError: another user can; the text names the folder.
     """
     shown = Path(os.path.abspath(path))
     try:
@@ -74,17 +74,17 @@ def check_private(path: Path, *, closed: bool = False) -> Path:
 
 
 def check_code_file(path: Path) -> Path:
-    """Check that nobody but us and root wrote a file, can change it, or can put another in its place.
+    """Check that only this user and root wrote a file, can change it, or can replace it.
 
     What is run as us (a policy, a P4 program, a file that names such) must pass. Unlike `check_private` it may lie in a
-    folder of root's, or in one with the sticky bit, such as /tmp, where nobody else can replace what is ours.
+    folder of root's, or in one with the sticky bit, such as /tmp, where no other user can replace this user's files.
 
     Returns:
         The file without symbolic links in its path.
 
     Raises:
         FileNotFoundError: there is none.
-        FolderError: somebody else can; the text names the file or folder to blame and the remedy.
+        FolderError: another user can; the text names the file or folder and the remedy.
     """
     shown = Path(os.path.abspath(path))
     owners = {0, os.geteuid(), *_strangers()}
@@ -125,12 +125,12 @@ def _check_way(path: Path, *, closed: bool) -> None:
 
 
 def is_private_file(found: os.stat_result) -> bool:
-    """Whether a file of a private folder is a plain file of ours that nobody else can write to."""
+    """Whether a file of a private folder is a plain file of this user that no other user can write to."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not _is_changeable(found, sticky=False)
 
 
 def _is_changeable(found: os.stat_result, *, sticky: bool) -> bool:
-    """Whether others can write to it; `sticky`: a folder where nobody can rename what is another's is no harm."""
+    """Whether others can write to it; `sticky`: a folder where users cannot rename each other's files is no harm."""
     if sticky and found.st_mode & stat.S_ISVTX:
         return False
     if found.st_mode & stat.S_IWOTH:
@@ -139,7 +139,7 @@ def _is_changeable(found: os.stat_result, *, sticky: bool) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether nobody but us is in a group: where every user has one, umask 002 makes folders writable to it."""
+    """Whether only this user is in a group: where every user has one, umask 002 makes folders writable to it."""
     if gid == 0 and os.geteuid() != 0:
         # What root shares with its group, it shares with those whom it trusts.
         return True
@@ -151,7 +151,7 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _strangers() -> set[int]:
-    """In a user namespace, as whom the users outside appear, root among them; outside, nobody."""
+    """In a user namespace, as whom the users outside appear, root among them; outside, no user."""
     with contextlib.suppress(OSError, ValueError):
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if first != ["0", "0", "4294967295"]:

@@ -43,7 +43,7 @@ _current: _Shown | None = None
 
 @contextmanager
 def shown(name: str, after: float | None = None) -> Iterator[None]:
-    """What happens within is told, once after `after` seconds (`AFTER_S`) and from then on at every step."""
+    """Report what happens within, once after `after` seconds (`AFTER_S`) and from then on at every step."""
     global _current
     if _current is not None:
         yield
@@ -63,6 +63,6 @@ def step(what: str) -> None:
 
 
 def notice(text: str) -> None:
-    """Something about the work that whoever waits should know."""
+    """Report something about the work that a waiting user should know."""
     if _current is not None:
         print(f"{_current.name}: {text}", file=sys.stderr, flush=True)

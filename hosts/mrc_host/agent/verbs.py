@@ -108,7 +108,7 @@ class VerbsServer:
         loop.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, now: int) -> None:
-        with contextlib.suppress(OSError):  # nobody there any more, or no file descriptor left for it
+        with contextlib.suppress(OSError):  # the program has ended, or has no file descriptor left for it
             peer, _ = self._listener.accept()
             peer.setblocking(False)
             _, uid, _ = _UCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))

@@ -121,7 +121,7 @@ class PacketRing:
 
     def close(self) -> None:
         """Unmaps the rings and closes the socket."""
-        # A frame that somebody still holds (an exception's traceback does) keeps the mapping, not the descriptor.
+        # A frame that is still referenced (by an exception's traceback) keeps the mapping, not the descriptor.
         with contextlib.suppress(BufferError):
             self._words.release()
             self._map.close()

@@ -63,7 +63,7 @@ class Ring(Protocol):
         """Sends packets; how many there was room for."""
 
     def kernel_drops(self) -> int:
-        """Frames that the kernel dropped because nobody took them in time."""
+        """Return the number of frames that the kernel dropped because they were not read in time."""
 
     def close(self) -> None:
         """Gives it back."""
@@ -105,7 +105,7 @@ class Station:
         #: When it looked last; when it came back from a stall.
         self._looked_ns = self._resumed_ns = 0
         self._carrier = [True] * len(self.rings)
-        # The kernel tells of changes of links, so nobody has to ask again and again.
+        # The kernel tells of changes of links, so polling is not necessary.
         self.changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self.changes.bind((0, RTMGRP_LINK))
         self.changes.setblocking(False)

@@ -87,7 +87,7 @@ class _Seat:
         self.due = FOREVER
         self.timer = FOREVER
         self.runs = True
-        #: What has arrived for a node that does not run: (port, packet); None: nobody will ever read it.
+        #: What has arrived for a node that does not run: (port, packet); None: it will never be read.
         self.held: list[tuple[int, bytes]] | None = None
 
 
@@ -158,7 +158,7 @@ class VirtualDriver:
         seat.due = FOREVER
 
     def release(self, name: str, node: Drivable | None = None) -> None:
-        """Lets a node run again: with what has arrived meanwhile, or another in its place, which begins anew."""
+        """Let a node run again with what has arrived meanwhile, or another in its place, which starts without state."""
         self._enter()
         seat = self._by_name[name]
         waiting = seat.held or []
@@ -199,7 +199,7 @@ class VirtualDriver:
             self._words, self._parts = [], []
             arrivals = fabric.exchange(words, parts, limit, end_ns)
             if fabric.surprises:
-                self._enter()  # somebody else has changed a link meanwhile
+                self._enter()  # another caller has changed a link meanwhile
             self._take(arrivals, end_ns)
             if not (arrivals or due) and limit >= end_ns:
                 break

@@ -76,7 +76,7 @@ class CommandError(RefusedError):
 
 
 def _ignore_mac_control(port: int, frame: bytes, now: int) -> None:
-    """MRC's class is lossy: nobody may pause it."""
+    """Ignore pauses: MRC's class is lossy."""
 
 
 class HostNode:

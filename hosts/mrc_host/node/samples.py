@@ -10,7 +10,7 @@ from mrc_host.answers import Sample
 from mrc_host.proto.statistics import MrcStatistics, RoceStatistics, Statistics
 from mrc_host.proto.transport import Driven
 
-#: A minute at the usual interval; whoever records a run fetches them many times a second.
+#: A minute at the usual interval; a recording fetches them many times a second.
 MAX_SAMPLES = 1_200
 _LOSSES: Final = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
 

@@ -192,7 +192,7 @@ class EvConfig:
     probes_to_revive: int = 2
     reverse_probe_ns: int = 0  # interval of reverse EV probes while inbound; 0: one per smoothed RTT
     reverse_probes: bool = True
-    rescan_rounds: int = 64  # the scan order of a plane is drawn anew after this many rounds
+    rescan_rounds: int = 64  # the scan order of a plane is redrawn after this many rounds
 
     def __post_init__(self) -> None:
         check_range("ev.count", self.count, 1, 4096)
@@ -254,7 +254,7 @@ class PortsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """Code of somebody else's in the place of ours (`mrc_host.policy`); None: ours.
+    """A user's code in place of the built-in one (`mrc_host.policy`); None: built-in.
 
     `congestion(profile, mtu)` makes the window of a destination and CC profile, `ev(universe, rng, observer)` the EVs
     of a queue pair, `loss(board, rtt, same_ev, rack)` its loss detector: subclasses of `CongestionControl`, `EvSet` and
@@ -268,7 +268,7 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """Everything one endpoint is told. `address` is its 16-byte IPv6 address.
+    """The configuration of an endpoint. `address` is its 16-byte IPv6 address.
 
     Randomness is not here: the caller hands a seeded `random.Random` to `Endpoint`.
     """

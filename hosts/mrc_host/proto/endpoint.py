@@ -361,7 +361,7 @@ class Endpoint(Driven):
         self._forget(qp, now)
 
     def close_qp(self, qp: QueuePair, now: int) -> None:
-        """As `destroy_qp`, for a user who is gone: the peer is told and need not find out (`mrc-protocol.md §6`).
+        """As `destroy_qp`, for a user who is gone: the peer is notified and need not find out (`mrc-protocol.md §6`).
 
         The queue pair stays to say so again, as often and as long as packets are repeated, but no longer than
         `_MAX_CLOSED` others that were closed later.
@@ -466,7 +466,7 @@ class Endpoint(Driven):
             qp.enter_rtr(peer, attributes["remote_number"], attributes["rq_psn"], now)
             ports = self.context.ports
             if ports.mask != ports.all if qp.told_status is None else qp.told_status != ports.status:
-                # A port changed after our document was written, when this peer was nobody to tell.
+                # A port changed after our document was written, when this peer was not known yet.
                 self._node.announce(peer, now)
         else:
             qp.after(QpInput.TO_RTS)
@@ -580,7 +580,7 @@ class Endpoint(Driven):
             del context.denied[qp.peer.address]
 
     def modify_ev_profile(self, qp: QueuePair, **settings: Any) -> None:
-        """Change settings of a queue pair's EV profile that are looked up anew each time. Raises ConfigError."""
+        """Change settings of a queue pair's EV profile that are looked up each time. Raises ConfigError."""
         config = dataclasses.replace(qp.ev_config, **settings)
         qp.association.ev_config = config
         qp.evs.retune(config)

@@ -1,4 +1,4 @@
-"""What refuses a value of a configuration, and how it is told."""
+"""Checks of configuration values and the errors that they raise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every timer of the protocol core in one enumeration, and the queue they wait in.
 
-Timers are rarely touched on the data path: a handler that fires early looks at the state and arms itself anew.
+Timers are rarely touched on the data path: a handler that fires early looks at the state and rearms itself.
 """
 
 from __future__ import annotations

@@ -135,4 +135,4 @@ class Transport(Protocol[P_contra]):
         """Flush and forget a queue pair."""
 
     def close_qp(self, qp: P_contra, now: int) -> None:
-        """As `destroy_qp`, for a user who is gone: the peer is told."""
+        """As `destroy_qp`, for a user who is gone: the peer is notified."""

@@ -1,4 +1,4 @@
-"""What a queue pair with unfinished requests waits for, and since when: for whoever names the culprit of a stall."""
+"""What a queue pair with unfinished requests waits for, and since when, to explain a stall."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A workload's writes as frames on TCP connections, some to each peer, among which a write is cut.
 
 A frame is a header (`HEADER`) and, for data, the bytes, which are read straight into the region. Each write is answered
-by a frame without bytes once all of it is in place: TCP's own acknowledgements are the kernel's, and tell nobody.
+by a frame without bytes once all of it is in place: TCP's own acknowledgements stay in the kernel.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Connection:
 
 
 class TcpChannel:
-    """`workloads.base.Channel` over connections by peer; `workload` is told what arrives."""
+    """`workloads.base.Channel` over connections by peer; `workload` is notified of arrivals."""
 
     def __init__(self, connections: dict[int, list[Connection]], memory: memoryview, clock: Callable[[], int]) -> None:
         self.connections, self.memory, self.clock = connections, memory, clock
@@ -146,7 +146,7 @@ class TcpChannel:
             return
         try:
             each.flush()
-        except OSError:  # reading will tell, whoever's turn it is now
+        except OSError:  # the next read reports it
             each.out.clear()
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if each.out else 0)
         if self._selector.get_key(each.sock).events != wanted:

@@ -140,7 +140,7 @@ class Connection:
         return made, files
 
     def closed(self) -> DeviceLostError:
-        """What whoever uses it after its end is told."""
+        """Return the error for uses after its end."""
         return DeviceLostError(f"device {self.path}: {self.ended}")
 
     def close(self) -> None:

@@ -195,7 +195,7 @@ class Context:
 
     @property
     def lock(self) -> threading.RLock:
-        """Held by whoever posts."""
+        """Return the lock that a thread holds while it posts."""
         return self._lock
 
     @property

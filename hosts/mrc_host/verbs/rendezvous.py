@@ -33,10 +33,10 @@ class Rendezvous:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str], timeout: float = 30.0) -> Rendezvous:
-        """Meets another program that calls this with the same path: whoever comes first waits there.
+        """Meet another program that calls this with the same path: the first one waits there.
 
         Raises:
-            VerbsError: nobody comes within `timeout` seconds.
+            VerbsError: no program comes within `timeout` seconds.
         """
         place = pathlib.Path(path)
         deadline = time.monotonic() + timeout
@@ -49,7 +49,7 @@ class Rendezvous:
                 found.settimeout(timeout)
                 return cls(found, first)
             if time.monotonic() >= deadline:
-                raise VerbsError(errno.ETIMEDOUT, f"nobody came to {place} within {timeout:.0f} s")
+                raise VerbsError(errno.ETIMEDOUT, f"no other program came to {place} within {timeout:.0f} s")
             time.sleep(_RETRY_S)
 
     def send(self, document: Any) -> None:
@@ -107,7 +107,7 @@ def _connect(place: pathlib.Path) -> socket.socket | None:
 
 
 def _wait(place: pathlib.Path, deadline: float) -> socket.socket | None:
-    """Listens at the path, which is this program's then; None when somebody else has just begun to."""
+    """Listens at the path, which is this program's then; None when another program has just begun to."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     own = place.with_name(f"{place.name}.{os.getpid()}")
     try:

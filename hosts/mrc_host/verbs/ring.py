@@ -2,7 +2,7 @@
 
 Entries become visible with the counter that is written after them, by one store of 64 bits. That orders them on
 machines that keep the order of stores (x86-64); elsewhere nothing but what lies between two steps of Python does.
-Whoever consumes what somebody else wrote must not trust it: `Consumer.pending` says when a counter cannot be true.
+A consumer must not trust what another process wrote: `Consumer.pending` says when a counter cannot be true.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class RingCorrupt(Exception):
 
 
 class NoRing:
-    """Stands where a ring was: whoever touches it gets the error that `closed` makes, which says why there is none."""
+    """A stand-in for a ring that is gone: every use raises the error that `closed` makes, which says why."""
 
     def __init__(self, closed: Callable[[], Exception]) -> None:
         self._closed = closed

@@ -38,7 +38,7 @@ class Channel(Protocol):
     def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
         """Writes `length` bytes at `offset` of the own region to `remote_offset` of the peer's.
 
-        With `imm` the peer's workload is told (`arrived`) when all of it is in place. The own `put_done` follows
+        With `imm` the peer's workload is notified (`arrived`) when all of it is in place. The own `put_done` follows
         with `tag`. A length of 0 only signals.
         """
 
@@ -150,7 +150,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @classmethod
     def plan(cls, size: int, params: P) -> int:
-        """Checks all parameters for so many ranks; returns the bytes of the region of each rank.
+        """Check all parameters for this number of ranks; return the bytes of the region of each rank.
 
         Raises:
             WorkloadError: they make no workload, or one that no machine has the memory for.
@@ -293,7 +293,7 @@ class Workload(abc.ABC, Generic[P]):
 
 
 def split(count: int, parts: int) -> list[slice]:
-    """`count` elements in so many neighbouring parts; where it does not go even, the first ones have one more."""
+    """Split `count` elements into neighbouring parts; where it does not go even, the first ones have one more."""
     small, more = divmod(count, parts)
     edges = [part * small + min(part, more) for part in range(parts + 1)]
     return [slice(first, last) for first, last in itertools.pairwise(edges)]
@@ -316,7 +316,7 @@ def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
     return mixed.astype(np.uint8)
 
 
-#: A rank's values repeat after so many elements, which makes both inputs and expected sums cheap to write down.
+#: A rank's values repeat after this many elements, which makes both inputs and expected sums cheap to write down.
 PERIOD = 251
 
 

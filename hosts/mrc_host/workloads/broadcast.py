@@ -22,7 +22,7 @@ class BroadcastParameters(Parameters):
 class Broadcast(Workload[BroadcastParameters]):
     """Parameters: `size_bytes`; `root`; `piece_bytes`, what is passed on at once; `iterations`.
 
-    The last rank of the chain tells the root when it has all: nobody can be two iterations ahead of it.
+    The last rank of the chain tells the root when it has all: no rank can be two iterations ahead of it.
     """
 
     name = "broadcast"

@@ -9,7 +9,7 @@ import numpy as np
 
 from mrc_host.answers import Stream, Times
 
-#: Times are kept to so many leading bits: quantiles are within 0.05 %.
+#: Times are kept to this many leading bits: quantiles are within 0.05 %.
 KEPT_BITS = 12
 #: Messages whose times a meter remembers, evenly spread over the stream; all of them up to this many.
 MARKS = 2048

@@ -1,7 +1,7 @@
 """Point-to-point streams of verified messages: permutation, incast with a victim, send/recv, write_bw.
 
 A sender may have `window` messages on the way; the receiver verifies each and returns a zero-length immediate as credit
-for its slot. One iteration is one message. Streams are independent of each other: one that is told to wind down ends
+for its slot. One iteration is one message. Streams are independent of each other: one that is asked to wind down ends
 where its sender stands, with a zero-length immediate that says so.
 """
 

@@ -23,9 +23,9 @@ from mrc_host.workloads.part import Part, part_of, signed, tag_of, tagged
 from mrc_host.workloads.ring import FLOAT_BYTES, RingAllReduce, RingParameters
 
 MAX_BUCKETS, MAX_MICRO_BATCHES = 48, 1024
-#: A rank remembers the ends of so many steps, the latest.
+#: A rank remembers the ends of this many steps, the latest.
 ENDS = 1 << 16
-#: Long computations are cut, so that whoever looks for progress sees some.
+#: Long computations are cut into pieces that show progress.
 SLICE_NS = 1_000_000_000
 EXCHANGE, FORWARD, BACKWARD = MAX_BUCKETS, MAX_BUCKETS + 1, MAX_BUCKETS + 2
 
@@ -92,7 +92,7 @@ class TrainingParameters(Parameters):
 
 
 class Training(Workload[TrainingParameters]):
-    """Parameters: `compute_us`, of a step at a rank; `jitter_percent`, up to so much more, drawn anew for each rank and
+    """Parameters: `compute_us`, of a step at a rank; `jitter_percent`, up to this much more, drawn for each rank and
     step; `gradient_bytes` of a rank, a multiple of 4, in `buckets`; `pipeline` stages, `micro_batches`,
     `activation_bytes` of each; `experts`, ranks in a group (1: no experts), `expert_bytes`, from each to each other
     in one all-to-all; `iterations`, steps.
@@ -332,7 +332,7 @@ class Training(Workload[TrainingParameters]):
         want = pattern(self._seed(self._neighbour(stage), forward, micro), length)
         self.check(self.memory[slot : slot + length], want)
 
-    # -- what is told --------------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------------------
 
     def awaits(self) -> set[int]:
         if not self.running:

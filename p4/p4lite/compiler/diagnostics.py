@@ -34,7 +34,7 @@ class Diagnostic:
             return head
         source, start = self.source, self.pos.col - 1
         if len(source) > MAX_SHOWN:
-            # A window around the place, for a line that somebody generated.
+            # A window around the place, for a generated line.
             left = max(0, min(start - MAX_SHOWN // 2, len(source) - MAX_SHOWN))
             source, start = source[left : left + MAX_SHOWN], start - left
         # Tabs stay as they are, so that the caret is under its column whatever the tab width.

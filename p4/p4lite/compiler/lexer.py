@@ -361,7 +361,7 @@ class _Classifier:
         return i
 
     def greater_assign(self, i: int, t: Token) -> int:
-        # `bit<8>=`, `list<bit<8>>=`: nobody writes it, but `>=` and `>>=` after type arguments would hide a bracket.
+        # `bit<8>=`, `list<bit<8>>=`: unusual, but `>=` and `>>=` after type arguments would hide a bracket.
         if t.value == ">=" and self.brackets and self.brackets[-1] == "LANGLE":
             self.brackets.pop()
             t.type, t.value = "_RANGLE", ">"

@@ -85,7 +85,7 @@ def load_tables() -> Any:
     grammar = GRAMMAR.read_text(encoding="utf-8")
     cache = _cache_file(grammar)
     try:
-        # Whoever can write a pickle that we load can have us run anything.
+        # A user who can write a pickle that we load can run any code.
         folder: Path | None = make_private(cache.parent)
     except FolderError:
         folder = None
@@ -95,7 +95,7 @@ def load_tables() -> Any:
                 if is_private_file(os.fstat(f.fileno())):
                     return pickle.load(f)
     except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ValueError, ImportError, LookupError, TypeError):
-        pass  # not there, or damaged: made anew
+        pass  # missing or damaged: built again
     maker = lark.Lark(grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=False)
     data, memo = maker.memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
     tables = {"data": data, "memo": memo}

@@ -1,6 +1,6 @@
 """Where a server listens, and who may command it there.
 
-Whoever can call a server can do with its switches what he likes. By default that is one user: the server listens on a
+A user who can call a server controls its switches completely. By default that is one user: the server listens on a
 unix socket (0600) in a folder (0700) of its owner's. TCP is for those who ask for it: on loopback every user of the
 machine can call (a warning says so); beyond it only who has a certificate.
 """
@@ -28,7 +28,7 @@ import grpc
 from p4lite.errors import P4liteError
 from p4lite.folders import FolderError, make_private
 
-#: Linux has room for so many bytes of a unix socket's path (and a NUL).
+#: Linux limits the path of a unix socket to this many bytes (and a NUL).
 SOCKET_PATH_BYTES = 107
 #: An address in a private folder of its own, which goes with the server.
 PRIVATE = "private"
@@ -134,7 +134,7 @@ def socket_path(address: str) -> Path | None:
 
 
 def warning(address: str, tls: Tls | None) -> str | None:
-    """Who else can command a server at this address, for its owner to know; None when nobody can."""
+    """Describe who else can command a server at this address; None when no other user can."""
     if address.startswith("unix:") or (tls is not None and tls.client_auth):
         return None
     return (
@@ -145,7 +145,7 @@ def warning(address: str, tls: Tls | None) -> str | None:
 
 @contextlib.contextmanager
 def private_address() -> Iterator[str]:
-    """An address in a folder of its own that nobody else can open, and that is removed afterwards.
+    """Yield an address in a folder of its own that no other user can open, and that is removed afterwards.
 
     What a killed process left is removed by the next call: a folder whose `lock` no process holds.
     """
@@ -174,7 +174,7 @@ def check(address: str, tls: Tls | None) -> None:
     """Say in one line what gRPC would say in many, or not at all: why an address cannot be had, or must not be.
 
     Raises:
-        ServerError: a socket that somebody listens on, or a path where there can be none; a port in use; an address
+        ServerError: a socket that a server listens on, or a path where there can be none; a port in use; an address
             beyond loopback without certificates of clients.
     """
     path = socket_path(address)

@@ -65,7 +65,7 @@ class FabricServer:
         grants: Grants | None = None,
         patient: bool = False,
     ) -> None:
-        """`address`: unix:PATH, HOST:PORT (with `tls`), or a socket of its own that nobody else can open (PRIVATE);
+        """`address`: unix:PATH, HOST:PORT (with `tls`), or a socket of its own that no other user can open (PRIVATE);
         `grants`: what clients of the target API may touch of the machine; `patient`: all clients are of this process,
         and none is ended for being slow."""
         self.fabric = fabric

@@ -53,7 +53,7 @@ def load_source(
 ) -> Loaded:
     """Read a `.p4` or `.json` file; ProgramError (one line for files, the compiler's text for P4).
 
-    Without `with_p4info` the compiler's P4Info is not made, which saves time where nobody asks for it.
+    Without `with_p4info` the compiler's P4Info is not made, which saves time where it is not needed.
     """
     if path.suffix == ".p4":
         return _compile(path, include_dirs, defines or {}, with_p4info)

@@ -320,7 +320,7 @@ def test_who_leaves_is_missed_only_if_needed(hosts: Bed, tmp_path: pathlib.Path)
 def test_a_rank_that_does_not_come_is_named(hosts: Bed, tmp_path: pathlib.Path) -> None:
     from mrc_torch import FolderStore
 
-    with pytest.raises(CollectiveError, match=r"rank 1 of 2 has not come to the group: .*mrc%1: nobody has written"):
+    with pytest.raises(CollectiveError, match=r"rank 1 of 2 has not come to the group: .*mrc%1: no rank has written"):
         Collectives(FolderStore(tmp_path, 0.2), 0, 2, device=hosts.path(0))
     assert not hosts.nodes[0].programs.connected or all(
         program.number for program, _ in hosts.nodes[0].programs.connected.values()

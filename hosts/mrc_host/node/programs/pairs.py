@@ -217,7 +217,7 @@ class RocePairs:
 
     def reset(self, qp: RoceQueuePair, now: int) -> None:
         """See `Pairs`."""
-        raise RefusedError(errno.EOPNOTSUPP, "a queue pair of roce is destroyed and made anew, not reset")
+        raise RefusedError(errno.EOPNOTSUPP, "a queue pair of roce cannot be reset; destroy it and create another")
 
     def set(self, qp: RoceQueuePair, attributes: Attributes, now: int) -> None:
         """See `Pairs`."""

@@ -112,8 +112,10 @@ class Program(Generic[P]):
         add(requests.DestroyHint, self._destroy_hint)
 
     def greeting(self, host: str) -> Answer:
-        """What a program is told first, with the file descriptors of ring of submissions, ring of events, doorbell and
-        the bell of events."""
+        """Return the first message to a program.
+
+        It carries the file descriptors of ring of submissions, ring of events, doorbell and the bell of events.
+        """
         answer = requests.Greeting(
             version=layout.VERSION,
             submissions=self.submissions.capacity,

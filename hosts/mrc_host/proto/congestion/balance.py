@@ -8,7 +8,7 @@ class PlaneBalance:
 
     A plane may be ahead of the least loaded one by `slack` bytes. A plane that makes no progress for
     `patience_ns` while others wait for it (no room, no EV) is no longer waited for. Only time in which it could
-    have sent counts (`pause`): behind a closed window nobody sends, and the planes that happen to be behind then
+    have sent counts (`pause`): behind a closed window nothing is sent, and the planes that happen to be behind then
     are not to blame.
 
     `sent[p]` is a level, not a counter: it is raised when a plane joins or is no longer waited for.
@@ -64,7 +64,7 @@ class PlaneBalance:
         return self._last_block >= 0
 
     def pause(self) -> None:
-        """Nothing may be sent on any plane now: whoever waits does not wait for the planes behind."""
+        """Record that nothing may be sent on any plane now: senders that wait do not wait for the planes behind."""
         self._last_block = -1
         self._snapshot = []
 

@@ -23,7 +23,7 @@ _REGISTERED: dict[str, type[CcConfig]] = {}
 
 @dataclass(frozen=True, slots=True)
 class CcConfig(ABC):
-    """Congestion control profile (`mrc-protocol.md §8`): what every algorithm is told; each adds its parameters."""
+    """Congestion control profile (`mrc-protocol.md §8`): the parameters of every algorithm; each adds its own."""
 
     algorithm: ClassVar[str]
 

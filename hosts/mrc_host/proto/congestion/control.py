@@ -12,7 +12,7 @@ from mypy_extensions import mypyc_attr
 from mrc_host.proto.statistics import CcStatistics
 
 
-# An algorithm of somebody else may be plain Python.
+# A user's algorithm may be plain Python.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
     """What the requestor needs of a controller. The base class is what all controllers share."""

@@ -77,7 +77,7 @@ _TABLE: Final = [[TRANSITIONS.get((state, item), state).value for item in EvInpu
 Observer = Callable[[int, int, int, EvInput, int], None]
 
 
-# A policy of somebody else may be plain Python (`mrc_host.policy`).
+# A user's policy may be plain Python (`mrc_host.policy`).
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EvSet:
     """The EVs of one queue pair, and the base class of other policies.
@@ -170,7 +170,7 @@ class EvSet:
         return revived if revived != avoid else -1
 
     def _reshuffle(self, plane: int) -> None:
-        """Draw the scan order anew, so that queue pairs do not stay in step."""
+        """Redraw the scan order, so that queue pairs do not stay in step."""
         self._rounds[plane] = 0
         shuffled = list(self.order[plane])
         self._rng.shuffle(shuffled)

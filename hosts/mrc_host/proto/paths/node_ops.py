@@ -46,7 +46,7 @@ class NodeOperations:
         self.pending: dict[int, NodeProbe] = {}
 
     def _nonce(self) -> int:
-        """An identifier for a probe that nobody can foresee, and no answer to something else can meet.
+        """Return an identifier for a probe that cannot be predicted, and that matches no answer to another request.
 
         Port status has a counter of its own (`Peer.newer` orders by it); an answer names 16 bits only.
         """
@@ -132,7 +132,7 @@ class NodeOperations:
         self._context.timers.arm_by(TimerKind.NODE_PROBE, self, probe.deadline)
 
     def on_probe_timer(self, now: int) -> None:
-        """Probes without an answer: a controller is told, a reverse EV is drawn anew."""
+        """Handle probes without an answer: notify the controller, redraw a reverse EV."""
         due: int | None = None
         for request_id, probe in list(self.pending.items()):
             if probe.deadline > now:

@@ -1,8 +1,8 @@
-"""Identifiers of 16 bits for probes: nobody who has not seen them can foresee them, and none comes back soon.
+"""Identifiers of 16 bits for probes: they cannot be predicted by a host that has not seen them, and none repeats soon.
 
 A probe that was given up may be answered yet: long queues hold hundreds of them. Numbers drawn one by one would meet
 one of those before long, and the late answer would be taken for that of another probe. So the numbers run through all
-65536 in an order that is a secret of whoever draws: a Feistel network over a counter.
+65536 in an order that is a secret of the endpoint: a Feistel network over a counter.
 """
 
 from __future__ import annotations

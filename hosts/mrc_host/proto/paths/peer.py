@@ -59,7 +59,7 @@ class Peer:
         self.controllers: list[Qpcc] = []
         self.remote_ports = (1 << config.ports.count) - 1
         self.remote_status: int | None = None  # identifier of the newest status known, all its bits
-        self.instance: int | None = None  # of the peer's endpoint: one that starts again counts anew
+        self.instance: int | None = None  # of the peer's endpoint: one that restarts has another
         self.former: deque[int] = deque(maxlen=_FORMER)  # instances before that
         self.planes = context.ports.mask & self.remote_ports
         self.status_id = context.ports.status  # what we told last
@@ -204,7 +204,7 @@ class Peer:
         qpcc.balance.set_mask(carry)
 
     def planes_lost(self, planes: int, now: int) -> None:
-        """Planes became unusable: send again what is in flight there; wake whoever may go on."""
+        """Handle planes that became unusable: retransmit what is in flight there; wake senders that may continue."""
         if planes:
             for qp in list(self.qps):
                 qp.planes_lost(planes, now)

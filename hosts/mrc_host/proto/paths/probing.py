@@ -13,7 +13,7 @@ from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.messages import Sack
 
 _WINDOW_SHARE: Final = 8  # a burst of probes is at most this part of the window
-_REMEMBERED: Final = 64  # timeouts after which nobody expects an answer any more
+_REMEMBERED: Final = 64  # timeouts after which an answer is no longer expected
 _PROBE_BYTES: Final = 80  # IPv6, UDP, BTH, PETH, ICRC
 
 

@@ -50,7 +50,7 @@ class Route:
         choice = peer.context.rng.choice
         self.reverse = [universe.values[choice(members)] for members in universe.by_plane]
         self.proven_ns = [-1] * len(self.reverse)  # when it last proved good
-        self.doubted_ns = [-1] * len(self.reverse)  # when it was last drawn anew
+        self.doubted_ns = [-1] * len(self.reverse)  # when it was last redrawn
 
     def prove(self, ev: int, plane: int, now: int) -> None:
         """An EV (its value) has carried something to the peer: control packets take it from now on."""
@@ -117,7 +117,7 @@ class Route:
         self.peer.context.ports.enqueue(plane, packet)
 
     def any_ev(self, plane: int) -> int:
-        """A random EV of a plane (its value), one that nobody has denied if there is one."""
+        """Return a random EV of a plane (its value), one that is not denied if there is one."""
         universe = self.universe
         choice = self.peer.context.rng.choice
         value = universe.values[choice(universe.by_plane[plane])]

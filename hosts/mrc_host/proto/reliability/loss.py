@@ -15,7 +15,7 @@ from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, Scoreboard, Transmi
 _PERSISTS: Final = 16
 
 
-# Somebody else's may be plain Python (`mrc_host.policy`).
+# A user's may be plain Python (`mrc_host.policy`).
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LossDetector:
     """The detector of one queue pair, and the base class of others. `infer` is called for every SACK.

@@ -27,7 +27,7 @@ class Fate(Enum):
     """What a NACK means for the packet that it names (`§5`)."""
 
     CONGESTED = "sent again; congestion control hears of it"
-    REFUSED = "sent again after a pause; nobody is to blame"
+    REFUSED = "sent again after a pause; no EV is blamed"
     FATAL = "not sent again: remote operation error"
 
 
@@ -95,7 +95,7 @@ class Recovery:
         self.lost: deque[Transmission] = deque()
 
     def start(self, board: Scoreboard, account: InflightAccount) -> None:
-        """Begin anew, with the negotiated retry budget."""
+        """Restart with the negotiated retry budget."""
         self._board = board
         self._account = account
         attributes = self.association.attributes

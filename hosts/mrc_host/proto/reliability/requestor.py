@@ -218,8 +218,10 @@ class Requestor(Sender):
         return 0
 
     def _put_out(self, sent: Transmission, opcode: int, end: int, tc: int, flags: int, now: int) -> bytes:
-        """The packet of a transmission, up to byte `end` of its request, in its encapsulation; somebody will ask for it
-        when it is lost."""
+        """Return the packet of a transmission, up to byte `end` of its request, in its encapsulation.
+
+        Arm the timer that asks for its acknowledgement.
+        """
         self.counters.packets_sent += 1
         if not self.recovery.armed:
             self.recovery.arm(now)

@@ -299,7 +299,7 @@ class Responder:
         self.association.fail(reason, now)
 
     def refuse(self) -> None:
-        """Whatever comes next is refused: nobody is there to take it. What was refused before stays so."""
+        """Refuse all later packets: their user is gone. Earlier refusals stay in force."""
         if self._nak is None:
             self._nak = (self.cack + 1, Nak.REMOTE_OPERATION)
 
@@ -411,7 +411,7 @@ class Responder:
         after = self.association.attributes.always_skip_after
         if after:
             if len(runs) >= _MAX_CE_RUNS:
-                runs.clear()  # no profile has so many EVs: made up
+                runs.clear()  # no profile has this many EVs: forged
             runs[entropy] = runs.get(entropy, 0) + 1
             if runs[entropy] >= after:
                 del runs[entropy]

@@ -31,7 +31,7 @@ class LossReason(Enum):
     SAME_EV = "same_ev"  # (b)
     RACK = "rack"  # (c)
     TIMEOUT = "timeout"  # (d)
-    PORT_DOWN = "port_down"  # its plane is known to be down; nobody is to blame
+    PORT_DOWN = "port_down"  # its plane is known to be down; no EV is blamed
 
 
 class Transmission:

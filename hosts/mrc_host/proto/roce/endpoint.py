@@ -55,7 +55,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class RoceConfig:
-    """Everything the baseline is told. `address` is 16 bytes; `line_rate_bps` is of the NIC, all ports together."""
+    """The configuration of a RoCE endpoint. `address` is 16 bytes; `line_rate_bps` is of all ports together."""
 
     address: bytes
     wire: WireConfig = field(default_factory=WireConfig)
@@ -69,7 +69,7 @@ class RoceConfig:
     min_rnr_timer: int = 7  # code of the time that a peer waits when no receive is posted: 0.12 ms (`rnr.py`)
     initial_psn: int | None = None
     selective_repeat: bool = False  # instead of go-back-N
-    reorders: bool = False  # early packets are kept and nobody is told: for fabrics that reorder and lose nothing
+    reorders: bool = False  # early packets are kept without a NAK: for fabrics that reorder and lose nothing
     pause_priority: int = 0  # of data, in priority flow control and credits
     credits: bool = False  # data waits for credits of the switch, after InfiniBand's
 
@@ -183,7 +183,7 @@ class RoceEndpoint(Driven):
         at = 4 + 4 * priority
         told = int.from_bytes(frame[at : at + 4], "big")
         if entry.limit is None:
-            # So much the switch has of this port, whoever sent it; nothing is under way.
+            # The switch has this much of the port, from all senders; nothing is in flight.
             entry.used = int.from_bytes(frame[at + 32 : at + 36], "big")
             entry.limit = entry.used
         # Modulo 2^32; an update that a later one has overtaken says nothing.
@@ -375,7 +375,7 @@ class RoceEndpoint(Driven):
         del self._qps[qp.number]
 
     def close_qp(self, qp: RoceQueuePair, now: int) -> None:
-        """As `destroy_qp`, for a user who is gone: the peer is told, at once and as often as packets are repeated."""
+        """Destroy a queue pair whose user is gone: notify the peer at once and as often as packets are repeated."""
         if qp.state is not QpState.RTS:
             self.destroy_qp(qp, now)
             return

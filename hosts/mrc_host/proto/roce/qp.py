@@ -278,7 +278,7 @@ class RoceQueuePair:
             self.next_psn = psn
             self.cursor = 0
         self.cursor = max(self.cursor, 0)
-        # Nobody answers before asked: what is paced, or waits for its turn among many queue pairs, is not late.
+        # The peer answers only when asked: what is paced, or waits for its turn among many queue pairs, is not late.
         self.deadline = now + self.timeout_ns if self.una < self.asked else None
         return done
 

@@ -1,8 +1,8 @@
 """Makes the encoders and decoders of the data path from the table of headers: as functions, or as the text of a module.
 
 Each is one Python function with one struct call: constants, shifts and masks stand in its text as numbers, so nothing
-is looked up per packet. Consecutive fields share a word of the struct where they must; bytes that are 0, or that nobody
-wants, are skipped by the struct itself. `function.source` is the text, and tracebacks show it.
+is looked up per packet. Consecutive fields share a word of the struct where they must; bytes that are 0, or
+not needed, are skipped by the struct itself. `function.source` is the text, and tracebacks show it.
 
 `source` is the module of all that the MRC codec needs: `fast.py` runs it when it is imported, or, where the core is
 compiled, has been made of it at the build.
@@ -41,7 +41,7 @@ SHORTEST_BYTES: Final = HEAD_BYTES + ICRC_BYTES
 PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 _CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
 _SIGNED_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
-# What an item costs that shares a word of so many bits, in words: a shift, a mask; more where integers are longer.
+# What an item costs that shares a word of this many bits, in words: a shift, a mask; more where integers are longer.
 _SHARING = {8: 1.2, 16: 1.2, 32: 1.3, 64: 4.0}
 # Fields that the data path handles as one value: name, header, first and last.
 _JOINED = (
@@ -96,7 +96,7 @@ def items_of(headers: Iterable[Header]) -> list[Item]:
 def words_of(items: Sequence[Item], skipped: Collection[str], variable: Collection[str]) -> list[Word]:
     """The cheapest struct for these items: few words, and few shifts of variable items.
 
-    `skipped` need not be there (they are 0, or nobody wants them).
+    `skipped` need not be there (they are 0, or not needed).
     """
     best: list[tuple[float, list[Word]] | None] = [(0.0, [])] + [None] * len(items)
     for start, end in itertools.combinations(range(len(items) + 1), 2):
@@ -123,7 +123,7 @@ def words_of(items: Sequence[Item], skipped: Collection[str], variable: Collecti
 
 
 def grouped(headers: Iterable[Header], *groups: tuple[str, ...], skipped: Collection[str] = ()) -> list[Word]:
-    """Words chosen by hand: `groups` name all items in order; `skipped` are single ones that nobody wants."""
+    """Words chosen by hand: `groups` name all items in order; `skipped` are single ones that are not needed."""
     items = iter(items_of(headers))
     words = []
     for names in groups:
@@ -403,7 +403,7 @@ FLAGS_AT: Final = _AT["flags"]
 TVER: Final = Bth.header.by_name["tver"].mask
 LOW_24: Final = (1 << _AT["resv8a"]) - 1
 
-# For whoever reads the head; the module made by `source` has them, too, as numbers.
+# For readers of the head; the module made by `source` has them, too, as numbers.
 _CONSTANTS: Final = {
     "HEAD_BYTES": HEAD_BYTES, "SHORTEST_BYTES": SHORTEST_BYTES, "ECN_AT": ECN_AT, "DSCP_AT": DSCP_AT, "PAD_AT": PAD_AT,
     "PAD": PAD, "PAD_BITS": PAD_BITS, "TVER": TVER, "LOW_24": LOW_24,

@@ -169,7 +169,7 @@ class Declarations:
         self.run.declare(d)
 
     def _own(self, d: ast.Declaration) -> Scope:
-        """The enclosing scope, with `d` itself in it, so that a use inside is told apart from an unknown name."""
+        """The enclosing scope, with `d` itself in it, so that a use inside differs from an unknown name."""
         own = Scope(self.run.scope.parent)
         own.names[d.name] = [d]
         return own

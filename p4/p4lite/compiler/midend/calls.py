@@ -1,6 +1,6 @@
 """Calls: functions, actions, sub-controls and header methods, inlined with copy-in and copy-out.
 
-A parameter is bound by reference where nobody can tell the difference: when the argument is plain storage that no
+A parameter is bound by reference where no difference can be observed: when the argument is plain storage that no
 other argument and nothing the callee captures overlaps. Otherwise it is copied, and copied back at the end of the call,
 also when an `exit` ends it (language specification §6.8, §12.5).
 """

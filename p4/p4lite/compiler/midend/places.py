@@ -218,7 +218,7 @@ class Places(Emitter):
     # --- snapshots ---
 
     def snapshot(self, value: Value, pos: ast.Pos) -> Value:
-        """The value as it is now, in storage nobody else writes (constants stay as they are)."""
+        """Return the present value in storage that nothing else writes (constants stay as they are)."""
         if isinstance(value, Data):
             if isinstance(value.expr, (Const, lir.Param)):
                 return value

@@ -4,7 +4,7 @@
 
 The program is seen as the P4Runtime specification (§6) and p4c's compiler see it: sub-controls and sub-parsers are part
 of the block that applies them, their objects named by the path of instances; tables that are never applied and
-actions that nobody can invoke are left out; extern objects stay even when unused. Names are those of the BMv2 JSON.
+actions that cannot be invoked are left out; extern objects stay even when unused. Names are those of the BMv2 JSON.
 
 * `blocks`: the blocks of the package, flattened: which objects there are, in order, and their names
 * `ids`: identifiers and aliases, of objects and of fields

@@ -58,7 +58,7 @@ class Fabric:
     "virtual" (time moves only in `advance`/`run_until`; same seed and calls, same bytes, same order).
     `seed` feeds every random choice: impairments of links, `random()` and selectors of the programs.
     `busy_poll_us`: on the real clock, poll for so long before sleeping (costs CPU, wins latency).
-    `round_us`: on the real clock, wake up at most once in so many µs and do what came up in one go: events are late by
+    `round_us`: on the real clock, wake up at most once in this many µs and do what came up together: events are late by
     half of that on average, and many slow links cost a fraction of the CPU.
     `realtime`: the real clock's thread runs with SCHED_RR (needs root or CAP_SYS_NICE), which keeps it on time
     when other processes use all cores.
@@ -307,7 +307,7 @@ class Fabric:
         """Take all waiting notifications, waiting up to timeout_s for the first.
 
         Other threads run meanwhile. Entries are looked at for idleness once a second of the fabric's clock, so on
-        the real clock somebody should call this at least so often.
+        the real clock the caller must call this at least this often.
         """
         if timeout_s > 0 and self._core.pointer:
             waiting = select.poll()
@@ -353,13 +353,13 @@ class Fabric:
         return notes
 
     def notifications_lost(self) -> int:
-        """Notifications dropped because nobody took them (the queue holds 65 536 or 64 MiB)."""
+        """Return the number of notifications dropped because they were not taken (the queue holds 65 536 or 64 MiB)."""
         return int(self._core.c.pf_notify_lost(self._core.pointer))
 
     # -- observation ----------------------------------------------------------------------------------
 
     def set_files_room(self, octets: int) -> None:
-        """So many bytes may be written to limited captures and traces from now on, all together (0 at first)."""
+        """Set how many bytes may be written to limited captures and traces from now on, all together (0 at first)."""
         self._core.c.pf_files_room(self._core.pointer, octets)
 
     def trace(self, path: str | os.PathLike[str] | None, *, limited: bool = False) -> None:

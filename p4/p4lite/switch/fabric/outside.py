@@ -88,7 +88,7 @@ class Outside:
     """Hosts at external ports (made by `Fabric.outside`); a port's place is its index among them.
 
     Headers of all ports are equally long; they stand before what is sent, and as much is taken off what arrives.
-    `surprises`: frames since `transmitters` whose link became free at another time than said, because somebody has
+    `surprises`: frames since `transmitters` whose link became free at another time than said, because a caller has
     changed it.
     """
 
@@ -185,7 +185,7 @@ class Outside:
             words, parts: as `send` has them.
             limit_ns: how far the fabric goes at most.
             foresee_ns: what is on its way and certain to arrive by then is among the arrivals, too; `known_ns` says up
-                to when they are all. Until then nobody may change the fabric but by what hosts send.
+                to when they are all. Until then only packets of hosts may change the fabric.
         """
         core = self._core
         if self._ferry is not None and core.pointer is not None:

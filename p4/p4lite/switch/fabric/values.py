@@ -113,7 +113,7 @@ class PfcSettings:
     its way meanwhile finds `headroom_bytes`; beyond them packets are dropped (`headroom_full`).
 
     `detection_ns` (0: none) is the watchdog's: a queue that is paused for so long while packets wait in it loses these
-    and whatever comes to it, and in at its port, until nobody has asked for a pause for `restoration_ns`, as SONiC's
+    and whatever comes to it, and in at its port, until no pause was requested for `restoration_ns`, as SONiC's
     watchdog does with action drop.
     """
 
@@ -276,7 +276,7 @@ class TunnelSettings:
     `local` and `peer` are numeric addresses with a port (`10.0.0.1:7000`, `[fd00::1]:7000`); only what comes from
     `peer` is read at all. `key` (16 bytes) is the lab's secret: each datagram has a tag of it. `end` and `peer_end`
     number the two ends in the lab, so that no datagram passes for one of another link, or of the other direction.
-    `descriptor`: a socket between the two (`port.tunnel_socket`) that whoever started this process has opened, where
+    `descriptor`: a socket between the two (`port.tunnel_socket`) that the parent of this process has opened, where
     this process is in another network namespace; it is the port's from then on.
     """
 
@@ -369,8 +369,8 @@ class SwitchStats:
 
     `absorbed`: packets that ended here because copies went on in their place; `copies_missed`: copies that were asked
     for and not made, which count in `drops` too; `other_queued`, `other_drops`: packets that wait, and what was lost
-    (reasons of `PortStats`), at ports that nobody added: the CPU port and numbers that only a program names. So over a
-    fabric, what came in, duplicates, clones, replicas and missed copies are as many as what went out, was dropped or
+    (reasons of `PortStats`), at ports that were not added: the CPU port and numbers that only a program names. So over
+    a fabric, what came in, duplicates, clones, replicas and missed copies are as many as what went out, was dropped or
     absorbed, or still waits.
     """
 

@@ -114,7 +114,7 @@ class Digests:
         return min(times, default=None)
 
     def acknowledge(self, message: Any) -> None:
-        """Take a DigestListAck: its samples may be sent anew."""
+        """Take a DigestListAck: its samples may be sent again."""
         if message.digest_id not in self._pipeline.info.digests:
             raise invalid(f"there is no digest with id {message.digest_id}")
         digest = self._digests.get(message.digest_id)

@@ -20,11 +20,11 @@ THREADS = 64
 #: Threads that write the answers of Reads, which last as long as clients like.
 READ_THREADS = 64
 MAX_STREAMS = 1024
-#: So many streams may be open that have not arbitrated, and for so long.
+#: At most this many streams may be open that have not arbitrated, and for this long.
 SILENT_STREAMS, SILENT_S = 640, 10.0
-#: So many calls may be open whose request has not come, and for so long.
+#: At most this many calls may be open whose request has not come, and for this long.
 UNSENT_CALLS, UNSENT_S = 32, 10.0
-#: So many Reads may be open whose client takes nothing, and for so long.
+#: At most this many Reads may be open whose client takes nothing, and for this long.
 UNREAD_CALLS, UNREAD_S = 48, 30.0
 #: Calls at once on one connection, which HTTP/2 tells the client; it keeps the rest waiting on its side.
 MIN_CALLS_PER_CONNECTION, CALLS_PER_DEVICE = 256, 4

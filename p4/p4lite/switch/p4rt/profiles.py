@@ -26,7 +26,7 @@ from p4lite.switch.p4rt.errors import (
 from p4lite.switch.p4rt.info import ProfileInfo
 from p4lite.switch.p4rt.state import DELETE, INSERT, Target, control
 
-#: A member of weight n takes n places in its group; so many places a group may have.
+#: A member of weight n takes n places in its group; a group may have this many places.
 MAX_GROUP_PLACES = 65536
 _PORT_WIDTH = 32
 

@@ -47,7 +47,7 @@ API_VERSION = "1.4.1"
 SERVICE = "p4.v1.P4Runtime"
 #: Packets, digests and notifications that may wait for a slow controller.
 STREAM_LIMIT = 8192
-#: So many streams have to end, and so long has it to be since the last time, for a tidying up.
+#: Clean up after this many streams have ended, and no sooner than this long after the last time.
 TIDY_STREAMS, TIDY_S = 50, 2.0
 log = logging.getLogger("p4lite.p4rt")
 _libc = ctypes.CDLL(None)

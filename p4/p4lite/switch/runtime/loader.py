@@ -56,7 +56,7 @@ def load_program(source: str | Path | dict[str, Any], *, name: str | None = None
 
 
 def _opened(program: Program) -> OpenedProgram:
-    """An object in the cache that cannot be loaded is built anew."""
+    """Rebuild an object in the cache that cannot be loaded."""
     path = program.build()
     try:
         return open_program(path)

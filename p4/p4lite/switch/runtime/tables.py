@@ -231,7 +231,7 @@ class TableControl(ProfileControl):
             self._refer(t, old.kind, old.number, -1)
 
     def idle_entries(self, table: str, now_ns: int | None = None) -> list[int]:
-        """Handles of entries idle for their timeout; each is reported anew only after another timeout.
+        """Handles of entries idle for their timeout; each is reported again only after another timeout.
 
         `now_ns` is the time on the instance's clock, by default its latest.
         """

@@ -1,0 +1,54 @@
+"""Check the language of the product's Python files, as `make lint` does.
+
+    python docs/words.py [FOLDER ...]    exit code 1, and a line for each place, when a word of `WORDS` is there
+
+The words hide who does what, or how many. Each has a remedy, which the message names.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parents[1]
+FOLDERS = ("p4/p4lite", "topologies", "controller", "hosts")
+WORDS = {
+    "nobody": "name the process, host or user (`no other user`, `no rank`)",
+    "somebody": "name the process, host or user (`another user`, `a page`)",
+    "whoever": "name the process, host or user",
+    "so many": "name the number, or write `this many`",
+    "is told": "say who sends what (`the peer is notified`, `receives`)",
+    "anew": "write `again`, or what happens (`redraw`, `rebuild`, `restart`)",
+}
+ALLOWED = {"controller/mrc_lab/processes/namespaces.py": {"nobody": "the system user of that name"}}
+"""The words that a file may use, each with the reason."""
+
+_PATTERN = re.compile(r"\b(" + "|".join(WORDS).replace(" ", r"\s+") + r")\b", re.IGNORECASE)
+
+
+def findings(folders: list[pathlib.Path]) -> Iterator[str]:
+    """Yield a line `FILE:LINE: what is wrong` for each word in the Python files of these folders."""
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+            if "__compiled__" in path.parts:
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for found in _PATTERN.findall(line):
+                    word = " ".join(found.lower().split())
+                    if word not in ALLOWED.get(name, {}):
+                        yield f"{name}:{number}: '{word}' is vague: {WORDS[word]}"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the findings; return 1 if there are any."""
+    lines = list(findings([pathlib.Path(each) for each in arguments] or [ROOT / each for each in FOLDERS]))
+    for line in lines:
+        print(line)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
