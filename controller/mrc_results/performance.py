@@ -173,7 +173,7 @@ STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with n
 
 
 def _training(training: TrainingSummary) -> list[Table]:
-    """Time of steps and of what they communicate."""
+    """Return the tables of the times of steps and of their communication."""
     made = []
     idle = f"{training.idle:.1%} of the time nothing is computed"
     for title, rows in (

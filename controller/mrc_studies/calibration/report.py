@@ -172,7 +172,7 @@ def _bills(made: Made) -> list[list[str]]:
 
 
 def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
-    """Step over time as SVG."""
+    """Return the steps over time as SVG."""
     finite = [np.asarray(y, float)[np.isfinite(y)] for y in curves.values()]
     top = max((float(y.max(initial=0.0)) for y in finite), default=0.0) * 1.08 or 1.0
     span = float(x[-1] + (x[1] - x[0] if len(x) > 1 else 1.0))
@@ -222,7 +222,7 @@ def _round_numbers(top: float) -> list[float]:
 
 
 def _maps(result: ClusterResult) -> str:
-    """Load of all links in a byte each, of which the script draws one plane at a time."""
+    """Return the loads of all links, a byte each, of which the script draws one plane at a time."""
     planes, t0s, t1s = result.dead_links.shape
     maps = []
     for name, loads, dead in (
