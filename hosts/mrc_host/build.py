@@ -65,7 +65,7 @@ class BuildError(Exception):
 
 
 def modules() -> list[Path]:
-    """Sources to compile, relative to the folder that holds the package."""
+    """Return the sources to compile, relative to the folder that holds the package."""
     found = []
     beside = (native.PACKAGE / name for name in BESIDE)
     for path in (*sorted((native.PACKAGE / "proto").rglob("*.py")), *beside):
@@ -76,14 +76,14 @@ def modules() -> list[Path]:
 
 
 def compiler() -> str:
-    """The C compiler: `CC`, else gcc or cc; empty when there is none."""
+    """Return the C compiler: `CC`, else gcc or cc; empty when there is none."""
     return next(
         (found for name in (os.environ.get("CC", ""), "gcc", "cc") if name and (found := shutil.which(name))), ""
     )
 
 
 def missing() -> str:
-    """What a build lacks here, with its remedy; empty when nothing."""
+    """Return what a build lacks here, with its remedy; empty when nothing."""
     if not compiler():
         return "no C compiler (Debian: gcc)"
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
@@ -145,7 +145,7 @@ def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
 
 
 def build() -> Path:
-    """Builds what fits the sources as they are; returns its folder."""
+    """Build what fits the sources as they are; return its folder."""
     name = native.key()
     folder = native.BUILDS / name
     native.BUILDS.mkdir(exist_ok=True)

@@ -192,13 +192,13 @@ class Controller:
     # -- device and ports ---------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceAttributes:
-        """What the host offers."""
+        """Return what the host offers."""
         found = dict(vars(self.ask(requests.GetDevice())))
         del found["ports"]
         return DeviceAttributes(**found)
 
     def query_port(self, port: int) -> PortAttributes:
-        """A port, numbered from 1."""
+        """Return a port, numbered from 1."""
         ports = self.ask(requests.GetDevice()).ports
         if not 1 <= port <= len(ports):
             raise VerbsError(errno.EINVAL, f"no port {port}; this host has 1 to {len(ports)}")
@@ -206,13 +206,13 @@ class Controller:
         return PortAttributes(found.enabled, found.carrier, found.up)
 
     def modify_port(self, port: int, *, enabled: bool) -> None:
-        """Enables or disables a port."""
+        """Enable or disables a port."""
         self.ask(requests.SetPort(port - 1, enabled))
 
     # -- EVs ----------------------------------------------------------------------------------------------------
 
     def query_evs(self, peer: str | None = None) -> dict[int, list[EvEntry]]:
-        """The EVs of all queue pairs (to a peer), by the number of the queue pair."""
+        """Return the EVs of all queue pairs (to a peer), by the number of the queue pair."""
         return {
             row.qpn: [EvEntry(ev.ev, ev.plane + 1, ev.state.name, ev.active, ev.losses) for ev in row.evs]
             for row in self.ask(requests.QueryEvs(peer)).qps
@@ -239,8 +239,8 @@ class Controller:
         states: Iterable[EvState] = (EvState.ASSUMED_BAD, EvState.GOOD),
         profiles: Sequence[str] | None = None,
     ) -> EvEventQueue:
-        """A queue of changes of EVs to some states, of some EV profiles (None: all). It never overruns: what finds no
-        room is counted."""
+        """Return a queue of changes of EVs to some states, of some EV profiles (None: all). It never overruns: what
+        finds no room is counted."""
         return EvEventQueue(self, self.ask(requests.CreateEventQueue(depth, list(states), profiles)).queue)
 
     # -- endpoint operations --------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Controller:
     def ep_batch_send_wait(
         self, requests: Sequence[EpRequest], *, dscp: int | None = None, timeout_ns: int = 1_000_000_000
     ) -> list[EpResponse]:
-        """Sends EV probes, in the class of `dscp`, and waits for the answers, in the order in which they came.
+        """Send EV probes, in the class of `dscp`, and wait for the answers, in the order in which they came.
 
         Raises:
             VerbsError: ETIMEDOUT when some have not come in time; its `args[2]` has those that came.
@@ -293,12 +293,12 @@ class _Profile:
         self.name = name
 
     def create(self, **settings: Any) -> Self:
-        """A new profile, in INIT."""
+        """Return a new profile, in INIT."""
         self.controller.ask(requests.CreateProfile(self.kind, self.name, settings))
         return self
 
     def modify(self, state: ProfileState | None = None, **settings: Any) -> None:
-        """Changes settings, and then takes one step of its life."""
+        """Change settings, and then take one step of its life."""
         if settings:
             self.controller.ask(requests.ModifyProfile(self.kind, self.name, settings))
         if state is not None:
@@ -346,7 +346,7 @@ class CcProfile(_Profile):
     kind = requests.ProfileKind.CC
 
     def create_nscc(self, config: NsccConfig) -> Self:
-        """A new profile of NSCC, in INIT."""
+        """Return a new profile of NSCC, in INIT."""
         return self.create(algorithm="nscc", **config.settings())
 
 
@@ -359,7 +359,7 @@ class EvEventQueue:
     taken: int = field(default=0)
 
     def poll(self, limit: int = 64) -> list[EvEvent]:
-        """The oldest events."""
+        """Return the oldest events."""
         rows = self.controller.ask(requests.PollEventQueue(self.number, limit)).events
         self.taken += len(rows)
         return [EvEvent(row.profile, row.ev, row.port + 1, row.state, row.qpn, row.drop_count) for row in rows]
@@ -370,7 +370,7 @@ class EvEventQueue:
 
 
 def open_controller(name: str | None = None) -> Controller:
-    """A host by its name (of the lab that the program runs in) or the path of its agent's control socket; without a
-    name the host that the program runs in."""
+    """Return a host by its name (of the lab that the program runs in) or the path of its agent's control socket;
+    without a name the host that the program runs in."""
     path = device_path(name)
     return Controller(path if name is not None and "/" in name else path.with_suffix(".sock"))

@@ -34,7 +34,7 @@ def edges(machine: str) -> list[Edge]:
 
 
 def mermaid(machine: str) -> str:
-    """The machine as a Mermaid state diagram."""
+    """Return the machine as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {INITIAL[machine]}"]
     # Mermaid ends a label at ';' and takes ':' for its own.
     lines += [f"    {source} --> {target}: {label.replace(':', '')}" for source, target, label in edges(machine)]
@@ -42,14 +42,16 @@ def mermaid(machine: str) -> str:
 
 
 def dot(machine: str) -> str:
-    """The machine as a DOT graph."""
+    """Return the machine as a DOT graph."""
     lines = [f"digraph {machine} {{", f'    start [shape=point]; start -> "{INITIAL[machine]}";']
     lines += [f'    "{source}" -> "{target}" [label="{label}"];' for source, target, label in edges(machine)]
     return "\n".join([*lines, "}"])
 
 
 def picture(header: Header) -> str:
-    """The header with 32 bits to a line, as in RFCs; a name is cut to its room, and stands once in a field of lines."""
+    """Return the header with 32 bits to a line, as in RFCs; a name is cut to its room, and stands once in a field of
+    lines.
+    """
     lines = [f"{header.name}: {header.title}, {header.size} bytes"]
     ruler, row = "+" + "-+" * min(ROW_BITS, header.size * 8), "|"
     for item in header.fields:

@@ -131,7 +131,7 @@ def _quote(text: str) -> str:
 
 
 def _proto_field(header: Header, item: Field) -> str:
-    """The Lua expression that makes the field's ProtoField."""
+    """Return the Lua expression that makes the field's ProtoField."""
     key = _quote(f"mrc.{header.name.lower()}.{item.name}")
     name, text = _quote(item.name), _quote(item.text)
     if item.width > 64:
@@ -147,7 +147,7 @@ def _proto_field(header: Header, item: Field) -> str:
 
 
 def generate() -> str:
-    """The whole script."""
+    """Return the whole script."""
     lines = [_START.format(port=MRC_UDP_PORT)]
     for header in TRANSPORT:
         for item in header.fields:

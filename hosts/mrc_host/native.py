@@ -39,7 +39,7 @@ SOURCES: Final = (
 
 
 def key() -> str:
-    """The name of the build that fits the sources as they are now, this Python and this machine."""
+    """Return the name of the build that fits the sources as they are now, this Python and this machine."""
     digest = hashlib.blake2b(f"{sys.version} {SUFFIX}".encode(), digest_size=16)
     for source in SOURCES:
         place = PACKAGE / source

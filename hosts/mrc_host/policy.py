@@ -232,7 +232,9 @@ def _watched(cls: type, name: str, judge: Judge) -> Callable[..., Any]:
 
 
 def guarded(cls: type, kind: str) -> type:
-    """The class with every call of the endpoint's watched: what raises or returns nonsense becomes a `PolicyError`."""
+    """Return the class with every call of the endpoint's watched: what raises or returns nonsense becomes a
+    `PolicyError`.
+    """
     base, judges = KINDS[kind]
     namespace: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
     for name, judge in judges.items():
@@ -245,7 +247,7 @@ def guarded(cls: type, kind: str) -> type:
 
 
 def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
-    """A policy that chooses is asked for every packet; the requestor takes no turn of the order by itself."""
+    """Return a policy that chooses is asked for every packet; the requestor takes no turn of the order by itself."""
     chooses = cls.choose is not EvSet.choose  # type: ignore[attr-defined]
 
     def call(self: Any, *given: Any, **named: Any) -> None:
@@ -284,7 +286,7 @@ def supplier() -> Supplier | None:
 
 
 def load_class(reference: str) -> type:
-    """The class that `FILE.py:Class` names; the file is executed at each call.
+    """Return the class that `FILE.py:Class` names; the file is executed at each call.
 
     Raises:
         ConfigError: there is none, or the file cannot be run; with file and line.
@@ -318,7 +320,7 @@ def load_class(reference: str) -> type:
 
 
 def load(reference: str, kind: str) -> Callable[..., Any]:
-    """The policy of a kind that `FILE.py:Class` names, watched; or what a `supplier` has in its place.
+    """Return the policy of a kind that `FILE.py:Class` names, watched; or what a `supplier` has in its place.
 
     Raises:
         ConfigError: as `load_class`, or the class does not derive from what it must.
@@ -339,7 +341,7 @@ def load(reference: str, kind: str) -> Callable[..., Any]:
 
 
 def load_all(references: Mapping[str, str]) -> Policies:
-    """The policies of an endpoint, by kind. Raises ConfigError as `load`, and for a kind that does not exist."""
+    """Return the policies of an endpoint, by kind. Raises ConfigError as `load`, and for a kind that does not exist."""
     unknown = set(references) - set(KINDS)
     if unknown:
         raise ConfigError(f"policies has no '{min(unknown)}'; known: {', '.join(KINDS)}")

@@ -42,7 +42,7 @@ def _field(item: Field, default: int | None) -> Any:
 
 
 def _next_layer(packet: Any, payload: bytes) -> Any:
-    """The class of what follows `packet` by the layout of its BTH's opcode."""
+    """Return the class of what follows `packet` by the layout of its BTH's opcode."""
     bth = packet
     while not isinstance(bth, BTH):
         bth = bth.underlayer
@@ -137,4 +137,4 @@ bind_layers(UDP, BTH, dport=MRC_UDP_PORT)
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The layers that `globals().update` adds."""
+        """Return the layers that `globals().update` adds."""

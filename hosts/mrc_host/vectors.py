@@ -50,7 +50,7 @@ def _address(value: object, key: str) -> ipaddress.IPv4Address | ipaddress.IPv6A
 
 
 def packet_of(vector: dict[str, Any]) -> Packet:
-    """The packet a vector describes. Raises VectorError."""
+    """Return the packet a vector describes. Raises VectorError."""
     unknown = vector.keys() - _KEYS
     if unknown:
         raise VectorError(f"unknown key {', '.join(sorted(unknown))}")
@@ -113,7 +113,7 @@ def _hex(value: object, key: str) -> bytes:
 
 
 def encode_fast(packet: Packet) -> bytes:
-    """What the data path codec makes of the same packet. Raises ValueError on bits that it never sends."""
+    """Return what the data path codec makes of the same packet. Raises ValueError on bits that it never sends."""
     ip, bth = packet.ip, packet.bth
     width = 4 if isinstance(ip, Ipv4) else 16
     addresses = ip.src.to_bytes(width, "big") + ip.dst.to_bytes(width, "big")
@@ -165,7 +165,7 @@ def _short(value: object) -> str:
 
 
 def light(packet: bytes) -> dict[str, object]:
-    """What the data path codec decodes, as a plain dictionary. Raises WireError."""
+    """Return what the data path codec decodes, as a plain dictionary. Raises WireError."""
     message = wire.Codec().decode(packet)
     values = {name: getattr(message, name) for name in message.__dataclass_fields__}
     if isinstance(message, Data):
@@ -213,7 +213,7 @@ def differences(vector: object) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """The command; see the module's docstring."""
+    """Return the command; see the module's docstring."""
     return run(arguments, "mrc_host.vectors", "vector", differences)
 
 

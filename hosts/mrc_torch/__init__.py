@@ -26,7 +26,7 @@ __all__ = [
 
 
 def register() -> None:
-    """Makes the backend `mrc` known to torch.distributed. Torch calls it, too, when it is imported.
+    """Make the backend `mrc` known to torch.distributed. Torch calls it, too, when it is imported.
 
     It never raises, for `import torch` would fail by that: with a torch that it is not for, using the backend does.
     """

@@ -21,7 +21,7 @@ SMALL_BYTES: Final = 1 << 14
 
 
 def bytes_of(array: Array) -> memoryview:
-    """The bytes of an array without gaps."""
+    """Return the bytes of an array without gaps."""
     row: Any = array.reshape(-1).view(np.uint8)
     return memoryview(row)
 

@@ -102,7 +102,7 @@ class _Buffers:
         return array_of(row, stored(kind)), kind
 
     def back(self) -> None:
-        """What was written into copies goes where it belongs."""
+        """Copy what was written into copies to where it belongs."""
         for tensor, copy in self._copies:
             tensor.copy_(copy)
 
@@ -154,7 +154,7 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
 
     @_recorded("wait")
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Returns when it has ended well; raises otherwise. A timeout of 0 means for ever, as everywhere in torch."""
+        """Wait until it has ended well; raise otherwise. A timeout of 0 means for ever, as everywhere in torch."""
         seconds = timeout.total_seconds()
         if not self._ended.wait(seconds if seconds > 0 else None):
             raise RuntimeError(f"{', '.join(work.name for work in self._works)}: not ended within {seconds:g} s")
@@ -171,11 +171,11 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """What it ended with."""
+        """Return what it ended with."""
         return self._error
 
     def result(self) -> list[Tensor]:
-        """The tensors it was about."""
+        """Return the tensors it was about."""
         return self._tensors
 
     def synchronize(self) -> None:
@@ -228,7 +228,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     # -- who it is -----------------------------------------------------------------------------------------------
 
     def rank(self) -> int:
-        """This rank's number in the group."""
+        """Return this rank's number in the group."""
         return self._rank_here
 
     def size(self) -> int:
@@ -254,11 +254,11 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     setGroupDesc = _set_group_desc  # noqa: N815
 
     def getGroupName(self) -> str:  # noqa: N802
-        """The name under which torch knows it."""
+        """Return the name under which torch knows it."""
         return self._name
 
     def getGroupDesc(self) -> str:  # noqa: N802
-        """What it is for."""
+        """Return what it is for."""
         return self._description
 
     @property
@@ -275,7 +275,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     supports_splitting = supports_coalescing = supports_time_estimate = supports_shrinking = False
 
     def _get_backend(self, device: torch.device | str) -> ProcessGroupMrc:
-        """The backend of a device: this group is its own, for the CPU."""
+        """Return the backend of a device: this group is its own, for the CPU."""
         kind = torch.device(device).type
         if kind != "cpu":
             raise RuntimeError(f"the backend mrc is for tensors of the CPU, not of {kind}")
@@ -436,7 +436,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("all_to_all")
     def alltoall(self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
-        """Lists of tensors."""
+        """Return the list of tensors."""
         buffers = _Buffers()
         work = self.collectives.all_to_all_parts(
             [buffers.bytes(tensor, written=True) for tensor in output_tensors],
@@ -475,7 +475,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("barrier")
     def barrier(self, opts: Any = None) -> MrcWork:
-        """Ends when all have called it."""
+        """End when all have called it."""
         return MrcWork([self.collectives.barrier()], [], _nothing)
 
     @_recorded("monitored_barrier")
@@ -550,11 +550,11 @@ def _nothing() -> None:
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupMrc:
-    """What torch calls for `init_process_group("mrc")` and `new_group`."""
+    """Return what torch calls for `init_process_group("mrc")` and `new_group`."""
     return ProcessGroupMrc(store, rank, size, timeout)
 
 
 def register() -> None:
-    """Makes the backend known to torch."""
+    """Make the backend known to torch."""
     if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, create, devices=["cpu"])

@@ -56,7 +56,7 @@ class Callbacks:
         threading.Thread(target=self._work, name="mrc callbacks", daemon=True).start()
 
     def _take(self) -> Callable[[], object] | None:
-        """The next callback, when it is its turn; None after `LINGER_S` without one. The lock is held."""
+        """Return the next callback, when it is its turn; None after `LINGER_S` without one. The lock is held."""
         ends = time.monotonic() + LINGER_S
         while True:
             now = time.monotonic()

@@ -29,7 +29,7 @@ ALGORITHMS: Final = ("auto", "ring", "tree")
 
 
 def _flat(array: Array, kind: str | None = None, *, written: bool = False) -> Array:
-    """An array as a row of elements, without a copy."""
+    """Return an array as a row of elements, without a copy."""
     if not array.flags.c_contiguous:
         raise ValueError("the array has gaps (it is not C-contiguous); pass numpy.ascontiguousarray of it")
     if written and not array.flags.writeable:
@@ -115,18 +115,18 @@ class Collectives:
         return self.group.run("all_reduce", steps)
 
     def broadcast(self, array: Array, root: int = 0) -> Work:
-        """The root's array goes to all."""
+        """Return the root's array goes to all."""
         self._rank(root)
         row = _flat(array, written=self.rank != root)
         return self._run("broadcast", lambda number: algorithms.tree_broadcast(self.group, number, row, root))
 
     def all_gather(self, output: Array, array: Array) -> Work:
-        """The arrays of all ranks, of one size, one behind the other."""
+        """Return the arrays of all ranks, of one size, one behind the other."""
         counts = [array.size] * self.size
         return self.all_gather_parts(_split(_flat(output, written=True), counts, "output"), array)
 
     def all_gather_parts(self, outputs: Sequence[Array], array: Array) -> Work:
-        """The array of each rank, into an array of its size; the sizes may differ."""
+        """Return the array of each rank, into an array of its size; the sizes may differ."""
         own = _flat(array)
         rows = [_flat(output, written=True) for output in outputs]
         self._one_each(rows, "outputs")
@@ -154,7 +154,9 @@ class Collectives:
     def reduce_scatter_parts(
         self, output: Array, arrays: Sequence[Array], op: str = SUM, *, kind: str | None = None
     ) -> Work:
-        """The reduction of the ranks' arrays number r becomes the output of rank r; sizes may differ by number."""
+        """Return the reduction of the ranks' arrays number r becomes the output of rank r; sizes may differ by
+        number.
+        """
         kind = kind or output.dtype.name
         rows = [_flat(array, kind) for array in arrays]
         out = _flat(output, kind, written=True)
@@ -200,13 +202,13 @@ class Collectives:
         return self.group.run("all_to_all", steps)
 
     def barrier(self) -> Work:
-        """Ends when all ranks have called it."""
+        """End when all ranks have called it."""
         return self._run("barrier", lambda number: algorithms.barrier(self.group, number))
 
     # -- to and from one rank ------------------------------------------------------------------------------------
 
     def reduce(self, array: Array, root: int = 0, op: str = SUM, *, kind: str | None = None) -> Work:
-        """The root's array becomes the reduction; the others stay as they are."""
+        """Return the root's array becomes the reduction; the others stay as they are."""
         self._rank(root)
         kind = kind or array.dtype.name
         row = _flat(array, kind, written=self.rank == root)
@@ -221,7 +223,7 @@ class Collectives:
         return self.group.run("reduce", steps)
 
     def gather(self, outputs: Sequence[Array] | None, array: Array, root: int = 0) -> Work:
-        """The root gets the array of each rank; `outputs` is None elsewhere."""
+        """Return the root gets the array of each rank; `outputs` is None elsewhere."""
         self._rank(root)
         own = _flat(array)
         rows = [_flat(output, written=True) for output in self._at_root(outputs, root, "outputs")]
@@ -259,7 +261,7 @@ class Collectives:
         return self.group.run("scatter", steps)
 
     def send(self, array: Array, rank: int, tag: int = 0) -> Work:
-        """Sends an array to a rank. It has ended when the array may change, not when it has arrived."""
+        """Send an array to a rank. It has ended when the array may change, not when it has arrived."""
         return self.group.message(f"send to rank {rank}", rank, tag, bytes_of(_flat(array)))
 
     def receive(self, array: Array, rank: int | None = None, tag: int = 0) -> Work:

@@ -17,7 +17,7 @@ _OPEN: Final[dict[str, tuple[verbs.Context, int]]] = {}  # with how many use it
 
 
 def of_local_rank() -> str | None:
-    """The device of this process among those that `torchrun` starts on one machine; None: that of `MRC_DEVICE`.
+    """Return the device of this process among those that `torchrun` starts on one machine; None: that of `MRC_DEVICE`.
 
     `MRC_DEVICES` lists hosts' names or paths of their agents' sockets, one for each `LOCAL_RANK`.
 
@@ -34,7 +34,7 @@ def of_local_rank() -> str | None:
 
 
 def acquire(name: str | None) -> verbs.Context:
-    """The context of a device (None: that of `MRC_DEVICE`). Raises VerbsError when there is none."""
+    """Return the context of a device (None: that of `MRC_DEVICE`). Raises VerbsError when there is none."""
     path = str(device_path(name))
     with _LOCK[0]:
         context, users = _OPEN.get(path, (None, 0))
@@ -45,7 +45,7 @@ def acquire(name: str | None) -> verbs.Context:
 
 
 def release(context: verbs.Context) -> None:
-    """Gives it back; the last one closes it."""
+    """Give it back; the last one closes it."""
     with _LOCK[0]:
         for path, (each, users) in _OPEN.items():
             if each is context:

@@ -225,7 +225,7 @@ class Group:
     # -- operations ----------------------------------------------------------------------------------------------
 
     def run(self, name: str, steps: Callable[[int], Steps]) -> Work:
-        """Calls a collective operation: `steps(number)` is its generator, with the number that its keys are made of."""
+        """Call a collective operation: `steps(number)` is its generator, with the number that its keys are made of."""
         with self._lock:
             self._count += 1
             work = Work(f"{name} (operation {self._count} of rank {self.rank})")
@@ -297,7 +297,7 @@ class Group:
     # -- what generators use; the lock is held ----------------------------------------------------------------------
 
     def send(self, number: int, step: int, rank: int, view: memoryview) -> Send:
-        """Sends a message of an operation."""
+        """Send a message of an operation."""
         transfer = Send(self.links[rank], number << 16 | step, view)
         self.links[rank].send(transfer)
         return transfer
@@ -370,7 +370,7 @@ class Group:
         return RankDeadError(self.rank, f"rank {self.rank} (this one, host {self.host}): {error}")
 
     def _give_up(self, error: BaseException) -> None:
-        """Ends all that is under way and all that comes later with an error."""
+        """End all that is under way and all that comes later with an error."""
         if self.error is not None:
             return
         self.error = error
@@ -401,7 +401,7 @@ class Group:
                 link.say(word, self.rank if blamed is None else blamed)
 
     def _lost(self, link: Link, status: WcStatus) -> None:
-        """A queue pair is in ERR."""
+        """Handle a queue pair that is in ERR."""
         if link.dead:
             return
         link.dead = True
@@ -438,7 +438,7 @@ class Group:
         return self.links[rank].host if rank in self.links else self.host
 
     def _awaited(self) -> int:
-        """The rank that this one waits for; its own number if it waits for none."""
+        """Return the rank that this one waits for; its own number if it waits for none."""
         waiting = self._tasks[0].waiting if self._tasks else list(self._began)
         link = _awaited_link([each for each in waiting if not each.done])
         return self.rank if link is None else link.rank
@@ -528,7 +528,7 @@ class Group:
 
 
 def _awaited_link(waiting: Iterable[Transfer]) -> Link | None:
-    """The way to the rank that transfers wait for: the one that is to send, before one that takes nothing."""
+    """Return the way to the rank that transfers wait for: the one that is to send, before one that takes nothing."""
     links = [(isinstance(each, Receive), each.link) for each in waiting if each.link is not None]
     return max(links, key=lambda each: each[0])[1] if links else None
 
@@ -537,7 +537,7 @@ _OPEN: Final[weakref.WeakSet[Group]] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """What has been sent must arrive, also from a program that ends without a word."""
+    """Wait until what was sent has arrived, also for a program that ends without closing."""
     for group in list(_OPEN):
         with contextlib.suppress(Exception):
             group.close()

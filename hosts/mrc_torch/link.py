@@ -151,12 +151,12 @@ class Link:
     # -- out -----------------------------------------------------------------------------------------------------
 
     def send(self, transfer: Send) -> None:
-        """Sends a message after those before it."""
+        """Send a message after those before it."""
         self.outgoing.append(transfer)
         self.pump()
 
     def say(self, word: Word, rank: int = 0) -> None:
-        """Sends a word before all chunks that wait, but for BYE, which comes after them."""
+        """Send a word before all chunks that wait, but for BYE, which comes after them."""
         self._words.append((word, rank))
         self.pump()
 
@@ -166,7 +166,7 @@ class Link:
         return not (self.outgoing or self._words or self.writes)
 
     def pump(self) -> None:
-        """Posts what can be posted."""
+        """Post what can be posted."""
         while not self.dead and self.writes < WRITES:
             if self._words and not (self._words[0][0] is Word.BYE and self.outgoing):
                 self._post(*self._words.popleft())
@@ -203,14 +203,14 @@ class Link:
             self._ended(transfer)
 
     def ping(self) -> None:
-        """Writes nothing: it completes if the peer's host still has the queue pair."""
+        """Write nothing: it completes if the peer's host still has the queue pair."""
         if not self.pinging and not self.dead:
             self.pinging = True
             self.writes += 1
             self.qp.post_write((), self.remote_addr, self.rkey, wr_id=PING, flags=SendFlags.SIGNALED)
 
     def written(self, wr_id: int) -> None:
-        """A write has arrived."""
+        """Handle a write that has arrived."""
         self.writes -= 1
         if wr_id == PING:
             self.pinging = False
@@ -242,7 +242,7 @@ class Link:
         self.pump()
 
     def claim(self, transfer: Receive) -> bool:
-        """Takes the oldest message of that key that was kept; False when there is none."""
+        """Take the oldest message of that key that was kept; False when there is none."""
         kept = self._kept.get(transfer.key)
         if not kept:
             return False
@@ -269,7 +269,7 @@ class Link:
             )
 
     def empty(self) -> None:
-        """Takes the chunks that have arrived out of their slots, as far as there is a place for them."""
+        """Take the chunks that have arrived out of their slots, as far as there is a place for them."""
         buffer = self.region.buffer
         while self._arrived:
             at = self.receive_at + self._taken % SLOTS * SLOT_BYTES
@@ -295,7 +295,7 @@ class Link:
                     self._ended(message.receive)
 
     def _begin(self, key: int, total: int) -> _Message | None:
-        """The message of a first chunk; None when it must wait in its slot."""
+        """Return the message of a first chunk; None when it must wait in its slot."""
         posted = self.posted.get(key)
         receive = posted.popleft() if posted else self._anyone(key)
         if posted is not None and not posted:

@@ -55,7 +55,7 @@ def narrowed(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def stored(kind: str) -> np.dtype[Any]:
-    """What an array of that type is made of.
+    """Return what an array of that type is made of.
 
     Raises:
         ValueError: there is no such type.
@@ -66,7 +66,7 @@ def stored(kind: str) -> np.dtype[Any]:
 
 
 def reduction(operation: str, kind: str) -> Reduce:
-    """A function that takes a block into an accumulator of the same length.
+    """Return a function that takes a block into an accumulator of the same length.
 
     Raises:
         ValueError: the operation is not known, or not for elements of that type.
@@ -94,7 +94,7 @@ def reduction(operation: str, kind: str) -> Reduce:
 
 
 def divide(array: Array, by: int, kind: str) -> None:
-    """The last step of an average; integers are rounded towards zero."""
+    """Do the last step of an average; integers are rounded towards zero."""
     if kind == BFLOAT16:
         array[:] = narrowed(widened(array) / np.float32(by))
     elif array.dtype.kind in "iu":

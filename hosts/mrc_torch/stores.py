@@ -16,10 +16,10 @@ class Store(Protocol):
     """What a group needs of a store; torch's have it."""
 
     def set(self, key: str, value: str, /) -> object:
-        """Keeps a value."""
+        """Keep a value."""
 
     def get(self, key: str, /) -> bytes:
-        """Waits for a value."""
+        """Wait for a value."""
 
 
 class FolderStore:
@@ -39,14 +39,14 @@ class FolderStore:
         return self.folder / key.replace("/", "%")
 
     def set(self, key: str, value: str, /) -> None:
-        """Keeps a value; it is there whole, or not at all."""
+        """Keep a value; it is there whole, or not at all."""
         path = self._path(key)
         part = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
         part.write_text(value)
         part.replace(path)
 
     def get(self, key: str, /) -> bytes:
-        """Waits for a value. Raises CollectiveError when it does not come."""
+        """Wait for a value. Raises CollectiveError when it does not come."""
         path = self._path(key)
         deadline = time.monotonic() + self.timeout
         while True:

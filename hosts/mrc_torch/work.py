@@ -32,7 +32,7 @@ class Work:
         return self._done.is_set()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Returns when it has ended well.
+        """Wait until it has ended well.
 
         Raises:
             CollectiveError: it has not; or it has not ended within `timeout` seconds (None: for ever).

@@ -15,7 +15,7 @@ from mrc_train.orders import Orders, say
 
 
 def plain(error: Exception) -> str:
-    """An error in one line, without the wrappers and the trace that torch's futures put around it."""
+    """Return an error in one line, without the wrappers and the trace that torch's futures put around it."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     inner = text.rpartition("Got the following error when running the callback: ")[2]
     return inner.partition(" At: ")[0]

@@ -44,7 +44,7 @@ class Task:
 
 
 def make(name: str, seed: int) -> Task:
-    """A task by its model's name; the same for all ranks."""
+    """Return a task by its model's name; the same for all ranks."""
     torch.manual_seed(seed)
     if name == "gpt-tiny":
         return _text(seed)
@@ -87,7 +87,7 @@ class GptTiny(nn.Module):  # type: ignore[misc]
         self.register_buffer("ahead", ahead, persistent=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(samples, characters) as numbers to (samples, characters, characters of the alphabet)."""
+        """Return (samples, characters) as numbers to (samples, characters, characters of the alphabet)."""
         hidden = self.embed(rows) + self.place
         for block in self.blocks:
             hidden = block(hidden, src_mask=self.ahead)
@@ -96,7 +96,7 @@ class GptTiny(nn.Module):  # type: ignore[misc]
 
 
 def sentences(seed: int, count: int) -> str:
-    """A text with some order in it."""
+    """Return a text with some order in it."""
     rng = random.Random(seed)
     who = ["the switch", "a host", "the spine", "every leaf", "one packet", "the receiver", "a sender", "the fabric"]
     does = ["sends", "drops", "marks", "trims", "repairs", "counts", "routes", "forgets", "acknowledges"]

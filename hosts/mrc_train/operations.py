@@ -18,12 +18,12 @@ PERIOD = 251
 
 
 def values(rank: int, number: int, count: int) -> Tensor:
-    """A rank's input of an operation."""
+    """Return a rank's input of an operation."""
     return ((torch.arange(count) * 7 + rank * 131 + number * 17) % PERIOD).float()
 
 
 def all_reduce(rank: int, size: int, count: int, number: int) -> tuple[Callable[[], Tensor], Tensor]:
-    """The operation, and what it must give."""
+    """Return the operation, and what it must give."""
     mine = values(rank, number, count)
     want = torch.stack([values(each, number, count) for each in range(size)]).sum(0)
 

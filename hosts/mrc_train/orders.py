@@ -34,13 +34,13 @@ class Orders:
         os._exit(self.code)
 
     def wait(self) -> dict[str, Any]:
-        """The next document."""
+        """Return the next document."""
         while (found := self.look(None)) is None:
             pass
         return found
 
     def look(self, timeout_s: float | None = 0.0) -> dict[str, Any] | None:
-        """The next document, if there is one within this time."""
+        """Return the next document, if there is one within this time."""
         while b"\n" not in self._rest:
             if not select.select([self.file], [], [], timeout_s)[0]:
                 return None

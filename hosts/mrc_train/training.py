@@ -92,7 +92,7 @@ def _keep(file: pathlib.Path, step: int, model: torch.nn.Module, optimizer: torc
 
 
 def _resume(file: pathlib.Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """The step of the checkpoint; 0 without one."""
+    """Return the step of the checkpoint; 0 without one."""
     with contextlib.suppress(FileNotFoundError):
         kept = torch.load(file, weights_only=True)
         model.load_state_dict(kept["model"])

@@ -110,7 +110,7 @@ def check_code_file(path: Path) -> Path:
 
 
 def _check_way(path: Path, *, closed: bool) -> None:
-    """Checks every folder above one, as far as there are any."""
+    """Check every folder above one, as far as there are any."""
     roots = {0, *_strangers()}
     for parent in reversed(path.parents):
         found = parent.lstat()

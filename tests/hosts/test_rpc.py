@@ -48,7 +48,7 @@ def refuse(request: Refuse, now: int) -> rpc.Nothing:
 
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A server in a thread."""
+    """Yield a server in a thread."""
     verbs, loop, ended = rpc.Verbs(), rpc.SelectLoop(), threading.Event()
     verbs.add(Add, lambda request, now: Sum(sum(request.numbers)))
     verbs.add(Refuse, refuse)

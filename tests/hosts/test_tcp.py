@@ -19,7 +19,7 @@ WAIT_S = 60
 
 
 def free_port(count: int) -> int:
-    """The first of so many ports that nobody listens on now."""
+    """Return the first of so many ports that nobody listens on now."""
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as found:
         port = int(found.getsockname()[1])
     return port if port + count < 65536 else 20000

@@ -48,7 +48,7 @@ class Counts:
 
 
 def programs(directory: Path, pattern: str) -> list[Path]:
-    """The v1model programs of a directory: those that include no other architecture."""
+    """Return the v1model programs of a directory: those that include no other architecture."""
     found = []
     for path in sorted(directory.glob(pattern)):
         if not OTHER_ARCHITECTURE.search(path.read_text(encoding="utf-8", errors="replace")):
@@ -78,7 +78,7 @@ def compile_all(paths: Sequence[Path], *, front_only: bool = False, p4info: Path
 
 
 def compare_p4info(path: Path, text: str, outputs: Path, counts: Counts) -> None:
-    """Compares P4Info messages, identifiers and the order of objects included."""
+    """Compare P4Info messages, identifiers and the order of objects included."""
     from google.protobuf import text_format
     from p4.config.v1 import p4info_pb2
 
@@ -92,12 +92,12 @@ def compare_p4info(path: Path, text: str, outputs: Path, counts: Counts) -> None
 
 
 def reason(message: str) -> str:
-    """A refusal without the names of the program at hand, to count by."""
+    """Return a refusal without the names of the program at hand, to count by."""
     return re.sub(r"'[^']*'", "'...'", re.sub(r"\d+", "N", message))
 
 
 def show_counts(counts: Counts, verbose: bool) -> None:
-    """The table for docs/conformance.md."""
+    """Print the table for docs/conformance.md."""
     total = len(counts.compiled) + len(counts.refused) + len(counts.wrong)
     share = 100 * len(counts.compiled) / total if total else 0.0
     print(
@@ -119,7 +119,7 @@ def show_counts(counts: Counts, verbose: bool) -> None:
 
 
 def tutorials(checkout: Path) -> int:
-    """The solutions of p4lang/tutorials, and exercises that come complete, as a Markdown table."""
+    """Return the solutions of p4lang/tutorials, and exercises that come complete, as a Markdown table."""
     exercises = checkout / "exercises" if (checkout / "exercises").is_dir() else checkout
     solved = sorted(exercises.glob("*/solution/*.p4"))
     names = {(path.parent.parent.name, path.name) for path in solved}
@@ -145,7 +145,7 @@ def tutorials(checkout: Path) -> int:
 
 
 def load_all(paths: Sequence[Path], switch: Path, *, verbose: bool) -> int:
-    """Starts simple_switch with the JSON of each program; prints how many it loads."""
+    """Start simple_switch with the JSON of each program; print how many it loads."""
     version = subprocess.run([switch, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     loaded, failed, refused = 0, {}, 0
     with tempfile.TemporaryDirectory() as name:

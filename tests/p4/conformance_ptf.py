@@ -131,7 +131,7 @@ def run(case: Case, checkout: Path, ptf: Path, timeout: float) -> tuple[str, str
 
 
 def run_ptf(case: Case, checkout: Path, folder: Path, command: list[str], timeout: float) -> tuple[str, str]:
-    """Runs `ptf` in the namespace."""
+    """Run `ptf` in the namespace."""
     values = {
         "grpcaddr": ADDRESS,
         "p4info": str(folder / "program.txtpb"),

@@ -55,7 +55,7 @@ class Outcome:
 
 
 def closure(path: Path, folders: Sequence[Path], texts: dict[Path, str]) -> str:
-    """The text of a file with the files that it includes in their place, as far as they are in the checkout."""
+    """Return the text of a file with the files that it includes in their place, as far as they are in the checkout."""
     if path in texts:
         return ""
     text = texts[path] = path.read_text(encoding="utf-8", errors="replace")
@@ -68,7 +68,7 @@ def closure(path: Path, folders: Sequence[Path], texts: dict[Path, str]) -> str:
 
 
 def programs(checkout: Path) -> list[Path]:
-    """The v1model programs of a checkout: copies, and files that another program includes, left out."""
+    """Return the v1model programs of a checkout: copies, and files that another program includes, left out."""
     found: dict[str, Path] = {}
     parts: set[Path] = set()
     for path in sorted(p.resolve() for p in checkout.rglob("*.p4") if p.is_file()):
@@ -81,7 +81,7 @@ def programs(checkout: Path) -> list[Path]:
 
 
 def given(path: Path, checkout: Path) -> tuple[list[Path], list[str]]:
-    """The include folders and the macros for a program of a checkout."""
+    """Return the include folders and the macros for a program of a checkout."""
     folders: list[Path] = []
     macros: list[str] = []
     for where, (names, definitions) in INCLUDES.items():
@@ -167,7 +167,7 @@ def same_p4info(ours: Path, theirs: Path) -> bool:
 
 
 def report(results: dict[str, list[Outcome]], *, asked: bool, markdown: bool, verbose: bool) -> None:
-    """The table, then each refusal and each wrong program."""
+    """Print the table, then each refusal and each wrong program."""
     head = ["repository", "programs", "compiled", "refused", "wrong"]
     if asked:
         head += ["taken by p4c only", "taken here only", "P4Info equal", "P4Info different"]

@@ -80,7 +80,7 @@ def run_test(group: str, program: Path, test: Path, timeout: float) -> Outcome:
 
 
 def reason_of(output: str, code: int) -> str:
-    """The line of a run's output that tells most."""
+    """Return the line of a run's output that tells most."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if not lines:
         return f"exit code {code}"
@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report(outcomes: list[Outcome], markdown: bool) -> None:
-    """Counts by group, then every test that did not pass with its reason."""
+    """Count by group, then every test that did not pass with its reason."""
     kinds = ("passed", "failed", "unsupported")
     print("| group | tests | passed | failed | unsupported |\n|---|---|---|---|---|" if markdown else "")
     groups = [*dict.fromkeys(item.group for item in outcomes), "total"]

@@ -167,7 +167,7 @@ def leaf(draw: st.DrawFn, width: int, signed: bool) -> Term:
 
 @st.composite
 def terms(draw: st.DrawFn, width: int, signed: bool, depth: int = 3) -> Term:
-    """A random expression of a type."""
+    """Return a random expression of a type."""
     if depth == 0:
         return leaf(draw, width, signed)
     below = lambda: draw(terms(width, signed, depth - 1))  # noqa: E731

@@ -15,7 +15,7 @@ ERRORS = "if (sm.parser_error == error.{name}) hdr.h.a = 0xee;"
 
 
 def states(select: str, *, before: str = "") -> str:
-    """A parser that extracts `h`, then selects; state `one` sets `meta.n` to 1, `two` to 2."""
+    """Return a parser that extracts `h`, then selects; state `one` sets `meta.n` to 1, `two` to 2."""
     return f"""
         state start {{ pkt.extract(hdr.h); {before} transition select{select} }}
         state one {{ meta.n = 1; transition accept; }}
@@ -24,7 +24,7 @@ def states(select: str, *, before: str = "") -> str:
 
 
 def chosen(select: str, **values: int) -> int:
-    """What `meta.n` is after the parser."""
+    """Return what `meta.n` is after the parser."""
     sw = switch(meta="bit<8> n; bit<4> k;", parser=states(select), body="hdr.h.a = meta.n;")
     return run_on(sw, **values)["a"]
 

@@ -138,7 +138,7 @@ objects = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(NAMES)), ma
 
 @st.composite
 def controls(draw: st.DrawFn) -> list[Part]:
-    """Controls, each may apply those after it; the first is the ingress."""
+    """Return controls, each may apply those after it; the first is the ingress."""
     count = draw(st.integers(1, 3))
     return [
         Part(
@@ -153,7 +153,7 @@ def controls(draw: st.DrawFn) -> list[Part]:
 
 
 def text_of(parts: list[Part], number: int) -> tuple[str, str]:
-    """Declarations and statements of a control."""
+    """Return declarations and statements of a control."""
     part, declared, body = parts[number], [], []
     for i, (kind, name) in enumerate(part.objects):
         note = f'@name("{name}") ' if name else ""

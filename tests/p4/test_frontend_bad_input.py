@@ -35,7 +35,7 @@ NESTED = {
 
 
 def one_error(text: str) -> str:
-    """The first line of the error that a text causes."""
+    """Return the first line of the error that a text causes."""
     with pytest.raises(CompileError) as caught:
         compile_text(text, "deep.p4")
     return str(caught.value).splitlines()[0]

@@ -36,7 +36,7 @@ class Made:
 
 @st.composite
 def literals(draw: st.DrawFn, width: int, signed: bool) -> Made:
-    """A literal; a negative one has its minus."""
+    """Return a literal; a negative one has its minus."""
     raw = draw(st.integers(0, (1 << width) - 1))
     v = bv.from_int(raw, width, signed)
     number = bv.to_int(v)
@@ -50,7 +50,7 @@ def literals(draw: st.DrawFn, width: int, signed: bool) -> Made:
 
 @st.composite
 def expressions(draw: st.DrawFn, width: int, signed: bool, depth: int) -> Made:
-    """An expression of type `bit<width>` or `int<width>`."""
+    """Return an expression of type `bit<width>` or `int<width>`."""
     if depth == 0:
         return draw(literals(width, signed))
     kind = draw(

@@ -89,7 +89,7 @@ def test_random_bytes(data: bytes) -> None:
 
 
 def mutate(text: str, rng: random.Random) -> str:
-    """The program with a few words dropped, doubled, swapped or replaced."""
+    """Return the program with a few words dropped, doubled, swapped or replaced."""
     words = (
         text.replace(";", " ; ")
         .replace("(", " ( ")

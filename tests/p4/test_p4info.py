@@ -47,7 +47,7 @@ def program(ingress: str, *, outside: str = "", parser: str = PARSER, tail: str 
 
 
 def info(ingress: str, *, outside: str = "", parser: str = PARSER, tail: str = TAIL) -> p4info_pb2.P4Info:
-    """The P4Info of a program with this ingress control; read back from its text."""
+    """Return the P4Info of a program with this ingress control; read back from its text."""
     text = compile_text(program(ingress, outside=outside, parser=parser, tail=tail)).p4info
     return text_format.Parse(text, p4info_pb2.P4Info())
 
@@ -70,7 +70,7 @@ def test_hash_of_known_names(name: str, low: int) -> None:
 
 
 def by_hand(name: str) -> int:
-    """The same hash, step by step on a word of 32 bits that is cut only at the end of each step."""
+    """Return the same hash, step by step on a word of 32 bits that is cut only at the end of each step."""
     word = 0
     for character in name:
         word = (word + ord(character)) % 2**32

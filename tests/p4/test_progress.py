@@ -39,7 +39,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 
 
 def entries(n: int, kind: str = "exact", mask: str = "") -> str:
-    """A program with a table of `n` entries."""
+    """Return a program with a table of `n` entries."""
     rows = " ".join(f"{i}{mask}: set({7 * i});" for i in range(n))
     return SOURCE.replace("KIND", kind).replace("ENTRIES", rows)
 

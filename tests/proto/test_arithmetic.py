@@ -123,7 +123,7 @@ def test_scoreboard_and_responder_agree(lost: list[int], rng: random.Random) -> 
 
 
 def flight(*rows: tuple[int, int, int]) -> tuple[Scoreboard, dict[int, Transmission]]:
-    """A scoreboard with transmissions (psn, sent_ns, ev)."""
+    """Return a scoreboard with transmissions (psn, sent_ns, ev)."""
     board = Scoreboard(rows[0][0], 1_000_000, 2, 1)
     made = {}
     for psn, sent_ns, ev in rows:

@@ -111,7 +111,7 @@ def test_marks_on_made_up_evs_fill_no_memory() -> None:
 
 
 def forge_sack(s: Story, **changes: int) -> None:
-    """A SACK to the requestor in the peer's name."""
+    """Forge a SACK to the requestor in the peer's name."""
     board = s.board
     fields = {
         "flags": 0, "m": 0, "pr": 0, "ack": 0, "entropy": 0, "cack": board.una - 1, "offset": 1, "bitmap": 0, "rcvd": 0,
@@ -409,7 +409,7 @@ def test_a_fault_of_ours_closes_one_peer_and_the_rest_goes_on(where: str, broken
 
 
 def failing(kind: type, method: str) -> Any:
-    """A container with a bug in one of its methods: so a fault can be planted in compiled code, too."""
+    """Return a container with a bug in one of its methods: so a fault can be planted in compiled code, too."""
 
     def fail(self: object, *arguments: Any) -> Any:
         raise RuntimeError("planted")

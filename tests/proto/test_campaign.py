@@ -89,7 +89,7 @@ class Careless(RoceEndpoint):
 
 
 def faulty(fault: Callable[[Any, Any], None]) -> str:
-    """What the bench says when the target's endpoint does `fault` at the first completion."""
+    """Return what the bench says when the target's endpoint does `fault` at the first completion."""
     bench, connection = pair(NetConfig(), 1, factory=make)
     write = bench.post(connection, 5000)
     connection.source.core.fault = lambda: fault(bench, write)

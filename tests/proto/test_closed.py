@@ -35,7 +35,7 @@ def completions(s: Story) -> list[Any]:
 
 
 def close(s: Story) -> None:
-    """The responder's program dies."""
+    """End the responder's program."""
     s.connection.target.core.close_qp(s.connection.peer, s.net.now)
     s.net.touch(s.responder_host)
 

@@ -21,7 +21,7 @@ WRITES = 8
 
 
 def forged(kind: str, rng: random.Random, bench: Bench) -> tuple[Any, bytes]:
-    """A packet of a kind in the name of the other end, and the host it goes to."""
+    """Return a packet of a kind in the name of the other end, and the host it goes to."""
     c = bench.connections[0]
     one, two = c.source, c.target
     codec, board = one.core.context.codec, c.qp.requestor.board

@@ -23,7 +23,7 @@ compiled_only = pytest.mark.skipif(not native.COMPILED, reason=f"not compiled he
 
 
 def python(*words: str, pure: bool = True, **more: str) -> str:
-    """What a Python of ours prints; without what was compiled unless told otherwise."""
+    """Return what a Python of ours prints; without what was compiled unless told otherwise."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "MRCLAB_PURE": "1" if pure else "", **more}
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     assert not done.returncode, done.stdout + done.stderr

@@ -48,7 +48,7 @@ def bench(planes: int = PLANES, **changes: Any) -> Bench:
 
 
 def mask_at(b: Bench, host: int, of: int) -> int:
-    """What one endpoint knows of the ports of another."""
+    """Return what one endpoint knows of the ports of another."""
     core = b.net.hosts[host].core
     peer = core.peers[b.net.hosts[of].address + b.net.hosts[host].address]
     return int(peer.remote_ports)

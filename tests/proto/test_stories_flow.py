@@ -165,7 +165,7 @@ def test_dynamic_mpr_shrinks_and_grows() -> None:
 
 
 def late_sacks(until: int, late: int) -> object:
-    """A rule: SACKs that leave before `until` are `late`; those after it overtake them."""
+    """Return a rule: SACKs that leave before `until` are `late`; those after it overtake them."""
     return lambda n, h, p, i, packet: late if h.index == 1 and n.now < until and opcode_of(packet) == 0xDC else None
 
 
@@ -413,7 +413,7 @@ def test_completion_queue_overflow_is_fatal_and_told() -> None:
 
 
 def header(s: Story, **changes: int) -> fields.Packet:
-    """A WRITE Only to the responder's queue pair, as its requestor would send it."""
+    """Return a WRITE Only to the responder's queue pair, as its requestor would send it."""
     region = s.connection.target.core.register_memory(bytearray(8))
     source, target = s.requestor_host.address, s.responder_host.address
     made = fields.Packet(

@@ -34,7 +34,9 @@ def story(adaptive: bool, seed: int = 1) -> Story:
 
 
 def slow_plane(s: Story, more_ns: int = 300_000) -> tuple[int, int, int]:
-    """A plane becomes slow under a long transfer: packets sent again, of these needlessly, and noticed as such."""
+    """Run a plane that becomes slow under a long transfer: packets sent again, of these needlessly, and noticed as
+    such.
+    """
     s.bench.post(s.connection, 200 * MTU)
     s.until(lambda: s.bench.outstanding == 0)
     for path in s.net.paths(plane=1):

@@ -66,7 +66,7 @@ def evs_on(s: Story, plane: int, index: int) -> set[int]:
 
 
 def wire_of(s: Story, ev: int) -> bytes:
-    """A data packet of the requestor on this EV, as bytes."""
+    """Return a data packet of the requestor on this EV, as bytes."""
     codec = s.connection.source.core.context.codec
     peer = s.qp.peer
     return bytes(codec.encode_data(peer.addresses, ev, 18, 0xCA, 1, 1, 0, 1, 1, 1, 0, 0, 0, b""))
@@ -429,7 +429,7 @@ def plane_at(route: object, ev: int) -> int:
 
 
 def reverse_path(s: Story, ev: int) -> int:
-    """The path that a control packet of the responder takes on an EV."""
+    """Return the path that a control packet of the responder takes on an EV."""
     peer = s.connection.peer.peer
     codec = s.connection.target.core.context.codec
     raw = bytes(codec.encode_ack(peer.addresses, ev, 184, 1, 1, 31, 1))
@@ -506,7 +506,7 @@ def test_a_reverse_ev_that_was_just_proven_is_not_doubted_for_a_duplicate() -> N
 
 
 def control_path(s: Story, host: int, ev: int) -> int:
-    """The path that a control packet of an end takes on an EV of plane 0."""
+    """Return the path that a control packet of an end takes on an EV of plane 0."""
     qp = (s.qp, s.connection.peer)[host]
     raw = bytes(qp.context.codec.encode_ack(qp.peer.addresses, ev, 184, 1, 1, 31, 1))
     return s.net.choose(raw, (s.requestor_host, s.responder_host)[host].group, 0).index

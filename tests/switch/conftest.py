@@ -11,7 +11,7 @@ from support.switch.p4rt import Bench, Controller, control_config
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A served switch without pipeline, on the virtual clock."""
+    """Yield a served switch without pipeline, on the virtual clock."""
     made = Bench()
     yield made
     made.close()
@@ -19,7 +19,7 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def primary(bench: Bench) -> Iterator[Controller]:
-    """The primary controller of `bench`, with the pipeline of control.p4."""
+    """Yield the primary controller of `bench`, with the pipeline of control.p4."""
     with Controller(bench.address) as controller:
         controller.arbitrate()
         controller.set_pipeline(control_config())

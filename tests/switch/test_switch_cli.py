@@ -24,7 +24,7 @@ SERVER = [sys.executable, "-m", "p4lite.switch.server"]
 
 
 def refusal(*command: str, code: int, environment: dict[str, str] | None = None) -> str:
-    """The one line with which a command refuses, and its exit code."""
+    """Return the one line with which a command refuses, and its exit code."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **(environment or {})}
     )

@@ -41,12 +41,12 @@ LEAST_PACKET = 1280
 
 
 def mac(text: str) -> bytes:
-    """The 6 bytes of a MAC address written with colons."""
+    """Return the 6 bytes of a MAC address written with colons."""
     return bytes.fromhex(text.replace(":", ""))
 
 
 def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
-    """A ring on every interface.
+    """Return a ring on every interface.
 
     Raises:
         OSError: with the interface's name, when one cannot be opened.
@@ -68,7 +68,7 @@ def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
 
 
 def open_station(node: HostNode) -> Station:
-    """A host on its rings, in its network namespace.
+    """Return a host on its rings, in its network namespace.
 
     Raises:
         OSError: a namespace or an interface cannot be opened.
@@ -79,7 +79,7 @@ def open_station(node: HostNode) -> Station:
 
 
 def read(path: str) -> HostNode:
-    """The host of a configuration file.
+    """Return the host of a configuration file.
 
     Raises:
         OSError, ValueError, ConfigError: it cannot be read or used.

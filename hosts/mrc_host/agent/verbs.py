@@ -65,7 +65,7 @@ class EventBell:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
 
     def ring(self, count: int) -> None:
-        """Adds to the counter."""
+        """Add to the counter."""
         if self.fd >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_write(self.fd, count)
@@ -85,12 +85,12 @@ class Resources:
         return SharedMemory(nbytes)
 
     def bell(self) -> EventBell:
-        """A bell."""
+        """Return a bell."""
         return EventBell()
 
 
 def silence(fd: int) -> None:
-    """Empties a bell; never blocks, whatever the other end has done to the flags that both share."""
+    """Empty a bell; never blocks, whatever the other end has done to the flags that both share."""
     with contextlib.suppress(OSError):
         while os.preadv(fd, [bytearray(8)], -1, os.RWF_NOWAIT):
             pass
@@ -150,7 +150,7 @@ class VerbsServer:
             self._send(fd, json.dumps({"ok": True, **encode(answer)}), files, now)
 
     def _greet(self, fd: int, peer: socket.socket, op: object, arguments: Mapping[str, object]) -> Answer:
-        """The first request of a program."""
+        """Return the first request of a program."""
         version = arguments.get("version")
         if op != Hello.verb or version != layout.VERSION:
             raise RefusedError(
@@ -173,7 +173,7 @@ class VerbsServer:
             self._drop(fd, now)  # it does not read its answers, or is gone
 
     def _eject(self, fd: int, why: str, now: int) -> None:
-        """A program broke the rules of its rings."""
+        """Disconnect a program that broke the rules of its rings."""
         print(f"host {self.node.name}: a program is disconnected: {why}", file=sys.stderr, flush=True)
         if fd in self._peers:
             with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ def _enter(handle: int, name: str) -> None:
 
 @contextlib.contextmanager
 def inside(path: str) -> Iterator[None]:
-    """What is opened in here is opened in the network namespace of a path such as /proc/PID/ns/net; then back.
+    """Open what is opened in here in the network namespace of a path such as /proc/PID/ns/net, and return afterwards.
 
     An empty path is where this thread is already. Needs CAP_SYS_ADMIN in the user namespace that owns both.
 

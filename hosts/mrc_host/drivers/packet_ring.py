@@ -132,7 +132,7 @@ class PacketRing:
         return bool(self._words[self._rx_places[self._rx] // WORD_BYTES] & TP_STATUS_USER)
 
     def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
-        """Appends up to `limit` packets, each with the time at which it came (ns of the realtime clock) and `port`.
+        """Append up to `limit` packets, each with the time at which it came (ns of the realtime clock) and `port`.
 
         Returns how many frames that were, those that are no packets of ours among them.
         """
@@ -198,7 +198,7 @@ class PacketRing:
         return queued
 
     def _head(self, number: int, version: int) -> None:
-        """Writes the Ethernet header of a frame to send. It stays there: most frames are of one version of IP."""
+        """Write the Ethernet header of a frame to send. It stays there: most frames are of one version of IP."""
         start = self._tx_places[number] + HEADER_BYTES
         self._map[start : start + ETH_HEADER_BYTES] = self._headers[version]
         self._tx_versions[number] = version
@@ -216,7 +216,7 @@ class PacketRing:
         self._discard_unsent()
 
     def _discard_unsent(self) -> None:
-        """An interface that is down keeps what was queued; sending it seconds later would only confuse.
+        """Discard frames queued at an interface that is down; sent seconds later they would only confuse.
 
         The kernel's own cursor stays at the first frame it did not send, so ours goes back to it.
         """

@@ -57,16 +57,16 @@ class Ring(Protocol):
         """Whether a packet waits."""
 
     def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
-        """Appends up to `limit` packets, with time and port; how many frames that were."""
+        """Append up to `limit` packets, with time and port; return the number of frames."""
 
     def send(self, packets: Iterable[bytes]) -> int:
-        """Sends packets; how many there was room for."""
+        """Send packets; return how many there was room for."""
 
     def kernel_drops(self) -> int:
         """Return the number of frames that the kernel dropped because they were not read in time."""
 
     def close(self) -> None:
-        """Gives it back."""
+        """Give it back."""
 
 
 class Station:
@@ -112,7 +112,7 @@ class Station:
         self._flags = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def act_from(self, now: int) -> None:
-        """The node was called at this time from elsewhere, and may have something to do."""
+        """Act for a node that was called at this time by another part and may have something to do."""
         self._told_ns = max(self._told_ns, now)
         self.wake_ns = 0
 
@@ -121,13 +121,13 @@ class Station:
         return any(ring.readable() for ring in self.rings) or self.posted()
 
     def catch_up(self) -> None:
-        """Rounds until all that was readable at first has been read."""
+        """Run rounds until all that was readable at first has been read."""
         before = time.monotonic_ns()
         while self._told_ns < before and self.readable():
             self.round()
 
     def round(self) -> None:
-        """Takes what has arrived, does what is due, sends what may go; `wake_ns` says when to come again."""
+        """Take what has arrived, do what is due, send what may go; `wake_ns` says when to come again."""
         node = self.node
         if self.posted():
             node.settle(self._told_ns)  # a receive that was posted before a packet came is there for it
@@ -174,7 +174,7 @@ class Station:
         return self._told_ns
 
     def _send(self, now: int) -> int:
-        """Sends what may go on every port; returns when a port that had too little room has enough."""
+        """Send what may go on every port; return when a port that had too little room has enough."""
         wake = now + IDLE_NS
         for port, (ring, pacer) in enumerate(zip(self.rings, self.pacers, strict=True)):
             budget = pacer.budget(now)
@@ -191,7 +191,7 @@ class Station:
         return wake
 
     def links_changed(self, now: int) -> None:
-        """Looks at the carriers: the kernel says that one of them has changed."""
+        """Look at the carriers: the kernel says that one of them has changed."""
         with contextlib.suppress(BlockingIOError, OSError):
             while self.changes.recv(NETLINK_BYTES):
                 pass
@@ -214,7 +214,7 @@ class Station:
         return bool(struct.unpack("16sH14x", answer)[1] & IFF_RUNNING)
 
     def close(self) -> None:
-        """Closes rings and sockets."""
+        """Close rings and sockets."""
         for ring in self.rings:
             ring.close()
         self._flags.close()
@@ -244,23 +244,23 @@ class RawDriver:
         self._started_cpu_ns = time.process_time_ns()
 
     def watch(self, fd: int, ready: Callable[[int], None]) -> None:
-        """Calls `ready(now)` whenever `fd` is readable."""
+        """Call `ready(now)` whenever `fd` is readable."""
         self.readers[fd] = ready
         for poll in (self._watched, self._everything):
             poll.register(fd, select.POLLIN)
 
     def unwatch(self, fd: int) -> None:
-        """Ends `watch`."""
+        """End `watch`."""
         del self.readers[fd]
         for poll in (self._watched, self._everything):
             poll.unregister(fd)
 
     def stop(self) -> None:
-        """Makes `run` return after the present round."""
+        """Make `run` return after the present round."""
         self._running = False
 
     def run(self) -> None:
-        """The loop: all stations that have something to do, then rest until the next has."""
+        """Run the loop: act for all stations that have something to do, then sleep until the next has."""
         clock = time.monotonic_ns
         stations = self.stations
         for station in stations:
@@ -289,7 +289,7 @@ class RawDriver:
                 self._listen(0 if busy else wake - now)
 
     def _listen(self, timeout_ns: int) -> None:
-        """Waits for packets and for what is watched, and serves the latter."""
+        """Wait for packets and for what is watched, and serves the latter."""
         if timeout_ns <= 0:
             ready = self._watched.poll(0)
         else:
@@ -321,12 +321,12 @@ class RawDriver:
         )
 
     def reset_fidelity(self, station: Station) -> None:
-        """Starts the measurement again."""
+        """Start the measurement again."""
         station.lag = LagHistogram()
         self._started_ns = time.monotonic_ns()
         self._started_cpu_ns = time.process_time_ns()
 
     def close(self) -> None:
-        """Closes all stations."""
+        """Close all stations."""
         for station in self.stations:
             station.close()

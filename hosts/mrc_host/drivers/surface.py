@@ -18,7 +18,7 @@ class Drivable:
     __slots__ = ()
 
     def receive(self, port: int, packet: bytes, now: int, /) -> None:
-        """A packet arrived."""
+        """Handle a packet that arrived."""
         raise NotImplementedError
 
     def quiet(self) -> bool:
@@ -34,7 +34,7 @@ class Drivable:
         raise NotImplementedError
 
     def handle_timer(self, now: int, /) -> None:
-        """Does what is due."""
+        """Do what is due."""
         raise NotImplementedError
 
     def settle(self, now: int, /) -> None:
@@ -42,7 +42,7 @@ class Drivable:
         raise NotImplementedError
 
     def set_carrier(self, port: int, up: bool, now: int, /) -> None:
-        """The link of a port went down or came up."""
+        """Handle the link of a port that went down or came up."""
         raise NotImplementedError
 
 

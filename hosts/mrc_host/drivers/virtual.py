@@ -40,10 +40,10 @@ class VirtualFabric(Protocol):
         """For each place rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
 
     def transmitter(self, place: int) -> tuple[int, int, int, int, int]:
-        """That of one place."""
+        """Return that of one place."""
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
-        """Takes packets: (place, length, at, after, free) each, and their bytes."""
+        """Take packets: (place, length, at, after, free) each, and their bytes."""
 
     def exchange(
         self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int
@@ -55,7 +55,7 @@ class VirtualFabric(Protocol):
         """`exchange` in another thread."""
 
     def finish(self) -> list[tuple[int, int, bytes]]:
-        """What came of it."""
+        """Return what came of it."""
 
 
 class _Port:
@@ -148,7 +148,7 @@ class VirtualDriver:
         self._tell()
 
     def hold(self, name: str, *, dead: bool = False) -> None:
-        """Stops a node, as SIGSTOP stops an agent: what arrives waits, up to a ring; of a dead one it is lost."""
+        """Stop a node, as SIGSTOP stops an agent: what arrives waits, up to a ring; of a dead one it is lost."""
         seat = self._by_name[name]
         if dead:
             seat.held = None
@@ -172,7 +172,7 @@ class VirtualDriver:
         self._tell()
 
     def run_until(self, end_ns: int) -> None:
-        """Runs everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
+        """Run everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
         instant, when nothing else happens, is so by the next call."""
         self._enter()
         for seat in self._seats:
@@ -243,7 +243,7 @@ class VirtualDriver:
             self._arrive(time_ns, place, packet)
 
     def _enter(self) -> None:
-        """What decides when links are free may have been changed from outside since the last call."""
+        """Update when links become free, which other callers may have changed since the last call."""
         fabric = self.fabric
         found = fabric.transmitters()
         self._ahead = max(fabric.lookahead_ns() - 1, 0)
@@ -252,7 +252,7 @@ class VirtualDriver:
                 port.rate, port.overhead, port.queue, port.link_ns, port.rest = found[port.place]
 
     def _tell(self) -> None:
-        """What was sent reaches the fabric before anything else is done to it."""
+        """Deliver what was sent to the fabric before anything else is done to it."""
         if self._words:
             words, parts = self._words, self._parts
             self._words, self._parts = [], []
@@ -327,7 +327,7 @@ class VirtualDriver:
                 heapq.heappush(self._wakes, wake << self._shift | seat.number)
 
     def _send(self, port: _Port, packet: bytes, now: int) -> None:
-        """Notes a packet for the fabric, and when its link has carried it."""
+        """Note a packet for the fabric, and when its link has carried it."""
         length = len(packet) + self._header_bytes
         rate = port.rate
         free = port.link_ns

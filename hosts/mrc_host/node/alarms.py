@@ -21,7 +21,7 @@ class Alarms:
         self.due = self._waiting[0][0]
 
     def ring(self, now: int) -> None:
-        """Makes the calls that are due. One that raises is not made again; the others follow with the next `ring`."""
+        """Make the calls that are due. One that raises is not made again; the others follow with the next `ring`."""
         while self._waiting and self._waiting[0][0] <= now:
             _, _, call = heapq.heappop(self._waiting)
             self.due = self._waiting[0][0] if self._waiting else None

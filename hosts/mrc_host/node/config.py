@@ -93,7 +93,7 @@ class NodeConfig:
         return ipaddress.IPv6Address(self.address).packed
 
     def endpoint(self) -> EndpointConfig:
-        """The MRC endpoint's configuration.
+        """Return the MRC endpoint's configuration.
 
         Raises:
             ConfigError: an unknown section or key, or a value out of range.
@@ -129,7 +129,7 @@ class NodeConfig:
         return int(build(WireConfig, self.settings.get("wire", {}), "wire").mtu)
 
     def programs(self) -> Limits:
-        """What programs on the host may have.
+        """Return what programs on the host may have.
 
         Raises:
             ConfigError: as `endpoint`.
@@ -137,7 +137,7 @@ class NodeConfig:
         return build(Limits, self.verbs, "verbs")
 
     def roce(self) -> RoceConfig:
-        """The RoCE baseline's configuration, from the same sections.
+        """Return the RoCE baseline's configuration, from the same sections.
 
         Raises:
             ConfigError: as `endpoint`.
@@ -188,7 +188,7 @@ class Resolver:
 
 
 def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """A configuration dataclass from JSON values; enumerations by name, EV fields from lists.
+    """Return a configuration dataclass from JSON values; enumerations by name, EV fields from lists.
 
     Raises:
         ConfigError: an unknown key or a value that does not fit.
@@ -215,7 +215,8 @@ def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def build_cc(values: Mapping[str, Any]) -> CcConfig:
-    """A congestion control profile from JSON values. Parameters of other algorithms than its own are checked and left.
+    """Return a congestion control profile from JSON values. Parameters of other algorithms than its own are checked
+    and left.
 
     Raises:
         ConfigError: as `build`, and an algorithm that does not exist.
@@ -238,7 +239,7 @@ def build_cc(values: Mapping[str, Any]) -> CcConfig:
 
 
 def load(document: Mapping[str, Any]) -> NodeConfig:
-    """A host's configuration from its JSON document.
+    """Return a host's configuration from its JSON document.
 
     Raises:
         ConfigError: an unknown or missing key, or a value out of range.

@@ -70,7 +70,7 @@ class Profile:
     made: EvConfig | CcConfig | EvFormat | None = None
 
     def document(self, users: int) -> ProfileDocument:
-        """What a controller sees of it."""
+        """Return what a controller sees of it."""
         return ProfileDocument(self.kind, self.name, self.state, self.settings, users)
 
 
@@ -178,7 +178,7 @@ class NodeController:
         return sum(holder.cc == profile.name for holder in self._all())
 
     def _ev_profiles_of(self, profile: Profile) -> list[Profile]:
-        """The EV profiles that name a format profile; none for other kinds."""
+        """Return the EV profiles that name a format profile; none for other kinds."""
         if profile.kind is not ProfileKind.FORMAT:
             return []
         return [
@@ -198,7 +198,7 @@ class NodeController:
             yield from others()
 
     def _make(self, profile: Profile) -> EvConfig | CcConfig | EvFormat:
-        """The configuration that the settings describe, over the host's own.
+        """Return the configuration that the settings describe, over the host's own.
 
         Raises:
             ConfigError: a setting that does not exist or is out of range.
@@ -223,7 +223,7 @@ class NodeController:
         return build(EvConfig, {**own, **settings}, "ev")
 
     def profile_create(self, request: requests.CreateProfile, now: int) -> ProfileDocument:
-        """A new profile, in INIT."""
+        """Return a new profile, in INIT."""
         if (request.kind, request.name) in self.profiles:
             raise ValueError(f"{request.kind} profile '{request.name}' exists")
         profile = Profile(request.kind, request.name, dict(request.settings))
@@ -232,7 +232,7 @@ class NodeController:
         return profile.document(0)
 
     def profile_modify(self, request: requests.ModifyProfile, now: int) -> ProfileDocument:
-        """Changes settings; ONLINE profiles allow only a few."""
+        """Change settings; ONLINE profiles allow only a few."""
         kind, name, settings = request.kind, request.name, request.settings
         profile = self._profile(kind, name)
         if profile.state is ProfileState.ONLINE:
@@ -289,7 +289,7 @@ class NodeController:
         return requests.ProfileList([each.document(self._users(each)) for each in self.profiles.values()])
 
     def profiles_for(self, ev: str, cc: str) -> Profiles:
-        """The configurations of ONLINE profiles, for new QPs.
+        """Return the configurations of ONLINE profiles, for new QPs.
 
         Raises:
             ValueError: no such profile, or it is not ONLINE.
@@ -317,7 +317,7 @@ class NodeController:
         return found
 
     def ev_query(self, request: requests.QueryEvs, now: int) -> requests.EvList:
-        """The EVs of every QP (to a peer), each with plane, state, whether it is active, and its losses."""
+        """Return the EVs of every QP (to a peer), each with plane, state, whether it is active, and its losses."""
         return requests.EvList(
             [requests.QpEvs(name, qp.number, self.endpoint.query_evs(qp)) for name, qp in self._qps(request.peer)]
         )
@@ -459,7 +459,7 @@ class NodeController:
         return take
 
     def ev_probe_result(self, request: requests.GetProbedEvs, now: int) -> requests.ProbedEvs:
-        """The answers so far; `rtt_ns` null: none in time. A complete batch is forgotten when asked for."""
+        """Return the answers so far; `rtt_ns` null: none in time. A complete batch is forgotten when asked for."""
         if request.batch not in self._batches:
             raise ValueError(f"no batch {request.batch}")
         found = self._batches[request.batch]
@@ -470,7 +470,7 @@ class NodeController:
     # -- events of EVs ------------------------------------------------------------------------------------
 
     def ev_events_create(self, request: requests.CreateEventQueue, now: int) -> requests.EventQueue:
-        """A queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
+        """Return a queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
         wanted = frozenset(request.states)
         if not wanted or wanted - EVENT_STATES:
             raise ValueError(f"states are some of {', '.join(sorted(each.name for each in EVENT_STATES))}")
@@ -482,7 +482,7 @@ class NodeController:
         return requests.EventQueue(number)
 
     def ev_changed(self, event: EvChanged) -> None:
-        """Takes an event of the endpoint."""
+        """Take an event of the endpoint."""
         state = EvState.GOOD if event.new is EvState.SKIP else event.new
         if not any(state in queue.states for queue in self._event_queues.values()):
             return
@@ -502,7 +502,7 @@ class NodeController:
         return self._event_queues[number]
 
     def ev_events_poll(self, request: requests.PollEventQueue, now: int) -> requests.QueuedEvents:
-        """The oldest events of a queue, each with the number of those that were dropped before it."""
+        """Return the oldest events of a queue, each with the number of those that were dropped before it."""
         events = self._event_queue(request.queue).events
         return requests.QueuedEvents([events.popleft() for _ in range(min(request.limit, len(events)))])
 
@@ -515,7 +515,7 @@ class NodeController:
     # -- the device -----------------------------------------------------------------------------------------
 
     def device(self, request: requests.GetDevice, now: int) -> requests.DeviceDocument:
-        """What a controller can expect (`mrc_ctl_device_attr`), and which ports are up."""
+        """Return what a controller can expect (`mrc_ctl_device_attr`), and which ports are up."""
         ports = [requests.PortState(each.carrier, each.enabled, each.up) for each in self.endpoint.port_states()]
         return requests.DeviceDocument(
             mrc_ctl_protocol_version=1,

@@ -21,7 +21,7 @@ class Applications(Protocol):
     """Programs on the host, as the data path sees them."""
 
     def serve(self, now: int, /) -> None:
-        """Takes what they have posted."""
+        """Take what they have posted."""
 
     def tell(self) -> None:
         """Wakes those up for whom something has come."""
@@ -61,7 +61,7 @@ class Datapath(Drivable):
         self.applications: Applications | None = None
 
     def receive(self, port: int, packet: bytes, now: int, /) -> None:
-        """A packet arrived."""
+        """Handle a packet that arrived."""
         try:
             if len(packet) == PROBE_BYTES and packet[BODY_AT:MAGIC_END] == MAGIC:
                 self.mapper.receive(packet, now)
@@ -103,7 +103,7 @@ class Datapath(Drivable):
         return due
 
     def handle_timer(self, now: int, /) -> None:
-        """Does what is due."""
+        """Do what is due."""
         sampler = self.sampler
         sample = sampler.due
         try:
@@ -123,12 +123,12 @@ class Datapath(Drivable):
             self.fault("a timer", error, now)
 
     def set_carrier(self, port: int, up: bool, now: int, /) -> None:
-        """The link of a port went down or came up."""
+        """Handle the link of a port that went down or came up."""
         self.endpoint.set_port_state(port, up, now)
         self.settle(now)
 
     def settle(self, now: int, /) -> None:
-        """Takes what applications have posted, hands events to the node until nothing new comes of them, and tells
+        """Take what applications have posted, hand events to the node until nothing new comes of them, and tells
         applications that something has come for them."""
         applications = self.applications
         if applications is not None:

@@ -161,7 +161,7 @@ class HostNode:
     # -- what the datapath tells ----------------------------------------------------------------------------
 
     def _take(self, event: Event, now: int) -> None:
-        """An event of the endpoint: completions go to the workloads, the rest to who waits for it or into the log."""
+        """Handle an event of the endpoint: completions go to the workloads, the rest to its waiter or into the log."""
         if isinstance(event, CompletionsReady):
             if event.cq != self.cq.number:
                 self.programs.completions(event.cq, now)
@@ -189,13 +189,13 @@ class HostNode:
     # -- programs -------------------------------------------------------------------------------------------
 
     def connect_program(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[Any]:
-        """A program has come. Raises RefusedRequestError."""
+        """Return a program has come. Raises RefusedRequestError."""
         program = self.programs.connect(resources, hang_up)
         self.datapath.applications = self.programs
         return program
 
     def disconnect_program(self, program: Program[Any], now: int) -> None:
-        """A program is gone."""
+        """Release what a program that has ended held."""
         self.datapath.handle_timer(now)
         self.programs.disconnect(program, now)
         self.datapath.settle(now)
@@ -203,7 +203,7 @@ class HostNode:
             self.datapath.applications = None
 
     def program_request(self, program: Program[Any], op: object, arguments: Mapping[str, object], now: int) -> Answer:
-        """A request of a program. Raises RefusedRequestError."""
+        """Return a request of a program. Raises RefusedRequestError."""
         self.datapath.handle_timer(now)
         try:
             return self.programs.request(program, op, arguments, now)
@@ -216,7 +216,9 @@ class HostNode:
             self.datapath.settle(now)
 
     def _fault(self, where: str, error: Exception, now: int, place: tuple[Job[Pair], int] | None = None) -> None:
-        """An error of this program: counted, told once per place in the code; the workload it concerns fails by it."""
+        """Handle an exception of this program: count it, report it once per place in the code, fail the workload
+        concerned.
+        """
         self.faults += 1
         text = f"{type(error).__name__}: {error}"
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -295,7 +297,7 @@ class HostNode:
         return answer
 
     def await_probe(self, token: int, answer: Callable[[int | None, int | None, int], None]) -> None:
-        """Calls `answer(rtt_ns, port, now)` when the EV probe of a token has ended."""
+        """Call `answer(rtt_ns, port, now)` when the EV probe of a token has ended."""
         self._probe_waiters[token] = answer
 
     def _hello(self, request: requests.Hello, now: int) -> requests.HostIdentity:

@@ -70,7 +70,7 @@ class Job(Generic[P_co]):
         self._immediates: Counter[tuple[int, int]] = Counter()
 
     def attributes(self) -> RankAttributes:
-        """What the peers must know: the region, and by peer the documents of queue pairs."""
+        """Return what the peers must know: the region, and by peer the documents of queue pairs."""
         endpoint = self.stack.endpoint
         return RankAttributes(
             RegionAttributes(self.region.va, self.region.rkey, len(self.buffer)),
@@ -78,7 +78,7 @@ class Job(Generic[P_co]):
         )
 
     def connect(self, peers: Mapping[int, RankAttributes], now: int) -> None:
-        """Connects every QP with what `attributes` gave at the peers."""
+        """Connect every QP with what `attributes` gave at the peers."""
         endpoint = self.stack.endpoint
         for peer, qps in self.qps.items():
             if peer not in peers:
@@ -123,7 +123,7 @@ class Job(Generic[P_co]):
             raise
 
     def put_done(self, peer: int, wr_id: int, now: int) -> None:
-        """A work request of a put completed."""
+        """Handle the completion of a put's work request."""
         parts = self._parts[wr_id]
         parts[0] -= 1
         if parts[0] == 0:
@@ -131,7 +131,7 @@ class Job(Generic[P_co]):
             self.workload.put_done(peer, parts[1], now)
 
     def arrived(self, peer: int, qpn: int, imm: int, now: int) -> None:
-        """An immediate arrived on one of the peer's QPs."""
+        """Handle an immediate that arrived on one of the peer's QPs."""
         endpoint = self.stack.endpoint
         qps = self.qps[peer]
         for qp in qps:
@@ -144,11 +144,11 @@ class Job(Generic[P_co]):
             self.workload.arrived(peer, imm, now)
 
     def failed(self, peer: int, reason: str, now: int) -> None:
-        """A QP to the peer died."""
+        """Handle a QP to the peer that failed."""
         self.workload.failed(peer, f"{self.names[peer]}: {reason}", now)
 
     def progress(self) -> JobProgress:
-        """The workload's progress, and that of its queue pairs."""
+        """Return the workload's progress, and that of its queue pairs."""
         states = [qp.state is QpState.RTS for qps in self.qps.values() for qp in qps]
         return JobProgress(
             **vars(self.workload.progress),
@@ -163,7 +163,7 @@ class Job(Generic[P_co]):
         )
 
     def moved(self) -> int:
-        """A number that changes when anything of this job gets on.
+        """Return a number that changes when anything of this job gets on.
 
         That is a packet placed or acknowledged, an alarm of the workload, an iteration, or the end of the
         workload or of a queue pair.
@@ -184,7 +184,7 @@ class Job(Generic[P_co]):
         return total
 
     def waiting(self, now: int) -> JobWaiting:
-        """What this rank waits for."""
+        """Return what this rank waits for."""
         rows = []
         for peer, qps in self.qps.items():
             for qp in qps:

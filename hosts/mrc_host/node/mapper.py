@@ -93,7 +93,7 @@ class Mapper:
         return bytearray(b"".join(map(as_bytes, parts)) + bytes(BODY.size))
 
     def handle_timer(self, now: int) -> None:
-        """Sends the next probe when it is due, and gives up on old ones."""
+        """Send the next probe when it is due, and give up on old ones."""
         if self.due is None or now < self.due:
             return
         self._expire(now)
@@ -143,7 +143,7 @@ class Mapper:
         self.tracks[index].rtt_ns = now - sent_ns
 
     def view(self) -> list[ProbeRow]:
-        """What this host knows: per target the latest answers (newest last), counts and RTT."""
+        """Return what this host knows: per target the latest answers (newest last), counts and RTT."""
         return [
             ProbeRow(
                 target=track.target.name,

@@ -46,7 +46,7 @@ class RefusedError(rpc.RefusedError):
 
 
 def wanted(name: str, value: int, limit: int, key: str) -> None:
-    """Checks an amount against a limit.
+    """Check an amount against a limit.
 
     Raises:
         RefusedError: it is beyond; the text names the key of the configuration.

@@ -84,19 +84,19 @@ class Sampler:
         self.due: int | None = None
 
     def start(self, now: int) -> None:
-        """Takes the first sample and plans the next."""
+        """Take the first sample and plans the next."""
         self.take(now)
 
     def take(self, now: int) -> None:
-        """Takes a sample now."""
+        """Take a sample now."""
         self.samples.append(condense(self.source.statistics(), now))
         self.due = now + self.interval_ns
 
     def stop(self) -> None:
-        """Takes no more samples."""
+        """Take no more samples."""
         self.due = None
 
     def since(self, time_ns: int) -> list[Sample]:
-        """Samples taken at `time_ns` or later, oldest first."""
+        """Return the samples taken at `time_ns` or later, oldest first."""
         newest = list(takewhile(lambda sample: sample.t_ns >= time_ns, reversed(self.samples)))
         return newest[::-1]

@@ -44,7 +44,7 @@ class CqUser(Protocol):
     """A queue pair, as its completion queue sees it."""
 
     def overflow(self, now: int) -> None:
-        """The queue lost a completion: nothing can be relied on any more."""
+        """Record that the queue lost a completion and can no longer be relied on."""
 
 
 class CompletionQueue:

@@ -98,7 +98,7 @@ class Endpoint(Driven):
             self._faults.contain("a packet", error, peer, now)
 
     def _decode(self, port: int, packet: bytes, now: int) -> Message | None:
-        """The message in a packet, None when it is none for us."""
+        """Return the message in a packet, None when it is none for us."""
         context = self.context
         try:
             entry = context.ports.ports[port]
@@ -114,7 +114,7 @@ class Endpoint(Driven):
         return message
 
     def _take(self, message: Message, port: int, now: int) -> None:
-        """A well-formed message."""
+        """Handle a well-formed message."""
         context = self.context
         qp = self._qps.get(message.dest_qp)
         if qp is None:
@@ -160,7 +160,7 @@ class Endpoint(Driven):
         port: int,
         now: int,
     ) -> None:
-        """A packet to no queue pair of ours: an endpoint operation, or nothing we know."""
+        """Handle a packet to no queue pair of this endpoint: an endpoint operation, or an unknown one."""
         context = self.context
         if message.dest_qp != ENDPOINT_QP or not isinstance(message, EndpointRequest | EndpointResponse):
             context.drop("unknown_qp", port, now)
@@ -260,7 +260,7 @@ class Endpoint(Driven):
             self._node.on_probe_timer(now)
 
     def next_event(self) -> Event | None:
-        """The oldest event not yet taken, or None."""
+        """Return the oldest event not yet taken, or None."""
         events = self.context.events
         return events.popleft() if events else None
 
@@ -280,7 +280,7 @@ class Endpoint(Driven):
         self.context.memory.deregister(region.rkey)
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
-        """A completion queue; an overflow moves the queue pairs that use it to ERROR."""
+        """Return a completion queue; an overflow moves the queue pairs that use it to ERROR."""
         check_range("completion queue depth", depth, 1, 1 << 24)
         cq = CompletionQueue(self._next_cq, depth)
         self._next_cq += 1
@@ -310,7 +310,7 @@ class Endpoint(Driven):
         cc: CcConfig | None = None,
         domain: int = 0,
     ) -> QueuePair:
-        """A queue pair in RESET; profiles not given are those of the endpoint's configuration.
+        """Return a queue pair in RESET; profiles not given are those of the endpoint's configuration.
 
         EV profile (with its encapsulation), CC profile and reliability are the queue pair's own, after `mrc.h`;
         `domain` is the protection domain whose memory its peer may write to.
@@ -392,7 +392,7 @@ class Endpoint(Driven):
         self._universes.drop(qp.evs.universe)
 
     def local_attributes(self, qp: QueuePair) -> QpDocument:
-        """What the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).
+        """Return what the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).
 
         Moves a queue pair in RESET to INIT.
         """
@@ -413,7 +413,7 @@ class Endpoint(Driven):
         self.ready(qp, remote, now)
 
     def accept(self, qp: QueuePair, remote: object, now: int) -> None:
-        """The first half of `connect`: INIT -> RTR. The second is `ready`."""
+        """Do the first half of `connect`: INIT -> RTR. The second is `ready`."""
         self.context.now = now
         if qp.state is QpState.RESET:
             qp.transit(QpInput.TO_INIT, now)
@@ -435,7 +435,7 @@ class Endpoint(Driven):
             peer.planes_lost(self._node.take_status(peer, document["ports_up"], now), now)
 
     def ready(self, qp: QueuePair, remote: object, now: int) -> None:
-        """The second half of `connect`: RTR -> RTS."""
+        """Do the second half of `connect`: RTR -> RTS."""
         document, _ = check_document(self.context, remote)
         self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(document, qp.sq_psn))
 
@@ -525,13 +525,15 @@ class Endpoint(Driven):
     # --- ports, EVs, receiver pressure ---
 
     def set_port_state(self, port: int, up: bool, now: int) -> None:
-        """The link of a port went down or came up: remap at once and tell every peer (`mrc-protocol.md §7`)."""
+        """Handle the link of a port that went down or came up: remap at once and notify every peer (`mrc-protocol.md
+        §7`).
+        """
         self.context.now = now
         if self.context.ports.set_state(port, carrier=up):
             self._port_changed(port, now)
 
     def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
-        """The administrator's word on a port: it is up while it is enabled and has a link (`mrc-protocol.md §10`)."""
+        """Enable or disable a port: it is up while it is enabled and has a link (`mrc-protocol.md §10`)."""
         self.context.now = now
         if self.context.ports.set_state(port, enabled=enabled):
             self._port_changed(port, now)
@@ -554,7 +556,7 @@ class Endpoint(Driven):
         return [port.up for port in self.context.ports.ports]
 
     def port_states(self) -> list[Port]:
-        """The ports: of each whether it has a link, is enabled, and so is up."""
+        """Return the ports: of each whether it has a link, is enabled, and so is up."""
         return self.context.ports.ports
 
     def query_evs(self, qp: QueuePair) -> list[EvRow]:
@@ -562,7 +564,7 @@ class Endpoint(Driven):
         return qp.evs.rows()
 
     def set_ev_state(self, qp: QueuePair, ev: int, state: EvState, now: int) -> None:
-        """The controller's word: DENIED, or anything else to undo it. Raises KeyError for an unknown EV.
+        """Set an EV to DENIED, or undo that by any other state. Raises KeyError for an unknown EV.
 
         A denial holds for every later queue pair to the same peer, too.
         """
@@ -652,7 +654,7 @@ class Endpoint(Driven):
     # --- observation ---
 
     def statistics(self) -> MrcStatistics:
-        """A snapshot: endpoint counters, drops by reason, ports, peers (cc), queue pairs."""
+        """Return a snapshot: endpoint counters, drops by reason, ports, peers (cc), queue pairs."""
         context = self.context
         context.counters.control_overflow = context.ports.overflow
         return MrcStatistics(

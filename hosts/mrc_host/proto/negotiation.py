@@ -78,13 +78,13 @@ class QpAttributes:
     trim_nack: bool
 
     def take_capabilities(self, remote: QpDocument) -> None:
-        """What the peer's document says it can do."""
+        """Take over the capabilities in the peer's document."""
         self.peer_trim_nack = remote["trim_nack"]
         self.peer_service_time = remote["service_time"]
         self.dynamic_mpr = self.dynamic_mpr and remote["dynamic_mpr"]
 
     def for_rtr(self, remote: QpDocument, address: bytes) -> dict[str, int | bytes]:
-        """The attributes of the transition to RTR that our offer and the peer's document agree on."""
+        """Return the attributes of the transition to RTR that our offer and the peer's document agree on."""
         return {
             "remote_number": remote["qpn"],
             "remote_address": address,
@@ -95,7 +95,7 @@ class QpAttributes:
         }
 
     def for_rts(self, remote: QpDocument, sq_psn: int) -> dict[str, int]:
-        """The same for the transition to RTS."""
+        """Return the same for the transition to RTS."""
         return {
             "sq_psn": sq_psn,
             "max_wimm": min(self.max_wimm, remote["max_wimm_dest"]),

@@ -29,7 +29,7 @@ class SendRing:
         self.senders: deque[Sender] = deque()
 
     def wake(self, sender: Sender) -> None:
-        """It may have something to send: put it into the ring unless it is there."""
+        """Put a sender that may have something to send into the ring unless it is there."""
         if not sender.in_ring:
             sender.in_ring = True
             sender.qpcc.in_ring += 1
@@ -49,7 +49,7 @@ class SendRing:
             room -= sender.needs
 
     def withdraw(self, sender: Sender) -> None:
-        """It sends no more."""
+        """Remove a sender that sends no more."""
         if sender.in_ring:
             sender.in_ring = False
             sender.qpcc.in_ring -= 1

@@ -83,7 +83,7 @@ class TimerQueue:
             self.cancel(kind, owner)
 
     def next_deadline(self) -> int | None:
-        """The earliest pending deadline, or None."""
+        """Return the earliest pending deadline, or None."""
         heap, live = self._heap, self._live
         while heap:
             deadline, serial = heap[0]

@@ -55,15 +55,15 @@ class Driven:
         raise NotImplementedError
 
     def next_event(self) -> Event | None:
-        """The oldest event not yet taken, or None."""
+        """Return the oldest event not yet taken, or None."""
         raise NotImplementedError
 
     def set_port_state(self, port: int, up: bool, now: int) -> None:
-        """The link of a port went down or came up."""
+        """Handle the link of a port that went down or came up."""
         raise NotImplementedError
 
     def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
-        """The administrator's word on a port."""
+        """Enable or disable a port as its administrator."""
         raise NotImplementedError
 
     def ports_up(self) -> list[bool]:
@@ -71,7 +71,7 @@ class Driven:
         raise NotImplementedError
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
-        """A completion queue."""
+        """Return a completion queue."""
         raise NotImplementedError
 
     def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
@@ -95,7 +95,7 @@ class Transport(Protocol[P_contra]):
         """Forget a region."""
 
     def local_attributes(self, qp: P_contra) -> QpDocument | RoceQpDocument:
-        """What the peer must know, as one JSON-serialisable document."""
+        """Return what the peer must know, as one JSON-serialisable document."""
 
     def connect(self, qp: P_contra, remote: object, now: int) -> None:
         """Go to RTS with the peer's attributes, plain JSON values, which are checked. Raises QpError."""

@@ -43,7 +43,7 @@ def _say(document: Mapping[str, object]) -> None:
 
 
 def _heard() -> bool:
-    """Waits for a line; False when there is none any more."""
+    """Wait for a line; False when there is none any more."""
     return bool(sys.stdin.readline())
 
 

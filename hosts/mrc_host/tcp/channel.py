@@ -47,7 +47,7 @@ class Connection:
         self._frame: tuple[int, bool, int, int, int, int] | None = None
 
     def flush(self) -> None:
-        """Sends what the kernel takes."""
+        """Send what the kernel takes."""
         out = self.out
         while out:
             batch = [out[index] for index in range(min(len(out), BATCH))]
@@ -61,7 +61,7 @@ class Connection:
                 out[0] = out[0][sent:]
 
     def frames(self, memory: memoryview) -> list[tuple[int, bool, int, int, int, int]]:
-        """Reads what there is; the frames that are complete.
+        """Read what there is; the frames that are complete.
 
         Raises:
             ChannelError: the peer is gone, or writes beyond the region.
@@ -141,7 +141,7 @@ class TcpChannel:
             self.workload.woken(self.clock())
 
     def _push(self, each: Connection) -> None:
-        """Sends, and waits for room where the kernel has none."""
+        """Send, and wait for room where the kernel has none."""
         if each.dead:
             return
         try:
@@ -153,7 +153,7 @@ class TcpChannel:
             self._selector.modify(each.sock, wanted, each)
 
     def turn(self, timeout_s: float) -> None:
-        """Waits for sockets and does what can be done.
+        """Wait for sockets and do what can be done.
 
         Raises:
             ChannelError: a connection has ended.
@@ -196,7 +196,7 @@ class TcpChannel:
                 workload.put_done(peer, parts[1], self.clock())
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self._selector.close()
         for each in self._all():
             with contextlib.suppress(OSError):

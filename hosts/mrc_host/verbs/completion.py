@@ -47,8 +47,8 @@ class CompletionChannel:
         return self.fd
 
     def get_cq_event(self, timeout: float | None = None) -> CompletionQueue | None:
-        """The queue of the next notification, which is to be acknowledged; None when none comes in `timeout` seconds
-        (None: for ever).
+        """Return the queue of the next notification, which is to be acknowledged; None when none comes in `timeout`
+        seconds (None: for ever).
 
         Raises:
             DeviceLostError: the agent is gone.
@@ -65,13 +65,13 @@ class CompletionChannel:
         return None
 
     def destroy(self) -> None:
-        """Gives it back. Raises VerbsError while completion queues use it."""
+        """Give it back. Raises VerbsError while completion queues use it."""
         self.context.ask(requests.DestroyChannel(self.number))
         self.context.channels.remove(self)
         self.close()
 
     def close(self) -> None:
-        """Closes the file descriptor; the context does that when it is closed."""
+        """Close the file descriptor; the context does that when it is closed."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -109,7 +109,7 @@ class CompletionQueue:
             channel.queues.append(self)
 
     def poll(self, limit: int = 16) -> list[WorkCompletion]:
-        """Takes up to `limit` completions, oldest first; one thread at a time.
+        """Take up to `limit` completions, oldest first; one thread at a time.
 
         Raises:
             DeviceLostError: there are none, and the agent is gone (looked for once in a while).
@@ -146,7 +146,7 @@ class CompletionQueue:
         self.context.request_notify(self.number, self._ring.words[TAIL], solicited_only)
 
     def forget(self, ring: Any) -> None:
-        """The context is closed: its ring is gone."""
+        """Drop the ring of a context that is closed."""
         self._ring = ring
 
     def take_event(self) -> bool:
@@ -185,7 +185,7 @@ class CompletionQueue:
         return found
 
     def destroy(self) -> None:
-        """Gives it back. Raises VerbsError while queue pairs use it, or events are not acknowledged."""
+        """Give it back. Raises VerbsError while queue pairs use it, or events are not acknowledged."""
         left = self._events_taken - self._events_acked
         if left:
             raise VerbsError(errno.EBUSY, f"{left} notifications are not acknowledged; `ack_events` first")
@@ -200,7 +200,7 @@ class CompletionQueue:
 
 
 def status_text(status: WcStatus) -> str:
-    """What a status means (`ibv_wc_status_str`)."""
+    """Return what a status means (`ibv_wc_status_str`)."""
     return _TEXTS.get(status, status.name)
 
 

@@ -43,13 +43,13 @@ class DeviceLostError(VerbsError):
 
 
 def verbs_socket(control: pathlib.Path) -> pathlib.Path:
-    """The socket for programs of a host's agent, beside its control socket."""
+    """Return the socket for programs of a host's agent, beside its control socket."""
     return control.with_suffix(_SOCKET_SUFFIX)
 
 
 def device_path(name: str | None) -> pathlib.Path:
-    """The socket of a device: a path, or the name of a host of the lab that the program runs in; without a name that of
-    the environment, which `mrclab exec` sets.
+    """Return the socket of a device: a path, or the name of a host of the lab that the program runs in; without a name
+    that of the environment, which `mrclab exec` sets.
 
     Raises:
         VerbsError: there is nothing to go by.
@@ -166,14 +166,14 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def map_shared(fd: int, nbytes: int) -> memoryview:
-    """Maps shared memory; the view keeps the mapping, which has a file descriptor of its own before Python 3.13."""
+    """Map shared memory; the view keeps the mapping, which has a file descriptor of its own before Python 3.13."""
     if sys.version_info >= (3, 13):
         return memoryview(mmap.mmap(fd, nbytes, trackfd=False))
     return memoryview(mmap.mmap(fd, nbytes))
 
 
 def map_file(fd: int, nbytes: int) -> memoryview:
-    """Maps shared memory, and closes the file descriptor; the view keeps the mapping."""
+    """Map shared memory, and close the file descriptor; the view keeps the mapping."""
     try:
         return map_shared(fd, nbytes)
     finally:

@@ -44,7 +44,7 @@ class Versions(NamedTuple):
 
 
 def query_version() -> Versions:
-    """The versions of the interface."""
+    """Return the versions of the interface."""
     api = Version(*layout.API_VERSION)
     own = Version(layout.VERSION, 0, 0)
     return Versions(api, Version(1, 0, 0), own, own)
@@ -122,22 +122,22 @@ class Context:
         return self._connection.ask_files(request)
 
     def query_device(self) -> DeviceAttributes:
-        """What the device can do."""
+        """Return what the device can do."""
         return self.ask(requests.QueryDevice())
 
     def query_port(self, port: int) -> PortAttributes:
-        """A port, numbered from 1."""
+        """Return a port, numbered from 1."""
         return self.ask(requests.QueryPort(port))
 
     def query_gid(self) -> str:
-        """The IPv6 address of the host on its fabric."""
+        """Return the IPv6 address of the host on its fabric."""
         return self.address
 
     # -- submissions -------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
-        """What is posted in here wakes the agent once, at the end; other threads wait."""
+        """Wake the agent once, at the end, for everything posted in here; other threads wait."""
         with self._lock:
             self._held += 1
             try:
@@ -176,7 +176,7 @@ class Context:
         return ring.at(ring.tail)
 
     def submit(self) -> None:
-        """The entry at `place` is complete."""
+        """Submit the entry at `place`, which is complete."""
         self._submissions.tail += 1
         if self._held:
             self._posted = True
@@ -216,7 +216,8 @@ class Context:
         return self._events.words[layout.NOTED]
 
     def get_async_event(self, timeout: float | None = None) -> AsyncEvent | None:
-        """The oldest event that has not been taken; None when none comes within `timeout` seconds (None: for ever).
+        """Return the oldest event that has not been taken; None when none comes within `timeout` seconds (None: for
+        ever).
 
         Raises:
             DeviceLostError: the agent is gone.
@@ -254,7 +255,7 @@ class Context:
                 del self._unacked[key]
 
     def check_acked(self, queue_pair: bool, number: int) -> None:
-        """Raises VerbsError while events of an object are not acknowledged."""
+        """Raise VerbsError while events of an object are not acknowledged."""
         left = self._unacked.get((queue_pair, number), 0)
         if left:
             what = "queue pair" if queue_pair else "completion queue"
@@ -263,12 +264,12 @@ class Context:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises DeviceLostError when the agent is gone."""
+        """Raise DeviceLostError when the agent is gone."""
         if self._connection.lost():
             raise DeviceLostError(f"device {self.host}: the agent is gone, or has hung up on this program")
 
     def wait(self, fd: int, timeout: float | None) -> bool:
-        """Waits until a file descriptor of this context is readable; False after `timeout` seconds.
+        """Wait until a file descriptor of this context is readable; False after `timeout` seconds.
 
         Raises:
             DeviceLostError: the agent is gone.
@@ -286,7 +287,7 @@ class Context:
         return False
 
     def close(self) -> None:
-        """Gives everything back: the agent destroys whatever is left of this context. What is used later raises
+        """Give everything back: the agent destroys whatever is left of this context. What is used later raises
         DeviceLostError."""
         if self._doorbell >= 0:
             self._connection.close()
@@ -335,7 +336,7 @@ def _concerned(event: AsyncEvent) -> tuple[bool, int] | None:
 
 
 def open_device(name: str | None = None) -> Context:
-    """Opens the device of the host that this program runs in, or of `name`: a host, or the path of an agent's socket.
+    """Open the device of the host that this program runs in, or of `name`: a host, or the path of an agent's socket.
 
     Raises:
         VerbsError: there is none, or it is not this user's.

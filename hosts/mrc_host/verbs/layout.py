@@ -137,5 +137,5 @@ def ring_bytes(capacity: int, entry_bytes: int) -> int:
 
 
 def power_of_two(least: int) -> int:
-    """The smallest power of two that is not less."""
+    """Return the smallest power of two that is not less."""
     return 1 << max(least - 1, 0).bit_length()

@@ -37,7 +37,7 @@ class ProtectionDomain:
         self.number = context.ask(requests.AllocPd()).pd
 
     def destroy(self) -> None:
-        """Gives it back. Raises VerbsError while it has queue pairs or regions."""
+        """Give it back. Raises VerbsError while it has queue pairs or regions."""
         self.context.ask(requests.DeallocPd(self.number))
 
 
@@ -69,7 +69,7 @@ class MemoryRegion:
         return RemoteMemory(self.addr, self.rkey, self.length)
 
     def sge(self, offset: int = 0, length: int | None = None) -> Sge:
-        """A piece: `length` bytes from `offset`, by default up to the end.
+        """Return a piece: `length` bytes from `offset`, by default up to the end.
 
         Raises:
             VerbsError: it leaves the region.
@@ -80,11 +80,11 @@ class MemoryRegion:
         return Sge(self.addr + offset, size, self.lkey)
 
     def read(self, length: int, offset: int = 0) -> bytes:
-        """A copy of some bytes."""
+        """Return a copy of some bytes."""
         return bytes(self.buffer[offset : offset + length])
 
     def write(self, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
-        """Copies bytes into it."""
+        """Copy bytes into it."""
         self.buffer[offset : offset + len(data)] = data
 
     def destroy(self) -> None:

@@ -76,7 +76,7 @@ class QpHint:
         self.number = context.ask(requests.CreateHint(attributes)).hint
 
     def modify(self, **attributes: int) -> None:
-        """Changes some of them."""
+        """Change some of them."""
         try:
             changes = HintChanges(**attributes)
         except TypeError as error:
@@ -88,7 +88,7 @@ class QpHint:
         return dict(vars(self.context.ask(requests.QueryHint(self.number)).attributes))
 
     def destroy(self) -> None:
-        """Gives it back. Raises VerbsError while queue pairs name it."""
+        """Give it back. Raises VerbsError while queue pairs name it."""
         self.context.ask(requests.DestroyHint(self.number))
 
 
@@ -142,7 +142,7 @@ class QueuePair:
     # -- states and attributes ----------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """What the peer must know, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
+        """Return what the peer must know, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
         found: dict[str, Any] = cast("Any", self.context.ask(requests.GetQpDocument(self.qp_num)).document)
         if self.state is QpState.RESET:
             self.state = QpState.INIT
@@ -163,7 +163,7 @@ class QueuePair:
         hint: QpHint | None = None,
         **attributes: Any,
     ) -> None:
-        """Sets attributes, and then takes one step of the state (RESET, INIT, RTR, RTS; ERR from everywhere).
+        """Set attributes, and then take one step of the state (RESET, INIT, RTR, RTS; ERR from everywhere).
 
         Profiles, `hint`, `max_wimm_dest`, `mpr_dest`, `dynamic_mpr`, `trim_nack` and `service_time` are set before RTR,
         which takes the peer's `document`; `max_wimm`, `mpr`, `timeout`, `linear_cnt` and `exp_cnt` before RTS.
@@ -219,7 +219,7 @@ class QueuePair:
         wr_id: int = 0,
         flags: SendFlags = SendFlags.SIGNALED,
     ) -> None:
-        """Writes bytes to the peer's memory. `local` is not to be changed before the write has completed.
+        """Write bytes to the peer's memory. `local` is not to be changed before the write has completed.
 
         Raises:
             VerbsError: the queue pair is not in RTS or ERR (where the request completes as flushed), its send queue is
@@ -243,7 +243,7 @@ class QueuePair:
             self._post(local, remote_addr, rkey, wr_id, imm_data, flags)
 
     def post_send(self, requests: Iterable[SendRequest]) -> None:
-        """Posts several writes, with one wake-up of the device.
+        """Post several writes, with one wake-up of the device.
 
         Raises:
             VerbsError: as `post_write`; the requests before the one that is refused are posted.
@@ -297,7 +297,7 @@ class QueuePair:
         context.submit()
 
     def post_recv(self, wr_id: int = 0, count: int = 1) -> None:
-        """Posts `count` receives, each for one immediate.
+        """Post `count` receives, each for one immediate.
 
         Raises:
             VerbsError: the queue pair is in RESET, or its receive queue is full (ENOMEM).
@@ -322,14 +322,14 @@ class QueuePair:
             self.context.submit()
 
     def ended(self, opcode: int, count: int) -> None:
-        """Called for each completion: how many requests of that kind have ended so far (modulo 2^32)."""
+        """Record how many requests of a kind have ended so far (modulo 2^32), at each completion."""
         if opcode == _RECV:
             self._received_ended = count
         else:
             self._sent_ended = count
 
     def destroy(self) -> None:
-        """Gives it back; what is under way is lost. Raises VerbsError while events of it are not acknowledged."""
+        """Give it back; what is under way is lost. Raises VerbsError while events of it are not acknowledged."""
         self.context.check_acked(True, self.qp_num)
         self.context.ask(requests.DestroyQp(self.qp_num))
         del self.context.queue_pairs[self.qp_num]

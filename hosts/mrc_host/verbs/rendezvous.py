@@ -53,7 +53,7 @@ class Rendezvous:
             time.sleep(_RETRY_S)
 
     def send(self, document: Any) -> None:
-        """Sends something."""
+        """Send something."""
         try:
             self._file.write(json.dumps(document).encode() + b"\n")
             self._file.flush()
@@ -61,7 +61,7 @@ class Rendezvous:
             raise VerbsError(errno.ECONNRESET, f"the other program is gone ({error})") from None
 
     def receive(self) -> Any:
-        """Waits for what the other sends. Raises VerbsError when it is gone."""
+        """Wait for what the other sends. Raises VerbsError when it is gone."""
         try:
             line = self._file.readline()
         except OSError as error:
@@ -71,7 +71,7 @@ class Rendezvous:
         return json.loads(line)
 
     def exchange(self, document: Any) -> Any:
-        """Sends something, and waits for what the other sends."""
+        """Send something, and wait for what the other sends."""
         self.send(document)
         return self.receive()
 
@@ -107,7 +107,7 @@ def _connect(place: pathlib.Path) -> socket.socket | None:
 
 
 def _wait(place: pathlib.Path, deadline: float) -> socket.socket | None:
-    """Listens at the path, which is this program's then; None when another program has just begun to."""
+    """Listen at the path, which is this program's then; None when another program has just begun to."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     own = place.with_name(f"{place.name}.{os.getpid()}")
     try:

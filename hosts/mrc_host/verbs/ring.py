@@ -61,11 +61,11 @@ class Producer(_End):
         return self.capacity - used
 
     def publish(self) -> None:
-        """Makes the entries before `tail` visible."""
+        """Make the entries before `tail` visible."""
         self.words[TAIL] = self.tail
 
     def note(self, count: int) -> None:
-        """A second counter of the producer: of notifications, or of what was lost."""
+        """Set the second counter of the producer: of notifications, or of what was lost."""
         self.words[NOTED] = count
 
 
@@ -88,5 +88,5 @@ class Consumer(_End):
         return count
 
     def release(self) -> None:
-        """Gives the places before `head` back."""
+        """Give the places before `head` back."""
         self.words[HEAD] = self.head

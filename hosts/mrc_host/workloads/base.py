@@ -36,7 +36,7 @@ class Channel(Protocol):
     """The way from a workload to its peers, offered by the host node."""
 
     def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
-        """Writes `length` bytes at `offset` of the own region to `remote_offset` of the peer's.
+        """Write `length` bytes at `offset` of the own region to `remote_offset` of the peer's.
 
         With `imm` the peer's workload is notified (`arrived`) when all of it is in place. The own `put_done` follows
         with `tag`. A length of 0 only signals.
@@ -136,7 +136,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @classmethod
     def whole_number(cls, key: str, value: object, least: int = 0, most: int = MAX_NUMBER) -> int:
-        """The value, if it is a whole number in these bounds.
+        """Return the value, if it is a whole number in these bounds.
 
         Raises:
             WorkloadError: it is not; names workload, parameter and bounds.
@@ -171,7 +171,7 @@ class Workload(abc.ABC, Generic[P]):
     @classmethod
     @abc.abstractmethod
     def peers(cls, rank: int, size: int, params: P) -> set[int]:
-        """The ranks to which this rank writes: it needs a QP to each. A rank without any takes no part."""
+        """Return the ranks to which this rank writes: it needs a QP to each. A rank without any takes no part."""
 
     def start(self, now: int) -> None:
         """Begins the first iteration."""
@@ -205,16 +205,16 @@ class Workload(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def arrived(self, peer: int, imm: int, now: int) -> None:
-        """An immediate of a peer: everything it wrote before is in place."""
+        """Handle an immediate of a peer: everything it wrote before is in place."""
 
     def put_done(self, peer: int, tag: int, now: int) -> None:
-        """A `put` is acknowledged: its source may change."""
+        """Handle a `put` that is acknowledged: its source may change."""
         self.outstanding -= 1
         if self.running:
             self.advance(now)
 
     def woken(self, now: int) -> None:
-        """A time for which `Channel.wake` was asked has come."""
+        """Handle a time that was requested by `Channel.wake`."""
         if self.running:
             self.advance(now)
 
@@ -223,7 +223,7 @@ class Workload(abc.ABC, Generic[P]):
         """Goes as far as what has arrived and been acknowledged allows."""
 
     def failed(self, peer: int, reason: str, now: int) -> None:
-        """A QP died or a put was refused: the workload ends here, and says why."""
+        """End the workload with an error: a QP died or a put was refused."""
         if not self.done:
             self.progress.failure = f"rank {self.rank} to rank {peer}: {reason}"
             self.finish(now)
@@ -236,14 +236,14 @@ class Workload(abc.ABC, Generic[P]):
         return self.progress.iterations + int(self.running)
 
     def stop_after(self, iterations: int, now: int) -> None:
-        """Sets the number of iterations: at least as many as any rank has begun (`wind_down`)."""
+        """Set the number of iterations: at least as many as any rank has begun (`wind_down`)."""
         self.limit = iterations
         self._winding_down = False
         if self._between:
             self._next(now)
 
     def end_iteration(self, now: int) -> None:
-        """Counts the iteration and begins the next one, or finishes."""
+        """Count the iteration, and begin the next one or finish."""
         self.progress.iterations += 1
         self.progress.first_ns = self.progress.first_ns or now
         self.iteration_times.add(now - self._begun_ns)
@@ -251,21 +251,21 @@ class Workload(abc.ABC, Generic[P]):
         self.after(now)
 
     def measured(self) -> Measured:
-        """What the workload measured: here the times of its iterations."""
+        """Return what the workload measured: here the times of its iterations."""
         return Measured(iteration_ns=self.iteration_times.summary())
 
     def awaits(self) -> set[int]:
-        """The ranks without whose next message this one cannot go on; those of a running workload only."""
+        """Return the ranks without whose next message this one cannot go on; those of a running workload only."""
         return set()
 
     def waits_for(self) -> str:
-        """What the workload itself waits for, beside its own puts."""
+        """Return what the workload itself waits for, beside its own puts."""
         if self._between:
             return "word after how many iterations to end"
         return f"a message of iteration {self.progress.iterations}"
 
     def finish(self, now: int) -> None:
-        """The last word of a workload."""
+        """Finish the workload."""
         self.progress.finished_ns = now
         self.running = False
         self.done = True
@@ -279,11 +279,11 @@ class Workload(abc.ABC, Generic[P]):
         self.channel.put(peer, offset, remote_offset, length, tag=tag, imm=imm)
 
     def check(self, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> None:
-        """Compares what arrived with what must have arrived, element by element."""
+        """Compare what arrived with what must have arrived, element by element."""
         self._count(got, int(np.count_nonzero(got != want)))
 
     def check_repeating(self, got: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> None:
-        """The same for elements from `first` on of a vector that repeats the period `one`."""
+        """Check elements from `first` on of a vector that repeats the period `one`."""
         self._count(got, differing(got, one, first))
 
     def _count(self, got: npt.NDArray[Any], wrong: int) -> None:
@@ -335,7 +335,7 @@ def summed(size: int, iteration: int) -> npt.NDArray[np.float32]:
 
 
 def fill(into: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> None:
-    """Writes elements `first`, `first + 1`... of a vector that repeats the period `one`."""
+    """Write elements `first`, `first + 1`... of a vector that repeats the period `one`."""
     one = np.roll(one, -(first % PERIOD))
     whole = len(into) // PERIOD * PERIOD
     # In place: a vector of its own costs the kernel a page for each of its 4 KiB, which takes longer than to write it.

@@ -35,7 +35,7 @@ class Distribution:
         self._buckets[value >> shift << shift] += 1
 
     def quantile(self, share: float) -> int:
-        """The smallest time that so large a share of all do not exceed (nearest rank)."""
+        """Return the smallest time that so large a share of all do not exceed (nearest rank)."""
         rank = max(math.ceil(share * self.count), 1)
         seen = 0
         for value in sorted(self._buckets):
@@ -79,7 +79,7 @@ class Meter:
         self._completed: list[int] = []
 
     def posted(self, now: int) -> None:
-        """The next message was handed to the queue pair."""
+        """Record that the next message was handed to the queue pair."""
         if not self.posts:
             self._first = now
         if self.posts % self._stride == 0:
@@ -87,7 +87,7 @@ class Meter:
         self.posts += 1
 
     def completed(self, now: int) -> None:
-        """The oldest message that is under way was acknowledged."""
+        """Record that the oldest message in flight was acknowledged."""
         self._last = now
         if self.completions % self._stride == 0:
             self._completed.append(now)

@@ -60,7 +60,9 @@ class Part(Channel):
         raise NotImplementedError("a part of a workload asks the whole for alarms")
 
     def arrived(self, peer: int, imm: int, now: int) -> None:
-        """An immediate of this part has come, `peer` as the whole has it; iterations are told by those near its own."""
+        """Handle an immediate of this part, with `peer` numbered as in the whole; iterations are told by those near
+        its own.
+        """
         own = self.workload.progress.iterations
         ahead = ((imm >> ITERATION_SHIFT) - own + ITERATIONS // 2) % ITERATIONS - ITERATIONS // 2
         self.workload.arrived(self.ranks.index(peer), immediate(own + ahead, imm & _OWN_BITS), now)
@@ -75,7 +77,7 @@ class Part(Channel):
 
 
 def signed(number: int, iteration: int, own: int) -> int:
-    """The immediate of a part."""
+    """Return the immediate of a part."""
     return number << PART_SHIFT | iteration % ITERATIONS << ITERATION_SHIFT | own
 
 
@@ -85,7 +87,7 @@ def part_of(imm: int) -> int:
 
 
 def tagged(number: int, tag: int) -> int:
-    """The tag of a part's put."""
+    """Return the tag of a part's put."""
     return tag << 6 | number
 
 

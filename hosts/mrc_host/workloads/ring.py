@@ -51,7 +51,7 @@ class Ring(Workload[RingParameters]):
 
     @classmethod
     def count_steps(cls, size: int) -> int:
-        """Steps of one iteration."""
+        """Return the steps of one iteration."""
         return (size - 1) * (int(cls.reduces) + int(cls.gathers))
 
     @classmethod
@@ -87,7 +87,7 @@ class Ring(Workload[RingParameters]):
         return self.chunks[index % self.size]
 
     def _outgoing(self, step: int) -> int:
-        """The chunk that this rank sends in a step."""
+        """Return the chunk that this rank sends in a step."""
         if self.reduces and step < self.size - 1:
             return (self.rank - step) % self.size
         gathered = step - (self.size - 1) if self.reduces else step

@@ -53,12 +53,12 @@ class Shape:
         return rank // self.per_stage
 
     def team(self, rank: int) -> list[int]:
-        """The ranks with the same stage."""
+        """Return the ranks with the same stage."""
         first = self.stage_of(rank) * self.per_stage
         return list(range(first, first + self.per_stage))
 
     def group(self, rank: int) -> list[int]:
-        """The ranks with which it exchanges what experts need."""
+        """Return the ranks with which it exchanges what experts need."""
         first = rank // self.experts * self.experts
         return list(range(first, first + self.experts))
 
@@ -68,7 +68,7 @@ class Shape:
 
 
 def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]:
-    """What a stage does in a step, 1F1B: (forward or backward, micro batch)."""
+    """Return what a stage does in a step, 1F1B: (forward or backward, micro batch)."""
     warm = min(stages - 1 - stage, micro_batches)
     rows = [(True, micro) for micro in range(warm)]
     for micro in range(micro_batches - warm):
@@ -215,7 +215,7 @@ class Training(Workload[TrainingParameters]):
         self._account(now)
 
     def _account(self, now: int) -> None:
-        """An iteration of a part has ended."""
+        """Account for an iteration of a part that has ended."""
         for part in self.parts.values():
             of_part = part.workload.progress
             self.progress.bytes_verified += of_part.bytes_verified
@@ -351,8 +351,8 @@ class Training(Workload[TrainingParameters]):
         return f"the end of its own computation {step}" if self._computing else f"bucket {self._done} {step}"
 
     def measured(self) -> Measured:
-        """The times of steps, and beside them those of reductions of a bucket, of exchanges among experts, and of
-        transfers between stages."""
+        """Return the times of steps, and beside them those of reductions of a bucket, of exchanges among experts, and
+        of transfers between stages."""
         operations = {"all_reduce": self.reductions, "all_to_all": self.exchanges, "send_recv": self.transfers}
         told = {name: found for name, times in operations.items() if (found := times.summary()) is not None}
         training = TrainingTimes(list(self.ends_ns), self.computed_ns, told)

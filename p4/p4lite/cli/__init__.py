@@ -17,7 +17,7 @@ VERBS = {
 
 
 def usage() -> str:
-    """The help text of the command."""
+    """Return the help text of the command."""
     width = max(map(len, VERBS))
     lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
     return "\n".join(["usage: p4lite VERB ...   (p4lite VERB --help tells more)", "", *lines])

@@ -17,7 +17,7 @@ WATCH_INTERVAL_S = 0.3
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     p = argparse.ArgumentParser(
         prog="p4lite compile",
         description="Compile a P4_16 program for v1model to BMv2 JSON and P4Info. Without -o it is only checked.",
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the verb; 0: done, 1: the program has errors or a file cannot be written, 2: wrong usage."""
+    """Run the verb; 0: done, 1: the program has errors or a file cannot be written, 2: wrong usage."""
     try:
         args = parser().parse_args(list(argv))
     except SystemExit as e:
@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _show(diagnostics: Iterable[Diagnostic], warnings: bool) -> int:
-    """Prints diagnostics; returns the number of warnings."""
+    """Print diagnostics; return the number of warnings."""
     count = 0
     for d in diagnostics:
         if d.severity == "warning":
@@ -110,7 +110,7 @@ _stdin_text: list[str] = []
 
 
 def _stdin() -> str:
-    """Standard input, read once."""
+    """Return standard input, read once."""
     if not _stdin_text:
         from p4lite.compiler.preprocessor import decode_source
 
@@ -119,7 +119,7 @@ def _stdin() -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """Writes a file whole or not at all."""
+    """Write a file whole or not at all."""
     if path == "-":
         sys.stdout.write(text)
         return

@@ -22,12 +22,12 @@ PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
 
 
 def _nodes(ch: Children) -> Children:
-    """The sub-trees among the children, without tokens and without what a syntax error left out."""
+    """Return the sub-trees among the children, without tokens and without what a syntax error left out."""
     return [c for c in ch if isinstance(c, ast.Node)]
 
 
 def _take_annotations(ch: Children) -> list[ast.Annotation]:
-    """Removes a leading list of annotations from the children."""
+    """Remove a leading list of annotations from the children."""
     if ch and isinstance(ch[0], list) and ch[0] and isinstance(ch[0][0], ast.Annotation):
         found: list[ast.Annotation] = ch.pop(0)
         return found

@@ -21,7 +21,7 @@ class ConstError(Exception):
 
 
 def wrap(value: int, t: BitType) -> int:
-    """The low bits of `value`, as a number of type `t`."""
+    """Return the low bits of `value`, as a number of type `t`."""
     value &= (1 << t.width) - 1
     if t.signed and t.width and value >> (t.width - 1):
         value -= 1 << t.width
@@ -89,7 +89,7 @@ def compare(op: str, a: Value, b: Value) -> bool:
 
 
 def binary(op: str, a: Value, b: Value, left: Type, right: Type) -> Value:
-    """The value of `a op b` with operand types `left`, `right`."""
+    """Return the value of `a op b` with operand types `left`, `right`."""
     if op in ("==", "!=", "<", "<=", ">", ">="):
         return compare(op, a, b)
     if op == "&&":
@@ -129,7 +129,7 @@ def _fit(value: int, t: BitType | None) -> int:
 
 
 def unary(op: str, a: Value, t: Type) -> Value:
-    """The value of `op a`."""
+    """Return the value of `op a`."""
     if op == "!":
         return not a
     assert isinstance(a, int)
@@ -142,7 +142,7 @@ def unary(op: str, a: Value, t: Type) -> Value:
 
 
 def cast(a: Value, source: Type, target: Type) -> Value:
-    """The value of `(target) a`."""
+    """Return the value of `(target) a`."""
     bits = underlying_bits(target)
     if bits is not None and isinstance(a, bool | int):
         return wrap(int(a), bits)
@@ -154,7 +154,7 @@ def cast(a: Value, source: Type, target: Type) -> Value:
 
 
 def slice_bits(a: int, hi: int, lo: int) -> int:
-    """The value of `a[hi:lo]`, unsigned."""
+    """Return the value of `a[hi:lo]`, unsigned."""
     return (a >> lo) & ((1 << (hi - lo + 1)) - 1)
 
 
@@ -162,7 +162,7 @@ Env = Mapping[ast.Declaration, Value | None]
 
 
 def evaluate(expr: ast.Expr, env: Env | None = None) -> Value | None:
-    """The compile-time value of a checked expression, or None.
+    """Return the compile-time value of a checked expression, or None.
 
     `env` gives values to declarations that have none by themselves: constructor parameters of one instance.
     """
@@ -217,7 +217,7 @@ def _evaluate(e: ast.Expr, env: Env) -> Value | None:
 
 
 def instance_value(call: ast.Call, env: Env | None = None, site: ast.Instantiation | None = None) -> Instance | None:
-    """The instance a checked constructor call makes; None if an argument has no value."""
+    """Return the instance a checked constructor call makes; None if an argument has no value."""
     args: dict[str, Value | None] = {}
     for a in call.args:
         assert a.param is not None
@@ -232,27 +232,27 @@ def instance_value(call: ast.Call, env: Env | None = None, site: ast.Instantiati
 
 
 def member(value: Value | None, name: str) -> Value | None:
-    """The field `name` of a constant struct."""
+    """Return the field `name` of a constant struct."""
     if isinstance(value, StructValue):
         return next((v for n, v in value.fields if n == name), None)
     return None
 
 
 def index(value: Value | None, i: Value | None) -> Value | None:
-    """The item `i` of a constant list."""
+    """Return the item `i` of a constant list."""
     if isinstance(value, ListValue) and isinstance(i, int) and 0 <= i < len(value.items):
         return value.items[i]
     return None
 
 
 def list_value(items: list[Value | None]) -> ListValue | None:
-    """The constant list of these items, None unless all are constants."""
+    """Return the constant list of these items, None unless all are constants."""
     known = [i for i in items if i is not None]
     return ListValue(tuple(known)) if len(known) == len(items) else None
 
 
 def struct_value(fields: Mapping[str, Value | None]) -> StructValue | None:
-    """The constant struct of these fields, None unless all are constants."""
+    """Return the constant struct of these fields, None unless all are constants."""
     known = [(n, v) for n, v in fields.items() if v is not None]
     return StructValue(tuple(known)) if len(known) == len(fields) else None
 

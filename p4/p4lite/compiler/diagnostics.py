@@ -84,7 +84,7 @@ class Reporter:
         self.diagnostics.append(Diagnostic(pos, severity, message, source.rstrip("\r\n")))
 
     def error(self, pos: Pos, message: str) -> None:
-        """Reports an error; raises `CompileError` when there are too many."""
+        """Report an error; raise `CompileError` when there are too many."""
         self._add("error", pos, message)
         self._errors += 1
         if self._errors >= MAX_ERRORS:
@@ -95,7 +95,7 @@ class Reporter:
         self._add("warning", pos, message)
 
     def fatal(self, pos: Pos, message: str) -> CompileError:
-        """Reports an error and returns the exception to raise, for what makes going on useless."""
+        """Report an error and return the exception to raise, for what makes going on useless."""
         self._add("error", pos, message)
         self._errors += 1
         return CompileError(self.diagnostics)
@@ -105,13 +105,13 @@ class Reporter:
         return self._errors > 0
 
     def check(self) -> None:
-        """Raises `CompileError` if an error was reported."""
+        """Raise `CompileError` if an error was reported."""
         if self.failed:
             raise CompileError(self.diagnostics)
 
 
 def plain_error(file: str, message: str) -> CompileError:
-    """An error about a whole file."""
+    """Return an error about a whole file."""
     return CompileError([Diagnostic(Pos(file, 0, 0), "error", message)])
 
 

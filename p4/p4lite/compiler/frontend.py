@@ -37,7 +37,7 @@ def deep_recursion() -> Iterator[None]:
 
 @contextmanager
 def guarded(reporter: Reporter, path: str) -> Iterator[None]:
-    """What a pass runs in: room to recurse; a refusal or too deep a nesting becomes a `CompileError`."""
+    """Run a pass with room to recurse; a refusal or too deep a nesting becomes a `CompileError`."""
     with deep_recursion():
         try:
             yield
@@ -50,14 +50,14 @@ def guarded(reporter: Reporter, path: str) -> Iterator[None]:
 def parse_file(
     path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> tuple[ast.Program, Reporter]:
-    """The syntax tree of a file. Raises `CompileError`."""
+    """Return the syntax tree of a file. Raises `CompileError`."""
     return parse_text(read_source(os.fspath(path)), path, include_dirs, defines)
 
 
 def parse_text(
     text: str, path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> tuple[ast.Program, Reporter]:
-    """The syntax tree of `text`, the content of `path`. Raises `CompileError`."""
+    """Return the syntax tree of `text`, the content of `path`. Raises `CompileError`."""
     reporter = Reporter()
     name = os.fspath(path)
     if isinstance(defines, Mapping):
@@ -69,14 +69,16 @@ def parse_text(
 
 
 def load(path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()) -> TypedProgram:
-    """The typed program of a file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
+    """Return the typed program of a file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
     return load_text(read_source(os.fspath(path)), path, include_dirs, defines)
 
 
 def load_text(
     text: str, path: StrPath = "program.p4", include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> TypedProgram:
-    """The typed program of `text`, as if it were the content of `path`. Raises `CompileError`, and nothing else."""
+    """Return the typed program of `text`, as if it were the content of `path`. Raises `CompileError`, and nothing
+    else.
+    """
     program, reporter = parse_text(text, path, include_dirs, defines)
     progress.step(f"{os.fspath(path)}: checking")
     with guarded(reporter, os.fspath(path)):

@@ -56,7 +56,9 @@ class GraphError(P4liteError):
 
 
 def to_dot(program: TypedProgram, blocks: Collection[str] = ()) -> str:
-    """The program in Graphviz's language; `blocks` names those to draw (all that are not empty, if none is named)."""
+    """Return the program in Graphviz's language; `blocks` names those to draw (all that are not empty, if none is
+    named).
+    """
     drawing = _Drawing()
     for name, key in BLOCKS.items():
         instance = program.main.args.get(key)
@@ -72,7 +74,7 @@ def to_dot(program: TypedProgram, blocks: Collection[str] = ()) -> str:
 
 
 def render(dot: str, path: Path) -> None:
-    """Writes the picture; the suffix of `path` says in which form. Raises `GraphError`."""
+    """Write the picture; the suffix of `path` says in which form. Raises `GraphError`."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise GraphError(f"{path}: unknown kind of picture '{suffix}'; known are {', '.join(SUFFIXES)}")
@@ -130,7 +132,7 @@ class _Drawing:
         return f"n{self.count}"
 
     def box(self, kind: str, title: str, line: int, sections: Sequence[Sequence[str]] = ()) -> str:
-        """A node with a coloured head and sections of lines."""
+        """Return a node with a coloured head and sections of lines."""
         name = self.fresh()
         fill, frame = _COLOURS[kind]
         where = f'  <font color="{frame}" point-size="9">line {line}</font>' if line else ""
@@ -148,7 +150,7 @@ class _Drawing:
         return name
 
     def shape(self, kind: str, text: str, shape: str, line: int = 0) -> str:
-        """A node of one text."""
+        """Return a node of one text."""
         name = self.fresh()
         fill, frame = _COLOURS[kind]
         label = _short(text) + (f"\nline {line}" if line else "")
@@ -187,7 +189,9 @@ class _Drawing:
         self.close()
 
     def states(self, decl: ast.ParserDecl, ends: dict[str, str]) -> str:
-        """The states of a parser; returns the start state's node. `ends`: nodes of accept and, once drawn, reject."""
+        """Return the states of a parser; returns the start state's node. `ends`: nodes of accept and, once drawn,
+        reject.
+        """
         nodes = {state: self.state(state) for state in decl.states or []}
         for state, node in nodes.items():
             labels: dict[ast.ParserState | None, list[str]] = {}
@@ -261,7 +265,7 @@ class _Drawing:
         return loose
 
     def statement(self, stmt: ast.Stmt, loose: Loose) -> Loose:
-        """A statement with flow of its own; nothing is drawn for what cannot be reached."""
+        """Return a statement with flow of its own; nothing is drawn for what cannot be reached."""
         if not loose or isinstance(stmt, ast.Empty):
             return loose
         if isinstance(stmt, ast.Block):
@@ -289,7 +293,7 @@ class _Drawing:
         return self.applications(stmt, loose)
 
     def applications(self, node: ast.Node, loose: Loose) -> Loose:
-        """The tables and sub-controls that a statement or condition applies, then the statement's own text."""
+        """Return the tables and sub-controls that a statement or condition applies, then the statement's own text."""
         for found in ast.walk(node):
             if isinstance(found, ast.Call) and found.kind in (
                 ast.CallKind.TABLE_APPLY, ast.CallKind.CONTROL_APPLY, ast.CallKind.PARSER_APPLY,
@@ -430,7 +434,7 @@ def _has_flow(stmt: ast.Stmt) -> bool:
 
 
 def _tested_table(cond: ast.Expr) -> tuple[ast.Call, str, str] | None:
-    """The application in `t.apply().hit` (or miss, negated or not), and the words for both outcomes."""
+    """Return the application in `t.apply().hit` (or miss, negated or not), and the words for both outcomes."""
     negated = False
     while isinstance(cond, ast.Unary) and cond.op == "!":
         cond, negated = cond.expr, not negated

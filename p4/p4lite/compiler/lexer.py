@@ -226,7 +226,7 @@ class _Classifier:
         self.next_scope = ""
 
     def is_type(self, name: str) -> bool | None:
-        """True: a type; False: another thing; None: not declared."""
+        """Return True for a type, False for another thing, None if not declared."""
         if name in self.pending:
             return self.pending[name]
         for scope in reversed(self.scopes):
@@ -334,7 +334,7 @@ class _Classifier:
             j += 1
 
     def skip_width(self, j: int) -> int:
-        """The index after the `>` that closes a width which starts at j."""
+        """Return the index after the `>` that closes a width which starts at j."""
         level = 0
         while self.peek(j) not in ("_SEMI", "LBRACE", "_RBRACE", "$END"):
             level += (self.peek(j) == "LPAREN") - (self.peek(j) == "_RPAREN")
@@ -371,12 +371,12 @@ class _Classifier:
     # -- names
 
     def declare_type(self, i: int) -> None:
-        """The name token at i is declared as a type in the current scope."""
+        """Declare the name token at i as a type in the current scope."""
         if self.peek(i) == "ID":
             self.scopes[-1].names[self.toks[i].value] = True
 
     def type_params(self, i: int) -> None:
-        """`<A, B>` at i: types until the end of the declaration."""
+        """Declare `<A, B>` at i as types until the end of the declaration."""
         if self.peek(i) != "LT":
             return
         j = i + 1
@@ -444,7 +444,7 @@ class _Classifier:
         return i
 
     def named_thing(self, i: int, t: Token) -> int:
-        """action, table: their name is no type inside this scope."""
+        """Declare the name of an action or table, which is no type inside this scope."""
         if self.peek(i + 1) == "ID":
             name = self.toks[i + 1]
             if self.is_type(name.value):
@@ -486,7 +486,9 @@ class _Classifier:
         return i
 
     def must_be_type(self, i: int, prev: str, nxt: str) -> bool:
-        """An undeclared name where only a type can stand: the checker says better than the parser what is wrong."""
+        """Return an undeclared name where only a type can stand: the checker says better than the parser what is
+        wrong.
+        """
         if self.brackets and self.brackets[-1] == "LANGLE" and nxt in ("_COMMA", "GT", "LT"):
             k = len(self.out) - 1
             depth = 0
@@ -513,7 +515,7 @@ class _Classifier:
         return False
 
     def soft(self, i: int, t: Token, prev: str, nxt: str) -> bool:
-        """Turns a word that is a keyword in its place only into that keyword."""
+        """Turn a word that is a keyword in its place only into that keyword."""
         word, kind = t.value, self.scopes[-1].kind
         starts = prev in ("LBRACE", "_RBRACE", "_SEMI", "ANNO", "", "CONST", "_RBRACK", "_RPAREN")
         if word == "apply":
@@ -548,7 +550,7 @@ class _Classifier:
         return False
 
     def dot(self, i: int, t: Token) -> int:
-        """A `.` that no operand precedes starts a global name."""
+        """Return a `.` that no operand precedes starts a global name."""
         prev = self.out[-1] if self.out else None
         operand = prev is not None and (
             prev.type in ("ID", "TYPE_ID", "_RPAREN", "_RBRACK", "_RBRACE", "_RANGLE", "THIS", "ERROR", "STRING", "INT")

@@ -7,12 +7,12 @@ from p4lite.compiler.lexer import Token, parse_number
 
 
 def unquote(text: str) -> str:
-    """The value of a string literal: without quotes, `\\"` and `\\\\` resolved."""
+    """Return the value of a string literal: without quotes, `\\"` and `\\\\` resolved."""
     return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if "\\" in text else text[1:-1]
 
 
 def annotation_of(token: Token) -> ast.Annotation:
-    """The annotation of an ANNO token."""
+    """Return the annotation of an ANNO token."""
     if token.body is None:
         return ast.Annotation(token.pos, token.value)
     texts = [t.value for t in token.body]

@@ -121,7 +121,7 @@ def _parser() -> tuple[lark.Lark, Builder]:
 
 
 def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
-    """Parses preprocessed text. Syntax errors are reported; raises `CompileError` if there were any."""
+    """Parse preprocessed text. Syntax errors are reported; raises `CompileError` if there were any."""
     tokens = tokenize(text, smap, reporter)
     parser, builder = _parser()
     builder.reporter = reporter

@@ -80,7 +80,7 @@ def hide_comments(text: str) -> str:
 
 
 def unhide(text: str) -> str:
-    """What `hide_comments` hid, as it was."""
+    """Return what `hide_comments` hid, as it was."""
     return text.translate(_UNHIDE)
 
 
@@ -97,7 +97,7 @@ class SourceMap:
         self._places.append((file, line, col))
 
     def pos(self, offset: int, length: int = 1) -> Pos:
-        """The place of the character at `offset`."""
+        """Return the place of the character at `offset`."""
         i = bisect_right(self._starts, offset) - 1
         if i < 0:
             return Pos("", 0, 0)
@@ -106,7 +106,7 @@ class SourceMap:
 
 
 def read_source(path: str) -> str:
-    """The text of a source file. Raises `CompileError` for what is no readable UTF-8 text file."""
+    """Return the text of a source file. Raises `CompileError` for what is no readable UTF-8 text file."""
     try:
         data = Path(path).read_bytes()
     except IsADirectoryError:
@@ -119,7 +119,7 @@ def read_source(path: str) -> str:
 
 
 def decode_source(path: str, data: bytes) -> str:
-    """The text of a source file's bytes. Raises `CompileError` for what is no UTF-8 text."""
+    """Return the text of a source file's bytes. Raises `CompileError` for what is no UTF-8 text."""
     if b"\0" in data:
         raise plain_error(path, "is a binary file (it has NUL bytes); give P4 source text")
     try:
@@ -224,7 +224,7 @@ def check_comments(name: str, text: str, reporter: Reporter) -> None:
 def preprocess(
     path: str, text: str, include_dirs: Sequence[str], defines: Sequence[str], reporter: Reporter
 ) -> tuple[str, SourceMap]:
-    """Expands `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`."""
+    """Expand `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`."""
     # Errors are looked up by the name that they will have; by another one they would show neither line nor caret.
     path = _shown(path) if os.path.isabs(path) else path
     check_comments(path, text, reporter)

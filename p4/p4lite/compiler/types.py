@@ -331,14 +331,16 @@ def bit(width: int) -> BitType:
 
 
 def strip_newtypes(t: Type) -> Type:
-    """The type that a chain of `type` declarations stands for."""
+    """Return the type that a chain of `type` declarations stands for."""
     while isinstance(t, NewType):
         t = t.base
     return t
 
 
 def underlying_bits(t: Type) -> BitType | None:
-    """The `bit<W>`/`int<W>` that represents a value of `t`: itself, the base of a newtype or serializable enum."""
+    """Return the `bit<W>`/`int<W>` that represents a value of `t`: itself, the base of a newtype or serializable
+    enum.
+    """
     t = strip_newtypes(t)
     if isinstance(t, SerEnumType):
         return t.base

@@ -69,7 +69,7 @@ def _pem(path: Path, kind: str) -> bytes:
 
 
 def add_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """The options of simple_switch_grpc that say where to listen and to whom."""
+    """Add the options of simple_switch_grpc that say where to listen and to whom."""
     add = parser.add_argument
     add("--grpc-server-addr", metavar="ADDR", help=f"unix:PATH or HOST:PORT (default: {default})")
     add("--grpc-server-ssl", action="store_true", help="TLS; needs a certificate and a key")
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
-    """What the options of `add_options` ask for; ValueError when they do not go together."""
+    """Return what the options of `add_options` ask for; ValueError when they do not go together."""
     given: dict[str, Any] = {
         name: getattr(arguments, f"grpc_server_{name}") for name in ("cacert", "cert", "key", "with_client_auth")
     }
@@ -117,7 +117,7 @@ def run_folder() -> Path:
 
 
 def default_address(name: str) -> str:
-    """The socket NAME.sock in the run folder, which is made. ServerError: it cannot be, or is not ours alone."""
+    """Return the socket NAME.sock in the run folder, which is made. ServerError: it cannot be, or is not ours alone."""
     try:
         folder = make_private(run_folder())
     except FolderError as error:
@@ -126,7 +126,7 @@ def default_address(name: str) -> str:
 
 
 def socket_path(address: str) -> Path | None:
-    """The path of a `unix:` address; None for another."""
+    """Return the path of a `unix:` address; None for another."""
     if not address.startswith("unix:"):
         return None
     rest = address.removeprefix("unix:")

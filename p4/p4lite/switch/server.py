@@ -102,7 +102,7 @@ class FabricServer:
         return _Builder(description, base, tls, patient).server()
 
     def add_switch(self, device_id: int, **options: Any) -> Switch:
-        """A new switch (see `Fabric.add_switch`), served at once."""
+        """Return a new switch (see `Fabric.add_switch`), served at once."""
         switch = self.fabric.add_switch(device_id, **options)
         self.service.add_device(switch)
         return switch
@@ -173,7 +173,7 @@ class FabricServer:
 
 
 def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
-    """Takes no more work; whether what goes on has ended in time."""
+    """Take no more work; return whether what goes on has ended in time."""
     waiting = [threading.Thread(target=pool.shutdown, daemon=True) for pool in pools]
     deadline = time.monotonic() + timeout_s
     for each in waiting:
@@ -329,7 +329,7 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
 
 
 def read_key(path: Path, place: str) -> bytes:
-    """The secret of a lab's tunnels: a file of hexadecimal digits that only its owner can read.
+    """Return the secret of a lab's tunnels: a file of hexadecimal digits that only its owner can read.
 
     Raises:
         DocumentError: it is not there, or not that.

@@ -27,7 +27,7 @@ class Loaded:
     p4info: Any | None
 
     def program(self) -> Program:
-        """The validated program; ProgramError names the file."""
+        """Return the validated program; ProgramError names the file."""
         progress.step(f"{self.path}: generating C")
         try:
             return load_program(self.bmv2, name=self.path.stem)
@@ -35,7 +35,7 @@ class Loaded:
             raise ProgramError(str(error).replace("<memory>", str(self.path), 1)) from None
 
     def config(self) -> Any:
-        """The ForwardingPipelineConfig; None without P4Info."""
+        """Return the ForwardingPipelineConfig; None without P4Info."""
         if self.p4info is None:
             return None
         return p4runtime_pb2.ForwardingPipelineConfig(
@@ -61,7 +61,7 @@ def load_source(
 
 
 def read_p4info(path: Path) -> Any:
-    """A P4Info message from its text form."""
+    """Return a P4Info message from its text form."""
     message = p4info_pb2.P4Info()
     try:
         text_format.Merge(path.read_text(encoding="utf-8"), message, allow_unknown_field=True)

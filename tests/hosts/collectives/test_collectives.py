@@ -53,7 +53,7 @@ def groups(hosts: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dic
 
 
 def values(kind: str, size: int, length: int, seed: int) -> list[NDArray[Any]]:
-    """What each rank has; small, so that reductions neither overflow nor vanish."""
+    """Return what each rank has; small, so that reductions neither overflow nor vanish."""
     rng = np.random.default_rng(seed)
     if kind == "bool":
         return [rng.integers(0, 2, length).astype(bool) for _ in range(size)]

@@ -74,7 +74,7 @@ def tensors(kind: str, shape: tuple[int, ...], count: int, seed: int) -> list[An
 
 
 def both(groups: Groups, size: int, call: Callable[[Any, int], Any]) -> tuple[list[Any], list[Any]]:
-    """What a call gives at all ranks: with our groups, and with gloo's."""
+    """Return what a call gives at all ranks: with our groups, and with gloo's."""
     ours, gloo = groups[size]
     return at_once(size, lambda rank: call(ours[rank], rank)), at_once(size, lambda rank: call(gloo[rank], rank))
 

@@ -78,7 +78,7 @@ def to_state(host: Any, kind: str, name: str, *states: str) -> None:
 
 
 def during(session: VirtualSession, actions: dict[float, Any], **spec: Any) -> RunResult:
-    """Runs write_bw from h0 to h2 for 0.8 s of simulated time and calls each action once its time has come."""
+    """Run write_bw from h0 to h2 for 0.8 s of simulated time and call each action once its time has come."""
     waiting = sorted(actions.items())
 
     def observe(result: RunResult) -> None:

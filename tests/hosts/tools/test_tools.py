@@ -24,7 +24,7 @@ VECTORS: list[dict[str, Any]] = json.loads((ROOT / "tests/vectors/mrc_wire.json"
 
 
 def names_of(vector: dict[str, Any]) -> list[str]:
-    """The headers from BTH on that a vector has."""
+    """Return the headers from BTH on that a vector has."""
     layout = MRC_LAYOUTS[Opcode[vector["kind"].upper()]]
     stamped = "tx_timestamp" in vector["fields"] or not layout.payload
     return ["BTH", *(header.name for header in layout.headers if header.name != "TSETH" or stamped)]

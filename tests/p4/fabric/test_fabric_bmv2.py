@@ -86,7 +86,7 @@ class Bmv2Lab:
         self.devices.append(device)
 
     def receive(self) -> tuple[str, bytes]:
-        """The next frame that any host receives."""
+        """Return the next frame that any host receives."""
         until = time.monotonic() + PATIENCE_S
         while True:
             ready, _, _ = select.select(list(self.sockets.values()), [], [], max(0.0, until - time.monotonic()))

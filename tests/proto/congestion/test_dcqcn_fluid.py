@@ -22,7 +22,9 @@ LIMIT = 1_000_000
 
 
 def fixed_point(flows: int, c: DcqcnConfig) -> float:
-    """The marking probability at which every flow has its share: a²α / ((b+d)(c+e)) = τ² R_AI R_C, in packets and s."""
+    """Return the marking probability at which every flow has its share: a²α / ((b+d)(c+e)) = τ² R_AI R_C, in packets
+    and s.
+    """
     rate = LINE / 8 / PACKET / flows
     additive = LINE / 1000 / 8 / PACKET if c.additive_bps is None else c.additive_bps / 8 / PACKET
     tau, tau_alpha, timer = c.cnp_interval_ns / 1e9, c.alpha_interval_ns / 1e9, c.rate_interval_ns / 1e9
@@ -53,7 +55,7 @@ class Steady:
 
 
 def run(flows: int, config: DcqcnConfig, seed: int, warm_ns: int, end_ns: int) -> Steady:
-    """A queue of `LINE`, marked by its length; the receivers answer at most one CNP per flow and interval."""
+    """Return a queue of `LINE`, marked by its length; the receivers answer at most one CNP per flow and interval."""
     rng = random.Random(seed)
     controls = [Dcqcn(config, LINE) for _ in range(flows)]
     cnp_at = [-(10**12)] * flows

@@ -50,7 +50,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(flow=flow, which=st.integers(0, 99), told=st.booleans())
     def arrive(self, flow: int, which: int, told: bool) -> None:
-        """A packet arrives, and a SACK says so, or gets lost."""
+        """Let a packet arrive, and a SACK report it or get lost."""
         if self.flying[flow]:
             self.received[flow] += self.flying[flow].pop(which % len(self.flying[flow]))
         if told:
@@ -65,7 +65,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(flow=flow, told_first=st.booleans())
     def revive(self, flow: int, told_first: bool) -> None:
-        """What was taken for lost arrived after all; the peer's count comes before or after the requestor notices."""
+        """Let a packet taken for lost arrive; the peer's count comes before or after the requestor notices."""
         if not self.lost[flow]:
             return
         size = self.lost[flow].pop()
@@ -80,7 +80,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(flow=flow, claim=st.integers(0, 0xFFFFFF))
     def forged(self, flow: int, claim: int) -> None:
-        """A SACK that lies: more than was sent is not believed, so nothing is owed beyond that."""
+        """Forge a SACK: more than was sent is not believed, so nothing is owed beyond that."""
         account = self.accounts[flow]
         before = account.in_flight
         newly = account.receive(claim)
@@ -92,7 +92,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(flow=flow, which=st.integers(0, 99))
     def prove(self, flow: int, which: int) -> None:
-        """A packet arrives, its SACK is lost, and a transport ACK proves it."""
+        """Let a packet arrive and its SACK be lost; a transport ACK proves it."""
         if self.flying[flow]:
             size = self.flying[flow].pop(which % len(self.flying[flow]))
             self.received[flow] += size

@@ -25,7 +25,7 @@ def make(**changes: object) -> Nscc:
 
 
 def settled(**changes: object) -> Nscc:
-    """A controller in its first quick-adapt interval, below half its maximum."""
+    """Return a controller in its first quick-adapt interval, below half its maximum."""
     nscc = make(initial_cwnd_bytes=100_000, **changes)
     nscc.on_sack(0, 0, BASE, False, 0, False)
     nscc.inflight = 80_000

@@ -328,7 +328,7 @@ def test_encoder_refuses_a_packet_that_its_opcode_contradicts() -> None:
 
 
 def reason(data: bytes) -> tuple[Drop, Drop]:
-    """What each codec says about a packet that both must refuse."""
+    """Return what each codec says about a packet that both must refuse."""
     with pytest.raises(WireError) as readable:
         packet.decode(data)
     with pytest.raises(WireError) as fast:
@@ -390,7 +390,7 @@ def change(data: bytes, offset: int, new: bytes) -> bytes:
 
 
 def sealed(data: bytes, offset: int, new: bytes) -> bytes:
-    """Changed, with an ICRC that is right again."""
+    """Return the changed packet with a correct ICRC."""
     bad = change(data, offset, new)
     return bad[:-4] + packet.icrc(bad[:40], bad[40:-4])
 

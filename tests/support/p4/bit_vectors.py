@@ -24,12 +24,12 @@ class Vector:
 
 
 def from_int(value: int, width: int, signed: bool) -> Vector:
-    """The vector of a number (the only way in)."""
+    """Return the vector of a number (the only way in)."""
     return Vector(tuple(value >> i & 1 == 1 for i in range(width)), signed)
 
 
 def to_int(v: Vector) -> int:
-    """The number of a vector (the only way out)."""
+    """Return the number of a vector (the only way out)."""
     total = sum(1 << i for i, b in enumerate(v.bits) if b)
     return total - (1 << v.width) if v.signed and v.bits[-1] else total
 
@@ -110,7 +110,7 @@ def unary(op: str, a: Vector) -> Vector:
 
 
 def binary(op: str, a: Vector, b: Vector) -> Vector:
-    """An operator on two numbers of one type; `++` of any two."""
+    """Return an operator on two numbers of one type; `++` of any two."""
     if op == "++":
         return Vector(b.bits + a.bits, a.signed)
     if op in ("+", "-"):
@@ -133,7 +133,7 @@ def shift(op: str, a: Vector, amount: int) -> Vector:
 
 
 def compare(op: str, a: Vector, b: Vector) -> bool:
-    """The orders and equalities."""
+    """Return the orders and equalities."""
     less, equal = _less(a, b), a.bits == b.bits
     return {
         "<": less, "<=": less or equal, ">": not less and not equal, ">=": not less, "==": equal, "!=": not equal,
@@ -141,7 +141,7 @@ def compare(op: str, a: Vector, b: Vector) -> bool:
 
 
 def cast(a: Vector, width: int, signed: bool) -> Vector:
-    """A change of width (by the sign of the source) or of signedness."""
+    """Return a change of width (by the sign of the source) or of signedness."""
     return Vector(tuple(_extend(a, width)), signed)
 
 

@@ -17,7 +17,7 @@ def _crc16(data: bytes) -> int:
 
 
 def _csum16(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     padded = data + b"\0" * (len(data) % 2)
     total = sum(int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2))
     while total >> 16:
@@ -34,7 +34,7 @@ def _xor16(data: bytes) -> int:
 
 
 def _identity(data: bytes) -> int:
-    """The first eight bytes as a number."""
+    """Return the first eight bytes as a number."""
     return int.from_bytes(data[:8], "big")
 
 

@@ -71,7 +71,7 @@ class Switch(Machine):
             self.entries[name].append(Entry(keys, action["action_id"], data, item["priority"]))
 
     def action_id(self, table: str, action: str) -> int:
-        """The id of an action of a table by its name, or the end of its name."""
+        """Return the id of an action of a table by its name, or the end of its name."""
         t = self.tables[table]
         for number, name in zip(t["action_ids"], t["actions"], strict=True):
             if name == action or name.endswith("." + action):

@@ -333,7 +333,7 @@ class Machine:
     # --- expressions ---
 
     def _argument(self, packet: Packet, item: dict[str, Any], data: list[int]) -> int:
-        """An argument of a primitive as data."""
+        """Return an argument of a primitive as data."""
         if item["type"] == "runtime_data":
             return data[item["value"]]
         if item["type"] == "expression" and "type" in item["value"]:

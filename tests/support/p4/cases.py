@@ -60,7 +60,7 @@ DEFAULTS = dict.fromkeys(
 
 
 def source(**parts: str) -> str:
-    """The frame with its parts filled in (see FRAME; what is not given is empty)."""
+    """Return the frame with its parts filled in (see FRAME; what is not given is empty)."""
     unknown = parts.keys() - DEFAULTS.keys()
     assert not unknown, unknown
     return FRAME.format(**(DEFAULTS | parts))
@@ -68,24 +68,24 @@ def source(**parts: str) -> str:
 
 @cache
 def compile_text(text: str) -> dict[str, Any]:
-    """The BMv2 JSON of a program."""
+    """Return the BMv2 JSON of a program."""
     program = frontend.load_text(text, "case.p4")
     return backend.generate(program, program.reporter)
 
 
 def switch(**parts: str) -> Switch:
-    """A switch that runs the frame with these parts."""
+    """Return a switch that runs the frame with these parts."""
     return Switch(compile_text(source(**parts)))
 
 
 def pack(**values: int) -> bytes:
-    """A packet of the frame's header; fields not given are as in INPUT."""
+    """Return a packet of the frame's header; fields not given are as in INPUT."""
     fields = INPUT | values
     return b"".join(fields[name].to_bytes(width // 8, "big") for name, width in FIELDS)
 
 
 def unpack(data: bytes) -> dict[str, int]:
-    """The fields of the frame's header."""
+    """Return the fields of the frame's header."""
     out, at = {}, 0
     for name, width in FIELDS:
         out[name] = int.from_bytes(data[at : at + width // 8], "big")
@@ -94,12 +94,12 @@ def unpack(data: bytes) -> dict[str, int]:
 
 
 def run(**parts: str) -> dict[str, int]:
-    """The header that comes out for INPUT; the packet must come out of OUT_PORT, once."""
+    """Return the header that comes out for INPUT; the packet must come out of OUT_PORT, once."""
     return run_on(switch(**parts))
 
 
 def run_on(target: Switch, **values: int) -> dict[str, int]:
-    """The header that a switch sends for a packet with these fields."""
+    """Return the header that a switch sends for a packet with these fields."""
     sent = target.process(0, pack(**values))
     assert [port for port, _ in sent] == [OUT_PORT]
     return unpack(sent[0][1])

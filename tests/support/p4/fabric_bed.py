@@ -83,15 +83,15 @@ class LabBed:
         }
 
     def switch(self, name: str) -> Switch:
-        """The running switch of a name."""
+        """Return the running switch of a name."""
         return self.fabric.switch(self.topology.switch(name).device_id)
 
     def send(self, port: HostPort, frame: bytes, at_ns: int | None = None) -> None:
-        """A host begins to send."""
+        """Send a frame from a host."""
         self.fabric.inject(self.switch(port.t0).port(port.t0_port), frame, at_ns)
 
     def run(self, duration_ns: int) -> list[tuple[HostPort, bytes]]:
-        """What host ports received meanwhile, in order."""
+        """Return what host ports received meanwhile, in order."""
         return [
             (self._host_ports[device, port], frame)
             for _, device, port, frame in self.fabric.run_until(self.fabric.now_ns + duration_ns)
@@ -116,7 +116,7 @@ class LabBed:
 
 
 def lab_frame(topology: Topology, src: int, dst: int, value: int, **fields: int) -> Frame:
-    """An MRC WRITE from host to host with an EV, in the lab's encapsulation."""
+    """Return an MRC WRITE from host to host with an EV, in the lab's encapsulation."""
     inner = mrc_write(topology.hosts[src].address, topology.hosts[dst].address, value, **fields)
     if topology.lab.routing.mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH):
         return inner.encapsulated(Paths(topology).resolver(src)(value, topology.hosts[dst].address))

@@ -69,7 +69,7 @@ def read(frame: bytes) -> Seen:
 def mrc_write(
     src: bytes, dst: bytes, ev: int, *, payload: int = 256, dscp: int = 4, ecn: int = 2, psn: int = 0, hops: int = 64
 ) -> Frame:
-    """A WRITE Only packet with TSETH and an EV; payload and ICRC are filler."""
+    """Return a WRITE Only packet with TSETH and an EV; payload and ICRC are filler."""
     body = b"".join(
         (
             struct.pack("!BBHIBBH", 0xCA, 0x40, 0xFFFF, 0x11, 0x90, psn >> 16, psn & 0xFFFF),

@@ -132,7 +132,7 @@ class Maker:
     # --- expressions ---
 
     def expr(self, names: list[str], writable: list[str], depth: int) -> Expr:
-        """A random byte."""
+        """Return a random byte."""
         kind = self.one_of("const", "name", "name", "binary", "binary", "ternary", "call") if depth else "name"
         if kind == "const" or (kind == "name" and not names):
             value = self.draw(st.sampled_from([0, 1, 2, 3, 128, 255]))
@@ -168,7 +168,7 @@ class Maker:
         return Expr(f"({left.text} {op} {right.text})", run)
 
     def cond(self, names: list[str], writable: list[str], depth: int) -> Expr:
-        """A random boolean."""
+        """Return a random boolean."""
         if depth and self.one_of("compare", "logic") == "logic":
             op = self.one_of("&&", "||")
             left, right = self.cond(names, writable, depth - 1), self.cond(names, writable, depth - 1)
@@ -192,7 +192,7 @@ class Maker:
         return Expr(f"({a.text} {op} {b.text})", run)
 
     def call(self, callee: Callee, names: list[str], writable: list[str], depth: int) -> Expr:
-        """A call with random arguments: any value for `in`, a variable otherwise."""
+        """Return a call with random arguments: any value for `in`, a variable otherwise."""
         arguments: list[Expr | str] = []
         texts = []
         for direction, _ in callee.params:
@@ -218,7 +218,7 @@ class Maker:
         return [self.stmt(names, writable, depth, kinds) for _ in range(self.draw(st.integers(1, 3)))]
 
     def stmt(self, names: list[str], writable: list[str], depth: int, kinds: tuple[str, ...]) -> Stmt:
-        """A random statement of the kinds allowed here."""
+        """Return a random statement of the kinds allowed here."""
         kind = self.one_of(*kinds)
         if kind == "if" and depth:
             cond = self.cond(names, writable, 1)
@@ -287,7 +287,7 @@ class Maker:
         return Callee(name, params, first + body, is_function, local=not is_function)
 
     def program(self) -> tuple[dict[str, str], Callable[[dict[str, int]], dict[str, int]]]:
-        """The parts for the frame of `p4_cases`, and what the header is afterwards."""
+        """Return the parts for the frame of `p4_cases`, and what the header is afterwards."""
         for i in range(self.draw(st.integers(0, 2))):
             self.functions.append(self.callee(f"fun{i}", True))
         for i in range(self.draw(st.integers(0, 2))):
@@ -325,5 +325,5 @@ def _join(stmts: list[Stmt]) -> str:
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[dict[str, str], Callable[[dict[str, int]], dict[str, int]]]:
-    """A random program and its meaning."""
+    """Return a random program and its meaning."""
     return Maker(draw).program()

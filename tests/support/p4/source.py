@@ -21,7 +21,7 @@ struct meta_t { bit<8> a; bit<8> b; bit<16> w; int<8> s; bool flag; }
 def program(
     *, top: str = "", locals: str = "", apply: str = "", parser_locals: str = "", states: str = "", package: str = ""
 ) -> str:
-    """A v1model program with these pieces; `hdr`, `meta`, `sm` are the usual parameters."""
+    """Return a v1model program with these pieces; `hdr`, `meta`, `sm` are the usual parameters."""
     states = states or "state start { transition accept; }"
     return f"""#include <core.p4>
 #include <v1model.p4>
@@ -46,7 +46,7 @@ control MyDeparser(packet_out pkt, in headers_t hdr) {{ apply {{ pkt.emit(hdr.et
 
 
 def errors(text: str) -> list[Diagnostic]:
-    """The errors of a program; empty when it is accepted."""
+    """Return the errors of a program; empty when it is accepted."""
     try:
         frontend.load_text(text, "test.p4")
     except CompileError as e:
@@ -55,12 +55,12 @@ def errors(text: str) -> list[Diagnostic]:
 
 
 def warnings(text: str) -> list[str]:
-    """The messages of the warnings of a program that is accepted."""
+    """Return the messages of the warnings of a program that is accepted."""
     return [d.message for d in frontend.load_text(text, "test.p4").diagnostics]
 
 
 def declarations(text: str) -> tuple[dict[str, ast.Declaration], Reporter]:
-    """Declarations of a piece of program without `main`, checked, by name. Raises `CompileError`."""
+    """Return declarations of a piece of program without `main`, checked, by name. Raises `CompileError`."""
     tree, reporter = frontend.parse_text(text, "test.p4")
     checker = Checker(reporter)
     with frontend.deep_recursion():
@@ -71,7 +71,7 @@ def declarations(text: str) -> tuple[dict[str, ast.Declaration], Reporter]:
 
 
 def constant(expression: str, type_: str = "int", before: str = "") -> object:
-    """The compile-time value of an expression as a constant of a type."""
+    """Return the compile-time value of an expression as a constant of a type."""
     decls, _ = declarations(f"{before}\nconst {type_} result = {expression};")
     decl = decls["result"]
     assert isinstance(decl, ast.ConstDecl)
@@ -79,7 +79,7 @@ def constant(expression: str, type_: str = "int", before: str = "") -> object:
 
 
 def marked(text: str) -> tuple[str, tuple[int, int] | None]:
-    """The text without the mark, and the line and column of the token after it."""
+    """Return the text without the mark, and the line and column of the token after it."""
     at = text.find(MARK)
     if at < 0:
         return text, None

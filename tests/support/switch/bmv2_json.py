@@ -121,7 +121,7 @@ class Doc:
         self._instance(name, self.type(f"{name}_t", fields), True)
 
     def header(self, name: str, fields: Sequence[Sequence[Any]] | str, *, max_length: int | None = None) -> None:
-        """A header of a new type with these fields, or of the named type; deparsed in order of declaration."""
+        """Add a header of a new type with these fields, or of the named type; deparsed in order of declaration."""
         type_ = fields if isinstance(fields, str) else self.type(f"{name}_t", fields, max_length)
         self._instance(name, type_, False)
         self.order.append(name)
@@ -171,7 +171,9 @@ class Doc:
         transitions: Sequence[Sequence[Any]] = (),
         following: str | None = None,
     ) -> None:
-        """A parser state; transitions are (value, next) or (value, mask, next) as hexstr; `following` the default."""
+        """Add a parser state; transitions are (value, next) or (value, mask, next) as hexstr; `following` the
+        default.
+        """
         rows = []
         for row in transitions:
             value, mask, target = row if len(row) == 3 else (row[0], None, row[1])
@@ -196,7 +198,9 @@ class Doc:
         return id_
 
     def run(self, *primitives: Json, pipeline: str = "ingress", following: str | None = None) -> str:
-        """A table without key that runs primitives; it comes last in the pipeline unless `following` is given."""
+        """Return a table without key that runs primitives; it comes last in the pipeline unless `following` is
+        given.
+        """
         name = f"run_{len(self.actions)}"
         action = self.action(name, [], *primitives)
         return self.table(f"tbl_{name}", [], [action], default=(action, []), pipeline=pipeline, following=following)
@@ -216,7 +220,7 @@ class Doc:
         masks: dict[str, str] | None = None,
         **more: Any,
     ) -> str:
-        """A table on (match type, header, field) keys; tables are chained in the order they are made."""
+        """Return a table on (match type, header, field) keys; tables are chained in the order they are made."""
         names = [self.actions[a]["name"] for a in actions]
         matches = [k[0] for k in keys]
         ranked = next((m for m in ("range", "ternary", "lpm") if m in matches), "exact")

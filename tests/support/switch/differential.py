@@ -17,7 +17,7 @@ from support.p4.bmv2_interp import Switch
 
 
 def _plain(match: Any, width: int) -> tuple[int, int]:
-    """A match value as the interpreter takes it."""
+    """Return a match value as the interpreter takes it."""
     if isinstance(match, Exact):
         return match.value, 0
     if isinstance(match, Lpm):

@@ -47,13 +47,13 @@ def packet(
     size: int = 100,
     fill: int = 0,
 ) -> bytes:
-    """A packet of `size` bytes."""
+    """Return a packet of `size` bytes."""
     head = bytes([op, argument, priority, int(stamp), second]) + bytes(HEADER - 5)
     return head + bytes([fill]) * (size - HEADER)
 
 
 def routed(*ports: int, priority: int = 0, size: int = 100) -> bytes:
-    """A packet that leaves the first switch through the first port, the second one through the second."""
+    """Return a packet that leaves the first switch through the first port, the second one through the second."""
     head = bytes([Op.ROUTED, ports[0], priority, 0, 0]) + bytes(11) + bytes(ports[1:])
     return head.ljust(size, b"\0")
 
@@ -78,7 +78,7 @@ class Stamp:
 
     @classmethod
     def of(cls, frame: bytes) -> Stamp:
-        """The stamp of a frame that came out."""
+        """Return the stamp of a frame that came out."""
 
         def number(at: int, size: int) -> int:
             return int.from_bytes(frame[at : at + size], "big")

@@ -25,12 +25,12 @@ Config = p4runtime_pb2.SetForwardingPipelineConfigRequest
 
 @cache
 def control_config() -> Any:
-    """The ForwardingPipelineConfig of control.p4."""
+    """Return the ForwardingPipelineConfig of control.p4."""
     return load_source(PROGRAMS / "control.p4").config()
 
 
 def code_of(call: Any) -> str:
-    """The name of the gRPC status code with which `call` fails; OK when it does not."""
+    """Return the name of the gRPC status code with which `call` fails; OK when it does not."""
     try:
         call()
     except grpc.RpcError as error:
@@ -39,7 +39,7 @@ def code_of(call: Any) -> str:
 
 
 def batch_codes(call: Any) -> list[str]:
-    """The canonical codes of the updates or queries of a batch that fails with UNKNOWN."""
+    """Return the canonical codes of the updates or queries of a batch that fails with UNKNOWN."""
     failure = None
     try:
         call()
@@ -116,14 +116,14 @@ class Controller:
         return self.hear("arbitration").arbitration
 
     def hear(self, which: str, timeout: float = 20.0) -> Any:
-        """The next message of the stream, which must be of this kind."""
+        """Return the next message of the stream, which must be of this kind."""
         message = self.heard.get(timeout=timeout)
         assert isinstance(message, p4runtime_pb2.StreamMessageResponse), message
         assert message.WhichOneof("update") == which, message
         return message
 
     def stream_end(self, timeout: float = 20.0) -> str:
-        """The status with which the stream ends."""
+        """Return the status with which the stream ends."""
         while True:
             message = self.heard.get(timeout=timeout)
             if isinstance(message, grpc.RpcError):
@@ -167,7 +167,7 @@ class Controller:
     # -- entities ----------------------------------------------------------------------------------------
 
     def ident(self, kind: str, name: str) -> int:
-        """The id of an object by the kind of P4Info (`tables`, …) and name or alias."""
+        """Return the id of an object by the kind of P4Info (`tables`, …) and name or alias."""
         for entity in getattr(self.info, kind):
             if name in (entity.preamble.name, entity.preamble.alias):
                 return int(entity.preamble.id)
@@ -181,7 +181,7 @@ class Controller:
         args: Iterable[bytes] = (),
         **fields: Any,
     ) -> Any:
-        """A TableEntry Entity. Values: bytes (exact, optional), (value, int) lpm, (value, mask) ternary,
+        """Return a TableEntry Entity. Values: bytes (exact, optional), (value, int) lpm, (value, mask) ternary,
         [low, high] range; names of match fields as in the P4Info."""
         entity = p4runtime_pb2.Entity()
         entry = entity.table_entry
@@ -210,7 +210,7 @@ class Controller:
         return entity
 
     def action(self, name: str, args: Iterable[bytes] = ()) -> Any:
-        """An Action message with its arguments in order."""
+        """Return an Action message with its arguments in order."""
         message = p4runtime_pb2.Action(action_id=self.ident("actions", name))
         for number, value in enumerate(args, 1):
             message.params.add(param_id=number, value=value)
@@ -261,11 +261,11 @@ class Bench:
 
 
 def ethernet(dst: int = 2, src: int = 1, kind: int = 0x9999, payload: bytes = b"payload") -> bytes:
-    """An Ethernet frame."""
+    """Return an Ethernet frame."""
     return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + kind.to_bytes(2, "big") + payload
 
 
 def ipv4(dst: int = 0x0A000001, src: int = 0x0A000002, protocol: int = 17, kind: int = 0x0800) -> bytes:
-    """An IPv4 packet in an Ethernet frame, without payload and checksum."""
+    """Return an IPv4 packet in an Ethernet frame, without payload and checksum."""
     header = bytes([0x45, 0, 0, 20, 0, 0, 0, 0, 64, protocol, 0, 0]) + src.to_bytes(4, "big") + dst.to_bytes(4, "big")
     return ethernet(kind=kind, payload=header)

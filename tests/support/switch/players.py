@@ -27,7 +27,7 @@ class Player(Protocol):
         """One packet."""
 
     def take(self, frame: bytes, time_ns: int) -> None:
-        """What arrives."""
+        """Take what arrives."""
 
 
 def play(fabric: Fabric, hosts: Sequence[Player], end_ns: int) -> None:
@@ -47,7 +47,7 @@ def play(fabric: Fabric, hosts: Sequence[Player], end_ns: int) -> None:
 
 
 def switch_of(fabric: Fabric, ident: int, ports: dict[int, LinkSettings]) -> Switch:
-    """A switch with two priorities, and queues without limits."""
+    """Return a switch with two priorities, and queues without limits."""
     switch = fabric.add_switch(ident, priority_queues=2)
     switch.load(HandProgram())  # type: ignore[arg-type]
     for number, link in ports.items():

@@ -14,7 +14,7 @@ from support.switch.bmv2_json import Doc
 
 @contextmanager
 def running(doc: Doc | dict[str, Any]) -> Iterator[tuple[ProgramInstance, Runner]]:
-    """An instance of a document and a runner on it."""
+    """Yield an instance of a document and a runner on it."""
     instance = load_program(doc.json() if isinstance(doc, Doc) else doc).instance()
     try:
         yield instance, Runner(instance)

@@ -21,7 +21,7 @@ SIZE = 500
 
 
 def frame(*ports: int, priority: int = 0, size: int = SIZE) -> bytes:
-    """A routed packet that looks like IPv6 with the DSCP of its priority."""
+    """Return a routed packet that looks like IPv6 with the DSCP of its priority."""
     made = bytearray(routed(*ports, priority=priority, size=size))
     dscp = DSCPS[priority]
     made[12:16] = bytes([0x86, 0xDD, 0x60 | dscp >> 2, (dscp & 3) << 6])
@@ -313,7 +313,7 @@ def test_an_update_that_is_lost_is_told_again() -> None:
 
 
 def update(limit: int, *, right: bool = True) -> bytes:
-    """An update of a host, for priority 0."""
+    """Return an update of a host, for priority 0."""
     body = bytes.fromhex("01c0 0001") + limit.to_bytes(4, "big") + bytes(60)
     crc = zlib.crc32(body) ^ (not right)
     return bytes.fromhex("0180c2000001 020000000001 8808") + body + crc.to_bytes(4, "big")

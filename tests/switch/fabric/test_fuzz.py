@@ -34,8 +34,11 @@ def random_settings(rng: random.Random) -> LinkSettings:
 
 
 def check_balance(fabric: Fabric, given: int, delivered: int) -> dict[str, int]:
-    """What came into the fabric, and what the fabric made of it, is as much as what left, was lost for a named reason,
-    ended in its copies, or still waits in a queue. Returns how much of each."""
+    """Check that all packets are accounted for; return how many ended in each way.
+
+    What came into the fabric, and what the fabric made of it, must be as much as what left, was lost for a named
+    reason, ended in its copies, or still waits in a queue.
+    """
     notes = fabric.notifications()
     assert fabric.notifications_lost() == 0
     switches = [switch.stats() for switch in fabric.switches.values()]

@@ -181,7 +181,7 @@ def flood(fabric: Fabric, left: Switch, count: int) -> list[bytes]:
 
 
 def within(observed: float, expected: float, count: int, sigmas: float = 5.0) -> bool:
-    """The observed share of `count` trials is no further off than chance explains."""
+    """Check that the observed share of `count` trials is no further off than chance explains."""
     return abs(observed - expected) <= sigmas * math.sqrt(expected * (1 - expected) / count)
 
 

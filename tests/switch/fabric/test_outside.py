@@ -31,7 +31,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def joined(count: int = 2) -> Fabric:
-    """A switch with `count` ports from 1 on, whose hosts are 5 µs away."""
+    """Return a switch with `count` ports from 1 on, whose hosts are 5 µs away."""
     fabric = Fabric("virtual", seed=3)
     switch = fabric.add_switch(1)
     switch.load(HandProgram())  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ SIZE = 500
 
 
 def pause_frame(quanta: dict[int, int], source: int = MAC) -> bytes:
-    """A pause frame as the standard draws it: address, type 8808, opcode 0101, classes, eight times."""
+    """Return a pause frame as the standard draws it: address, type 8808, opcode 0101, classes, eight times."""
     head = bytes.fromhex("0180c2000001") + source.to_bytes(6, "big") + bytes.fromhex("88080101")
     times = b"".join(quanta.get(i, 0).to_bytes(2, "big") for i in range(8))
     return (head + sum(1 << i for i in quanta).to_bytes(2, "big") + times).ljust(PFC_FRAME_BYTES, b"\0")
@@ -299,7 +299,9 @@ def test_the_watchdog_ends_the_deadlock() -> None:
 
 
 def storm(watchdog_ns: int) -> tuple[Fabric, Host, Host]:
-    """A host behind switch 2 asks for pauses without end; another one there is sent to by a host of switch 1, too."""
+    """Let a host behind switch 2 ask for pauses without end; another one there is sent to by a host of switch 1,
+    too.
+    """
     fabric = Fabric("virtual", seed=1)
     first = switch_of(fabric, 1, {1: MBPS_8, 2: MBPS_8, 3: MBPS_8})
     second = switch_of(fabric, 2, {1: MBPS_8, 2: MBPS_8, 3: MBPS_8})

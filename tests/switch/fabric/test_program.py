@@ -42,7 +42,7 @@ def ipv4(dst: int, ttl: int = 64, payload: bytes = b"payload") -> bytes:
 
 
 def add_host(switch: Switch, k: int) -> int:
-    """A route to 10.9.0.k on port k; its handle."""
+    """Return a route to 10.9.0.k on port k; its handle."""
     instance = switch.instance
     route = ActionCall("RouterIngress.route", (0x0A090000 + k, k))
     handle = instance.table_add(ROUTES, (Lpm(0x0A090000 + k, 32),), route)

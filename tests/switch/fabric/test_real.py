@@ -31,7 +31,7 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
 
 @contextmanager
 def patched(hosts: Hosts, **options: LinkSettings) -> Iterator[tuple[Fabric, Switch]]:
-    """A running switch that joins hosts 1 and 2."""
+    """Yield a running switch that joins hosts 1 and 2."""
     with Fabric("real") as fabric:
         switch = fabric.add_switch(1)
         switch.load(HandProgram())  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ def test_iperf3(arguments: list[str]) -> None:
 
 
 def send_frames(hosts: Hosts, frames: list[bytes]) -> None:
-    """Sends raw frames from host 1."""
+    """Send raw frames from host 1."""
     sender = (
         "import socket,sys,time\n"
         "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(('eth0', 0))\n"

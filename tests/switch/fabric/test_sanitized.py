@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def runtime(name: str) -> str:
-    """The sanitizer's run-time library, which must be loaded before Python itself."""
+    """Return the sanitizer's run-time library, which must be loaded before Python itself."""
     command = [os.environ.get("CC", "cc"), f"-print-file-name={name}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     if not os.path.isabs(found):

@@ -60,7 +60,7 @@ def siphash(key: bytes, message: bytes) -> int:
 
 
 def sealed(frame: bytes, end: int, seq: int, epoch: int = 1, key: bytes = KEY, magic: int = MAGIC) -> bytes:
-    """A datagram as an end sends it."""
+    """Return a datagram as an end sends it."""
     head = magic.to_bytes(4, "big") + end.to_bytes(4, "big") + epoch.to_bytes(8, "big") + seq.to_bytes(8, "big")
     return head + siphash(key, head + frame).to_bytes(8, "big") + frame
 
@@ -365,7 +365,7 @@ def test_a_port_in_use_and_the_virtual_clock_are_refused() -> None:
 
 
 def described(folder: pathlib.Path, **changes: object) -> dict[str, object]:
-    """A fabric with one tunnel, as a description."""
+    """Return a fabric with one tunnel, as a description."""
     one = Peer().settings()
     tunnel = {"local": one.local, "peer": one.peer, "key_file": "key", "end": 1, "peer_end": 2, **changes}
     return {"switches": [{"device_id": 1, "ports": [{"port": 1, "tunnel": tunnel}]}]}

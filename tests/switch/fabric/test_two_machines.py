@@ -54,7 +54,7 @@ class Machines:
             run("ip", "netns", "del", self.name(k), check=False)
 
     def start(self, k: int) -> TargetClient:
-        """The fabric process of a machine."""
+        """Return the fabric process of a machine."""
         there = 3 - k
         tunnel = {"local": f"10.8.0.{k}:7001", "peer": f"10.8.0.{there}:7001", "key_file": "key"}
         ports = [

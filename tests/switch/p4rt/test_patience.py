@@ -78,7 +78,7 @@ ELECTION_IDS = itertools.count(2)
 
 
 def served(bench: Bench) -> None:
-    """A controller comes, becomes primary, writes and reads, and the target API answers; each soon."""
+    """Check that a controller becomes primary, writes and reads, and that the target API answers; each soon."""
     mine = Controller(bench.address, election_id=next(ELECTION_IDS))
     with mine as controller, TargetClient(bench.address, timeout_s=20) as target:
         assert controller.arbitrate().status.code == 0
@@ -183,7 +183,7 @@ def test_waiting_ends_the_oldest_and_the_late(monkeypatch: pytest.MonkeyPatch) -
 
 
 def vanish(address: str, rounds: int) -> None:
-    """Controllers that arbitrate, work, and are gone without a word."""
+    """Run controllers that arbitrate, work, and vanish."""
     for number in range(rounds):
         controller = Controller(address, device_id=0, election_id=number + 1)
         controller.arbitrate()

@@ -17,7 +17,7 @@ Get = pb.GetForwardingPipelineConfigRequest
 
 @pytest.fixture
 def controller(bench: Bench) -> Any:
-    """A primary without pipeline."""
+    """Return a primary without pipeline."""
     with Controller(bench.address) as made:
         made.arbitrate()
         yield made

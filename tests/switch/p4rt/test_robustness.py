@@ -27,7 +27,7 @@ KINDS = [field.name for field in pb.Entity.DESCRIPTOR.fields]
 
 @pytest.fixture(scope="module")
 def forwarding() -> Iterator[Forwarding]:
-    """The entities of a device with control.p4."""
+    """Yield the entities of a device with control.p4."""
     made = Bench()
     with Controller(made.address) as controller:
         controller.arbitrate()
@@ -38,7 +38,7 @@ def forwarding() -> Iterator[Forwarding]:
 
 
 def message_of(kind: Any, choices: random.Random, ids: list[int], depth: int = 0) -> Any:
-    """A random message of a type: every field set or not, ids mostly ones that exist."""
+    """Return a random message of a type: every field set or not, ids mostly ones that exist."""
     message = kind()
     for field in kind.DESCRIPTOR.fields:
         if choices.random() < 0.4 or (depth > 5 and field.message_type):
@@ -61,7 +61,7 @@ def message_of(kind: Any, choices: random.Random, ids: list[int], depth: int = 0
 
 
 def scalar(field: Any, choices: random.Random, ids: list[int]) -> Any:
-    """A value of a scalar field."""
+    """Return a value of a scalar field."""
     if field.cpp_type == field.CPPTYPE_STRING:
         text = choices.choice([b"", b"\0", b"\1", b"\xff", b"\0\0\1", bytes(6), b"\x0a\0\0\1", choices.randbytes(9)])
         return text if field.type == field.TYPE_BYTES else text.decode("latin-1")
@@ -87,7 +87,7 @@ def attempt(step: Callable[[], Any]) -> P4RtError | None:
 
 
 def check(step: Callable[[], Any]) -> None:
-    """The step succeeds, or is refused with a code and a reason; any other exception fails the test."""
+    """Check that the step succeeds, or is refused with a code and a reason; any other exception fails the test."""
     refusal = attempt(step)
     assert refusal is None or (refusal.code != INTERNAL and refusal.message), refusal
 
@@ -118,7 +118,7 @@ def test_random_bytes_are_parsed_or_called_malformed(data: bytes) -> None:
 
 
 def plain_update(choices: random.Random, forwarding: Forwarding) -> Any:
-    """An INSERT such as controllers send: mostly right, sometimes with something more."""
+    """Return an INSERT such as controllers send: mostly right, sometimes with something more."""
     table = choices.choice(list(forwarding.pipeline.info.tables.values()))
     update = pb.Update(type=INSERT if choices.random() < 0.9 else choices.randrange(4))
     entry = update.entity.table_entry

@@ -15,7 +15,7 @@ from support.switch.process import SwitchProcess
 
 @pytest.fixture
 def sh(tmp_path: Path) -> Iterator[Any]:
-    """The shell, connected to a switch process that was started without program."""
+    """Yield the shell, connected to a switch process that was started without program."""
     config = control_config()
     (tmp_path / "p4info.txtpb").write_text(str(config.p4info), encoding="utf-8")
     (tmp_path / "program.json").write_bytes(config.p4_device_config)

@@ -145,7 +145,7 @@ def packet_out(*metadata: tuple[int, bytes], payload: bytes = b"") -> Any:
 
 
 def wait_out(bench: Bench, count: int) -> list[tuple[int, bytes]]:
-    """The packets that come out, once `count` did (the stream's thread hands them in)."""
+    """Return the packets that come out, once `count` did (the stream's thread hands them in)."""
     out: list[tuple[int, bytes]] = []
     for _ in range(2000):
         out += bench.run(MILLISECOND)

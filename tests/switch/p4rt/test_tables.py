@@ -133,7 +133,7 @@ def test_default_entry(bench: Bench, primary: Controller) -> None:
 
 
 def bad_entries(primary: Controller) -> list[tuple[str, int, Any, str]]:
-    """(what, update type, entity, code): what the specification's sections on entries forbid."""
+    """Return (what, update type, entity, code): what the specification's sections on entries forbid."""
     good = forward(primary)
     unknown_field = forward(primary)
     unknown_field.table_entry.match[0].field_id = 99

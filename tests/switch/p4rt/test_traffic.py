@@ -20,7 +20,7 @@ FRAMES = 20_000
 
 @pytest.fixture
 def busy() -> Any:
-    """A switch on the real clock whose port 1 receives a frame every 20 µs; ports 2 and 3 count what leaves."""
+    """Return a switch on the real clock whose port 1 receives a frame every 20 µs; ports 2 and 3 count what leaves."""
     server = FabricServer(Fabric("real", seed=1))
     switch = server.add_switch(1, cpu_port=255)
     ports = [switch.add_port(number) for number in (1, 2, 3)]

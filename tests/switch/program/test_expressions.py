@@ -89,7 +89,7 @@ class Maker:
 
 
 def evaluate(e: dict[str, Any], fields: dict[str, int]) -> int:
-    """The value BMv2 would compute; booleans are 0 and 1."""
+    """Return the value BMv2 would compute; booleans are 0 and 1."""
     kind, value = e["type"], e["value"]
     if kind == "hexstr":
         return int(value, 16)

@@ -19,7 +19,7 @@ from support.switch.bmv2_json import Doc, assign, expr, extract, fld, hdr, num, 
 
 
 def rich_doc() -> Doc:
-    """A bit of everything."""
+    """Return a bit of everything."""
     doc = Doc()
     doc.header("eth", [("dst", 48), ("src", 48), ("type", 16)])
     doc.header("ip", [("v", 4), ("n", 4), ("src", 128), ("sum", 16), ("opt", "*")], max_length=40)
@@ -153,7 +153,7 @@ def test_mutated_documents_are_loaded_or_refused_in_one_line(seed: int) -> None:
 
 
 def refusal(document: dict[str, Any]) -> str:
-    """The complaint about a document, which must be one line that names the place; empty if it loads."""
+    """Return the complaint about a document, which must be one line that names the place; empty if it loads."""
     try:
         load_program(document)
     except ProgramError as error:

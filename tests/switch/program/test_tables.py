@@ -31,7 +31,7 @@ MISS = 0xFFFF
 
 
 def table_doc(keys: list[tuple[str, str]], **more: Any) -> Doc:
-    """A program that writes the number of the winning entry behind its header."""
+    """Return a program that writes the number of the winning entry behind its header."""
     doc = Doc()
     doc.header("h", list(WIDTHS.items()))
     doc.header("o", [("n", 16)])

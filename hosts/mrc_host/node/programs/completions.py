@@ -56,7 +56,7 @@ def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
 
 
 def overflow(program: Program[P], queue: Queue, now: int) -> None:
-    """A completion was lost: nothing that uses the queue can be relied on any more."""
+    """Record that a completion was lost: users of the queue can no longer rely on it."""
     if queue.overflowed:
         return
     queue.overflowed = True

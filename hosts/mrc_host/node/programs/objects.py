@@ -69,7 +69,7 @@ class Queue:
         flags: WcFlags,
         ended: int,
     ) -> bool:
-        """Adds a completion; False when there is no place for it.
+        """Add a completion; False when there is no place for it.
 
         Raises:
             RingCorrupt: the program has written into the head of the ring what cannot be.

@@ -50,16 +50,16 @@ class Pairs(Protocol[P]):
         """The same endpoint, as what needs no queue pair sees it."""
 
     def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
-        """Registers memory for a protection domain."""
+        """Register memory for a protection domain."""
 
     def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> P:
-        """A queue pair in RESET."""
+        """Return a queue pair in RESET."""
 
     def destroy_cq(self, cq: CompletionQueue) -> None:
         """Forgets a completion queue."""
 
     def profiles(self, qp: P, ev: str, cc: str) -> None:
-        """Checks that both profiles can be used, and gives them to a queue pair before it has a peer."""
+        """Check that both profiles can be used, and give them to a queue pair before it has a peer."""
 
     def accept(self, qp: P, ev: str, cc: str, document: object, now: int) -> None:
         """INIT -> RTR."""
@@ -74,7 +74,7 @@ class Pairs(Protocol[P]):
         """Any state -> RESET."""
 
     def set(self, qp: P, attributes: Attributes, now: int) -> None:
-        """Sets attributes of `ATTRIBUTES`."""
+        """Set attributes of `ATTRIBUTES`."""
 
     def attributes(self, qp: P) -> dict[str, int | bool | str | None]:
         """All that can be asked of a queue pair."""
@@ -209,7 +209,7 @@ class RocePairs:
         self.endpoint.connect(qp, document, now)
 
     def ready(self, qp: RoceQueuePair, document: object, now: int) -> None:
-        """It is, since `accept`."""
+        """Do nothing: the queue pair is ready since `accept`."""
 
     def fail(self, qp: RoceQueuePair, now: int) -> None:
         """See `Pairs`."""

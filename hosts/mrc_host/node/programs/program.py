@@ -136,7 +136,7 @@ class Program(Generic[P]):
         return cast("Answer", handler(request, now))
 
     def tell(self, kind: EventType, element: int, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> None:
-        """An asynchronous event; one that finds no room is counted.
+        """Send an asynchronous event; count one that finds no room.
 
         Raises:
             RingCorrupt: the program has spoilt the ring.
@@ -154,7 +154,7 @@ class Program(Generic[P]):
         self.event_bell.ring(1)
 
     def close(self, now: int) -> None:
-        """Gives back all that the program has, whatever state it is in."""
+        """Give back all that the program has, whatever state it is in."""
         for pair in list(self.pairs.values()):
             self._drop_pair(pair)
             self.of.endpoint.close_qp(pair.qp, now)  # their peers may wait for a program that is gone
@@ -324,7 +324,7 @@ class Program(Generic[P]):
         return requests.CreatedQp(pair.number), []
 
     def pair(self, number: int) -> QueuePairOf[P]:
-        """The queue pair of this number."""
+        """Return the queue pair of this number."""
         if number not in self.pairs:
             raise RefusedError(errno.EINVAL, f"no queue pair {number} of this program")
         return self.pairs[number]
@@ -400,7 +400,7 @@ class Program(Generic[P]):
         return answer, []
 
     def _query_evs(self, request: requests.QueryEvs, now: int) -> Answer:
-        """A part at a time: a message on the socket is not large."""
+        """Return a part at a time: a message on the socket is not large."""
         rows = self.of.evs(self.pair(request.qp).qp)
         part = rows[request.first : request.first + 512]
         evs = [requests.Ev(row.ev, row.plane, row.state.name, row.active, row.losses) for row in part]

@@ -86,7 +86,7 @@ class Programs(Generic[P]):
     # -- programs come and go ---------------------------------------------------------------------------------
 
     def connect(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[P]:
-        """A new program. `hang_up(why, now)` is to close its connection, by which `disconnect` comes about.
+        """Return a new program. `hang_up(why, now)` is to close its connection, by which `disconnect` comes about.
 
         Raises:
             RefusedError: there are too many.
@@ -110,7 +110,7 @@ class Programs(Generic[P]):
         return program
 
     def disconnect(self, program: Program[P], now: int) -> None:
-        """A program is gone, in whatever way: all that it had goes, too."""
+        """Release everything of a program that has ended, in whatever way."""
         if self.connected.pop(program.number, None) is not None:
             program.close(now)
 
@@ -146,7 +146,7 @@ class Programs(Generic[P]):
         return False
 
     def serve(self, now: int, /) -> None:
-        """Takes what programs have posted; of each no more at once than is fair."""
+        """Take what programs have posted; of each no more at once than is fair."""
         if not self.posted():
             return
         self.pairs.driven.handle_timer(now)  # what is posted counts from now on
@@ -239,7 +239,7 @@ class Programs(Generic[P]):
             self._eject(program, f"its ring of events: {error}", self._now)
 
     def document(self) -> ProgramList:
-        """What all programs have."""
+        """Return what all programs have."""
         rows = [
             ProgramRow(
                 number=program.number,

@@ -21,7 +21,7 @@ class Bell(Protocol):
     fd: int
 
     def ring(self, count: int) -> None:
-        """Adds to the counter; never blocks."""
+        """Add to the counter; never blocks."""
 
     def close(self) -> None:
         """Lets go of it."""
@@ -38,7 +38,7 @@ class Resources(Protocol):
         """
 
     def bell(self) -> Bell:
-        """A bell.
+        """Return a bell.
 
         Raises:
             OSError: there is none.

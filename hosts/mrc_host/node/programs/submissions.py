@@ -45,7 +45,7 @@ class WrongRequestError(Exception):
 
 
 def serve(program: Program[P], now: int, budget: int) -> None:
-    """Takes up to `budget` entries.
+    """Take up to `budget` entries.
 
     Raises:
         RingCorrupt: the ring's counters, or an entry for what the program does not have.
@@ -82,7 +82,7 @@ def serve(program: Program[P], now: int, budget: int) -> None:
 def _source(
     program: Program[P], pair: QueuePairOf[P], flags: int, elements: int, inline: int, at: int
 ) -> tuple[Buffer, tuple[Region, ...]]:
-    """The bytes of a work request, and the regions that they lie in."""
+    """Return the bytes of a work request, and the regions that they lie in."""
     buffer = program.submissions.buffer
     if flags & _INLINE:
         if inline > min(pair.max_inline, INLINE_BYTES):
@@ -152,7 +152,7 @@ def _receive(program: Program[P], pair: QueuePairOf[P], wr_id: int, count: int) 
 def _refuse(
     program: Program[P], pair: QueuePairOf[P], wr_id: int, receive: bool, error: WrongRequestError, now: int
 ) -> None:
-    """Ends the queue pair: what was under way is flushed, and then comes the request that was wrong."""
+    """End the queue pair: what was under way is flushed, and then comes the request that was wrong."""
     pair.why = pair.why or str(error)
     if pair.qp.state is not QpState.ERROR:
         program.of.fail(pair.qp, now)

@@ -37,11 +37,11 @@ class CcConfig(ABC):
 
     @abstractmethod
     def controller(self, mtu: int) -> CongestionControl:
-        """The controller of one destination; `mtu` as in `CongestionControl`."""
+        """Return the controller of one destination; `mtu` as in `CongestionControl`."""
 
 
 def register(algorithm: str) -> Callable[[type[C]], type[C]]:
-    """Makes a configuration the one of an algorithm, under its name in profiles and labs."""
+    """Make a configuration the one of an algorithm, under its name in profiles and labs."""
 
     def enter(kind: type[C]) -> type[C]:
         kind.algorithm = algorithm
@@ -59,6 +59,6 @@ def _discover() -> None:
 
 
 def algorithms() -> Mapping[str, type[CcConfig]]:
-    """The configuration of every algorithm by its name."""
+    """Return the configuration of every algorithm by its name."""
     _discover()
     return _REGISTERED

@@ -32,7 +32,7 @@ class CongestionControl:
     def on_sack(
         self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool, whole: bool = True
     ) -> None:
-        """A SACK reported `newly` bytes more; `rtt_ns` 0: no unambiguous sample; `ce`: the packet was marked.
+        """Handle a SACK of `newly` bytes more; `rtt_ns` 0: no unambiguous sample; `ce`: the packet was marked.
 
         `whole`: the sample is that of a packet of the full MTU, for which the base RTT is defined.
         """
@@ -40,10 +40,10 @@ class CongestionControl:
             self.sample(rtt_ns, whole)
 
     def on_trim(self, now: int, size: int) -> None:
-        """A packet of `size` bytes was trimmed."""
+        """Handle a packet of `size` bytes that was trimmed."""
 
     def on_loss(self, now: int, size: int) -> None:
-        """A packet of `size` bytes was inferred lost."""
+        """Handle a packet of `size` bytes that was inferred lost."""
 
     def sample(self, rtt_ns: int, whole: bool = True) -> None:
         """Take an RTT sample into the smoothed RTT, and that of a `whole` packet into the base RTT."""
@@ -53,5 +53,5 @@ class CongestionControl:
         self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
 
     def snapshot(self) -> CcStatistics:
-        """The state."""
+        """Return the state."""
         return CcStatistics(int(self.cwnd), self.inflight, self.base_rtt_ns, self.srtt_ns)

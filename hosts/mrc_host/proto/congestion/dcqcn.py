@@ -76,7 +76,8 @@ PROFILES: Final[dict[str, tuple[int, DcqcnConfig]]] = {
 
 
 def profile(name: str, rate_bps: int, enabled: bool = True) -> DcqcnConfig:
-    """A profile for ports of this rate: times as many packets long, and rates the same shares, as at the profile's own.
+    """Return a profile for ports of this rate: times as many packets long, and rates the same shares, as at the
+    profile's own.
 
     Raises ValueError for a name that `PROFILES` has not.
     """
@@ -160,7 +161,7 @@ class Dcqcn:
             self._increase()
 
     def on_timer(self, now: int) -> None:
-        """The deadline has passed: rounds of increase, one per interval."""
+        """Handle the deadline: rounds of increase, one per interval."""
         while self.deadline is not None and self.deadline <= now:
             self.deadline += self.config.rate_interval_ns
             self._timer_rounds += 1

@@ -55,7 +55,7 @@ class InflightAccount:
         self.in_flight = now
 
     def send(self, size: int) -> None:
-        """A packet of nominal `size` bytes left."""
+        """Add a packet of nominal `size` bytes that left."""
         self._sent = sent = self._sent + size
         received = self._units * RCVD_UNIT
         # As in `_update`, without its call: this is the data path.
@@ -66,23 +66,23 @@ class InflightAccount:
             self.in_flight = owed
 
     def lose(self, size: int) -> None:
-        """A packet in flight was taken for lost, was trimmed, or was refused."""
+        """Remove a packet in flight that was inferred lost, trimmed, or refused."""
         self._lost += size
         self._update()
 
     def revive(self, size: int) -> None:
-        """A packet taken for lost has arrived: the peer's count has it, or will."""
+        """Correct the count for a packet inferred lost that has arrived: the peer's count has it, or will."""
         self._lost -= size
         self._update()
 
     def drop(self, packet: Counted) -> None:
-        """A packet in flight is on the account no longer, if it was."""
+        """Remove a packet from the account if it is on it."""
         if packet.counted:
             packet.counted = False
             self.lose(packet.size)
 
     def restore(self, packet: Counted) -> None:
-        """A packet that was dropped from the account has arrived."""
+        """Add a packet that was dropped from the account and has arrived."""
         if not packet.counted:
             packet.counted = True
             self.revive(packet.size)
@@ -92,7 +92,7 @@ class InflightAccount:
         return (rcvd_bytes - self._units) & _RCVD_MASK >= _RCVD_MASK >> 1
 
     def receive(self, rcvd_bytes: int) -> int:
-        """The peer's `rcvd_bytes` (units, modulo 2^24); returns the bytes that are new in it.
+        """Return the peer's `rcvd_bytes` (units, modulo 2^24); returns the bytes that are new in it.
 
         0 for an older SACK that was overtaken. More than was ever sent is not believed.
         """
@@ -112,6 +112,6 @@ class InflightAccount:
         self._update()
 
     def close(self) -> None:
-        """The queue pair ends: it has nothing in flight any more."""
+        """Remove all packets of the queue pair, which ends."""
         self._sent = self._lost = self._units = self.acknowledged = 0
         self._update()

@@ -154,7 +154,7 @@ class Nscc(CongestionControl):
         self._saved_cwnd = 0.0
 
     def sample(self, rtt_ns: int, whole: bool = True) -> None:
-        """Base RTT (and with it the largest window), queueing delay and its average."""
+        """Take an RTT sample: base RTT (and with it the largest window), queueing delay and its average."""
         self.rtt_ns = rtt_ns
         if rtt_ns < self.base_rtt_ns and whole:
             self.base_rtt_ns = rtt_ns
@@ -167,7 +167,7 @@ class Nscc(CongestionControl):
     def on_sack(
         self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool, whole: bool = True
     ) -> None:
-        """The table of §8. Without an RTT sample only accounting and the penalty apply."""
+        """Apply the table of §8. Without an RTT sample only accounting and the penalty apply."""
         self._ignored += newly
         self._received += newly
         self._achieved += newly
@@ -291,7 +291,7 @@ class Nscc(CongestionControl):
         self.cwnd = max(self.cwnd - size, float(self.mtu))
 
     def snapshot(self) -> NsccStatistics:
-        """The state."""
+        """Return the state."""
         return NsccStatistics(
             int(self.cwnd),
             self.inflight,

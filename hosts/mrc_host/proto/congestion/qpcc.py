@@ -42,7 +42,7 @@ class Sender:
         self.needs = 0
 
     def emit(self, port: int, now: int, room: int) -> bytes | int:
-        """The next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ...)."""
+        """Return the next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ...)."""
         raise NotImplementedError
 
     def has_data(self) -> bool:
@@ -79,7 +79,7 @@ class Qpcc:
         self.waiting: deque[Sender] = deque()  # have data, window closed
 
     def snapshot(self, address: str, planes: list[bool]) -> PeerStatistics:
-        """The state, with the peer's address and which planes are usable."""
+        """Return the state, with the peer's address and which planes are usable."""
         return PeerStatistics(
             address=address,
             planes=planes,

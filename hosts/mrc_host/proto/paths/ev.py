@@ -135,14 +135,14 @@ class EvSet:
         self.ready = self.order
 
     def retune(self, config: EvConfig) -> None:
-        """The settings of the profile that may change while it is used."""
+        """Change the settings of the profile that may change while it is used."""
         self.floor = config.ev_min_active
         self.probes_to_revive = config.probes_to_revive
 
     # --- choosing ---
 
     def choose(self, plane: int, avoid: int = -1) -> int:
-        """The next EV of `plane`, or -1 when it has none (or only `avoid`).
+        """Return the next EV of `plane`, or -1 when it has none (or only `avoid`).
 
         A SKIP EV met on the way returns to GOOD but is passed over; at most one per packet. When all are
         SKIP the revived one is taken: sending never stops.
@@ -232,7 +232,7 @@ class EvSet:
         return True
 
     def probe_answered(self, ev: int, mark: int) -> bool:
-        """An answer to a probe of an EV, with the SACK's `m`; True when the state changed."""
+        """Return an answer to a probe of an EV, with the SACK's `m`; True when the state changed."""
         if self.state[ev] != ASSUMED_BAD:
             return False
         if mark == 1:
@@ -245,7 +245,7 @@ class EvSet:
         return self.apply(ev, EvInput.REVIVED)
 
     def reset(self, ev: int) -> None:
-        """The value of an EV was replaced: what was known about it is void."""
+        """Forget what was known about an EV whose value was replaced."""
         if self.state[ev] == DENIED or self.state[ev] == ASSUMED_BAD:
             self.apply(ev, EvInput.ALLOW)
         elif self.state[ev] == SKIP:
@@ -294,8 +294,8 @@ class EvSet:
                     self._fill_least_bad(other)
 
     def replacement(self, ev: int) -> int:
-        """The backup EV that takes an EV's place in the active set: of the same plane, a GOOD one if there is one; -1:
-        there is none."""
+        """Return the backup EV that takes an EV's place in the active set: of the same plane, a GOOD one if there is
+        one; -1: there is none."""
         backup = self.backup[self.universe.planes[ev]]
         for other in backup:
             if self.state[other] == GOOD:
@@ -303,7 +303,7 @@ class EvSet:
         return backup[0] if backup else -1
 
     def _join(self, ev: int) -> None:
-        """A usable EV comes back: active while the plane is short of EVs or uses a bad one, else backup."""
+        """Add a usable EV: active while the plane is short of EVs or uses a bad one, else backup."""
         plane = self.universe.planes[ev]
         order = self.order[plane]
         if ev in order:
@@ -318,7 +318,7 @@ class EvSet:
             self.backup[plane].append(ev)
 
     def _rotate_least_bad(self, ev: int) -> None:
-        """An ASSUMED_BAD EV that the floor keeps active failed again: use the least bad one instead."""
+        """Replace an ASSUMED_BAD EV that the floor keeps active and that failed again by the least bad one."""
         plane = self.universe.planes[ev]
         order = self.order[plane]
         if ev not in order:

@@ -18,7 +18,7 @@ _DRAWS_PER_VALUE: Final = 64  # tries to find a value that is new before the pro
 
 
 def expand(fields: Sequence[EvField], ev: int, ev_bits: int, plane: int, widths: Sequence[int] = ()) -> int:
-    """The formatted value of an EV: fields concatenated, most significant first (`mrc-protocol.md §7`).
+    """Return the formatted value of an EV: fields concatenated, most significant first (`mrc-protocol.md §7`).
 
     For each bit set in a field's mask, MSB first, the next most significant of the `ev_bits` EV bits is taken (of a
     `plane` field: the plane number, right-aligned in the mask's bits); the others are those of `init`. `widths[i]` is
@@ -60,7 +60,7 @@ class EvUniverse:
     __slots__ = ("by_plane", "config", "index", "planes", "values")
 
     def __init__(self, config: EvConfig, planes: int, rng: random.Random) -> None:
-        """Raises ConfigError when the profile cannot give each plane its share of distinct values."""
+        """Raise ConfigError when the profile cannot give each plane its share of distinct values."""
         self.config = config
         self.values = array("I")
         self.planes = bytearray()
@@ -95,7 +95,7 @@ class EvUniverse:
         self.planes.append(plane)
 
     def _draw(self, plane: int, rng: random.Random) -> int:
-        """A value not yet in the universe."""
+        """Return a value not yet in the universe."""
         config = self.config
         for _ in range(_DRAWS_PER_VALUE):
             if config.mode is EvMode.AUTO:
@@ -111,14 +111,14 @@ class EvUniverse:
         raise ConfigError(f"ev profile is too narrow for {config.count} distinct values")
 
     def _formatted(self, ev: int, plane: int) -> int:
-        """The EV in the format, from its most significant bit on."""
+        """Return the EV in the format, from its most significant bit on."""
         config = self.config
         widths = config.format_widths or [field.width for field in config.fields]
         used = sum(widths[: len(config.fields)])
         return expand(config.fields, ev, config.ev_bits, plane, widths) << (config.formatted_bits - used)
 
     def path(self, ev: int, destination: bytes) -> Srv6Path | None:
-        """The SRv6 path of an EV value, None for formats without one.
+        """Return the SRv6 path of an EV value, None for formats without one.
 
         A resolver decides if there is one; else GENERATED fields are the address (and the segment).
         """

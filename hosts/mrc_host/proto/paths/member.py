@@ -29,13 +29,13 @@ class Member(Protocol):
         """Which planes are usable towards the peer, or on which it has EVs, has changed."""
 
     def planes_lost(self, planes: int, now: int) -> None:
-        """These planes (a bit mask) ceased to be usable: what is in flight there is lost."""
+        """Handle planes (a bit mask) that ceased to be usable: what is in flight there is lost."""
 
     def planes_returned(self, now: int) -> None:
-        """A port of ours came back: do not wait to probe EVs that look bad."""
+        """Probe EVs that look bad at once: a port of this endpoint came back."""
 
     def peer_restarted(self, instance: int, now: int) -> None:
-        """The peer's endpoint is `instance` now: a queue pair of another life of it is gone."""
+        """Handle a peer whose endpoint is `instance` now: a queue pair of its earlier life is gone."""
 
     def fail(
         self,

@@ -100,7 +100,7 @@ class NodeOperations:
     def probe(
         self, address: bytes, universe: EvUniverse, ev: int, plane: int, now: int, timeout_ns: int, dscp: int | None
     ) -> int:
-        """An EV probe for a controller, of `universe`'s format; returns the token of its `ProbeResult`.
+        """Return an EV probe for a controller, of `universe`'s format; returns the token of its `ProbeResult`.
 
         Raises ConfigError when the profile has no path to the address, or too many probes are under way.
         """
@@ -146,7 +146,7 @@ class NodeOperations:
             self._context.timers.arm(TimerKind.NODE_PROBE, self, due)
 
     def on_inbound(self, route: Route, now: int) -> None:
-        """A peer became active: start looking for reverse EVs."""
+        """Start looking for reverse EVs to a peer that became active."""
         self._context.timers.arm(TimerKind.REVERSE_PROBE, route, now + route.interval())
 
     def on_reverse_timer(self, route: Route, now: int) -> None:
@@ -218,7 +218,7 @@ class NodeOperations:
         )
 
     def take_status(self, peer: Peer, mask: int, now: int) -> int:
-        """The peer's ports are as `mask` says; returns the mask of planes that just became unusable."""
+        """Return the peer's ports are as `mask` says; returns the mask of planes that just became unusable."""
         context = self._context
         mask &= (1 << len(context.ports.ports)) - 1
         changed = mask ^ peer.remote_ports
@@ -232,7 +232,7 @@ class NodeOperations:
         return peer.refresh_planes()
 
     def on_response(self, response: EndpointResponse, port: int, now: int) -> None:
-        """An answer: the port status has arrived, or the probed EV works in both directions."""
+        """Handle an answer: the port status has arrived, or the probed EV works in both directions."""
         context = self._context
         request_id = response.psn & 0xFFFF
         probe = self.pending.get(request_id)

@@ -75,14 +75,14 @@ class Peer:
     # --- who takes part ---
 
     def route_for(self, universe: EvUniverse) -> Route:
-        """The route of an EV profile, made if need be. Raises ConfigError when there is no way to the peer."""
+        """Return the route of an EV profile, made if need be. Raises ConfigError when there is no way to the peer."""
         for route in self.routes:
             if route.universe is universe:
                 return route
         return Route(self, universe)
 
     def qpcc_for(self, config: CcConfig) -> Qpcc:
-        """The congestion context of a CC profile, made if need be."""
+        """Return the congestion context of a CC profile, made if need be."""
         for qpcc in self.controllers:
             if qpcc.config == config:
                 return qpcc
@@ -92,7 +92,7 @@ class Peer:
         return Qpcc(config, whole.wire.mtu, ports.count, slack, patience, whole.policies.congestion)
 
     def attach(self, qp: Member, route: Route) -> None:
-        """A queue pair connects, with its own EV profile (`route`) and CC profile (`qp.qpcc`)."""
+        """Add a queue pair that connects, with its own EV profile (`route`) and CC profile (`qp.qpcc`)."""
         qpcc = qp.qpcc
         if qpcc not in self.controllers:
             self.controllers.append(qpcc)
@@ -105,7 +105,7 @@ class Peer:
         self.refresh_planes()
 
     def detach(self, qp: Member, route: Route) -> None:
-        """A queue pair leaves; what only it used goes with it, and the peer with the last one."""
+        """Remove a queue pair; what only it used goes with it, and the peer with the last one."""
         timers = self.context.timers
         qpcc = qp.qpcc
         self.qps.remove(qp)
@@ -131,7 +131,7 @@ class Peer:
     # --- ports and planes ---
 
     def newer(self, request_id: int) -> int | None:
-        """The whole identifier of a port status that the wire names by 16 bits; None when it is not news."""
+        """Return the whole identifier of a port status that the wire names by 16 bits; None when it is not news."""
         known = self.remote_status
         if known is None:
             return request_id
@@ -157,7 +157,7 @@ class Peer:
         return True
 
     def bury(self, instance: int, now: int) -> None:
-        """The peer's endpoint is `instance` now: its queue pairs of another life are gone, and so is what they hold.
+        """Fail queue pairs of an earlier life of the peer, whose endpoint is `instance` now, and free what they hold.
 
         Ours to them would try for their whole retry time, and their packets keep the window from the new ones.
         """
@@ -165,7 +165,7 @@ class Peer:
             qp.peer_restarted(instance, now)
 
     def control_plane(self, arrival: int) -> int:
-        """The plane for a control packet: the one that the packet it answers came on, while that is usable."""
+        """Return the plane for a control packet: the one that the packet it answers came on, while that is usable."""
         if self.planes >> arrival & 1:
             return arrival
         plane = self.next_plane()
@@ -210,7 +210,7 @@ class Peer:
                 qp.planes_lost(planes, now)
 
     def snapshots(self) -> list[PeerStatistics]:
-        """The state, one for each congestion context."""
+        """Return the state, one for each congestion context."""
         address = str(ipaddress.IPv6Address(self.address))
         planes = [bool(self.planes >> plane & 1) for plane in range(len(self.context.ports.ports))]
         return [qpcc.snapshot(address, planes) for qpcc in self.controllers]

@@ -84,13 +84,13 @@ class Prober:
             timers.arm(TimerKind.EV_PROBE, self, now + self._interval())
 
     def _interval(self) -> int:
-        """The probe interval with its jitter."""
+        """Return the probe interval with its jitter."""
         config = self.association.ev_config
         spread = int(config.probe_interval_ns * config.probe_jitter)
         return max(1, config.probe_interval_ns + self.association.context.rng.randint(-spread, spread))
 
     def answered(self, sack: Sack, now: int) -> PendingProbe | None:
-        """A SACK with pr=1: feeds the EV's state; returns the probe, None when it is none of ours."""
+        """Return a SACK with pr=1: feeds the EV's state; returns the probe, None when it is none of ours."""
         probe_id = sack.probe_id
         probe = self.pending.get(probe_id)
         if probe is not None and self._is_answer(sack, probe):

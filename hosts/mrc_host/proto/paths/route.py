@@ -39,7 +39,7 @@ class Route:
     __slots__ = ("doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps", "reverse", "universe")
 
     def __init__(self, peer: Destination, universe: EvUniverse) -> None:
-        """Raises ConfigError when an EV of the profile has no path to the peer."""
+        """Raise ConfigError when an EV of the profile has no path to the peer."""
         self.peer = peer
         self.universe = universe
         self.qps: list[Member] = []
@@ -53,7 +53,7 @@ class Route:
         self.doubted_ns = [-1] * len(self.reverse)  # when it was last redrawn
 
     def prove(self, ev: int, plane: int, now: int) -> None:
-        """An EV (its value) has carried something to the peer: control packets take it from now on."""
+        """Use an EV (its value) that has carried something to the peer for control packets from now on."""
         self.reverse[plane] = ev
         self.proven_ns[plane] = now
 
@@ -63,7 +63,7 @@ class Route:
         return self.universe.config.reverse_probe_ns or cc.srtt_ns or cc.base_rtt_ns
 
     def doubt(self, plane: int, now: int) -> None:
-        """The peer repeats what we have answered: take another reverse EV, unless this one proved good just now.
+        """Take another reverse EV, since the peer repeats what was answered, unless this one proved good just now.
 
         Where the reverse EVs of both ends die at once neither hears a SACK or an answer to a probe, so nothing else
         would ever replace them. A burst of repetitions is one doubt: the first answer on the new EV needs its time.
@@ -104,7 +104,7 @@ class Route:
         return path
 
     def wrap(self, packet: bytes, ev: int) -> bytes:
-        """The packet in its SRv6 encapsulation; `outer_bytes` is 0 when there is none."""
+        """Return the packet in its SRv6 encapsulation; `outer_bytes` is 0 when there is none."""
         path = self.paths.get(ev) or self._path(ev)
         if path is None:
             return packet
@@ -128,13 +128,13 @@ class Route:
         return choice([value for value in values if value not in denied] or values)
 
     def replaced(self, old: int, new: int) -> None:
-        """A value of the profile was replaced."""
+        """Forget a value of the profile that was replaced."""
         self.paths.pop(old, None)
         self.reverse = [new if value == old else value for value in self.reverse]
 
 
 def path_to(universe: EvUniverse, ev: int, destination: bytes) -> Srv6Path | None:
-    """The SRv6 path of an EV, None for formats without one.
+    """Return the SRv6 path of an EV, None for formats without one.
 
     Raises:
         ConfigError: the profile has no path on this EV to this destination.

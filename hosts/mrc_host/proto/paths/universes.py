@@ -21,11 +21,11 @@ class Universes:
         self._users: Counter[int] = Counter()
 
     def of(self, config: EvConfig) -> EvUniverse:
-        """That of a profile in use."""
+        """Return that of a profile in use."""
         return self.by_profile[id(config)]
 
     def take(self, config: EvConfig) -> EvUniverse:
-        """That of a profile, for one more user; made if need be."""
+        """Return that of a profile, for one more user; made if need be."""
         universe = self.by_profile.get(id(config))
         if universe is None:
             universe = EvUniverse(config, self._planes, self._rng)

@@ -38,8 +38,8 @@ class LossDetector:
         self._recovery_ns = 0
 
     def came_late(self, behind_ns: int, now: int) -> None:
-        """A packet that rule (c) took for lost has arrived as it was sent first: so long before the newest packet that
-        had arrived by then.
+        """Handle a packet that rule (c) took for lost and that has arrived as first sent: so long before the newest
+        packet that had arrived by then.
 
         Rule (c) then waits as long, and an eighth, until it has found losses in 16 round trips without another such
         packet (as RFC 8985, 6.2 persists; there the window grows by quarters of an RTT, up to one).
@@ -59,7 +59,7 @@ class LossDetector:
     def infer(
         self, acked: list[Transmission], overtaken: list[Transmission] | None, base_rtt_ns: int, now: int
     ) -> list[Transmission] | None:
-        """The packets in flight that must be lost; None or an empty list: none.
+        """Return the packets in flight that must be lost; None or an empty list: none.
 
         `acked`: what this SACK acknowledges for the first time. `overtaken`: what was sent before one of them on the
         same EV and has not arrived; None: nothing. Here these are lost by rule (b), for one EV is one FIFO path. By
@@ -92,5 +92,5 @@ class LossDetector:
         return lost
 
     def in_flight(self) -> list[Transmission]:
-        """What was sent and is neither acknowledged nor taken for lost, by PSN of the first transmission."""
+        """Return what was sent and is neither acknowledged nor taken for lost, by PSN of the first transmission."""
         return [sent for sent in self.board.outstanding.values() if sent.state == IN_FLIGHT]

@@ -156,7 +156,7 @@ class QueuePair:
             self.context.trace(now, "qp:state", qpn=self.number, old=old.value, new=new.value, reason=text)
 
     def after(self, item: QpInput) -> QpState:
-        """The state that an input leads to. Raises QpError for a transition that the table does not have."""
+        """Return the state that an input leads to. Raises QpError for a transition that the table does not have."""
         new = TRANSITIONS.get((self.state, item))
         if new is None:
             old = self.state
@@ -189,7 +189,7 @@ class QueuePair:
         peer.refresh_planes()
 
     def _take_denials(self) -> None:
-        """What a controller denied towards the peer holds for this queue pair, and the other way round (`§7`)."""
+        """Apply the denials of a controller towards the peer to this queue pair, and the other way round (`§7`)."""
         evs = self.evs
         context = self.context
         mine = {value for value in evs.universe.values if evs.denies(value)}
@@ -221,7 +221,7 @@ class QueuePair:
         self.responder.flush(now)
 
     def overflow(self, now: int) -> None:
-        """A completion queue of this queue pair overflowed."""
+        """Handle the overflow of a completion queue of this queue pair."""
         self.fail(ErrorReason.CQ_OVERFLOW, now)
 
     def reset(self, now: int) -> None:
@@ -268,7 +268,7 @@ class QueuePair:
             association.peer.detach(self, association.route)
 
     def abandon(self, now: int) -> None:
-        """What `fail` does at the least, for a queue pair whose own state is what is broken."""
+        """Do the least of what `fail` does, for a queue pair whose own state is broken."""
         context = self.context
         if self.state is not QpState.ERROR:
             context.events.append(QpStateChanged(self.number, self.state, QpState.ERROR, ErrorReason.INTERNAL))
@@ -374,7 +374,7 @@ class QueuePair:
     # --- EVs ---
 
     def _on_ev(self, ev: int, old: int, new: int, item: EvInput, losses: int) -> None:
-        """An EV changed its state: trace, event for a controller, probing, balance."""
+        """Handle an EV that changed its state: trace, event for a controller, probing, balance."""
         before, after = STATES[old], STATES[new]
         universe = self.evs.universe
         value, plane = universe.values[ev], universe.planes[ev]

@@ -134,7 +134,7 @@ class Recovery:
     # --- silence ---
 
     def heard(self, now: int) -> None:
-        """The peer's queue pair answers: it is there."""
+        """Record that the peer's queue pair answers."""
         self.heard_ns = now
         if self.alone:
             self.alone = False
@@ -147,7 +147,9 @@ class Recovery:
         self.fruitless = 0
 
     def next_lost(self, limit: int, now: int) -> Transmission | None:
-        """The packet up to PSN `limit` to repeat now, None when none may be. It stays in `lost`, as the first."""
+        """Return the packet up to PSN `limit` to repeat now, None when none may be. It stays in `lost`, as the
+        first.
+        """
         lost = self.lost
         if self.alone:
             oldest = self._board.oldest()
@@ -168,7 +170,7 @@ class Recovery:
     # --- loss ---
 
     def on_nack(self, nack: Nack, now: int) -> None:
-        """A NACK names a packet (rule (a)); `NACK_FATES` says what becomes of it and of its path."""
+        """Handle a NACK (rule (a)); `NACK_FATES` gives the consequences for the packet and its path."""
         counters = self._counters
         counters.nacks_received += 1
         association = self.association
@@ -204,7 +206,7 @@ class Recovery:
         self._wake_waiting()
 
     def _back_off(self, now: int) -> None:
-        """The peer lacked a resource, or its window shrank: pause, longer each time in a row."""
+        """Pause after the peer lacked a resource or its window shrank, longer each time in a row."""
         if now < self.hold_ns:
             return
         pause = max(self._rtt.srtt_ns, self.association.qpcc.cc.base_rtt_ns) << min(self.refusals, 10)
@@ -305,13 +307,13 @@ class Recovery:
                 detector.came_late(max(board.newest_ns - sent_ns, 0), now)
 
     def on_plane_down(self, plane: int, now: int) -> None:
-        """A plane is known to be down: what is in flight there is sent again at once, on others."""
+        """Retransmit at once, on other planes, what is in flight on a plane that is known to be down."""
         for sent in self._board.on_plane(plane):
             self.lose(sent, LossReason.PORT_DOWN, now)
         self._wake_waiting()
 
     def on_timeout(self, now: int) -> None:
-        """The local ACK timeout of some packet (rule (d))."""
+        """Handle the local ACK timeout of some packet (rule (d))."""
         self._rto_armed = self.armed = False
         expired, due = self._board.timed_out(now)
         for sent in expired:

@@ -115,7 +115,7 @@ class Requestor(Sender):
             self.association.context.ring.wake(self)
 
     def post(self, request: WriteRequest) -> bool:
-        """Number a request and queue it; False when it exceeds max_wimm."""
+        """Queue a request with the next number; return False when it exceeds max_wimm."""
         work = self.work
         work.post(request, self.association.context.now)
         if request.is_imm and work.wimm_in_flight > self.association.attributes.max_wimm:
@@ -126,7 +126,9 @@ class Requestor(Sender):
     # --- sending ---
 
     def emit(self, port: int, now: int, room: int) -> bytes | int:
-        """The next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ... `BUDGET`)."""
+        """Return the next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ...
+        `BUDGET`).
+        """
         if self.lost:
             return self._emit_again(port, now, room)
         work = self.work
@@ -197,7 +199,7 @@ class Requestor(Sender):
         return self._put_out(sent, opcode, end, self.tc_data, flags, now)
 
     def _shut(self, size: int, port: int, now: int, room: int) -> int:
-        """The gate that a packet of nominal `size` does not pass now, 0 when all are open."""
+        """Return the gate that a packet of nominal `size` does not pass now, 0 when all are open."""
         association = self.association
         qpcc = self.qpcc
         cc = qpcc.cc
@@ -244,7 +246,7 @@ class Requestor(Sender):
         return route.wrap(packet, value) if route.outer_bytes else packet
 
     def _emit_again(self, port: int, now: int, room: int) -> bytes | int:
-        """A retransmission: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
+        """Return a retransmission: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
         lost = self.lost
         while lost and lost[0].state != LOST:
             lost.popleft()  # acknowledged after all
@@ -301,7 +303,7 @@ class Requestor(Sender):
     # --- acknowledgement ---
 
     def on_sack(self, sack: Sack, now: int) -> None:  # noqa: C901 - the hot path: a call less per SACK
-        """A SACK: scoreboard, RTT, EV signal, congestion control, loss inference (b) and (c)."""
+        """Handle a SACK: scoreboard, RTT, EV signal, congestion control, loss inference (b) and (c)."""
         board = self.board
         una = board.una
         distance = (sack.cack_psn - una + 1) & PSN_MASK
@@ -364,7 +366,7 @@ class Requestor(Sender):
             self.association.context.ring.wake_waiting(qpcc)
 
     def _probe_answered(self, sack: Sack, cack: int, now: int) -> bool:
-        """The answer to a probe; False when it takes back what was acknowledged, which ends the queue pair."""
+        """Return the answer to a probe; False when it takes back what was acknowledged, which ends the queue pair."""
         probe = self.prober.answered(sack, now)
         if probe is not None:
             if cack < probe.proven:
@@ -378,7 +380,7 @@ class Requestor(Sender):
         return True
 
     def _retire(self, acked: list[Transmission], triggered: Transmission | None) -> list[Transmission] | None:
-        """These have arrived; returns those that they overtook on their EVs (rule (b))."""
+        """Record that these have arrived; return those that they overtook on their EVs (rule (b))."""
         board = self.board
         account = self.account
         suspects: list[Transmission] | None = None
@@ -480,7 +482,7 @@ class Requestor(Sender):
         return rtt
 
     def _mark_ev(self, entropy: int, mark: int) -> None:
-        """The responder's word on a path: SKIP_ONCE or ALWAYS_SKIP."""
+        """Apply the responder's mark of a path: SKIP_ONCE or ALWAYS_SKIP."""
         evs = self.association.evs
         ev = evs.universe.index.get(entropy)
         if ev is None:
@@ -492,7 +494,7 @@ class Requestor(Sender):
             evs.apply(ev, EvInput.ALWAYS_SKIP)
 
     def on_ack(self, ack: Ack, now: int) -> None:
-        """A transport ACK completes requests in posting order; a NAK ends the queue pair."""
+        """Handle a transport ACK, which completes requests in posting order, or a NAK, which ends the queue pair."""
         board = self.board
         psn = extend(ack.psn, board.una - 1)
         if psn >= board.nxt:

@@ -249,7 +249,7 @@ class Responder:
             self._ack(port)
 
     def _refuse(self, data: Data, offset: int, port: int, now: int) -> None:
-        """A packet that is not placed: trimmed, beyond the window, or the node lacks a resource."""
+        """Refuse a packet that is not placed: trimmed, beyond the window, or the node lacks a resource."""
         counters = self.counters
         context = self.association.context
         if data.trimmed:
@@ -426,7 +426,7 @@ class Responder:
         self._held = (psn, data.entropy, data.tx_timestamp, data.flags, port, now)
 
     def on_sack_delay(self, now: int) -> None:
-        """A SACK has been held back long enough."""
+        """Send a SACK that has been held back long enough."""
         held = self._held
         if held is None:
             return
@@ -506,7 +506,7 @@ class Responder:
         return min(max(trigger - _BITMAP_BITS // 2, 1), max(span - _BITMAP_BITS + 1, 1))
 
     def on_probe(self, probe: Probe, port: int, now: int) -> None:
-        """A reliability probe: a SACK with pr=1, and the last transport ACK again (it may have been lost)."""
+        """Answer a reliability probe: a SACK with pr=1, and the last transport ACK again (it may have been lost)."""
         self.counters.probes_answered += 1
         association = self.association
         context = association.context

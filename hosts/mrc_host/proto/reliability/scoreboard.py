@@ -110,11 +110,11 @@ class Scoreboard:
         self.progress_ns = 0  # when a packet was last acknowledged for the first time
 
     def proven(self) -> int:
-        """The highest PSN up to which everything has been acknowledged, one way or the other."""
+        """Return the highest PSN up to which everything has been acknowledged, one way or the other."""
         return self.una - 1 if self.outstanding else self.nxt - 1
 
     def oldest(self) -> Transmission | None:
-        """The outstanding packet of the lowest PSN: first sent in order, and repeated in its place."""
+        """Return the outstanding packet of the lowest PSN: first sent in order, and repeated in its place."""
         return next(iter(self.outstanding.values()), None)
 
     def add(self, sent: Transmission) -> None:

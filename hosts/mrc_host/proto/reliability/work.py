@@ -65,14 +65,14 @@ class WorkQueue:
         self.offset = 0
 
     def start(self, first_psn: int, mtu: int) -> None:
-        """Number from here on; `mtu` is that of the path."""
+        """Start to number from here on; `mtu` is that of the path."""
         self._next_psn = first_psn  # of the next request to be posted
         self._mtu = mtu
         self.msn = self.rqmsn = 0
         self.wimm_in_flight = 0
 
     def post(self, request: WriteRequest, now: int) -> None:
-        """Number a request and queue it."""
+        """Queue a request with the next number."""
         packets = -(-request.length // self._mtu) or 1
         self.msn += 1
         if request.is_imm:
@@ -112,7 +112,7 @@ class WorkQueue:
         return msn & 0xFFFF == complete & 0xFFFF
 
     def take_complete(self, psn: int) -> WriteRequest | None:
-        """The oldest request, if a transport ACK of `psn` completes it; call until there is none."""
+        """Return the oldest request, if a transport ACK of `psn` completes it; call until there is none."""
         unacked = self.unacked
         if not unacked or unacked[0].last > psn:
             return None
@@ -139,7 +139,7 @@ class WorkQueue:
 
 
 def bytes_of(local: bytes | bytearray | memoryview | MemoryRegion | Gather, offset: int, length: int | None) -> Source:
-    """The bytes of a work request. Raises ValueError when they leave the buffer."""
+    """Return the bytes of a work request. Raises ValueError when they leave the buffer."""
     if isinstance(local, Gather):
         if offset or length not in (None, len(local)):
             raise ValueError("what is gathered is written whole")

@@ -121,7 +121,7 @@ class RoceCodec(Codec):
         raise NotImplementedError  # see compiled.encoder
 
     def encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int) -> bytes:
-        """A CNP: BECN set, 16 reserved bytes."""
+        """Return a CNP: BECN set, 16 reserved bytes."""
         packet = bytearray(self._encode_cnp(addresses, entropy, traffic_class, dest_qp, _CNP_PAYLOAD))
         packet[_RESV8A_BYTE] = _BECN  # which the ICRC does not cover
         return bytes(packet)
@@ -138,7 +138,7 @@ class RoceCodec(Codec):
         raise NotImplementedError  # see compiled.encoder
 
     def decode_roce(self, packet: bytes) -> RoceMessage:  # noqa: C901 - the hot path: a branch per header
-        """The message in an IPv6 packet. Raises WireError, nothing else."""
+        """Return the message in an IPv6 packet. Raises WireError, nothing else."""
         total = len(packet)
         if total < 64:
             raise WireError(Drop.SHORT, f"{total} bytes of IP packet")

@@ -154,7 +154,7 @@ class RoceEndpoint(Driven):
     # --- the driver's five methods, and one for MAC control ---
 
     def mac_control(self, port: int, frame: bytes, now: int) -> None:
-        """A MAC control frame without Ethernet header: priority flow control (IEEE 802.1Qbb) is obeyed, as a NIC does.
+        """Handle a MAC control frame without Ethernet header: obey priority flow control (IEEE 802.1Qbb) as a NIC does.
 
         Only data is of the priority that pauses concern (`RoceConfig.pause_priority`). Updates of credits
         (`p4lite/switch/core/fabric/credits.c` has their form) are obeyed where the configuration says so.
@@ -308,7 +308,7 @@ class RoceEndpoint(Driven):
             self._schedule(qp)
 
     def next_event(self) -> Event | None:
-        """The oldest event not yet taken, or None."""
+        """Return the oldest event not yet taken, or None."""
         return self._events.popleft() if self._events else None
 
     # --- memory, completions, queue pairs ---
@@ -324,7 +324,7 @@ class RoceEndpoint(Driven):
         self._memory.deregister(region.rkey)
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
-        """A completion queue; an overflow moves the queue pairs that use it to ERROR."""
+        """Return a completion queue; an overflow moves the queue pairs that use it to ERROR."""
         cq = CompletionQueue(self._next_cq, depth)
         self._next_cq += 1
         self._cqs[cq.number] = cq
@@ -341,7 +341,7 @@ class RoceEndpoint(Driven):
         return cq.poll(limit)
 
     def create_qp(self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None) -> RoceQueuePair:
-        """A queue pair in RESET, on the next port in turn and a random UDP source port, which it keeps."""
+        """Return a queue pair in RESET, on the next port in turn and a random UDP source port, which it keeps."""
         c, rng = self.config, self._rng
         self._next_qpn = self._next_qpn % ((1 << 24) - 1) + 1
         while self._next_qpn in self._qps or self._next_qpn < 3:
@@ -393,7 +393,7 @@ class RoceEndpoint(Driven):
         self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.REQUESTED)
 
     def local_attributes(self, qp: RoceQueuePair) -> RoceQpDocument:
-        """What the peer must know, as one JSON-serialisable document. Moves a QP in RESET to INIT."""
+        """Return what the peer must know, as one JSON-serialisable document. Moves a QP in RESET to INIT."""
         if qp.state is QpState.RESET:
             self._set_state(qp, QpState.INIT, None)
         return {
@@ -462,12 +462,12 @@ class RoceEndpoint(Driven):
             qp.receives.extend([wr_id] * count)
 
     def set_port_state(self, port: int, up: bool, now: int) -> None:
-        """The link of a port went down or came up: its queue pairs move to another port, and back."""
+        """Handle the link of a port that went down or came up: its queue pairs move to another port, and back."""
         self._ports[port].carrier = up
         self._port_changed(port, now)
 
     def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
-        """The administrator's word on a port: it is up while it is enabled and has a link."""
+        """Enable or disable a port: it is up while it is enabled and has a link."""
         self._ports[port].enabled = enabled
         self._port_changed(port, now)
 
@@ -502,7 +502,7 @@ class RoceEndpoint(Driven):
         return [entry.up for entry in self._ports]
 
     def statistics(self) -> RoceStatistics:
-        """A snapshot: endpoint counters, drops by reason, ports, queue pairs."""
+        """Return a snapshot: endpoint counters, drops by reason, ports, queue pairs."""
         counters = dict(self._counters)  # of queue pairs that are gone; the others' follow
         counters["packets_sent"] += sum(qp.sent_packets for qp in self._qps.values())
         counters["retransmissions"] += sum(qp.retransmitted for qp in self._qps.values())
@@ -633,7 +633,7 @@ class RoceEndpoint(Driven):
                 break
 
     def _place(self, qp: RoceQueuePair, data: RoceData, entry: _Port) -> None:
-        """A packet that has just come, or came early and has its turn now."""
+        """Place a packet that has just come, or that came early and has its turn now."""
         before = qp.epsn
         syndrome, length, immediate = qp.on_data(data, self._memory)
         if qp.epsn == before:
@@ -695,7 +695,7 @@ class RoceEndpoint(Driven):
         )  # of a dead port nothing is sent that could begin it; what is sent puts it off
 
     def _to_error(self, qp: RoceQueuePair, status: CompletionStatus, reason: ErrorReason) -> None:
-        """The oldest request ends with `status`, the others are flushed."""
+        """End the oldest request with `status` and flush the others."""
         if qp.state is QpState.ERROR:
             return
         self._set_state(qp, QpState.ERROR, reason)

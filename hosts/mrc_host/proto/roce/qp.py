@@ -184,7 +184,7 @@ class RoceQueuePair:
     # --- requestor ---
 
     def post(self, request: WriteRequest) -> None:
-        """Number the packets of a write and queue it."""
+        """Queue a write, and give its packets the next numbers."""
         count = max(1, -(-len(request.view) // self.mtu))
         request.first_psn = self.end_psn
         self.end_psn += count
@@ -198,7 +198,7 @@ class RoceQueuePair:
         return bool(self.holes) or (self.next_psn < self.end_psn and self.next_psn - self.una < self.max_inflight)
 
     def next_size(self) -> int:
-        """An upper bound of the next packet's length."""
+        """Return an upper bound of the next packet's length."""
         if self.holes:
             return self.mtu + OVERHEAD_BYTES + 3
         message = self.messages[self.cursor]
@@ -206,7 +206,7 @@ class RoceQueuePair:
         return min(left, self.mtu) + OVERHEAD_BYTES + 3
 
     def build(self, now: int) -> bytes:
-        """The next packet in order, or one that is missing; `sendable()` must hold."""
+        """Return the next packet in order, or one that is missing; `sendable()` must hold."""
         hole = bool(self.holes)
         if hole:
             psn = self.holes.popleft()
@@ -305,7 +305,7 @@ class RoceQueuePair:
         self.cursor = 0
 
     def on_ack(self, message: RoceAck, now: int) -> tuple[list[WriteRequest], int]:
-        """Requests completed, and the syndrome of a NAK that ends the QP (0: none)."""
+        """Return the requests completed, and the syndrome of a NAK that ends the QP (0: none)."""
         psn = extend(message.psn, self.una)
         kind = message.syndrome & 0x60
         if kind == 0:
@@ -391,7 +391,7 @@ class RoceQueuePair:
 
 
 def waits_for(qp: RoceQueuePair, patience_ns: int) -> Waiting | None:
-    """What a RoCE queue pair waits for; None if it has nothing to do. It only looks."""
+    """Return what a RoCE queue pair waits for; None if it has nothing to do. It only looks."""
     if qp.state is not QpState.RTS or not qp.messages:
         return None
     flying = qp.next_psn - qp.una

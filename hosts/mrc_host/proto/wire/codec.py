@@ -78,7 +78,9 @@ class Codec(Encoders):
         self.dscp_lasthop = int(dscp_lasthop)
 
     def decode(self, packet: bytes) -> Message:  # noqa: C901, PLR0915 - the hot path: a branch per header
-        """The message in an IPv6 or IPv4 packet, SRv6 encapsulation taken off. Raises WireError, nothing else."""
+        """Return the message in an IPv6 or IPv4 packet, SRv6 encapsulation taken off. Raises WireError, nothing
+        else.
+        """
         total = len(packet)
         if total < HEAD_BYTES or packet[0] >> 4 != 6:
             return self._decode_fully(packet)

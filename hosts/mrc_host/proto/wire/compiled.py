@@ -75,7 +75,7 @@ class Word(NamedTuple):
 
 
 def items_of(headers: Iterable[Header]) -> list[Item]:
-    """The fields of headers that follow each other, some joined."""
+    """Return the fields of headers that follow each other, some joined."""
     items: list[Item] = []
     for header in headers:
         joined = {first: (name, last) for name, where, first, last in _JOINED if where == header.name}
@@ -94,7 +94,7 @@ def items_of(headers: Iterable[Header]) -> list[Item]:
 
 
 def words_of(items: Sequence[Item], skipped: Collection[str], variable: Collection[str]) -> list[Word]:
-    """The cheapest struct for these items: few words, and few shifts of variable items.
+    """Return the cheapest struct for these items: few words, and few shifts of variable items.
 
     `skipped` need not be there (they are 0, or not needed).
     """
@@ -137,12 +137,12 @@ def grouped(headers: Iterable[Header], *groups: tuple[str, ...], skipped: Collec
 
 
 def struct_of(words: Iterable[Word]) -> struct.Struct:
-    """The struct of these words."""
+    """Return the struct of these words."""
     return struct.Struct("!" + "".join(word.code for word in words))
 
 
 def _packed(word: Word, values: Mapping[str, str | int]) -> str:
-    """The expression of a word; `values` has an expression or a constant for every item."""
+    """Return the expression of a word; `values` has an expression or a constant for every item."""
     constant, terms, shift = 0, [], sum(item.width for item in word.items)
     for item in word.items:
         shift -= item.width
@@ -157,7 +157,7 @@ def _packed(word: Word, values: Mapping[str, str | int]) -> str:
 
 
 def _unpacked(word: Word, name: str, variable: str) -> str:
-    """The expression of an item in a word that has been read into `variable`."""
+    """Return the expression of an item in a word that has been read into `variable`."""
     shift, position = word.shift(name), [item.name for item in word.items].index(name)
     if shift:
         variable = f"{variable} >> {shift}"
@@ -179,14 +179,14 @@ class _Text:
         self.lines += ["    " * depth + line for line in lines]
 
     def pack(self, headers: Sequence[Header], values: Mapping[str, str | int]) -> str:
-        """The call that packs headers."""
+        """Return the call that packs headers."""
         zero = {name for name, value in values.items() if value == 0}
         words = words_of(items_of(headers), zero, {name for name, value in values.items() if isinstance(value, str)})
         function = self._struct("pack", words)
         return f"{function}({', '.join(_packed(word, values) for word in words if word.items)})"
 
     def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[str, dict[str, str]]:
-        """The statement that reads headers at a place, and the expression of each item wanted."""
+        """Return the statement that reads headers at a place, and the expression of each item wanted."""
         items = items_of(headers)
         words = words_of(items, {item.name for item in items if item.name not in wanted}, wanted)
         function = self._struct("unpack_from", words)
@@ -200,14 +200,14 @@ class _Text:
         return f"({', '.join(variable for variable, _ in read)},) = {function}(packet, {at})", values
 
     def _struct(self, call: str, words: Sequence[Word]) -> str:
-        """The name of a struct's call."""
+        """Return the name of a struct's call."""
         made, name = struct_of(words), f"{self.prefix}{call.partition('_')[0]}_{len(self.names)}"
         self.names[name] = getattr(made, call)
         self.structs[name] = f'struct.Struct("{made.format}").{call}'
         return name
 
     def typed(self, lines: list[str]) -> list[str]:
-        """The lines behind declarations of what they unpack: integers."""
+        """Return the lines behind declarations of what they unpack: integers."""
         found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
         return [*(f"    {name}: int" for name in found), *lines]
 
@@ -255,7 +255,7 @@ class _Bytewise(_Text):
 
 
 def _bytewise(word: Word, at: int) -> str:
-    """The expression of a word of `packet` as machine arithmetic."""
+    """Return the expression of a word of `packet` as machine arithmetic."""
     size = struct.calcsize("!" + word.code)
     if word.code.endswith("s"):
         return f"packet[{at}:{at + size}]"
@@ -274,7 +274,7 @@ def _bytewise(word: Word, at: int) -> str:
 
 
 def encoder(*opcodes: int, layouts: Mapping[int, Layout] = MRC_LAYOUTS, **given: str) -> Callable[[F], F]:
-    """Replaces a method by the encoder of these opcodes with the same signature; of the method itself only that stays.
+    """Replace a method by the encoder of these opcodes with the same signature; of the method itself only that stays.
 
     Parameters are fields of the layout by name; fields that are no parameter get their default. `given` has the
     expression of a field that is not simply the parameter of its name. Besides, by name: `self` (with `udp_port`,
@@ -296,7 +296,7 @@ def encoder(*opcodes: int, layouts: Mapping[int, Layout] = MRC_LAYOUTS, **given:
 
 
 def _encode(text: _Text, signature: inspect.Signature, family: Sequence[Layout], given: Mapping[str, str]) -> None:
-    """The body of the encoder of a family of layouts with this signature."""
+    """Write the body of the encoder of a family of layouts with this signature."""
     opcodes = [int(layout.opcode) for layout in family]
     entropy = "packet_entropy" if "packet_entropy" in signature.parameters else "entropy"
     payload = family[0].payload
@@ -310,7 +310,7 @@ def _encode(text: _Text, signature: inspect.Signature, family: Sequence[Layout],
         return values | {name: text for name, text in given.items() if name in values}
 
     def pack(headers: Sequence[Header], flags: str = "{}") -> str:
-        """The call that packs the head and these extension headers."""
+        """Return the call that packs the head and these extension headers."""
         values = values_of(HEAD_HEADERS) | {
             "flow_label": f"{entropy} >> 16",
             "payload_length": length,
@@ -355,7 +355,7 @@ def _encode(text: _Text, signature: inspect.Signature, family: Sequence[Layout],
 
 
 def _split(family: Sequence[Layout]) -> tuple[list[Header], list[tuple[Header, tuple[int, ...]]]]:
-    """The headers that every layout begins with, and those after them with the opcodes that have them."""
+    """Return the headers that every layout begins with, and those after them with the opcodes that have them."""
     longest = max(family, key=lambda layout: len(layout.headers)).headers
     every = [header for header in longest if all(header in layout.headers for layout in family)]
     assert longest[: len(every)] == tuple(every), "headers of some opcodes come after those of all"
@@ -367,7 +367,7 @@ def _split(family: Sequence[Layout]) -> tuple[list[Header], list[tuple[Header, t
 
 
 def encodes(*opcodes: int, **given: str) -> Callable[[F], F]:
-    """Declares a method of the class of signatures that `source` is given; for the parameters see `encoder`."""
+    """Declare a method of the class of signatures that `source` is given; for the parameters see `encoder`."""
 
     def declare(method: F) -> F:
         method.declared = opcodes, given  # type: ignore[attr-defined]
@@ -429,7 +429,7 @@ _HEAD_VALUES = {name: name for name in ("opcode", "dest_qp", "dscp", "addresses"
 
 
 def _message(kind: type[DataclassInstance], values: Mapping[str, str]) -> str:
-    """The call that makes a message; its last attributes may keep their default."""
+    """Return the call that makes a message; its last attributes may keep their default."""
     arguments = []
     for item in dataclasses.fields(kind):
         absent = None if item.default is not dataclasses.MISSING else str(_ABSENT.get(item.name, 0))
@@ -441,7 +441,7 @@ def _message(kind: type[DataclassInstance], values: Mapping[str, str]) -> str:
 
 
 def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
-    """Makes the decoder of a layout; messages are of class `kind`, with attributes by the names of fields.
+    """Make the decoder of a layout; messages are of class `kind`, with attributes by the names of fields.
 
     `parse(packet, end, ...)`, with the values of the head, takes a memoryview and where its payload ends. It raises
     WireError, or struct.error when the packet is too short.
@@ -453,8 +453,8 @@ def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
 
 
 def _decode(text: _Text, layout: Layout, kind: type[DataclassInstance], view: str = "packet") -> int:
-    """The body of the decoder of a layout; returns the size of the whole packet, 0 with a payload, which is part of
-    `view`."""
+    """Return the body of the decoder of a layout; returns the size of the whole packet, 0 with a payload, which is
+    part of `view`."""
     names = {item.name for item in dataclasses.fields(kind)}
 
     def read(depth: int, headers: Sequence[Header]) -> None:
@@ -480,7 +480,9 @@ def _decode(text: _Text, layout: Layout, kind: type[DataclassInstance], view: st
 
 
 def _decode_trimmed(text: _Text, layouts: Iterable[Layout], kind: type[DataclassInstance]) -> None:
-    """The body of the decoder of trimmed packets: of the headers that every layout has, those that survived are set."""
+    """Write the body of the decoder of trimmed packets: of the headers that every layout has, those that survived are
+    set.
+    """
     every, _ = _split(list(layouts))
     names = {item.name for item in dataclasses.fields(kind)}
     text.add(1, f"total, at = len(packet), {HEAD_BYTES}")
@@ -546,7 +548,7 @@ class Encoders(Sealing):
 
 
 def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]], *, bytewise: bool = False) -> str:
-    """The module with the encoders that `signatures` declares (`encodes`) and the decoders of all MRC opcodes.
+    """Return the module with the encoders that `signatures` declares (`encodes`) and the decoders of all MRC opcodes.
 
     It has a class `Encoders`, `ENCODERS` (its methods by opcode), `read_head`, `DECODERS` (a `Decoder` for each
     opcode), and `parse_trimmed`. `bytewise`: as what will be compiled reads best.

@@ -42,7 +42,7 @@ def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple
 
 
 def to_ipv4(packet: bytes) -> bytes:
-    """An IPv4 packet from what the encoder made for 4 + 4 bytes of addresses; only EV[15:0] travels (§2)."""
+    """Return an IPv4 packet from what the encoder made for 4 + 4 bytes of addresses; only EV[15:0] travels (§2)."""
     header = Ipv4(
         dscp=packet[0] << 2 & 0x3C | packet[1] >> 6,
         ecn=packet[1] >> 4 & 3,

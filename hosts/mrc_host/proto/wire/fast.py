@@ -24,7 +24,7 @@ if TYPE_CHECKING:
             """`head`: what was read of the headers up to BTH; `view`: what the payload is part of."""
 
     def read_head(packet: bytes) -> tuple[i64, i64, i64, bytes, i64, i64, i64, i64, i64, i64, i64, i64, i64]:
-        """The words of `compiled.HEAD`."""
+        """Return the words of `compiled.HEAD`."""
 
     HEAD_BYTES = SHORTEST_BYTES = ECN_AT = DSCP_AT = PAD_AT = PAD = PAD_BITS = TVER = LOW_24 = SE_BITS = FLAGS_AT = 0
     DECODERS: dict[int, Decoder]
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def source(*, bytewise: bool = False) -> str:
-    """The text of the module; `bytewise`: for the compiler."""
+    """Return the text of the module; `bytewise`: for the compiler."""
     return compiled.source(Signatures, MESSAGES, bytewise=bytewise)
 
 

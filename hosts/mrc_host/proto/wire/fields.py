@@ -158,7 +158,7 @@ def bits(
     hex: bool = False,
     enum: type[IntEnum] | None = None,
 ) -> Any:
-    """A field of `width` bits. Without a default it must be given."""
+    """Return a field of `width` bits. Without a default it must be given."""
     return Field("", width, text, signed=signed, default=default or 0, hex=hex, enum=enum), default is None
 
 
@@ -172,7 +172,7 @@ P = TypeVar("P", bound=Part)
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(bits, reserved))
 def header(name: str, title: str) -> Callable[[type[P]], type[P]]:
-    """Makes a class of fields a dataclass (keywords only) and its `header` the table's entry."""
+    """Make a class of fields a dataclass (keywords only) and its `header` the table's entry."""
 
     def make(cls: type[P]) -> type[P]:
         placed, bit = [], 0

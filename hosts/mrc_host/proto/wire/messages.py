@@ -16,7 +16,7 @@ from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Opcode
 
 
 def _flag(name: str) -> int:
-    """The bit of a field in the byte of flags that ends with the PSN."""
+    """Return the bit of a field in the byte of flags that ends with the PSN."""
     place = Bth.header.by_name
     return 1 << place["psn"].bit - place[name].bit - 1
 

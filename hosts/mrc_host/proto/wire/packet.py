@@ -60,7 +60,9 @@ class WireError(Exception):
 
 
 def pack(header: Header, values: Mapping[str, int]) -> bytes:
-    """The header's bytes; fields that are not in `values` get their default. Raises ValueError on a bad value."""
+    """Return the header's bytes; fields that are not in `values` get their default. Raises ValueError on a bad
+    value.
+    """
     word = 0
     for item in header.fields:
         value = values.get(item.name, item.default)
@@ -90,7 +92,7 @@ def unpack(header: Header, data: bytes, offset: int = 0) -> dict[str, int]:
 
 
 def as_bytes(part: Part) -> bytes:
-    """A header's bytes as it is, nothing computed. Raises ValueError on a bad value."""
+    """Return a header's bytes as it is, nothing computed. Raises ValueError on a bad value."""
     return pack(part.header, {item.name: getattr(part, item.name) for item in part.header.fields if not item.reserved})
 
 
@@ -100,7 +102,7 @@ def _from_bytes(cls: type[T], data: bytes, offset: int) -> T:
 
 
 def ipv4_checksum(header: bytes) -> int:
-    """The ones' complement sum over a header, its checksum field included (0 when that is right)."""
+    """Return the ones' complement sum over a header, its checksum field included (0 when that is right)."""
     total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -108,7 +110,7 @@ def ipv4_checksum(header: bytes) -> int:
 
 
 def icrc(ip_header: bytes, rest: bytes) -> bytes:
-    """The ICRC (4 bytes, as on the wire) over an IP header and what follows it, from UDP to before the ICRC.
+    """Return the ICRC (4 bytes, as on the wire) over an IP header and what follows it, from UDP to before the ICRC.
 
     Variant fields count as ones: traffic class, flow label, hop limit (IPv4: type of service, time to live,
     checksum), UDP checksum, BTH.resv8a; eight bytes of ones stand for the LRH (mrc-protocol.md §2).
@@ -127,7 +129,7 @@ def icrc(ip_header: bytes, rest: bytes) -> bytes:
 
 
 def layout_of(opcode: int, layouts: Mapping[int, Layout]) -> Layout:
-    """The headers of an opcode. Raises WireError(OPCODE)."""
+    """Return the headers of an opcode. Raises WireError(OPCODE)."""
     layout = layouts.get(opcode)
     if layout is None:
         raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
@@ -135,7 +137,8 @@ def layout_of(opcode: int, layouts: Mapping[int, Layout]) -> Layout:
 
 
 def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes:
-    """The packet's bytes; lengths, next headers, pad, ts, checksums and ICRC are computed, the rest is taken as given.
+    """Return the packet's bytes; lengths, next headers, pad, ts, checksums and ICRC are computed, the rest is taken as
+    given.
 
     Raises ValueError when the packet lacks a header that its opcode needs, has one too many, or a field does not
     fit. A trimmed packet is made by `trim`, not here.
@@ -179,7 +182,7 @@ def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes
 
 
 def ipv4_header(ip: Ipv4) -> bytes:
-    """The header with its checksum computed."""
+    """Return the header with its checksum computed."""
     blank = as_bytes(dataclasses.replace(ip, checksum=0))
     return as_bytes(dataclasses.replace(ip, checksum=ipv4_checksum(blank)))
 
@@ -208,7 +211,7 @@ def decode(
     udp_port: int = MRC_UDP_PORT,
     trim_dscps: tuple[int, ...] = (Dscp.TRIMMED, Dscp.TRIMMED_LASTHOP),
 ) -> Packet:
-    """The packet in `data`, strictly: every byte accounted for. Raises WireError, nothing else.
+    """Return the packet in `data`, strictly: every byte accounted for. Raises WireError, nothing else.
 
     A packet is trimmed when its outermost DSCP says so or its UDP length is longer than what arrived; its ICRC is
     then neither there nor checked.
@@ -306,7 +309,8 @@ def _decode_body(packet: Packet, data: bytes, offset: int, layout: Layout) -> No
 
 
 def trim(data: bytes, *, keep: int, dscp: int) -> bytes:
-    """What a switch makes of a packet that it trims: at most `keep` bytes of it, counted from the inner IP header.
+    """Return what a switch makes of a packet that it trims: at most `keep` bytes of it, counted from the inner IP
+    header.
 
     The outermost length says what is left and the outermost DSCP that it was trimmed; inner headers keep both
     (mrc-protocol.md §9). Raises WireError on what is no IP packet.

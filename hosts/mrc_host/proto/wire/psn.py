@@ -14,7 +14,7 @@ MPR_UNIT: Final = 128  # PSNs per unit of mpr
 
 
 def extend(wire: int, near: int) -> int:
-    """The unbounded PSN congruent to `wire` that is nearest to `near` (half-range 2^23)."""
+    """Return the unbounded PSN congruent to `wire` that is nearest to `near` (half-range 2^23)."""
     distance = (wire - near) & PSN_MASK
     if distance >= PSN_HALF:
         distance -= PSN_MASK + 1

@@ -41,7 +41,7 @@ def _child_fields(cls: type) -> tuple[str, ...]:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The direct sub-nodes of `node` in source order."""
+    """Yield the direct sub-nodes of `node` in source order."""
     for name in _child_fields(type(node)):
         value = getattr(node, name)
         if isinstance(value, Node):
@@ -109,7 +109,7 @@ class Transformer(Visitor):
 
 
 def clone(node: Node, memo: dict[int, Node] | None = None) -> Any:
-    """A deep copy of the sub-tree; references inside it to declarations inside it point to the copies.
+    """Return a deep copy of the sub-tree; references inside it to declarations inside it point to the copies.
 
     `memo` (id of original node -> copy) collects what was copied.
     """

@@ -381,7 +381,7 @@ class Declaration(Stmt):
     annotations: list[Annotation] = field(default_factory=list, kw_only=True)
 
     def annotation(self, name: str) -> Annotation | None:
-        """The first annotation `@name`, or None."""
+        """Return the first annotation `@name`, or None."""
         return next((a for a in self.annotations if a.name == name), None)
 
 
@@ -407,6 +407,6 @@ class Param(Declaration):
 
 
 def declaration_of(ty: Nominal) -> Declaration:
-    """The declaration of a nominal type."""
+    """Return the declaration of a nominal type."""
     assert isinstance(ty.decl, Declaration)
     return ty.decl

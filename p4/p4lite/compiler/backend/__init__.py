@@ -18,7 +18,7 @@ __all__ = ["generate", "to_text"]
 
 
 def generate(program: TypedProgram, reporter: Reporter | None = None) -> dict[str, Any]:
-    """The BMv2 JSON of a typed program, as plain dicts and lists ready for `json.dump`.
+    """Return the BMv2 JSON of a typed program, as plain dicts and lists ready for `json.dump`.
 
     Warnings go to `reporter`.
 
@@ -31,7 +31,7 @@ def generate(program: TypedProgram, reporter: Reporter | None = None) -> dict[st
 
 
 def to_text(bmv2: dict[str, Any]) -> str:
-    """The JSON as text: indented, with an entry of a table on one line, as programs may have many thousands."""
+    """Return the JSON as text: indented, with an entry of a table on one line, as programs may have many thousands."""
     lists: list[str] = []
 
     def table(node: dict[str, Any]) -> dict[str, Any]:

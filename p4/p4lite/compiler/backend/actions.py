@@ -48,7 +48,7 @@ def _order(entry: Block) -> list[Block]:
 
 
 def linearise(entry: Block) -> list[Json]:
-    """The primitives of an action's graph."""
+    """Return the primitives of an action's graph."""
     order = _order(entry)
     following = {id(b): order[i + 1] if i + 1 < len(order) else None for i, b in enumerate(order)}
     out: list[Json] = []

@@ -16,7 +16,7 @@ COMPILER = "p4lite"
 
 
 def write(program: LoweredProgram) -> Json:
-    """The BMv2 JSON of a lowered program."""
+    """Return the BMv2 JSON of a lowered program."""
     ids = Ids()
     ids.taken.update(a.name for a in program.actions)
     for pipeline in program.pipelines:

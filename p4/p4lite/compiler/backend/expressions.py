@@ -11,14 +11,14 @@ Json = dict[str, Any]
 
 
 def hexstr(value: int, width: int = 0) -> str:
-    """A number in hexadecimal, padded to the bytes of `width` bits; negative ones have a sign."""
+    """Return a number in hexadecimal, padded to the bytes of `width` bits; negative ones have a sign."""
     sign = "-" if value < 0 else ""
     digits = f"{abs(value):x}"
     return f"{sign}0x{digits.rjust((width + 7) // 8 * 2, '0')}"
 
 
 def source_info(loc: SourceInfo | None) -> Json:
-    """The `source_info` attribute, or nothing."""
+    """Return the `source_info` attribute, or nothing."""
     if loc is None:
         return {}
     info = {"filename": loc.filename, "line": loc.line, "column": loc.column, "source_fragment": loc.fragment}
@@ -34,7 +34,7 @@ def _element(stack: str, index: Expr) -> Json:
 
 
 def expression(expr: Arg) -> Json:
-    """An expression as it stands inside of another one."""
+    """Return an expression as it stands inside of another one."""
     if isinstance(expr, Const):
         return {"type": "hexstr", "value": hexstr(expr.value, expr.width)}
     if isinstance(expr, lir.Bool):
@@ -82,7 +82,7 @@ _REFERENCES = (
 
 
 def reference(ref: Arg) -> Json:
-    """A named object."""
+    """Return a named object."""
     for kind, name in _REFERENCES:
         if isinstance(ref, kind):
             return {"type": name, "value": ref.name}
@@ -92,7 +92,7 @@ def reference(ref: Arg) -> Json:
 
 
 def argument(arg: Arg) -> Json:
-    """An argument of a primitive; expressions are wrapped once more."""
+    """Return an argument of a primitive; expressions are wrapped once more."""
     if isinstance(arg, lir.Param):
         return {"type": "runtime_data", "value": arg.index}
     if isinstance(arg, lir.Text):

@@ -56,7 +56,7 @@ def _is_accept(block: Block) -> bool:
 
 
 def parsers_json(entry: Block) -> list[Json]:
-    """The `parsers` section."""
+    """Return the `parsers` section."""
     first = entry
     while not first.ops and isinstance(first.term, lir.Jump) and first.name is None:
         first = first.term.to

@@ -27,7 +27,7 @@ class Ids:
     taken: set[str] = field(default_factory=set)
 
     def name(self, base: str) -> str:
-        """`base`, `base_0`, `base_1`, ..."""
+        """Return `base`, `base_0`, `base_1`, ..."""
         n = self.names.get(base, -1)
         while True:
             name = base if n < 0 else f"{base}_{n}"
@@ -39,7 +39,7 @@ class Ids:
         return name
 
     def add_hidden(self, body: Block, loc: lir.SourceInfo | None) -> Action:
-        """A new action of the compiler's own."""
+        """Return a new action of the compiler's own."""
         action = Action(self.name(hidden_name(loc)), [], body, loc, hidden=True)
         self.actions[id(action)] = len(self.actions)
         self.hidden.append(action)
@@ -58,7 +58,7 @@ class PipelineWriter:
         self.end_names: dict[int, str] = {}
 
     def json(self) -> Json:
-        """The item of `pipelines`."""
+        """Return the item of `pipelines`."""
         tables: list[Json] = []
         conditionals: list[Json] = []
         profiles: list[lir.ActionProfile] = []
@@ -104,7 +104,7 @@ class PipelineWriter:
                 self.entry_names[id(block)] = self.end_names[id(block)]
 
     def _entry(self, block: Block | None) -> str | None:
-        """The name of the node that a block starts with; None for the end of the pipeline."""
+        """Return the name of the node that a block starts with; None for the end of the pipeline."""
         seen: set[int] = set()
         while block is not None and id(block) not in self.entry_names:
             if id(block) in seen or not isinstance(block.term, lir.Jump):
@@ -239,7 +239,7 @@ def _location(block: Block) -> lir.SourceInfo | None:
 
 
 def hidden_name(loc: lir.SourceInfo | None) -> str:
-    """A name for statements in a control: the program's file and the line."""
+    """Return a name for statements in a control: the program's file and the line."""
     if loc is None:
         return "act"
     return re.sub(r"\W", "_", PurePath(loc.filename).stem) + str(loc.line)

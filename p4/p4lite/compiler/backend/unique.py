@@ -27,7 +27,7 @@ def groups(document: Json) -> Iterator[tuple[str, list[Json]]]:
 
 
 def check_unique(document: Json, pos: ast.Pos) -> None:
-    """Raises `Unsupported` at `pos` for the first identifier or name that two objects share.
+    """Raise `Unsupported` at `pos` for the first identifier or name that two objects share.
 
     Actions may share a name, not an identifier: one that a table lists with arguments is there once for each table.
     """

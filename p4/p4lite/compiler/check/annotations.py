@@ -12,7 +12,7 @@ _STRINGS = ("name", "brief", "description", "deprecated", "alias")
 
 
 def check_annotations(run: Run, exprs: Expressions, decls: Sequence[ast.Node]) -> None:
-    """Checks the annotations of everything in `decls`, in the program's scope."""
+    """Check the annotations of everything in `decls`, in the program's scope."""
     for d in decls:
         for node in ast.walk(d):
             annotations: list[ast.Annotation] | None = getattr(node, "annotations", None)

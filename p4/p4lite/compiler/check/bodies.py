@@ -27,7 +27,7 @@ class Bodies:
         self.statements = statements
 
     def params(self, params: Sequence[ast.Param], where: str) -> None:
-        """Checks parameters and declares them; `where`: "function", "action", "parser", "constructor", ..."""
+        """Check parameters and declare them; `where`: "function", "action", "parser", "constructor", ..."""
         directionless = True
         for p in params:
             p.type = self.types.resolve(p.type_node)

@@ -45,7 +45,7 @@ def is_lvalue(e: ast.Expr) -> bool:
 
 
 def as_name(e: ast.Expr) -> ast.Name:
-    """A name that checking has left one."""
+    """Return a name that checking has left one."""
     assert isinstance(e, ast.Name)
     return e
 
@@ -112,7 +112,7 @@ class Calls:
         return e
 
     def _pick(self, e: ast.Call, candidates: Sequence[CalleeT]) -> CalleeT | None:
-        """The overload that takes this number (these names) of arguments."""
+        """Return the overload that takes this number (these names) of arguments."""
         fitting = [c for c in candidates if _accepts(c.params, e.args)]
         if len(fitting) == 1 or (fitting and not candidates[1:]):
             return fitting[0]
@@ -182,7 +182,7 @@ class Calls:
         e.type = ty.substitute(ty.substitute(result, outer), env)
 
     def _specialise(self, e: ast.Call, decl: ast.FunctionDecl) -> None:
-        """Makes, once for each choice of types, the instance of a generic function."""
+        """Make the instance of a generic function, once for each choice of types."""
         if any(isinstance(t, ty.UnknownType) for t in e.types):
             return
         if id(decl) in self.run.in_progress:
@@ -425,7 +425,7 @@ class Calls:
         constants: bool,
         outer: dict[ty.TypeVar, Type] | None = None,
     ) -> bool:
-        """Puts `e.args` into the order of `params` and checks them; fills `env`. False when the arguments do not fit.
+        """Put `e.args` into the order of `params` and check them; fill `env`. False when the arguments do not fit.
 
         `constants`: parameters without direction take compile-time values.
         """
@@ -459,7 +459,7 @@ class Calls:
         return True
 
     def argument(self, expr: ast.Expr, p: ast.Param, want: Type | None) -> ast.Expr:
-        """Checks an argument before its type is settled."""
+        """Check an argument before its type is settled."""
         if isinstance(expr, ast.DontCare):
             expr.type = ty.DONT_CARE
             return expr

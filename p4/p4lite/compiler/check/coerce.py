@@ -10,12 +10,12 @@ from p4lite.compiler.types import Type
 
 
 def show(t: Type | None) -> str:
-    """A type for a message."""
+    """Return a type for a message."""
     return "unknown" if t is None else str(t)
 
 
 def const_literal(value: ast.Value | None, e: ast.Expr, t: Type) -> ast.Expr:
-    """A literal of type `t` in place of the constant expression `e`."""
+    """Return a literal of type `t` in place of the constant expression `e`."""
     assert isinstance(value, int)
     if isinstance(t, ty.BoolType):
         return ast.BoolLiteral(e.pos, bool(value), type=t, const=bool(value))
@@ -26,7 +26,7 @@ def const_literal(value: ast.Value | None, e: ast.Expr, t: Type) -> ast.Expr:
 
 
 def fields_of(t: Type) -> dict[str, Type] | None:
-    """The fields that `{...}` can fill, None if `t` has none."""
+    """Return the fields that `{...}` can fill, None if `t` has none."""
     if isinstance(t, ty.StructType | ty.HeaderType):
         return dict(t.fields)
     return None
@@ -128,7 +128,9 @@ class Coercion:
         return const_literal(constfold.wrap(value, target), e, target)
 
     def convert_to_newtype(self, e: ast.Expr, target: Type) -> ast.Expr:
-        """A number without width for a `type` of a bit<> or int<>: p4c takes it, the specification wants a cast."""
+        """Return a number without width for a `type` of a bit<> or int<>: p4c takes it, the specification wants a
+        cast.
+        """
         if target not in self.uncast:
             self.uncast.add(target)
             self.run.warn(
@@ -207,7 +209,7 @@ class Coercion:
         return ast.StructExpr(e.pos, named, type=target, const=const)
 
     def default_value(self, t: Type, e: ast.Expr) -> ast.Expr:
-        """The default value of a type (specification §7.3), at the place of `e`."""
+        """Return the default value of a type (specification §7.3), at the place of `e`."""
         core = ty.strip_newtypes(t)
         if isinstance(core, ty.BitType | ty.IntType | ty.BoolType | ty.SerEnumType):
             return const_literal(0, e, t)
@@ -236,7 +238,7 @@ class Coercion:
     # -- inference
 
     def unify(self, formal: Type, actual: Type, env: dict[ty.TypeVar, Type]) -> bool:  # noqa: C901 - a branch per kind of type
-        """Finds type variables (keys of `env`, UNKNOWN while open) so that `formal` takes an `actual`."""
+        """Find type variables (keys of `env`, UNKNOWN while open) so that `formal` takes an `actual`."""
         if isinstance(actual, ty.UnknownType | ty.DontCareType) or isinstance(formal, ty.DontCareType):
             return True
         if isinstance(formal, ty.TypeVar) and formal in env:
@@ -295,7 +297,7 @@ class Coercion:
         return formal == actual
 
     def _unify_block(self, formal: ty.Nominal, actual: ty.Nominal, env: dict[ty.TypeVar, Type]) -> bool:
-        """A parser or control for a parameter of a parser or control type: the apply parameters must agree."""
+        """Return a parser or control for a parameter of a parser or control type: the apply parameters must agree."""
         f, a = formal.decl, actual.decl
         if not isinstance(f, ast.ParserDecl | ast.ControlDecl) or not isinstance(a, ast.ParserDecl | ast.ControlDecl):
             return False

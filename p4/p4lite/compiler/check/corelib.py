@@ -9,7 +9,7 @@ from p4lite.compiler.types import Type
 
 
 def varbits(t: Type) -> int:
-    """The number of varbit fields of a header."""
+    """Return the number of varbit fields of a header."""
     if not isinstance(t, ty.FieldsType):
         return 0
     return sum(isinstance(ty.strip_newtypes(f), ty.VarbitType) for f in t.fields.values())

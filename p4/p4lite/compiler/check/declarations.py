@@ -169,7 +169,7 @@ class Declarations:
         self.run.declare(d)
 
     def _own(self, d: ast.Declaration) -> Scope:
-        """The enclosing scope, with `d` itself in it, so that a use inside differs from an unknown name."""
+        """Return the enclosing scope, with `d` itself in it, so that a use inside differs from an unknown name."""
         own = Scope(self.run.scope.parent)
         own.names[d.name] = [d]
         return own
@@ -191,7 +191,7 @@ class Declarations:
             self.statements.state(s, by_name)
 
     def local(self, d: ast.Declaration) -> None:
-        """A declaration inside a parser or control."""
+        """Check a declaration inside a parser or control."""
         if isinstance(d, ast.TableDecl):
             self.tables.table(d)
         elif isinstance(d, ast.ActionDecl):
@@ -256,7 +256,7 @@ class Declarations:
 
 
 def main_instance(scope_names: Sequence[ast.Declaration]) -> ast.Instance | None:
-    """The package instance among the declarations named `main`."""
+    """Return the package instance among the declarations named `main`."""
     for d in scope_names:
         if isinstance(d, ast.Instantiation) and d.instance is not None:
             return d.instance

@@ -62,7 +62,7 @@ class Expressions:
         return new
 
     def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
-        """An expression that must have a value one can compute with: no type, action, table, instance."""
+        """Check and return an expression that must have a value to compute with: no type, action, table, instance."""
         e = self.expr(e, want)
         if isinstance(
             e.type,
@@ -79,14 +79,14 @@ class Expressions:
         return e
 
     def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
-        """A condition."""
+        """Return a condition."""
         e = self.value(e, ty.BOOL)
         if not isinstance(e.type, ty.BoolType | ty.UnknownType):
             self.run.error(e.pos, f"{what} must be bool, not {show(e.type)}")
         return e
 
     def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
-        """Checks an expression that must be a compile-time number."""
+        """Check an expression that must be a compile-time number."""
         e = self.expr(e)
         value = e.const
         if isinstance(e.type, ty.UnknownType):
@@ -167,7 +167,7 @@ class Expressions:
         return e
 
     def undeclared(self, e: ast.Name) -> None:
-        """Reports a name that is not in scope."""
+        """Report a name that is not in scope."""
         if e.name in self.run.open:
             self.run.error(e.pos, f"recursion: '{e.name}' cannot call itself")
         elif e.name:

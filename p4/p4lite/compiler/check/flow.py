@@ -30,7 +30,7 @@ class State:
 
 
 def merge(a: State, b: State) -> State:
-    """What is known where two ways meet."""
+    """Return what is known where two ways meet."""
     if a.ended:
         return b
     if b.ended:
@@ -39,7 +39,7 @@ def merge(a: State, b: State) -> State:
 
 
 def path_of(e: ast.Expr | None) -> str | None:
-    """A header's place as text, None for what has no fixed place."""
+    """Return a header's place as text, None for what has no fixed place."""
     if isinstance(e, ast.Name):
         return f"{id(e.decl)}"
     if isinstance(e, ast.Member):
@@ -52,7 +52,7 @@ def path_of(e: ast.Expr | None) -> str | None:
 
 
 def shown(e: ast.Expr) -> str:
-    """A place as the user wrote it."""
+    """Return a place as the user wrote it."""
     if isinstance(e, ast.Name):
         return e.name
     if isinstance(e, ast.Member):
@@ -198,7 +198,7 @@ class Flow:
     # -- expressions
 
     def write(self, target: ast.Expr, state: State) -> None:
-        """A place is written."""
+        """Record that a place is written."""
         if isinstance(target, ast.Name):
             if target.decl is not None:
                 state.written.add(target.decl)
@@ -229,7 +229,7 @@ class Flow:
         }
 
     def expr(self, e: ast.Expr, state: State) -> None:
-        """An expression is read."""
+        """Check an expression that is read."""
         if e.const is not None and not isinstance(e, ast.Call):
             return
         if isinstance(e, ast.Name):
@@ -297,7 +297,7 @@ class Flow:
             )
 
     def _output(self, target: ast.Expr, state: State) -> None:
-        """An argument that the call writes."""
+        """Record an argument that the call writes."""
         if isinstance(target, ast.Name | ast.Slice | ast.PlusSlice):
             self.write(target, state)
         elif isinstance(target, ast.Member | ast.Index):
@@ -379,7 +379,7 @@ def _egress_spec(d: ast.Declaration, reporter: Reporter) -> None:
 
 
 def _unseen_verify(decls: list[ast.Declaration], reporter: Reporter) -> None:
-    """A parser error drops nothing by itself: a program that verifies should look at parser_error."""
+    """Warn of a `verify` whose error is never looked at: a parser error drops nothing by itself."""
     first: ast.Call | None = None
     for d in decls:
         for n in ast.walk(d):

@@ -24,7 +24,7 @@ class Operators:
         self.exprs = exprs
 
     def fold(self, e: ast.Expr) -> ast.Expr:
-        """Sets `const` where the operands have one; reports operations without a value."""
+        """Set `const` where the operands have one; report operations without a value."""
         try:
             if isinstance(e, ast.Binary):
                 a, b = e.left.const, e.right.const
@@ -198,7 +198,7 @@ class Operators:
         return self.fold(e)
 
     def _try(self, e: ast.Expr, target: Type) -> ast.Expr:
-        """Converts one side of a comparison to the type of the other."""
+        """Convert one side of a comparison to the type of the other."""
         if isinstance(e.type, ty.IntType) and not isinstance(target, ty.BitType):
             return e
         return self.coercion.coerce(e, target)

@@ -27,7 +27,7 @@ class TypedProgram:
 
 
 def check_program(program: ast.Program, source_name: str, reporter: Reporter) -> TypedProgram:
-    """Checks everything. Raises `CompileError` when there are errors."""
+    """Check everything. Raises `CompileError` when there are errors."""
     checker = Checker(reporter)
     for d in program.decls:
         checker.declaration(d)

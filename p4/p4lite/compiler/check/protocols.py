@@ -20,27 +20,27 @@ class Evaluates(Protocol):
         """Any expression, with `type` and `const` set."""
 
     def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
-        """An expression that must have a value one can compute with."""
+        """Check and return an expression that must have a value to compute with."""
 
     def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
-        """A condition."""
+        """Return a condition."""
 
     def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
-        """An expression that must be a compile-time number."""
+        """Check and return an expression that must be a compile-time number."""
 
 
 class ChecksCalls(Protocol):
     """Checks calls."""
 
     def call(self, e: ast.Call, want: Type | None = None) -> ast.Expr:
-        """A call of any kind."""
+        """Return a call of any kind."""
 
 
 class ChecksBodies(Protocol):
     """Checks what a call or a declaration among statements makes."""
 
     def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
-        """A function with its body; `aliases` give a generic one its types."""
+        """Check a function with its body; `aliases` give a generic one its types."""
 
     def check_instantiation(self, inst: ast.Instantiation) -> None:
-        """An instance, with the methods that it implements."""
+        """Check an instance with the methods that it implements."""

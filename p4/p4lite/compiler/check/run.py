@@ -57,7 +57,7 @@ class Run:
 
     @contextmanager
     def inner(self, kind: str | None = None, **changes: object) -> Iterator[Scope]:
-        """A scope inside the present one, optionally in another context."""
+        """Open a scope inside the present one, optionally in another context."""
         scope, context = self.scope, self.context
         self.scope = Scope(scope)
         if kind is not None:

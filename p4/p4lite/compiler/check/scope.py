@@ -23,7 +23,9 @@ class Scope:
         self.names: dict[str, list[ast.Declaration]] = {}
 
     def lookup(self, name: str) -> list[ast.Declaration]:
-        """The declarations of `name` in the innermost scope that has any (several only for overloaded functions)."""
+        """Return the declarations of `name` in the innermost scope that has any (several only for overloaded
+        functions).
+        """
         scope: Scope | None = self
         while scope is not None:
             found = scope.names.get(name)
@@ -39,7 +41,7 @@ class Scope:
         return scope
 
     def declare(self, decl: ast.Declaration, reporter: Reporter) -> None:
-        """Adds a declaration; reports a name that is taken."""
+        """Add a declaration; report a name that is taken."""
         there = self.names.setdefault(decl.name, [])
         for other in there:
             if not _overloads(decl, other):

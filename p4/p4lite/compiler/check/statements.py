@@ -61,7 +61,7 @@ class Statements:
         handler(s)
 
     def nested(self, s: ast.Stmt) -> None:
-        """A statement that is the branch of another: a scope of its own."""
+        """Check a statement that is the branch of another: it has a scope of its own."""
         with self.run.inner():
             self.stmt(s)
 
@@ -332,7 +332,7 @@ class Statements:
             case.keys = self.keys(case.keys, kinds, "select")
 
     def keys(self, keys: list[ast.Expr], kinds: list[Type], what: str) -> list[ast.Expr]:
-        """A keyset against the types it is matched with. A lone `_` or `default` fits all."""
+        """Return a keyset against the types it is matched with. A lone `_` or `default` fits all."""
         if len(keys) == 1 and isinstance(keys[0], ast.DontCare):
             keys[0].type = ty.DONT_CARE
             return keys
@@ -354,7 +354,7 @@ class Statements:
         return [self.keyset(k, t, what) for k, t in zip(keys, kinds, strict=True)]
 
     def _value_set_key(self, k: ast.Expr, element: Type, kinds: list[Type], what: str) -> None:
-        """A value set: its element, or the fields of its element in order, are the keys."""
+        """Check a value set: its element, or the fields of its element in order, are the keys."""
         parts = [element]
         core = ty.strip_newtypes(element)
         if isinstance(core, ty.StructType):

@@ -115,7 +115,7 @@ class Tables:
         self._use(t, t.default_action, "default_action")
 
     def _use(self, t: ast.TableDecl, ref: ast.ActionRef, what: str) -> None:
-        """An action with all its arguments, that must be in the table's list."""
+        """Check an action with all its arguments, which must be in the table's list."""
         decl = self._action_of(ref)
         if decl is None:
             return

@@ -40,7 +40,7 @@ class TypeNames:
         self.exprs = exprs
 
     def resolve(self, node: ast.TypeNode, *, generic_ok: bool = False, wildcard: bool = False) -> Type:
-        """The type a type expression denotes.
+        """Return the type a type expression denotes.
 
         `generic_ok` lets type arguments be left out (to be inferred), `wildcard` lets it be `_`.
         """
@@ -107,7 +107,7 @@ class TypeNames:
         return self.declared_type(decl, args, node.pos, generic_ok)
 
     def declared_type(self, decl: ast.Declaration, args: tuple[Type, ...], pos: Pos, generic_ok: bool) -> Type:
-        """The type that a declaration with these type arguments is."""
+        """Return the type that a declaration with these type arguments is."""
         if isinstance(decl, ast.TypeParam):
             return decl.var or ty.UNKNOWN
         if isinstance(decl, ast.TypedefDecl):
@@ -151,7 +151,7 @@ class TypeNames:
         return tuple(p.var for p in params if p.var is not None)
 
     def check_component(self, pos: Pos, t: Type, where: str) -> None:
-        """Reports a type that cannot be inside a struct, header, union or tuple (specification §7.2.8)."""
+        """Report a type that cannot be inside a struct, header, union or tuple (specification §7.2.8)."""
         core = ty.strip_newtypes(t)
         if isinstance(core, ty.UnknownType | ty.TypeVar):
             return

@@ -19,7 +19,7 @@ class Bound(NamedTuple):
 
 
 def bindings(args: list[ast.Arg] | None) -> list[Bound]:
-    """The arguments of a checked call with their parameters, in the order of the parameters."""
+    """Return the arguments of a checked call with their parameters, in the order of the parameters."""
     out: list[Bound] = []
     for arg in args or []:
         assert arg.param is not None
@@ -33,5 +33,7 @@ def as_written(bound: list[Bound]) -> list[Bound]:
 
 
 def rebind(bound: list[Bound], params: list[ast.Param]) -> list[Bound]:
-    """The same arguments for the parameters of what is really called, when that was given as a constructor argument."""
+    """Return the same arguments for the parameters of what is really called, when that was given as a constructor
+    argument.
+    """
     return [Bound(param, item.expr, item.place) for param, item in zip(params, bound, strict=True)]

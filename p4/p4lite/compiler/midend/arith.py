@@ -39,7 +39,7 @@ def wrap(value: int, width: int, signed: bool) -> int:
 
 
 def const(value: int, width: int, signed: bool = False) -> Const:
-    """A constant of the type, wrapped."""
+    """Return a constant of the type, wrapped."""
     return Const(wrap(value, width, signed) if width else 0, width)
 
 
@@ -214,7 +214,7 @@ _COMPARE = {
 
 
 def compare(op: str, left: Expr, right: Expr) -> Expr:
-    """A comparison; both sides data, or both boolean (then == and != only)."""
+    """Return a comparison; both sides data, or both boolean (then == and != only)."""
     if isinstance(left, Const) and isinstance(right, Const):
         return Bool(_COMPARE[op](left.value, right.value))
     if is_bool(left):
@@ -265,7 +265,7 @@ def choose(cond: Expr, then: Expr, other: Expr) -> Expr:
 
 
 def to_bool(data: Expr) -> Expr:
-    """A data value (0 or 1) as boolean."""
+    """Return a data value (0 or 1) as boolean."""
     if isinstance(data, Const):
         return Bool(data.value != 0)
     if isinstance(data, Op) and data.op == "b2d":
@@ -274,7 +274,7 @@ def to_bool(data: Expr) -> Expr:
 
 
 def to_data(cond: Expr) -> Expr:
-    """A boolean as 1-bit data."""
+    """Return a boolean as 1-bit data."""
     if isinstance(cond, Bool):
         return Const(int(cond.value), 1)
     if isinstance(cond, Op) and cond.op == "d2b" and isinstance(cond.right, (Field, Param, ElemField, LastField)):
@@ -283,7 +283,7 @@ def to_data(cond: Expr) -> Expr:
 
 
 def _may_fault(expr: Arg) -> bool:
-    """Reads a stack element by a run-time index, which BMv2 does not bound."""
+    """Read a stack element by a run-time index, which BMv2 does not bound."""
     if isinstance(expr, ElemField):
         return True
     if isinstance(expr, Op):

@@ -32,7 +32,7 @@ class Instantiates(Protocol):
     """Makes instances when they are first named."""
 
     def instance(self, decl: ast.Instantiation) -> Object:
-        """The instance of a declaration in the current environment."""
+        """Return the instance of a declaration in the current environment."""
 
 
 class Callees:

@@ -156,7 +156,9 @@ class Calls:
     def _copied_parameter(
         self, param: ast.Param, value: Value, initial: Value, env: Env, frame: Frame, pos: ast.Pos
     ) -> Value:
-        """A parameter in storage of its own: `initial` is copied in (inout), `value` is where it is copied back."""
+        """Return a parameter in storage of its own: `initial` is copied in (inout), `value` is where it is copied
+        back.
+        """
         assert param.type is not None
         place = env.own(param) or self.code.storage.allocate(param.type, param.name, pos)
         if param.direction == "inout":
@@ -221,7 +223,7 @@ class Calls:
             self.run_action(decl, bindings(call.args), call.pos)
 
     def run_action(self, decl: ast.ActionDecl, bound: list[Bound], pos: ast.Pos) -> None:
-        """An action's body in place, its arguments evaluated here."""
+        """Inline an action's body; its arguments are evaluated here."""
         home = self.code.home(decl)
         frame = Frame(self.code.frame, Block())
         env = Env(home)
@@ -247,7 +249,7 @@ class Calls:
         return found
 
     def _static_path(self, node: ast.Expr, home: Env) -> Value | None:
-        """The storage of `a.b.c` where that is known without evaluating anything."""
+        """Return the storage of `a.b.c` where that is known without evaluating anything."""
         if isinstance(node, ast.Name) and node.decl is not None:
             return home.find(node.decl)
         if isinstance(node, ast.Member):
@@ -258,7 +260,7 @@ class Calls:
         return None
 
     def _action_node(self, decl: ast.ActionDecl, call: ast.Call) -> None:
-        """A call of an action without parameters: a table of its own with nothing but that action."""
+        """Emit a call of an action without parameters: a table of its own with only that action."""
         home = self.code.home(decl)
         saved = self.code.env
         action = self.action(ast.ActionRef(call.pos, ast.Name(call.pos, decl.name), decl=decl), home)
@@ -266,7 +268,7 @@ class Calls:
         self.hidden.call_node(action, self.code.loc(call))
 
     def action(self, ref: ast.ActionRef, home: Env) -> Action:
-        """The BMv2 action for an entry of an action list; shared between tables when it binds no arguments."""
+        """Return the BMv2 action for an entry of an action list; shared between tables when it binds no arguments."""
         decl = ref.decl
         assert decl is not None
         self.code.env = home
@@ -320,7 +322,7 @@ class Calls:
         self.apply_control(instance.what, bindings(call.args), call.pos)
 
     def apply_control(self, control: ControlInstance, bound: list[Bound], pos: ast.Pos) -> None:
-        """The body of a sub-control in place; an instance that is applied in several places has own parameters."""
+        """Inline the body of a sub-control; an instance that is applied in several places has own parameters."""
         frame = Frame(self.code.frame, Block())
         env = control.env
         shared = control.passed or self.instances.apply_sites(control.site) > 1 or self.code.in_loop()

@@ -35,12 +35,14 @@ class Checksums:
         self.externs = externs
 
     def lower(self, decl: ast.ControlDecl, env: Env, verify: bool) -> None:
-        """The control that verifies or updates checksums."""
+        """Lower the control that verifies or updates checksums."""
         self.code.env = env
         self._control(decl, verify, lir.Bool(True))
 
     def _control(self, decl: ast.ControlDecl, verify: bool, holds: lir.Expr) -> None:
-        """The calls of a checksum control, or of a control that it applies; `holds` is the condition to get there."""
+        """Collect the calls of a checksum control, or of a control that it applies; `holds` is the condition to get
+        there.
+        """
         assert decl.body is not None
         variables = [d for d in decl.locals if isinstance(d, ast.VarDecl)]
         if variables:

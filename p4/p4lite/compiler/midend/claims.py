@@ -14,7 +14,7 @@ class Claims:
         self._instances: dict[str, list[ast.Pos]] = {}
 
     def instance(self, path: str, pos: ast.Pos) -> None:
-        """Notes an instance of a parser or control with the control-plane name `path`."""
+        """Note an instance of a parser or control with the control-plane name `path`."""
         self._instances.setdefault(path, []).append(pos)
 
     def claim(self, kind: str, name: str, owner: object, pos: ast.Pos) -> None:
@@ -36,5 +36,5 @@ class Claims:
         raise Unsupported(pos, f"a second {kind} with the control-plane name '{name}'; the first is at {place}")
 
     def taken(self, *kinds: str) -> set[str]:
-        """The names that objects of these kinds have."""
+        """Return the names that objects of these kinds have."""
         return {name for kind, name in self._owners if kind in kinds}

@@ -118,7 +118,7 @@ class Emitter:
     # --- where we are ---
 
     def home(self, decl: ast.Declaration) -> Env:
-        """The environment in which an action, table or instance was declared."""
+        """Return the environment in which an action, table or instance was declared."""
         env: Env | None = self.env
         while env is not None:
             if decl in env.declared:
@@ -127,7 +127,7 @@ class Emitter:
         return self.globals
 
     def copies_out(self) -> bool:
-        """True iff a call around the current place has parameters to copy back."""
+        """Return true iff a call around the current place has parameters to copy back."""
         frame: Frame | None = self.frame
         while frame is not None:
             if frame.copy_outs:
@@ -136,7 +136,7 @@ class Emitter:
         return False
 
     def in_loop(self) -> bool:
-        """True iff the current place is in a loop of this routine."""
+        """Return true iff the current place is in a loop of this routine."""
         frame: Frame | None = self.frame
         while frame is not None:
             if frame.loops:
@@ -190,11 +190,11 @@ class Emitter:
     # --- temporaries ---
 
     def temp(self, width: int, signed: bool = False, hint: str = "tmp") -> Field:
-        """A new scalar."""
+        """Return a new scalar."""
         return self.storage.scalar(hint, width, signed)
 
     def temp_bool(self, hint: str = "tmp") -> Boolean:
-        """A new boolean scalar."""
+        """Return a new boolean scalar."""
         return boolean(self.storage.scalar(hint, 1))
 
     def loc(self, node: ast.Node) -> lir.SourceInfo | None:

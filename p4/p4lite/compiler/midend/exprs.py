@@ -37,7 +37,7 @@ from p4lite.compiler.midend.values import (
 
 
 def data_width(expr: ast.Expr) -> int | None:
-    """The width of a data expression, or None."""
+    """Return the width of a data expression, or None."""
     shape = data_shape(expr.type) if expr.type is not None else None
     return shape[0] if shape is not None else None
 
@@ -61,7 +61,7 @@ class Expressions:
     # --- constants ---
 
     def constant(self, value: ast.Value, ty: t.Type | None, pos: ast.Pos) -> Value:
-        """A compile-time value of type `ty`."""
+        """Return a compile-time value of type `ty`."""
         ty = t.strip_newtypes(ty) if ty is not None else None
         if isinstance(value, bool):
             return Boolean(lir.Bool(value))
@@ -116,7 +116,7 @@ class Expressions:
     # --- names ---
 
     def lookup(self, decl: ast.Declaration, pos: ast.Pos) -> Value:
-        """The value bound to a declaration; instances are made when they are first named."""
+        """Return the value bound to a declaration; instances are made when they are first named."""
         value = self.code.env.find(decl)
         if value is not None:
             return value
@@ -131,7 +131,7 @@ class Expressions:
     # --- evaluation ---
 
     def eval(self, expr: ast.Expr) -> Value:
-        """The value of an expression; calls in it are emitted."""
+        """Return the value of an expression; calls in it are emitted."""
         if expr.const is not None and not isinstance(expr.const, ast.Instance):
             return self.constant(expr.const, expr.type, expr.pos)
         method = getattr(self, "_eval_" + type(expr).__name__.lower(), None)
@@ -141,15 +141,15 @@ class Expressions:
         return value
 
     def eval_data(self, expr: ast.Expr) -> Expr:
-        """The data expression of an integer, enum or error (booleans as 1-bit data)."""
+        """Return the data expression of an integer, enum or error (booleans as 1-bit data)."""
         return self.code.data(self.eval(expr), expr.pos, data_width(expr))
 
     def eval_truth(self, expr: ast.Expr) -> Expr:
-        """The boolean expression of a condition."""
+        """Return the boolean expression of a condition."""
         return self.code.truth(self.eval(expr), expr.pos)
 
     def eval_in_order(self, exprs: list[ast.Expr]) -> list[Value]:
-        """The values of several expressions, evaluated left to right."""
+        """Return the values of several expressions, evaluated left to right."""
         values: list[Value] = []
         for i, expr in enumerate(exprs):
             value = self.eval(expr)
@@ -340,7 +340,7 @@ class Expressions:
         return self.operate(e.op, left, right, e)
 
     def operate(self, op: str, left: Value, right: Value, e: ast.Expr) -> Value:
-        """An arithmetic or bit operator on evaluated operands; the result has the type of `e`."""
+        """Return an arithmetic or bit operator on evaluated operands; the result has the type of `e`."""
         if isinstance(left, IntConst) and isinstance(right, IntConst) and op in _INTEGERS:
             return IntConst(_INTEGERS[op](left.value, right.value))
         width, signed = needed_shape(e)
@@ -452,7 +452,7 @@ class Expressions:
     # --- destinations ---
 
     def destination(self, expr: ast.Expr, *, stable: bool = False) -> Value:
-        """What an lvalue denotes; with `stable`, later changes of index variables do not matter."""
+        """Return what an lvalue denotes; with `stable`, later changes of index variables do not matter."""
         if isinstance(expr, ast.Slice):
             high, low = self._slice_bounds(expr)
             base = self.destination(expr.expr, stable=stable)

@@ -50,7 +50,7 @@ FIELD_LIST_FUNCTIONS = {
 
 
 def strip_casts(expr: ast.Expr) -> ast.Expr:
-    """An expression without the casts that the checker put around it."""
+    """Return an expression without the casts that the checker put around it."""
     while isinstance(expr, ast.Cast) and expr.implicit:
         expr = expr.expr
     return expr
@@ -70,7 +70,7 @@ class Externs:
         self._unnamed_digests = 0
 
     def call(self, call: ast.Call) -> Value | None:
-        """A call of an extern function, or of a method of an extern object."""
+        """Return a call of an extern function, or of a method of an extern object."""
         return self._function(call) if call.kind is ast.CallKind.EXTERN_FUNCTION else self._method(call)
 
     # --- arguments ---
@@ -79,7 +79,7 @@ class Externs:
         return [b.expr for b in bindings(call.args) if b.expr is not None]
 
     def _values(self, call: ast.Call) -> list[Value]:
-        """The arguments in the order of the parameters, evaluated in the order of the call.
+        """Return the arguments in the order of the parameters, evaluated in the order of the call.
 
         Of an out parameter it is the place to write, fixed before later arguments are evaluated.
         """
@@ -97,7 +97,7 @@ class Externs:
         return [found[id(expr)] for expr in self.arguments(call)]
 
     def _operand(self, value: Value, expr: ast.Expr) -> Expr:
-        """A data argument of a primitive."""
+        """Return a data argument of a primitive."""
         return self.code.data(value, expr.pos, data_width(expr) or 32)
 
     def _into_field(self, target: Value, expr: ast.Expr, emit: Callable[[Field], None]) -> None:
@@ -140,14 +140,14 @@ class Externs:
         return field
 
     def calculation(self, algo: str, inputs: list[Field | Const], *, payload: bool = False) -> str:
-        """A new named calculation."""
+        """Return a new named calculation."""
         name = f"calc_{self._calculations}" if self._calculations else "calc"
         self._calculations += 1
         self.code.out.calculations.append(lir.Calculation(name, algo, inputs, payload))
         return name
 
     def enum_member(self, expr: ast.Expr) -> str:
-        """The member that an enum-typed compile-time argument names."""
+        """Return the member that an enum-typed compile-time argument names."""
         if isinstance(expr.const, ast.EnumValue):
             return expr.const.member
         value = as_const(self.exprs.eval(expr))
@@ -159,7 +159,7 @@ class Externs:
     # --- functions ---
 
     def _function(self, call: ast.Call) -> Value | None:
-        """A call of an extern function."""
+        """Return a call of an extern function."""
         name = call.method or (call.target.name if call.target is not None else "")
         allowed = {"parser": IN_PARSER, "deparser": IN_DEPARSER}.get(self.code.routine.kind)
         method = getattr(self, "_fn_" + name, None)
@@ -173,7 +173,7 @@ class Externs:
         return result
 
     def _rewrite(self, call: ast.Call, name: str) -> str:
-        """What to write instead of one of v1model's functions that took the data to keep as an argument."""
+        """Return what to write instead of one of v1model's functions that took the data to keep as an argument."""
         *others, data = [strip_casts(e) for e in self.arguments(call)]
         items = data.items if isinstance(data, ast.ListExpr) else [data]
         if isinstance(data, ast.StructExpr):
@@ -336,7 +336,7 @@ class Externs:
     # --- methods ---
 
     def _method(self, call: ast.Call) -> Value | None:
-        """A call of a method of an extern object."""
+        """Return a call of a method of an extern object."""
         assert call.receiver is not None
         receiver = self.exprs.eval(call.receiver)
         what = receiver.what if isinstance(receiver, Object) else None
@@ -456,7 +456,7 @@ class Externs:
         return value
 
     def _unpack(self, field: Field, total: int, left: int, ty: t.Type, pos: ast.Pos) -> tuple[Value, int]:
-        """The next value of type `ty` in the lowest `left` bits of `field`, and how many bits remain."""
+        """Return the next value of type `ty` in the lowest `left` bits of `field`, and how many bits remain."""
         ty = t.strip_newtypes(ty)
         shape = data_shape(ty)
         if shape is not None:

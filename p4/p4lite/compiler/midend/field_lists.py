@@ -55,14 +55,14 @@ class FieldLists:
         return fields
 
     def empty(self) -> int:
-        """The list of nothing."""
+        """Return the list of nothing."""
         if self._empty is None:
             self._empty = FieldList("empty", len(self.code.out.field_lists) + 1, [])
             self.code.out.field_lists.append(self._empty)
         return self._empty.id
 
     def named(self, expr: ast.Expr) -> int:
-        """The list of a constant index; that of nothing, with a warning, where no field has it."""
+        """Return the list of a constant index; that of nothing, with a warning, where no field has it."""
         index = as_const(self.exprs.eval(expr))
         if index is None:
             raise unsupported(expr.pos, "a field list index that is not constant")

@@ -87,7 +87,7 @@ def _join(entry: Block) -> bool:
 
 
 def applied_again(entry: Block) -> Table | None:
-    """A table that can be applied a second time after it was applied, if there is one."""
+    """Return a table that can be applied a second time after it was applied, if there is one."""
     for block in reachable(entry):
         if not isinstance(block.term, ApplyTable):
             continue
@@ -126,7 +126,7 @@ def merge_sites(entry: Block, site: Field) -> None:
 
 
 def _dispatch(site: Field, targets: list[Block]) -> Block:
-    """A block that goes on where the site says."""
+    """Return a block that goes on where the site says."""
     if all(b is targets[0] for b in targets):
         return targets[0]
     otherwise = targets[-1]

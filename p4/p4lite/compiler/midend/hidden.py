@@ -51,7 +51,7 @@ class HiddenTables:
         self.code.start(after)
 
     def rename(self) -> None:
-        """Takes the names of the compiler's own tables and actions back where the program has them."""
+        """Take the names of the compiler's own tables and actions back where the program has them."""
         self._names.reserve(self.code.claims.taken("table", "action"))
         wanted = self.code.claims.taken("table", "action")
         for item in self._made:

@@ -23,7 +23,7 @@ class Instances:
         self.site_counts = site_counts
 
     def instance(self, decl: ast.Instantiation) -> Object:
-        """The instance of a declaration in the current environment."""
+        """Return the instance of a declaration in the current environment."""
         home = self.code.home(decl)
         known = home.own(decl)
         if known is not None:
@@ -39,7 +39,7 @@ class Instances:
     def construct(
         self, call: ast.Call, name: str, site: ast.Instantiation | None, home: Env, *, absolute: bool = False
     ) -> Object:
-        """A new instance from a constructor call; `name` is relative to the environment's path."""
+        """Return a new instance from a constructor call; `name` is relative to the environment's path."""
         path = name if absolute else qualified(home.path, name)
         args: dict[str, Value] = {}
         bound: list[tuple[ast.Param, Value]] = []

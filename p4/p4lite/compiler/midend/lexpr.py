@@ -196,7 +196,7 @@ _BOOL_OPS = frozenset({"==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "va
 
 
 def is_bool(expr: Arg) -> bool:
-    """True iff BMv2 evaluates the expression to a boolean, not to data."""
+    """Return true iff BMv2 evaluates the expression to a boolean, not to data."""
     if isinstance(expr, Op):
         return expr.op in _BOOL_OPS
     if isinstance(expr, Ternary):
@@ -205,7 +205,7 @@ def is_bool(expr: Arg) -> bool:
 
 
 def children(expr: Arg) -> Iterator[Arg]:
-    """The direct operands of an expression."""
+    """Yield the direct operands of an expression."""
     if isinstance(expr, Op):
         if expr.left is not None:
             yield expr.left

@@ -167,7 +167,7 @@ class Block:
 
 
 def successors(term: Terminator | None) -> list[Block]:
-    """The blocks a terminator can go to, each once, in order."""
+    """Return the blocks a terminator can go to, each once, in order."""
     out: list[Block] = []
     if isinstance(term, Jump):
         out = [term.to]

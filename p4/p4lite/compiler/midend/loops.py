@@ -29,7 +29,7 @@ _STEPS: dict[str, Callable[[int, int], int]] = {
 
 
 def unroll_values(stmt: ast.For, evaluate: Evaluate, limit: int) -> tuple[ast.VarDecl, list[int], int] | None:
-    """The variable of a loop, its value in each iteration and after the last one.
+    """Return the variable of a loop, its value in each iteration and after the last one.
 
     None when the loop is not of the form `for (T i = c; i OP c; i = i STEP c)` with a body that does not write `i`, or
     takes more than `limit` iterations.
@@ -110,7 +110,7 @@ def _step(stmt: ast.Stmt, variable: ast.VarDecl, evaluate: Evaluate) -> Callable
 
 
 def writes(body: ast.Node, variable: ast.VarDecl) -> bool:
-    """True iff the body may write the variable: by assignment, or as an out or inout argument."""
+    """Return true iff the body may write the variable: by assignment, or as an out or inout argument."""
     for node in ast.walk(body):
         if isinstance(node, ast.Assign) and _mentions(node.target, variable):
             return True
@@ -122,7 +122,7 @@ def writes(body: ast.Node, variable: ast.VarDecl) -> bool:
 
 
 def _mentions(expr: ast.Expr, variable: ast.VarDecl) -> bool:
-    """The destination is (part of) the variable; an index in it does not count."""
+    """Return the destination is (part of) the variable; an index in it does not count."""
     while isinstance(expr, ast.Slice | ast.PlusSlice | ast.Index | ast.Member):
         expr = expr.expr
     return isinstance(expr, ast.Name) and expr.decl is variable

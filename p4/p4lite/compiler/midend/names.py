@@ -31,7 +31,7 @@ class UniqueNames:
 
 
 def control_plane_name(decl: ast.Declaration, default: str | None = None) -> str:
-    """The name of one declaration: `@name`, else its own."""
+    """Return the name of one declaration: `@name`, else its own."""
     annotation = decl.annotation("name")
     if annotation is not None and annotation.args:
         return str(annotation.args[0])
@@ -46,12 +46,12 @@ def qualified(prefix: str, name: str) -> str:
 
 
 def in_place_name(prop: ast.TableProperty, table: str) -> str:
-    """The name of an extern object constructed in a table's property: `@name`, else after table and property."""
+    """Return the name of an extern object constructed in a table's property: `@name`, else after table and property."""
     return control_plane_name(prop, f"{table}.{prop.name}").lstrip(".")
 
 
 def field_name(ty: t.Type, name: str) -> str:
-    """The name of a field of a struct or header type; with a leading dot if `@name` makes it absolute."""
+    """Return the name of a field of a struct or header type; with a leading dot if `@name` makes it absolute."""
     if isinstance(ty, t.FieldsType) and isinstance(ty.decl, ast.StructDecl):
         for f in ty.decl.fields:
             if f.name == name:
@@ -60,7 +60,7 @@ def field_name(ty: t.Type, name: str) -> str:
 
 
 def key_name(element: ast.KeyElement) -> str | None:
-    """The name of a table key: `@name`, else the expression; None when that is too complex for a name."""
+    """Return the name of a table key: `@name`, else the expression; None when that is too complex for a name."""
     for annotation in element.annotations:
         if annotation.name == "name" and annotation.args:
             return str(annotation.args[0])
@@ -68,7 +68,7 @@ def key_name(element: ast.KeyElement) -> str | None:
 
 
 def expression_name(expr: ast.Expr) -> str | None:
-    """A key expression as a name, or None."""
+    """Return a key expression as a name, or None."""
     if isinstance(expr, ast.Name):
         return expr.name
     if isinstance(expr, ast.Cast):
@@ -94,7 +94,7 @@ def expression_name(expr: ast.Expr) -> str | None:
 
 
 def _number(expr: ast.Expr) -> str:
-    """A constant in the base in which it was written."""
+    """Return a constant in the base in which it was written."""
     literal = expr
     while isinstance(literal, ast.Cast):
         literal = literal.expr

@@ -58,7 +58,7 @@ class ExternInstance:
 
 
 def int_argument(instance: ExternInstance, name: str, default: int | None = None) -> int:
-    """A constructor argument as integer."""
+    """Return a constructor argument as integer."""
     value = instance.args.get(name)
     found = as_const(value) if value is not None else None
     if found is None:

@@ -50,7 +50,7 @@ def fields_in(arg: Arg) -> Iterator[Field]:
 
 
 def _rewrite(arg: Arg, known: dict[Field, Expr]) -> Arg:
-    """The expression with known fields replaced."""
+    """Return the expression with known fields replaced."""
     if isinstance(arg, Field):
         return known.get(arg, arg)
     if isinstance(arg, lir.Op):
@@ -77,7 +77,7 @@ def _expr(expr: Expr, known: dict[Field, Expr]) -> Expr:
 
 
 def operands(op: LOp) -> Iterator[Arg]:
-    """What an operation reads."""
+    """Yield what an operation reads."""
     if isinstance(op, Assign):
         yield op.value
         if isinstance(op.target, lir.ElemField):
@@ -95,7 +95,7 @@ def operands(op: LOp) -> Iterator[Arg]:
 
 
 def written_field(op: LOp) -> Field | None:
-    """The field that an operation writes, if it is a single one."""
+    """Return the field that an operation writes, if it is a single one."""
     if isinstance(op, Assign):
         return op.target if isinstance(op.target, Field) else None
     if isinstance(op, Prim) and op.op in DESTINATIONS:

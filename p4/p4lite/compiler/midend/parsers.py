@@ -72,7 +72,7 @@ class Parsers:
         return self._state_names.take(full)
 
     def call(self, call: ast.Call) -> None:
-        """The states of a sub-parser in place."""
+        """Inline the states of a sub-parser."""
         assert call.receiver is not None
         receiver = self.exprs.eval(call.receiver)
         instance = receiver.what if isinstance(receiver, Object) else None
@@ -163,7 +163,7 @@ class Parsers:
         return name
 
     def _keysets(self, case: ast.SelectCase, values: list[Value]) -> list[KeySet]:
-        """The cases that one written case stands for: ranges become prefixes."""
+        """Return the cases that one written case stands for: ranges become prefixes."""
         exprs = [leaf for key in case.keys for leaf in self._key_leaves(key)]
         if len(exprs) != len(values):
             raise unsupported(case.pos, "this keyset")

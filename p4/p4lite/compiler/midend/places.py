@@ -48,7 +48,7 @@ Copy = Callable[[], None]
 
 
 def _largest(expr: Expr) -> int:
-    """An upper bound of a data expression."""
+    """Return an upper bound of a data expression."""
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, (Field, lir.Param)):
@@ -67,14 +67,14 @@ class Places(Emitter):
     # --- reading ---
 
     def index_guard(self, stack: str, index: Expr) -> Expr | None:
-        """The condition that a run-time index is inside its stack, or None when it always is."""
+        """Return the condition that a run-time index is inside its stack, or None when it always is."""
         size = self.out.stacks[stack].size
         if _largest(index) < size or isinstance(index, lir.LastIndex):
             return None
         return Op("<", index, Const(size, 32))
 
     def data(self, value: Value, pos: ast.Pos, width: int | None = None) -> Expr:
-        """The exact expression of a data value; a compile-time `int` needs `width`."""
+        """Return the exact expression of a data value; a compile-time `int` needs `width`."""
         if isinstance(value, IntConst):
             return Const(value.value, width or max(value.value.bit_length(), 1))
         if isinstance(value, Boolean):
@@ -97,17 +97,17 @@ class Places(Emitter):
         return lir.LastField(elem.stack, fields[elem.offset].name, elem.width, elem.signed)
 
     def truth(self, value: Value, pos: ast.Pos) -> Expr:
-        """The boolean expression of a `bool`."""
+        """Return the boolean expression of a `bool`."""
         if isinstance(value, Boolean):
             return value.expr
         raise unsupported(pos, "a condition that is not a bool")
 
     def header_type_fields(self, ty: t.HeaderType) -> list[lir.FieldDef]:
-        """The flattened fields of a header."""
+        """Return the flattened fields of a header."""
         return self.out.header_types[self.storage.header_type(ty)].fields
 
     def header_field(self, header: Header, path: str, ty: t.Type, pos: ast.Pos) -> Value:
-        """The field of a header in storage; `path` is its flattened name."""
+        """Return the field of a header in storage; `path` is its flattened name."""
         ty = t.strip_newtypes(ty)
         if isinstance(ty, t.StructType):
             return Struct({n: self.header_field(header, f"{path}.{n}", f, pos) for n, f in ty.fields.items()})
@@ -157,13 +157,13 @@ class Places(Emitter):
         return HeaderUnion(name, stack.element)
 
     def union_member(self, union: HeaderUnion, name: str) -> Header:
-        """A member of a union in storage."""
+        """Return a member of a union in storage."""
         ty = union.type.fields[name]
         assert isinstance(ty, t.HeaderType)
         return Header(HeaderRef(f"{union.name}.{name}"), ty)
 
     def zero(self, ty: t.Type, pos: ast.Pos) -> Value:
-        """The default value of a type: 0, false, invalid."""
+        """Return the default value of a type: 0, false, invalid."""
         ty = t.strip_newtypes(ty)
         shape = data_shape(ty)
         if shape is not None:
@@ -183,7 +183,7 @@ class Places(Emitter):
         raise unsupported(pos, f"the default value of {ty}")
 
     def leaves(self, value: Value, pos: ast.Pos) -> list[Value]:
-        """The scalars (and varbits) of a value in order."""
+        """Return the scalars (and varbits) of a value in order."""
         if isinstance(value, Struct):
             return [leaf for v in value.fields.values() for leaf in self.leaves(v, pos)]
         if isinstance(value, Header):
@@ -201,7 +201,7 @@ class Places(Emitter):
         raise unsupported(pos, "a value of this type in a list of fields")
 
     def readable(self, value: Value, pos: ast.Pos) -> Value:
-        """What a destination holds now."""
+        """Return what a destination holds now."""
         if isinstance(value, SliceOf):
             base = value.base
             expr = arith.slice_bits(self.data(base, pos), value.high, value.low, base.width, base.signed)
@@ -246,7 +246,7 @@ class Places(Emitter):
         return made
 
     def value_type(self, value: Value) -> t.Type | None:
-        """The type of a value that lives in header storage."""
+        """Return the type of a value that lives in header storage."""
         if isinstance(value, (Header, HeaderUnion, Stack, UnionStack)):
             return value.type
         if isinstance(value, Varbit):
@@ -460,7 +460,7 @@ class Places(Emitter):
         return arith.logical_or(neither, both)
 
     def _alone(self, value: Varbit, pos: ast.Pos) -> HeaderRef:
-        """A header that holds nothing but this varbit, as it is now."""
+        """Return a header that holds nothing but this varbit, as it is now."""
         if self.out.headers[value.field.header].metadata:
             return HeaderRef(value.field.header)
         made = self.snapshot(value, pos)

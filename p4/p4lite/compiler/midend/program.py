@@ -65,7 +65,7 @@ class Lowering:
         callees.add(self.parsers, ast.CallKind.PARSER_APPLY)
 
     def run(self) -> lir.LoweredProgram:
-        """The lowered program."""
+        """Return the lowered program."""
         main = self.program.main
         if main.decl.name != "V1Switch":
             raise unsupported(
@@ -132,7 +132,7 @@ class Lowering:
         key: str,
         values: list[Value],
     ) -> Env:
-        """The environment of one of the package's blocks: its parameters, and its constructor's."""
+        """Return the environment of one of the package's blocks: its parameters, and its constructor's."""
         instance = blocks[key]
         assert isinstance(instance, ast.Instance)
         env = Env(self.code.globals, decl.name)

@@ -7,5 +7,5 @@ from p4lite.compiler.position import Pos
 
 
 def unsupported(pos: Pos, what: str) -> Unsupported:
-    """The exception that refuses a construct by name and place."""
+    """Return the exception that refuses a construct by name and place."""
     return Unsupported(pos, f"not supported for BMv2: {what}")

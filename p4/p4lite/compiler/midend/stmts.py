@@ -37,7 +37,7 @@ class Statements:
         self.hidden = hidden
 
     def run(self, stmts: list[ast.Stmt]) -> None:
-        """A sequence."""
+        """Lower a sequence of statements."""
         for stmt in stmts:
             self.statement(stmt)
 
@@ -86,7 +86,7 @@ class Statements:
         self.code.assign(target, value, stmt.pos, self.code.loc(stmt))
 
     def _operated(self, stmt: ast.Assign, target: Value) -> Value:
-        """The value of `target op value`."""
+        """Return the value of `target op value`."""
         assert stmt.op is not None
         old = self.code.readable(target, stmt.pos)
         if has_effects([stmt.value]):
@@ -184,7 +184,7 @@ class Statements:
         return blocks
 
     def _fill_cases(self, stmt: ast.Switch, blocks: list[Block], after: Block) -> None:
-        """The bodies of a switch."""
+        """Lower the bodies of a switch."""
         for case, block in zip(stmt.cases, blocks, strict=True):
             if case.body is not None:
                 self.code.start(block)
@@ -276,7 +276,9 @@ class Statements:
         self._run_loop(stmt, loop)
 
     def _run_loop(self, stmt: ast.For | ast.ForIn, loop: Callable[[], None]) -> None:
-        """A loop of a length known at run time only: in place in actions and parsers, else in an action of its own."""
+        """Lower a loop of a length known at run time only: inline in actions and parsers, else in an action of its
+        own.
+        """
         if self.code.routine.kind in ("action", "parser"):
             loop()
             return

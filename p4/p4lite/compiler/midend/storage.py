@@ -64,13 +64,13 @@ class Storage:
         return (self._scalar_names if scalar else self._names).take(hint)
 
     def scalar(self, hint: str, width: int, signed: bool = False) -> Field:
-        """A new field of `scalars`."""
+        """Return a new field of `scalars`."""
         name = self.unique(hint, scalar=True)
         self._scalars.fields.append(FieldDef(name, width, signed and width > 1))
         return Field(SCALARS, name, width, signed and width > 1)
 
     def header_type(self, ty: t.HeaderType) -> str:
-        """The BMv2 header type of a P4 header type (structs inside are flattened)."""
+        """Return the BMv2 header type of a P4 header type (structs inside are flattened)."""
         known = self._types.get(ty)
         if known is not None:
             return known
@@ -106,7 +106,7 @@ class Storage:
                 raise unsupported(ty.decl.pos, f"field '{name}' of type {field_type} in a header")
 
     def union_type(self, ty: t.UnionType) -> str:
-        """The BMv2 header union type."""
+        """Return the BMv2 header union type."""
         known = self._types.get(ty)
         if known is not None:
             return known
@@ -130,7 +130,7 @@ class Storage:
         self.out.unions[name] = UnionInst(name, type_name)
 
     def allocate(self, ty: t.Type, hint: str, pos: ast.Pos) -> Value:
-        """New storage for a variable of type `ty`."""
+        """Return new storage for a variable of type `ty`."""
         ty = t.strip_newtypes(ty)
         shape = data_shape(ty)
         if shape is not None:
@@ -183,7 +183,7 @@ class Storage:
         return Struct({str(i): self.allocate(ty.element, f"{hint}[{i}]", pos) for i in range(ty.size)})
 
     def standard_metadata(self, ty: t.StructType) -> Struct:
-        """The `standard_metadata` instance with its field aliases."""
+        """Return the `standard_metadata` instance with its field aliases."""
         made = HeaderType(STANDARD_METADATA, metadata=True)
         fields: dict[str, Value] = {}
         decl = ty.decl
@@ -204,7 +204,7 @@ class Storage:
 
 
 def boolean(field: Field) -> Boolean:
-    """The boolean that a 1-bit field holds."""
+    """Return the boolean that a 1-bit field holds."""
     from p4lite.compiler.midend.arith import to_bool
 
     return Boolean(to_bool(field), field)

@@ -208,7 +208,7 @@ def _names(name: str) -> Iterator[str]:
 
 
 def roots(value: Value) -> set[str]:
-    """The storage a value reads: names of headers, stacks, unions, and `header:field`."""
+    """Return the storage a value reads: names of headers, stacks, unions, and `header:field`."""
     if isinstance(value, (Data, Boolean)):
         return set(_expr_roots(value.expr))
     if isinstance(value, Varbit):
@@ -231,7 +231,7 @@ def roots(value: Value) -> set[str]:
 
 
 def may_overlap(a: set[str], b: set[str]) -> bool:
-    """True iff storage named in `a` may be part of storage named in `b`, or the other way round.
+    """Return true iff storage named in `a` may be part of storage named in `b`, or the other way round.
 
     `stack[0]` is part of `stack`, `union.member` of `union`, `header:field` of `header`.
     """
@@ -251,7 +251,7 @@ def _in_one_union(x: str, y: str) -> bool:
 
 
 def as_const(value: Value) -> int | None:
-    """The integer a value is at compile time, or None."""
+    """Return the integer a value is at compile time, or None."""
     if isinstance(value, IntConst):
         return value.value
     if isinstance(value, Data) and isinstance(value.expr, Const):

@@ -31,7 +31,7 @@ class Extern:
     notes: ast.Declaration | None
 
     def number(self, name: str) -> int:
-        """A numeric argument; 0 without one."""
+        """Return a numeric argument; 0 without one."""
         value = self.args.get(name)
         return int(value) if isinstance(value, int) else 0
 
@@ -66,13 +66,13 @@ class Block:
     extern_calls: list[ast.Call] = field(default_factory=list)
 
     def extern(self, decl: ast.Declaration | None) -> Extern | None:
-        """The extern object that a declaration names here."""
+        """Return the extern object that a declaration names here."""
         if decl is None:
             return None
         return self.externs.get(decl) or self.outer.get(decl)
 
     def constant(self, expr: ast.Expr | None) -> ast.Value | None:
-        """The value of an expression in this instance; None if it is not constant."""
+        """Return the value of an expression in this instance; None if it is not constant."""
         return None if expr is None else constfold.evaluate(expr, self.consts)
 
 
@@ -86,7 +86,7 @@ class Flat:
 
 
 def make_extern(call: ast.Call, name: str, notes: ast.Declaration | None, consts: Bindings) -> Extern:
-    """The object that a constructor call makes."""
+    """Return the object that a constructor call makes."""
     args = {
         a.param.name: constfold.evaluate(a.expr, consts) if a.expr is not None else None for a in call.args if a.param
     }
@@ -96,7 +96,7 @@ def make_extern(call: ast.Call, name: str, notes: ast.Declaration | None, consts
 
 
 def top_externs(decls: Iterable[ast.Declaration]) -> dict[ast.Declaration, Extern]:
-    """The extern objects declared outside of any block."""
+    """Return the extern objects declared outside of any block."""
     found: dict[ast.Declaration, Extern] = {}
     for decl in decls:
         if isinstance(decl, ast.Instantiation) and isinstance(decl.type, t.ExternType) and decl.call is not None:
@@ -105,7 +105,7 @@ def top_externs(decls: Iterable[ast.Declaration]) -> dict[ast.Declaration, Exter
 
 
 def flatten(instance: ast.Instance, outer: dict[ast.Declaration, Extern]) -> Flat | None:
-    """A parser or control of the package; None if the instance is something else."""
+    """Return a parser or control of the package; None if the instance is something else."""
     decl = instance.decl
     if not isinstance(decl, ast.ParserDecl | ast.ControlDecl):
         return None
@@ -132,7 +132,7 @@ def flatten(instance: ast.Instance, outer: dict[ast.Declaration, Extern]) -> Fla
 
 
 def _enter(block: Block) -> None:
-    """Declares the instances of a block and notes what its body uses."""
+    """Declare the instances of a block and note what its body uses."""
     for local in block.decl.locals:
         if isinstance(local, ast.ConstDecl):
             block.consts[local] = local.const if local.const is not None else block.constant(local.value)
@@ -148,7 +148,7 @@ def _enter(block: Block) -> None:
 
 
 def _reachable(parser: ast.ParserDecl) -> list[ast.ParserState]:
-    """The states that the start state leads to, in order of declaration."""
+    """Return the states that the start state leads to, in order of declaration."""
     states = parser.states or []
     seen: set[ast.ParserState] = set()
     todo = [state for state in states if state.name == "start"]
@@ -236,7 +236,7 @@ class _Uses(ast.Visitor):
             self.visit(body)
 
     def apply(self, site: ast.Declaration) -> None:
-        """A sub-block is applied: an instance declared here, or one given to the constructor."""
+        """Visit a sub-block that is applied: an instance declared here, or one given to the constructor."""
         given = self.block.passed.get(site)
         if given is not None:
             _start(given)
@@ -323,7 +323,7 @@ def _instance_items(block: Block, site: ast.Instantiation) -> Iterator[Item | Ex
 
 
 def references(table: ast.TableDecl) -> list[ast.ActionRef]:
-    """The actions that a table names, in the order of the source; an implied default action last."""
+    """Return the actions that a table names, in the order of the source; an implied default action last."""
     found = [*(table.actions or []), *(entry.action for entry in table.entries or [])]
     if table.default_action is not None and not table.default_implicit:
         found.append(table.default_action)
@@ -334,7 +334,7 @@ def references(table: ast.TableDecl) -> list[ast.ActionRef]:
 
 
 def _listed(block: Block) -> set[ast.ActionDecl]:
-    """The actions that applied tables list."""
+    """Return the actions that applied tables list."""
     found: set[ast.ActionDecl] = set()
     for local in block.decl.locals:
         if isinstance(local, ast.TableDecl) and local in block.used:
@@ -364,7 +364,7 @@ def _global_actions(flat: Flat) -> list[Item | Extern]:
 
 
 def calls_in_action(action: ast.ActionDecl, home: Block | None) -> list[ast.Call]:
-    """Calls of extern functions in an action, in actions that it calls and functions."""
+    """Call of extern functions in an action, in actions that it calls and functions."""
     scratch = Block(
         home.decl if home is not None else ast.ControlDecl(action.pos, "", [], [], [], None),
         "",

@@ -28,7 +28,7 @@ UNITS = {"bytes": 1, "packets": 2, "packets_and_bytes": 3}
 
 
 def generate(program: TypedProgram) -> Any:
-    """The P4Info message of a program (`p4.config.v1.P4Info`). Raises `CompileError` for an impossible `@id`."""
+    """Return the P4Info message of a program (`p4.config.v1.P4Info`). Raises `CompileError` for an impossible `@id`."""
     from p4lite.compiler import frontend
 
     with frontend.guarded(program.reporter, program.source_name):
@@ -118,7 +118,7 @@ class _Generator:
                 yield decl
 
     def _collect(self) -> None:
-        """Notes every object's name, for identifiers and aliases."""
+        """Note every object's name, for identifiers and aliases."""
         for name, each in self._externs():
             if each.kind in PROFILES:
                 self.symbols.add("action_profile", name, each.notes)
@@ -149,7 +149,7 @@ class _Generator:
     # -- controls and parsers -----------------------------------------------------------------------------
 
     def _calls(self, flat: Flat) -> Iterator[ast.Call]:
-        """Calls of extern functions: those in actions, then those in the body."""
+        """Call of extern functions: those in actions, then those in the body."""
         if isinstance(flat.block.decl, ast.ControlDecl):
             for item in flat.items:
                 if isinstance(item, Item) and isinstance(item.decl, ast.ActionDecl):
@@ -325,5 +325,5 @@ class _Generator:
 
 
 def _argument(annotation: ast.Annotation | None) -> str | int | None:
-    """The one argument of an annotation."""
+    """Return the one argument of an annotation."""
     return annotation.args[0] if annotation is not None and annotation.args else None

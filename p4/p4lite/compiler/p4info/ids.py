@@ -27,7 +27,7 @@ _WORD = 0xFFFFFFFF
 
 
 def hash24(name: str) -> int:
-    """The lower 24 bits of Jenkins's one-at-a-time hash of a name."""
+    """Return the lower 24 bits of Jenkins's one-at-a-time hash of a name."""
     value = 0
     for byte in name.encode():
         value = (value + byte) & _WORD
@@ -39,7 +39,7 @@ def hash24(name: str) -> int:
 
 
 def chosen_id(annotations: Sequence[ast.Annotation]) -> int | None:
-    """The number in `@id`; None without one."""
+    """Return the number in `@id`; None without one."""
     for annotation in annotations:
         if annotation.name == "id" and annotation.args and isinstance(annotation.args[0], int):
             return annotation.args[0]
@@ -59,7 +59,7 @@ class Symbols:
         self._suffixes: dict[tuple[str, ...], int] = {}
 
     def add(self, kind: str, name: str, decl: ast.Declaration | None = None) -> None:
-        """Notes an object; its `@id`, if it has one, is on `decl`. A second of the same kind and name is the same."""
+        """Note an object; its `@id`, if it has one, is on `decl`. A second of the same kind and name is the same."""
         names = self._wanted.setdefault(kind, {})
         if name in names:
             return
@@ -86,7 +86,7 @@ class Symbols:
         return chosen
 
     def assign(self) -> None:
-        """Gives every object its identifier: the hash of its name, the next free number where two collide."""
+        """Give every object its identifier: the hash of its name, the next free number where two collide."""
         for kind in sorted(self._wanted, key=PREFIX.__getitem__):
             for name in sorted(self._wanted[kind], key=str.encode):
                 number = self._wanted[kind][name]
@@ -99,11 +99,11 @@ class Symbols:
                 self._ids[kind, name] = number
 
     def id(self, kind: str, name: str) -> int:
-        """The identifier of an object that was added."""
+        """Return the identifier of an object that was added."""
         return self._ids[kind, name]
 
     def alias(self, name: str) -> str:
-        """The shortest suffix of a name that no other name has; the whole name if there is none."""
+        """Return the shortest suffix of a name that no other name has; the whole name if there is none."""
         parts = name.split(".")
         for count in range(1, len(parts)):
             if self._suffixes[tuple(parts[-count:])] < 2:
@@ -112,7 +112,7 @@ class Symbols:
 
 
 def field_ids(annotations: Sequence[Sequence[ast.Annotation]]) -> list[int]:
-    """Identifiers of fields from their annotations: `@id`, else the position from 1 on, or the next free number."""
+    """Assign field identifiers from annotations: `@id`, else the position from 1 on, or the next free one."""
     chosen = [chosen_id(each) for each in annotations]
     for each, number in zip(annotations, chosen, strict=True):
         if number is not None and chosen.count(number) > 1:

@@ -12,7 +12,7 @@ _INT64 = 1 << 63
 
 
 def add_annotations(message: Any, annotations: Sequence[ast.Annotation], skip: Collection[str] = ()) -> None:
-    """Copies annotations: structured ones always, others unless P4Info has a field for them or `skip` names them."""
+    """Copy annotations: structured ones always, others unless P4Info has a field for them or `skip` names them."""
     for each in annotations:
         if each.structured:
             _structured(message.structured_annotations.add(), each)
@@ -21,7 +21,7 @@ def add_annotations(message: Any, annotations: Sequence[ast.Annotation], skip: C
 
 
 def add_documentation(message: Any, annotations: Sequence[ast.Annotation]) -> None:
-    """Fills `doc` from `@brief` and `@description`."""
+    """Fill `doc` from `@brief` and `@description`."""
     for each in annotations:
         if each.name in ("brief", "description") and each.args:
             setattr(message.doc, each.name, str(each.args[0]))
@@ -50,7 +50,7 @@ def _value(message: Any, value: ast.Value | None) -> None:
 
 
 def pairs_of(annotation: ast.Annotation) -> Iterator[tuple[str, str | int | bool]]:
-    """The pairs of `@a[key=value, ...]` or `@a(key=value, ...)`."""
+    """Yield the pairs of `@a[key=value, ...]` or `@a(key=value, ...)`."""
     for pair in annotation.pairs:
         if isinstance(pair.expr.const, str | int):
             yield pair.name, pair.expr.const

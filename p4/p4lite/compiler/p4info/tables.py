@@ -27,7 +27,7 @@ MATCH_TYPES = {
 
 
 def set_match_type(message: Any, kind: str) -> None:
-    """The match kind of a `MatchField`."""
+    """Set the match kind of a `MatchField`."""
     if kind in MATCH_TYPES:
         message.match_type = MATCH_TYPES[kind]
     else:
@@ -35,7 +35,7 @@ def set_match_type(message: Any, kind: str) -> None:
 
 
 def action_name(decl: ast.ActionDecl, home: Block | None) -> str:
-    """The control-plane name of an action that a table of block `home` names."""
+    """Return the control-plane name of an action that a table of block `home` names."""
     name = control_plane_name(decl)
     if home is not None and any(decl is local for local in home.decl.locals):
         return qualified(home.path, name)
@@ -43,7 +43,7 @@ def action_name(decl: ast.ActionDecl, home: Block | None) -> str:
 
 
 def property_extern(item: Item, name: str) -> tuple[Extern, bool] | None:
-    """The extern object in a table's property, and whether it is constructed there."""
+    """Return the extern object in a table's property, and whether it is constructed there."""
     assert isinstance(item.decl, ast.TableDecl)
     home = item.home
     prop = item.decl.property(name)
@@ -67,7 +67,7 @@ class Tables:
         self.types = types
 
     def action(self, item: Item) -> None:
-        """An action with the parameters that the control plane gives."""
+        """Describe an action with the parameters that the control plane gives."""
         decl = item.decl
         assert isinstance(decl, ast.ActionDecl)
         message = self.info.actions.add()
@@ -94,7 +94,7 @@ class Tables:
             entry.type_name.name = name
 
     def preamble(self, message: Any, kind: str, name: str, decl: ast.Declaration | None, skip: Any = ()) -> None:
-        """Identifier, names, annotations and documentation of an object."""
+        """Fill in identifier, names, annotations and documentation of an object."""
         message.id = self.symbols.id(kind, name)
         message.name = name
         message.alias = self.symbols.alias(name)
@@ -103,7 +103,7 @@ class Tables:
             add_documentation(message, decl.annotations)
 
     def table(self, item: Item) -> Any:
-        """A table without its extern objects."""
+        """Return a table without its extern objects."""
         decl = item.decl
         assert isinstance(decl, ast.TableDecl)
         message = self.info.tables.add()

@@ -26,7 +26,7 @@ class Translation:
 
 
 def translation(ty: t.Type) -> Translation | None:
-    """The translation of a `type` declaration, None without one."""
+    """Return the translation of a `type` declaration, None without one."""
     if not isinstance(ty, t.NewType):
         return None
     annotation = ast.declaration_of(ty).annotation(TRANSLATION)
@@ -51,12 +51,12 @@ def value_width(ty: t.Type | None) -> int:
 
 
 def type_name(ty: t.Type | None) -> str | None:
-    """The name under which a value's type stands in `type_info`; None for a type without a name there."""
+    """Return the name under which a value's type stands in `type_info`; None for a type without a name there."""
     return control_plane_name(ast.declaration_of(ty)).lstrip(".") if isinstance(ty, t.NewType) else None
 
 
 def bytes_of(value: int, width: int) -> bytes:
-    """A number as P4Runtime's reference implementation writes it: as many bytes as the width needs."""
+    """Return a number as P4Runtime's reference implementation writes it: as many bytes as the width needs."""
     width = max(width, 1)
     return (value & ((1 << width) - 1)).to_bytes((width + 7) // 8, "big")
 
@@ -212,7 +212,7 @@ def _member_name(ty: t.Nominal, name: str) -> str:
 
 
 def _bitstring(ty: t.Type | None, spec: Any) -> None:
-    """A `P4BitstringLikeTypeSpec`: of a bit, int or varbit type, or the bits of another one."""
+    """Fill in a `P4BitstringLikeTypeSpec`: of a bit, int or varbit type, or the bits of another one."""
     base = t.strip_newtypes(ty) if ty is not None else None
     if isinstance(base, t.VarbitType):
         spec.varbit.max_bitwidth = base.max_width

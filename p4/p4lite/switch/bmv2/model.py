@@ -125,7 +125,7 @@ class Model:
     vsets: dict[str, Node] = field(default_factory=dict)
 
     def find(self, table: dict[str, T], node: Node, what: str) -> T:
-        """The object that `node` (a string) names."""
+        """Return the object that `node` (a string) names."""
         found = table.get(node.str())
         if found is None:
             node.fail(f"there is no {what} '{node.value}'")
@@ -169,7 +169,7 @@ VALID_FIELD = FieldType("$valid$", 1, 0, index=-1)
 
 
 def load_model(data: dict[str, Any], source: str) -> Model:
-    """Reads all declarations. Raises ProgramError."""
+    """Read all declarations. Raises ProgramError."""
     root = Node(data, source)
     if "header_types" not in data or "parsers" not in data or "pipelines" not in data:
         root.fail("this is no BMv2 JSON: it needs 'header_types', 'parsers' and 'pipelines'")

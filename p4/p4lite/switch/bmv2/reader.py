@@ -20,7 +20,7 @@ _KINDS = {
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises ProgramError, which names the file."""
+    """Return the JSON object in a file. Raises ProgramError, which names the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -72,13 +72,13 @@ class Node:
         return Node(self.value[key], self.source, f"{self.path}.{key}" if self.path else key)
 
     def get(self, key: str) -> Node | None:
-        """The value under `key`; None if it is missing or null."""
+        """Return the value under `key`; None if it is missing or null."""
         if not isinstance(self.value, dict):
             self._wrong("an object")
         return self[key] if self.value.get(key) is not None else None
 
     def items(self, key: str | None = None) -> Iterator[Node]:
-        """The items of this array, or of the array under `key` (none if that is missing or null)."""
+        """Yield the items of this array, or of the array under `key` (none if that is missing or null)."""
         node: Node | None = self if key is None else self.get(key)
         if node is None:
             return
@@ -88,7 +88,7 @@ class Node:
             yield node[i]
 
     def names(self) -> list[str]:
-        """The keys of this object."""
+        """Return the keys of this object."""
         if not isinstance(self.value, dict):
             self._wrong("an object")
         return list(self.value)
@@ -120,7 +120,7 @@ class Node:
         return default if node is None else node.bool()
 
     def hex(self) -> int:  # type: ignore[valid-type]
-        """A hexstr: optional minus, optional 0x, hexadecimal digits."""
+        """Return a hexstr: optional minus, optional 0x, hexadecimal digits."""
         text = self.str()
         body = text[1:] if text.startswith("-") else text
         if body.startswith(("0x", "0X")):
@@ -131,7 +131,7 @@ class Node:
         return -value if text.startswith("-") else value
 
     def hex_bytes(self) -> bytes:
-        """A hexstr without sign as bytes; an odd number of digits gets a leading 0."""
+        """Return a hexstr without sign as bytes; an odd number of digits gets a leading 0."""
         text = self.str()
         body = text[2:] if text.startswith(("0x", "0X")) else text
         try:

@@ -54,7 +54,7 @@ class Calculations:
         self._named: dict[str, Calculation] = {}
 
     def named(self, node: Node) -> Calculation:
-        """The calculation whose name is in `node`."""
+        """Return the calculation whose name is in `node`."""
         name = node.str()
         if name not in self._named:
             calculation = self.model.find(self.model.calculations, node, "calculation")
@@ -62,7 +62,7 @@ class Calculations:
         return self._named[name]
 
     def make(self, function: str, node: Node, title: str) -> Calculation:
-        """Generates the function for an object with `algo` and `input`."""
+        """Generate the function for an object with `algo` and `input`."""
         parts, payload = self._parts(node)
         hash_code = self._algorithm(node["algo"])
         aligned = all(p.whole or all(total(s) % 8 == 0 for s in _segments(p.items)) for p in parts)
@@ -216,7 +216,7 @@ class Calculations:
         return out
 
     def _ipv4(self, header: Header) -> str:
-        """The header's own ones' complement sum with bytes 10 and 11 taken as zero (old P4_14 programs)."""
+        """Return the header's own ones' complement sum with bytes 10 and 11 taken as zero (old P4_14 programs)."""
         name = f"ipv4_sum_{header.slot}"
         if f"static uint64_t {name}(const struct phv *p)" not in self.code:
             place = self.cx.layout.place(header)
@@ -233,7 +233,7 @@ class Calculations:
 
 
 def _segments(items: list[Item]) -> list[list[Item]]:
-    """Runs of items of fixed width, and each varbit on its own."""
+    """Run of items of fixed width, and each varbit on its own."""
     out: list[list[Item]] = []
     fixed = False
     for item in items:

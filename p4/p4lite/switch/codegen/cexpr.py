@@ -15,7 +15,7 @@ MASK64 = (1 << 64) - 1
 
 
 def width_for(bits: int) -> int:
-    """The C width (64, 128, 192, ...) for a number of bits."""
+    """Return the C width (64, 128, 192, ...) for a number of bits."""
     return 64 * max(limbs(bits), 1)
 
 
@@ -260,7 +260,7 @@ class CExpr:
 
     # --- headers reached at run time ----------------------------------------------------------------------
     def header(self, e: Expr) -> HeaderPlace | None:
-        """The place of a header known at compile time."""
+        """Return the place of a header known at compile time."""
         if e.op == "header":
             header: Header = e.ref
             return self.layout.place(header)
@@ -275,7 +275,7 @@ class CExpr:
         return None
 
     def choices(self, e: Expr) -> tuple[str, list[HeaderPlace]]:
-        """A header chosen at run time: C of the index (uint64_t) and the places it may select."""
+        """Return a header chosen at run time: C of the index (uint64_t) and the places it may select."""
         if e.op == "last":
             stack: Stack = e.ref
             return f"((uint64_t)p->next[{stack.slot}] - 1)", [self.layout.place(h) for h in stack.headers]

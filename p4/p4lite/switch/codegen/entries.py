@@ -52,7 +52,7 @@ def _match(words: KeyWords, key: Key, node: Node, kind: str) -> None:
 
 
 def load_initial(facts: Facts) -> list[str]:
-    """The C function `load_initial`, with the entries as data: C compilers take long over long functions."""
+    """Return the C function `load_initial`, with the entries as data: C compilers take long over long functions."""
     data: list[str] = []
     defaults: list[str] = []
     calls: list[str] = []
@@ -77,7 +77,7 @@ def load_initial(facts: Facts) -> list[str]:
 
 
 def _full_mask(table: Table) -> list[int]:
-    """The mask of every entry of an exact table."""
+    """Return the mask of every entry of an exact table."""
     words = [0] * table.key_words
     for key in table.key:
         key.place.put(words, (1 << key.width) - 1)
@@ -85,7 +85,7 @@ def _full_mask(table: Table) -> list[int]:
 
 
 def _rows(facts: Facts, table: Table) -> list[str]:
-    """The entries of a table, a line of words each, as `p4_initial_entries` reads them."""
+    """Return the entries of a table, a line of words each, as `p4_initial_entries` reads them."""
     rows: list[str] = []
     seen: set[tuple[object, ...]] = set()
     for node in table.node.items("entries"):

@@ -55,7 +55,7 @@ def const(value: int) -> Expr:
 
 
 def field_expr(ref: FieldRef, node: Node) -> Expr:
-    """A fixed field of a fixed header."""
+    """Return a fixed field of a fixed header."""
     f = ref.field
     if f.varbit:
         node.fail(f"the variable-length field '{ref.header.name}.{f.name}' cannot be read as a number")
@@ -193,7 +193,7 @@ class Builder:
         return self._header_field(header, self.model.type_field(type_, value[2]), node)
 
     def header_type(self, e: Expr, node: Node) -> Any:
-        """The HeaderType of a header expression."""
+        """Return the HeaderType of a header expression."""
         if e.kind != HEADER:
             node.fail(f"expected a header, found a {e.kind}")
         if e.op in ("header", "last"):

@@ -50,7 +50,9 @@ class Code:
 
 
 def generate(facts: Facts) -> Code:
-    """The C of a program; makes sure on the way that every reference in the JSON leads somewhere (ProgramError)."""
+    """Return the C of a program; makes sure on the way that every reference in the JSON leads somewhere
+    (ProgramError).
+    """
     return _Generator(facts).code()
 
 

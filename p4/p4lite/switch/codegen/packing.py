@@ -28,7 +28,7 @@ class Item:
         return self.place.field(self.field)
 
     def code(self, bits: int) -> str:
-        """The value as an unsigned C integer of `bits` bits (64 or 128)."""
+        """Return the value as an unsigned C integer of `bits` bits (64 or 128)."""
         if self.place is None:
             return literal(self.value, bits)
         return f"({'uint64_t' if bits == 64 else 'u128'}){self.target()}"
@@ -149,7 +149,7 @@ def header_items(place: HeaderPlace) -> list[Item]:
 
 
 def split_varbit(items: list[Item]) -> tuple[list[Item], Item | None, list[Item]]:
-    """The items before the varbit, the varbit, the items behind it."""
+    """Return the items before the varbit, the varbit, the items behind it."""
     for i, item in enumerate(items):
         if item.field is not None and item.field.varbit:
             return items[:i], item, items[i + 1 :]

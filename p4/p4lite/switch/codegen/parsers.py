@@ -152,14 +152,14 @@ class Parsers:
 
     @staticmethod
     def _inner(node: Node) -> Node:
-        """The value of an `expression` wrapper around a type-value object."""
+        """Return the value of an `expression` wrapper around a type-value object."""
         value = node["value"]
         if node["type"].value == "expression" and isinstance(value.value, dict) and "op" not in value.value:
             return value
         return node
 
     def _guarded(self, e: Expr) -> list[str]:
-        """Checks that every lookahead in an expression lies within the packet."""
+        """Check that every lookahead in an expression lies within the packet."""
         return [self._need(str((offset + width + 7) // 8)) for offset, width in lookaheads(e)]
 
     def _extract(self, arg: Node, length: Expr | None) -> list[str]:
@@ -344,7 +344,7 @@ class Parsers:
         return out
 
     def _sized(self, node: Node, key: list[Expr], what: str) -> bytes:
-        """The bytes of a value or mask, each part of the key in whole bytes."""
+        """Return the bytes of a value or mask, each part of the key in whole bytes."""
         widths = [self._width(e) for e in key]
         size = sum((w + 7) // 8 for w in widths)
         if node.str().startswith("-"):
@@ -355,7 +355,7 @@ class Parsers:
         return data
 
     def _negative(self, node: Node, key: list[Expr], what: str) -> bytes:
-        """A value with a sign: p4c adds the parts up, shifted, with the constants of an int<W> as they are."""
+        """Return a value with a sign: p4c adds the parts up, shifted, with the constants of an int<W> as they are."""
         left: int = node.hex()
         parts: list[bytes] = []
         for i, e in reversed(list(enumerate(key))):

@@ -27,7 +27,7 @@ def limbs(width: int) -> int:
 
 
 def c_string(text: str) -> str:
-    """A C string literal."""
+    """Return a C string literal."""
     out = []
     for byte in text.encode("utf-8"):
         char = chr(byte)
@@ -89,7 +89,7 @@ class Layout:
         return f"(int32_t)offsetof(struct phv, {path})"
 
     def declarations(self) -> list[str]:
-        """The header structs and `struct phv`."""
+        """Return the header structs and `struct phv`."""
         out = []
         for t in self.model.header_types.values():
             out.append(f"struct t{t.index} {{ /* {comment(t.name)} */")

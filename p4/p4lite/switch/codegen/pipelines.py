@@ -39,7 +39,7 @@ class Flow:
         self.stop = "return;" if self.parts == 1 else f"return {len(order) + PART};"
 
     def find(self, node: Node) -> int:
-        """The number of the node that is named."""
+        """Return the number of the node that is named."""
         number = self.number.get(node.str())
         if number is None:
             node.fail(f"there is no table, condition or action call '{node.value}'")
@@ -69,7 +69,7 @@ class Pipelines:
         }
 
     def prepare(self) -> None:
-        """Generates the hash functions of selectors (before any pipeline function)."""
+        """Generate the hash functions of selectors (before any pipeline function)."""
         for profile in self.facts.action_profiles.values():
             if not profile.selector:
                 continue
@@ -89,8 +89,8 @@ class Pipelines:
                 selector.fail("a selector cannot hash the payload")
 
     def function(self, name: str) -> list[str]:
-        """The C function of pipeline `name`, an empty one if the program has none; a long pipeline becomes a function
-        for every `PART` nodes, since C compilers take long over long functions."""
+        """Return the C function of pipeline `name`, an empty one if the program has none; a long pipeline becomes a
+        function for every `PART` nodes, since C compilers take long over long functions."""
         node = self.facts.pipelines.get(name)
         before: list[str] = []
         body: list[str] = []
@@ -113,7 +113,7 @@ class Pipelines:
         ]
 
     def _pieces(self, node: Node, flow: Flow) -> list[list[str]]:
-        """The C of every node of a pipeline, in the order of `flow`."""
+        """Return the C of every node of a pipeline, in the order of `flow`."""
         tables = {t["name"].str(): t for t in node.items("tables")}
         conditionals = {c["name"].str(): c for c in node.items("conditionals")}
         calls = {c["name"].str(): c for c in node.items("action_calls")}
@@ -150,7 +150,7 @@ class Pipelines:
 
     @staticmethod
     def _split(name: str, node: Node, flow: Flow, pieces: list[list[str]]) -> tuple[list[str], list[str]]:
-        """The functions of the parts, which return the number of the next node, and the loop that calls them."""
+        """Return the functions of the parts, which return the number of the next node, and the loop that calls them."""
         before: list[str] = []
         body = [f"    uint32_t next = {flow.find(node['init_table'])};", "    for (;;) {"]
         body.append(f"        switch (next / {PART}) {{")
@@ -172,7 +172,7 @@ class Pipelines:
         return before, [*body, "        default: return;", "        }", "    }"]
 
     def _order(self, node: Node) -> list[str]:
-        """The names of a pipeline's nodes, each before those that follow it and close to them."""
+        """Return the names of a pipeline's nodes, each before those that follow it and close to them."""
         edges: dict[str, list[str]] = {}
         for item in [*node.items("tables"), *node.items("conditionals"), *node.items("action_calls")]:
             following = [item.get(k) for k in ("true_next", "false_next", "next_node", "base_default_next")]
@@ -273,7 +273,7 @@ class Pipelines:
         return ["if (e) {", f"    uint64_t color = {execute};", f"    {store}", "}"]
 
     def _resolve(self, table: Table) -> list[str]:
-        """Declares `action` (index or -1) and `args`."""
+        """Declare `action` (index or -1) and `args`."""
         if table.action_profile is None:
             return ["int32_t action = e->act.kind ? e->act.number : -1;", "const uint64_t *args P4_UNUSED = e->data;"]
         profile = self.facts.action_profiles[table.action_profile]
@@ -303,7 +303,7 @@ class Pipelines:
         return lines
 
     def _fixed(self, table: Table, flow: Flow) -> list[str]:
-        """A table without a key whose action cannot change: a call."""
+        """Return a table without a key whose action cannot change: a call."""
         self._dispatch(table, flow)  # for what it refuses
         call = table.default_entry
         assert call is not None

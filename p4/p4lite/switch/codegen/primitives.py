@@ -159,7 +159,7 @@ class Primitives:
 
     # --- numbers ------------------------------------------------------------------------------------------
     def store(self, target: Node, value: Expr, scope: Scope) -> list[str]:
-        """Assigns to what `target` denotes: a field, a field of a header chosen at run time, a register cell."""
+        """Assign to what `target` denotes: a field, a field of a header chosen at run time, a register cell."""
         if target["type"].value == "register":
             return self._store_register(target, value, scope)
         e = self.builder.build(target, scope)
@@ -398,7 +398,7 @@ class Primitives:
 
 
 def _split_format(text: str) -> list[str]:
-    """The text between the places of a log format; `\\{` and `\\}` stand for braces."""
+    """Return the text between the places of a log format; `\\{` and `\\}` stand for braces."""
     pieces, current, i = [], "", 0
     while i < len(text):
         if text[i] == "\\" and text[i + 1 : i + 2] in ("{", "}"):

@@ -114,7 +114,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
 
 @cache
 def library(sanitize: bool = False) -> tuple[ctypes.CDLL, Description]:
-    """The compiled core and what it says of itself. Raises FabricError when it cannot be built or loaded."""
+    """Return the compiled core and what it says of itself. Raises FabricError when it cannot be built or loaded."""
     try:
         path = build("fabric-core", [FABRIC_DIR / name for name in SOURCES], sanitize=sanitize)
         lib = ctypes.CDLL(str(path), use_errno=True)
@@ -165,7 +165,7 @@ class Core:
             raise FabricError(f"cannot make a fabric: {os.strerror(ctypes.get_errno())}")
 
     def new(self, structure: str, **fields: Any) -> Any:
-        """A structure of fabric.h; its other fields are 0."""
+        """Return a structure of fabric.h; its other fields are 0."""
         return self._about.structures[structure](**fields)
 
     def array(self, structure: str, count: int) -> Any:
@@ -173,7 +173,7 @@ class Core:
         return (self._about.structures[structure] * max(1, count))()
 
     def failure(self, result: int) -> str:
-        """The name of a PF_E* code in lower case without prefix; "" for success."""
+        """Return the name of a PF_E* code in lower case without prefix; "" for success."""
         return self._errors.get(result, "") if result < 0 else ""
 
     @property

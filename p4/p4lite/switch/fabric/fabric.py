@@ -113,7 +113,7 @@ class Fabric:
         cpu_port: int | None = None,
         loop_limit: int = 64,
     ) -> Switch:
-        """A new switch without program (drops everything, counted as no_program) and without ports.
+        """Return a new switch without program (drops everything, counted as no_program) and without ports.
 
         `loop_limit`: so often one packet may be resubmitted, recirculated or cloned at egress before it is
         dropped. FabricError when the device_id is in use or a number is out of range.
@@ -146,7 +146,7 @@ class Fabric:
         del self._switches[device_id]
 
     def switch(self, device_id: int) -> Switch:
-        """The switch with this device_id; FabricError names those that exist."""
+        """Return the switch with this device_id; FabricError names those that exist."""
         try:
             return self._switches[device_id]
         except KeyError:
@@ -255,7 +255,7 @@ class Fabric:
         return Outside(self._core, ports)
 
     def inject(self, port: Port, frame: bytes, at_ns: int | None = None) -> int:
-        """An outside host begins to send `frame` into an external port at at_ns (default: now).
+        """Send `frame` from an outside host into an external port at at_ns (default: now).
 
         The host's side of the link (`to_switch`) has a first-in first-out queue.
         at_ns may lie before now_ns by less than the delay of that link, but not before an earlier frame's
@@ -270,7 +270,7 @@ class Fabric:
         return -1 if free_at.value == self._core.no_time else free_at.value
 
     def port_samples(self, ports: Sequence[Port], priority: int, reasons: Iterable[str] = ()) -> list[PortSample]:
-        """A part of the statistics of many ports, at one instant; `reasons`: names of `PortStats.drops`."""
+        """Return a part of the statistics of many ports, at one instant; `reasons`: names of `PortStats.drops`."""
         core = self._core
         if not 0 <= priority < core.max_priorities:
             raise FabricError(f"no queue has priority {priority} (there are {core.max_priorities})")

@@ -134,7 +134,7 @@ class Outside:
         return int(self._lookahead.value)
 
     def transmitters(self) -> list[Transmitter]:
-        """The hosts' sides of their links, as they are now."""
+        """Return the hosts' sides of their links, as they are now."""
         core = self._core
         count = len(self._ports)
         core.c.pf_transmitters(core.pointer, self._pointers, count, self._transmitters, ctypes.byref(self._lookahead))
@@ -143,14 +143,14 @@ class Outside:
         return [_of(each) for each in self._transmitters[:count]]
 
     def transmitter(self, place: int) -> Transmitter:
-        """That of one place; what `transmitters` found of the others stays."""
+        """Return that of one place; what `transmitters` found of the others stays."""
         core = self._core
         self._one_pointer[0] = self._pointers[place]
         core.c.pf_transmitters(core.pointer, self._one_pointer, 1, self._one, ctypes.byref(ctypes.c_uint64()))
         return _of(self._one[0])
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
-        """Puts frames on the hosts' links.
+        """Put frames on the hosts' links.
 
         Args:
             words: `SEND_WORDS` per frame: place, length with header, when it is sent, the time up to which the fabric
@@ -214,7 +214,7 @@ class Outside:
         self._begun = (words, limit_ns, held)
 
     def finish(self) -> list[Arrival]:
-        """The arrivals of what has begun; as `exchange`."""
+        """Return the arrivals of what has begun; as `exchange`."""
         core = self._core
         if self._begun is None:
             raise FabricError("no exchange has begun")
@@ -226,7 +226,7 @@ class Outside:
         return self._taken(found, words, limit_ns)
 
     def _read(self, result: int) -> Found:
-        """What ctypes finds in the batch."""
+        """Return what ctypes finds in the batch."""
         batch = self._batch
         arrived = batch.count if result == 0 else 0
         if not arrived:

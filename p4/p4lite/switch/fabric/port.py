@@ -46,12 +46,12 @@ Direction = Literal["both", "a_to_b", "b_to_a"]
 
 
 def file_name(path: str | os.PathLike[str]) -> bytes:
-    """The path as C takes it."""
+    """Return the path as C takes it."""
     return os.fsencode(path)
 
 
 def tunnel_end(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """A numeric address with a port, as `10.0.0.1:7000` or `[fd00::1]:7000`. Raises ValueError."""
+    """Return a numeric address with a port, as `10.0.0.1:7000` or `[fd00::1]:7000`. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     wanted = f"'{address}' is no address with a port, like 10.0.0.1:7000 or [fd00::1]:7000"
     if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
@@ -69,7 +69,7 @@ def tunnel_end(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
 
 
 def tunnel_socket(local: str, peer: str) -> socket.socket:
-    """A UDP socket for a tunnel: it sends to the peer alone, and the kernel drops what others send to it.
+    """Return a UDP socket for a tunnel: it sends to the peer alone, and the kernel drops what others send to it.
 
     Raises:
         ValueError: an address that is none.
@@ -96,7 +96,7 @@ def tunnel_socket(local: str, peer: str) -> socket.socket:
 
 
 def given_socket(descriptor: int, local: str, peer: str) -> socket.socket:
-    """The socket of a descriptor, which must be one that `tunnel_socket` opened for these two addresses.
+    """Return the socket of a descriptor, which must be one that `tunnel_socket` opened for these two addresses.
 
     Raises:
         ValueError: it is not.
@@ -118,12 +118,12 @@ def given_socket(descriptor: int, local: str, peer: str) -> socket.socket:
 
 
 def lag(c: Any) -> Lag:
-    """A `struct pf_lag`."""
+    """Return a `struct pf_lag`."""
     return Lag(c.count, c.p50_ns, c.p90_ns, c.p99_ns, c.max_ns)
 
 
 def c_settings(core: Core, settings: LinkSettings) -> Any:
-    """The settings as C takes them. Raises FabricError for a value out of range."""
+    """Return the settings as C takes them. Raises FabricError for a value out of range."""
     settings.check()
     burst = settings.burst_loss or BurstLoss(0.0, 0.0, 0.0, 0.0)
     alike = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "burst_loss"}
@@ -243,7 +243,7 @@ class Port:
                     other.outgoing = settings
 
     def link_settings(self, direction: PortDirection) -> LinkSettings:
-        """The settings in force."""
+        """Return the settings in force."""
         return self.outgoing if direction == "outgoing" else self.incoming
 
     def set_up(self, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both") -> None:
@@ -295,7 +295,7 @@ class Port:
             )
 
     def pfc_stats(self) -> tuple[PfcStats, ...]:
-        """The priorities with flow control."""
+        """Return the priorities with flow control."""
         c = self._core.array("pf_pfc_stats", self._core.max_priorities)
         enabled = self._lib.pf_port_pfc_stats(self.pointer, c)
         return tuple(
@@ -329,7 +329,7 @@ class Port:
             raise FabricError(f"{self.name}: credits: {reason}")
 
     def credit_stats(self) -> tuple[CreditStats, ...]:
-        """The priorities with credits."""
+        """Return the priorities with credits."""
         c = self._core.array("pf_credit_stats", self._core.max_priorities)
         enabled = self._lib.pf_port_credit_stats(self.pointer, c)
         return tuple(
@@ -352,7 +352,7 @@ class Port:
         self._lib.pf_port_collect(self.pointer, int(wanted))
 
     def generate(self, frames: Sequence[bytes], count: int, *, interval_ns: int, start_ns: int | None = None) -> None:
-        """An outside source in the core: `count` frames, cycling through `frames`, one every interval_ns.
+        """Start an outside source in the core: `count` frames, cycling through `frames`, one every interval_ns.
 
         For background traffic and measurements; ends with the port. FabricError: not an external port, no
         frames, a start in the past.
@@ -401,7 +401,7 @@ class Link:
     """A cable between two ports (made by `Fabric.link`)."""
 
     def __init__(self, core: Core, a: Port, b: Port, settings: LinkSettings, back: LinkSettings) -> None:
-        """`settings` from a to b, `back` from b to a. FabricError: the ports cannot be joined."""
+        """Join two ports; `settings` from a to b, `back` from b to a. FabricError: the ports cannot be joined."""
         self.a = a
         self.b = b
         self._core = core
@@ -437,7 +437,7 @@ class Link:
             port.set_link(outgoing=settings)
 
     def settings(self, direction: Literal["a_to_b", "b_to_a"]) -> LinkSettings:
-        """The settings in force."""
+        """Return the settings in force."""
         return self._senders(direction)[0].outgoing
 
     def set_up(self, up: bool, direction: Direction = "both") -> None:
@@ -450,7 +450,7 @@ class Link:
         return self._senders(direction)[0].is_up("outgoing")
 
     def other(self, port: Port) -> Port:
-        """The opposite end."""
+        """Return the opposite end."""
         return self.b if port is self.a else self.a
 
     def ports(self) -> Iterator[Port]:

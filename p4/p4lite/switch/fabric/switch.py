@@ -139,7 +139,7 @@ class Switch:
         pcap: str | os.PathLike[str] | None = None,
         tunnel: TunnelSettings | None = None,
     ) -> Port:
-        """A port: on an interface (AF_PACKET, real clock), a tunnel to another machine (likewise), or external
+        """Return a port: on an interface (AF_PACKET, real clock), a tunnel to another machine (likewise), or external
         (`inject` and deliveries) until it is linked to another port. `to_host` and `to_switch` are the directions of
         the link outside.
 
@@ -178,7 +178,7 @@ class Switch:
         return port
 
     def patch(self, one: int, other: int) -> None:
-        """A wire between two ports: what comes in at one goes out at the other, without any program.
+        """Wire two ports: what comes in at one goes out at the other, without any program.
 
         Each port keeps its link, its queue (priority 0), counters and captures; the switch's state holds for the
         wire, too. It ends when either port is removed. FabricError: a port that is not there or patched already.
@@ -201,7 +201,7 @@ class Switch:
         del self._ports[number]
 
     def port(self, number: int) -> Port:
-        """The port with this number; FabricError when there is none."""
+        """Return the port with this number; FabricError when there is none."""
         try:
             return self._ports[number]
         except KeyError:

@@ -74,7 +74,7 @@ class LinkSettings:
     pause_storm_mac: int = 0
 
     def check(self) -> None:
-        """Raises FabricError for a value out of range."""
+        """Raise FabricError for a value out of range."""
         burst = self.burst_loss
         chances = {name: getattr(self, name) for name in ("loss", "corrupt", "duplicate", "reorder")}
         if burst is not None:
@@ -125,7 +125,7 @@ class PfcSettings:
     restoration_ns: int = 0
 
     def check(self) -> None:
-        """Raises FabricError for a value out of range."""
+        """Raise FabricError for a value out of range."""
         for name, low, high in (
             ("xoff_bytes", 1, 1 << 48),
             ("xon_bytes", 0, 1 << 48),
@@ -154,7 +154,7 @@ class CreditSettings:
     dscps: tuple[int, ...] = ()
 
     def check(self) -> None:
-        """Raises FabricError for a value out of range."""
+        """Raise FabricError for a value out of range."""
         if not 64 <= self.buffer_bytes <= 1 << 32:
             raise FabricError(f"credits buffer_bytes={self.buffer_bytes}: not between 64 and {1 << 32}")
         for dscp in self.dscps:
@@ -288,7 +288,7 @@ class TunnelSettings:
     descriptor: int | None = None
 
     def check(self) -> None:
-        """Raises FabricError for a value out of range."""
+        """Raise FabricError for a value out of range."""
         if len(self.key) != TUNNEL_KEY_BYTES:
             raise FabricError(f"tunnel key: {TUNNEL_KEY_BYTES} bytes are wanted, not {len(self.key)}")
         for name in ("end", "peer_end"):

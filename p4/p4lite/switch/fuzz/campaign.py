@@ -60,7 +60,7 @@ def _random_value(width: int, rng: random.Random) -> int:
 
 
 def random_key(table: Table, rng: random.Random) -> KeyWords:
-    """A valid match key of a table."""
+    """Return a valid match key of a table."""
     words = KeyWords(table.key_words)
     for key in table.key:
         full = (1 << key.width) - 1
@@ -148,7 +148,7 @@ def _entries(table: Table, profile: Profile | None, rng: random.Random) -> list[
 
 
 def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> Path:
-    """The fuzz executable of a program. Raises BuildError."""
+    """Return the fuzz executable of a program. Raises BuildError."""
     rng = random.Random(seed)
     text = "\n".join(['#include "fuzz.h"', *templates_c(program, rng), *loader_c(program, rng)]) + "\n"
     sources = [PROGRAM_DIR / file for file in (*RUNTIME, "fuzz_main.c")]
@@ -158,7 +158,7 @@ def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> P
 
 
 def fuzz(program: Program, frames: int, seed: int) -> Finding | None:
-    """Runs `frames` packets through a program; None if nothing was found."""
+    """Run `frames` packets through a program; None if nothing was found."""
     executable = build_fuzzer(program, seed=seed)
     options = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
     done = subprocess.run(

@@ -44,8 +44,8 @@ def sanitized() -> bool:
 
 
 def cache_dir() -> Path:
-    """The directory of built objects; made on demand. Raises BuildError if it cannot be, or if others can write to it:
-    what is in it gets loaded."""
+    """Return the directory of built objects; made on demand. Raises BuildError if it cannot be, or if others can write
+    to it: what is in it gets loaded."""
     chosen = os.environ.get("MRCLAB_CACHE")
     if chosen:
         path = Path(chosen)
@@ -59,7 +59,7 @@ def cache_dir() -> Path:
 
 
 def compiler() -> list[str]:
-    """The C compiler's command, from CC or `cc`. Raises BuildError if it is not installed."""
+    """Return the C compiler's command, from CC or `cc`. Raises BuildError if it is not installed."""
     command = shlex.split(os.environ.get("CC", "cc"))
     if not command or shutil.which(command[0]) is None:
         name = command[0] if command else "(empty CC)"
@@ -85,7 +85,7 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 
 def _headers(texts: Sequence[bytes], include: Sequence[Path]) -> list[bytes]:
-    """The headers that the texts include with quotes, and those that these include."""
+    """Return the headers that the texts include with quotes, and those that these include."""
     found: dict[str, bytes] = {}
     todo = list(texts)
     while todo:

@@ -52,14 +52,16 @@ class Description:
     enums: Mapping[str, Mapping[str, int]]
 
     def names(self, enum: str) -> tuple[str, ...]:
-        """The constants of an enumeration that counts from 0, in its order. Raises BuildError if it does not."""
+        """Return the constants of an enumeration that counts from 0, in its order. Raises BuildError if it does not."""
         numbered = {number: name for name, number in self.enums[enum].items()}
         if sorted(numbered) != list(range(len(self.enums[enum]))):
             raise BuildError(f"enum {enum} does not describe itself from 0 on without a gap")
         return tuple(numbered[i] for i in range(len(numbered)))
 
     def record(self, name: str) -> struct.Struct:
-        """A structure of plain numbers without holes, for reading many of them. Raises BuildError if it is not one."""
+        """Return a structure of plain numbers without holes, for reading many of them. Raises BuildError if it is not
+        one.
+        """
         made = self.structures[name]
         codes = {kind: code for code, kind in _SCALARS.items()}
         found = struct.Struct("=" + "".join(codes[field[1]] for field in made._fields_))
@@ -69,8 +71,8 @@ class Description:
 
 
 def read_description(library: ctypes.CDLL, function: str) -> Description:
-    """What `function` of a library describes. Raises BuildError when the library contradicts itself, which happens
-    when a list in a describe.c forgets a field."""
+    """Return what `function` of a library describes. Raises BuildError when the library contradicts itself, which
+    happens when a list in a describe.c forgets a field."""
     describe = getattr(library, function)
     describe.restype = ctypes.c_void_p
     describe.argtypes = []
@@ -121,7 +123,7 @@ def _structure(
     fields: dict[str, list[tuple[str, Any, int]]],
     structures: dict[str, type[ctypes.Structure]],
 ) -> type[ctypes.Structure]:
-    """The class of a structure, all of whose fields are known; its layout must come out as the C compiler's."""
+    """Return the class of a structure, all of whose fields are known; its layout must come out as the C compiler's."""
     if name not in structures:
         made = type(name, (ctypes.Structure,), {"_fields_": [(field, kind) for field, kind, _ in fields[name]]})
         for field, _, offset in fields[name]:

@@ -34,7 +34,7 @@ class Store:
         self.folder = folder
 
     def find(self, name: str) -> Path | None:
-        """The object's path if it is there and whole."""
+        """Return the object's path if it is there and whole."""
         path = self.folder / name
         try:
             with self._locked(fcntl.LOCK_SH):

@@ -13,7 +13,7 @@ from p4lite.switch.program.entry import ActionCall
 
 
 def action_call(pipeline: Pipeline, allowed: Container[int], action: Any, where: str) -> ActionCall:
-    """The call an Action message means; its arguments become canonical in place."""
+    """Return the call an Action message means; its arguments become canonical in place."""
     params = [(param.param_id, param.value) for param in action.params]
     call, canonical = decode_action(pipeline, allowed, action.action_id, params, where)
     if not canonical:
@@ -25,7 +25,7 @@ def action_call(pipeline: Pipeline, allowed: Container[int], action: Any, where:
 def decode_action(
     pipeline: Pipeline, allowed: Container[int], ident: int, params: Iterable[tuple[int, bytes]], where: str
 ) -> tuple[ActionCall, bool]:
-    """The call of an action by id with (parameter id, value), and whether all values were canonical."""
+    """Return the call of an action by id with (parameter id, value), and whether all values were canonical."""
     if ident not in allowed:
         raise invalid(f"there is no action with id {ident} in '{where}'")
     binding = pipeline.actions[ident]

@@ -56,7 +56,7 @@ class _Role:
 
 
 def election_value(message: Any) -> int | None:
-    """The 128-bit election id of a message that has the field, None when it is unset."""
+    """Return the 128-bit election id of a message that has the field, None when it is unset."""
     if not message.HasField("election_id"):
         return None
     return (int(message.election_id.high) << 64) | int(message.election_id.low)
@@ -117,7 +117,7 @@ class Arbiter:
             self._notify(role, member, role.primary())
 
     def remove(self, client: Client) -> None:
-        """The stream of `client` is gone; the rest of its role hears of it if it was the primary."""
+        """Remove the stream of `client`; notify the rest of its role if it was the primary."""
         known = self._of.pop(client, None)
         if known is None:
             return
@@ -149,7 +149,7 @@ class Arbiter:
         return known is not None and known[0].primary() is known[1]
 
     def primaries(self) -> list[Client]:
-        """The primary of every role that has one: those who get packets, digests and notifications."""
+        """Return the primary of every role that has one: those who get packets, digests and notifications."""
         found = (role.primary() for role in self._roles.values())
         return [member.client for member in found if member is not None]
 

@@ -10,18 +10,18 @@ from p4lite.switch.p4rt.errors import OUT_OF_RANGE, P4RtError
 
 
 def encode(value: int) -> bytes:
-    """The canonical string of an unsigned value; 0 takes one byte."""
+    """Return the canonical string of an unsigned value; 0 takes one byte."""
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
 
 
 def encode_signed(value: int) -> bytes:
-    """The canonical two's-complement string of a signed value."""
+    """Return the canonical two's-complement string of a signed value."""
     bits = (value if value >= 0 else ~value).bit_length() + 1
     return value.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
 def decode(data: bytes, width: int, what: str) -> int:
-    """The value of a `bit<width>`; OUT_OF_RANGE when empty or too large."""
+    """Return the value of a `bit<width>`; OUT_OF_RANGE when empty or too large."""
     if not data:
         raise P4RtError(OUT_OF_RANGE, f"{what}: an empty byte string is no value")
     value = int.from_bytes(data, "big")
@@ -31,7 +31,7 @@ def decode(data: bytes, width: int, what: str) -> int:
 
 
 def decode_signed(data: bytes, width: int, what: str) -> int:
-    """The value of an `int<width>`; OUT_OF_RANGE when empty or too large."""
+    """Return the value of an `int<width>`; OUT_OF_RANGE when empty or too large."""
     if not data:
         raise P4RtError(OUT_OF_RANGE, f"{what}: an empty byte string is no value")
     value = int.from_bytes(data, "big", signed=True)

@@ -49,7 +49,7 @@ _RESPONSE_ENTITIES = p4runtime_pb2.ReadResponse.DESCRIPTOR.fields_by_name["entit
 
 
 def length_delimited(number: int, data: bytes) -> bytes:
-    """A protobuf field of wire type 2 (sub-message or bytes), without building the message around it."""
+    """Return a protobuf field of wire type 2 (sub-message or bytes), without building the message around it."""
     return _varint(number << 3 | 2) + _varint(len(data)) + data
 
 
@@ -230,7 +230,7 @@ class Device:
         return response
 
     def restarted(self) -> None:
-        """The switch was restarted: the program stays, all entities are gone."""
+        """Handle a restart of the switch: the program stays, all entities are gone."""
         with self.lock:
             if self._forwarding is not None:
                 self._forwarding = self._fresh(self._forwarding.pipeline)

@@ -101,7 +101,7 @@ class Digests:
         return None
 
     def due(self, now: int) -> list[Any]:
-        """The DigestLists whose time has come."""
+        """Return the DigestLists whose time has come."""
         return [
             self._send(ident, digest, now)
             for ident, digest in self._digests.items()
@@ -153,7 +153,7 @@ class Digests:
 
 
 def p4_data(spec: Any, types: Any, values: Sequence[int]) -> Any:
-    """A P4Data message of type `spec` (P4DataTypeSpec) from the flat list of its fields' values."""
+    """Return a P4Data message of type `spec` (P4DataTypeSpec) from the flat list of its fields' values."""
     rest = list(values)
     data = _data(spec, types, rest)
     if rest:

@@ -59,7 +59,7 @@ def invalid(message: str) -> P4RtError:
 
 
 def batch_status(errors: Sequence[P4RtError | None], what: str) -> status_pb2.Status:
-    """The google.rpc.Status of a batch in which something failed: UNKNOWN, one p4.v1.Error per element.
+    """Return the google.rpc.Status of a batch in which something failed: UNKNOWN, one p4.v1.Error per element.
 
     It travels in gRPC's metadata, of which clients take 8 to 16 KiB unless told otherwise, and refuse the whole
     answer beyond. So a large status loses its elements' texts first and then the elements; the first failure is

@@ -28,7 +28,7 @@ _COLOURS = "meters do not count per colour"
 
 
 def meter_config(message: Any, kind: int = p4info_pb2.MeterSpec.TWO_RATE_THREE_COLOR) -> MeterConfig:
-    """The rates of a MeterConfig message, checked against the meter's type (MeterSpec.Type)."""
+    """Return the rates of a MeterConfig message, checked against the meter's type (MeterSpec.Type)."""
     if min(message.cir, message.cburst, message.pir, message.pburst, message.eburst) < 0:
         raise invalid("a meter's rates and bursts must not be negative")
     if kind != p4info_pb2.MeterSpec.TWO_RATE_THREE_COLOR and (message.pir, message.pburst) != (

@@ -36,7 +36,7 @@ def _item(message: Any) -> MatchItem:
 
 
 def decode_match(binding: TableBinding, items: Iterable[MatchItem]) -> tuple[list[MatchValue], bool]:
-    """The values of every field in P4Info's order, and whether all strings were canonical.
+    """Return the values of every field in P4Info's order, and whether all strings were canonical.
 
     P4RtError for what the specification forbids.
     """

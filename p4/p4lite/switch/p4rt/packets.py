@@ -16,7 +16,7 @@ from p4lite.switch.p4rt.info import Info, ParamInfo
 
 
 def packet_in(info: Info, frame: bytes) -> Any:
-    """The PacketIn of a packet that left through the CPU port."""
+    """Return the PacketIn of a packet that left through the CPU port."""
     message = p4runtime_pb2.PacketIn()
     fields = info.packet_in or ()
     size = _header_bytes(fields)
@@ -34,7 +34,7 @@ def packet_in(info: Info, frame: bytes) -> Any:
 
 
 def packet_out(info: Info, message: Any) -> bytes:
-    """The packet to receive on the CPU port; INVALID_ARGUMENT when its metadata is not that of the P4Info."""
+    """Return the packet to receive on the CPU port; INVALID_ARGUMENT when its metadata is not that of the P4Info."""
     fields = info.packet_out or ()
     given: dict[int, bytes] = {}
     known = {field.id for field in fields}

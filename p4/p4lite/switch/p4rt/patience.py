@@ -45,7 +45,7 @@ class Waiting:
         self._calls: dict[int, tuple[float, Callable[[], Any]]] = {}
 
     def add(self, end: Callable[[], Any]) -> int:
-        """A call begins to wait; returns what `remove` takes. May end another."""
+        """Watch a call that begins to wait; return what `remove` takes. May end another."""
         with self._lock:
             token = next(self._tokens)
             self._calls[token] = (time.monotonic(), end)
@@ -55,7 +55,7 @@ class Waiting:
         return token
 
     def remove(self, token: int) -> None:
-        """It waits no longer."""
+        """Stop watching a call."""
         with self._lock:
             self._calls.pop(token, None)
 

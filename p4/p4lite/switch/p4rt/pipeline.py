@@ -45,7 +45,7 @@ class ActionBinding:
     order: tuple[int, ...]  # for the JSON's n-th argument the id of P4Info's parameter
 
     def call(self, values: dict[int, int]) -> ActionCall:
-        """The action with the values of its parameters by id."""
+        """Return the action with the values of its parameters by id."""
         return ActionCall(self.info.name, tuple(values[ident] for ident in self.order))
 
 
@@ -61,7 +61,7 @@ class TableBinding:
     wildcards: tuple[MatchValue | None, ...]
 
     def target_key(self, values: Sequence[MatchValue]) -> tuple[MatchValue, ...]:
-        """The JSON's key from the values in P4Info's order."""
+        """Return the JSON's key from the values in P4Info's order."""
         return tuple(values[position] for position in self.order)
 
 
@@ -92,7 +92,7 @@ class PipelineCache:
         self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
 
     def verify(self, config: Any) -> Pipeline:
-        """The pipeline of a ForwardingPipelineConfig, compiled; P4RtError says why it cannot be realised."""
+        """Return the pipeline of a ForwardingPipelineConfig, compiled; P4RtError says why it cannot be realised."""
         if not config.p4_device_config:
             raise invalid("p4_device_config is empty: it must hold the program as BMv2 JSON")
         if not config.HasField("p4info"):
@@ -292,7 +292,7 @@ def _wildcard(field: FieldInfo, kind: str) -> MatchValue | None:
 
 
 def exact_value(kind: str, value: int, width: int) -> MatchValue:
-    """An equality of the JSON's kind: P4Info's optional fields may be the JSON's ternary ones."""
+    """Return an equality of the JSON's kind: P4Info's optional fields may be the JSON's ternary ones."""
     if kind == "ternary":
         return Ternary(value, (1 << width) - 1)
     if kind == "optional":

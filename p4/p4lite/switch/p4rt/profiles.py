@@ -200,7 +200,7 @@ class Profiles:
             raise P4RtError(RESOURCE_EXHAUSTED, f"weights add up to {total}, more than {MAX_GROUP_PLACES}")
 
     def _usable(self, group: _Group) -> list[int]:
-        """The group's members, each as often as its weight, without those whose watched port is down."""
+        """Return the group's members, each as often as its weight, without those whose watched port is down."""
         return [
             place.member
             for place in group.places

@@ -106,7 +106,7 @@ def _asked(ident: int, known: dict[int, bytes], what: str) -> list[bytes]:
 
 
 def _replicas(messages: Any) -> list[Replica]:
-    """The copies of a group or session; `port` becomes canonical in place."""
+    """Return the copies of a group or session; `port` becomes canonical in place."""
     result: list[Replica] = []
     for message in messages:
         if message.WhichOneof("port_kind") == "port":

@@ -61,7 +61,7 @@ class Malformed:
 
 
 def _parser(message_type: Any, read: Callable[[bytes], Any] | None = None) -> Callable[[bytes], Any]:
-    """A deserialiser: `read` (else the message type's own), with Malformed for bytes that it cannot take."""
+    """Return a deserialiser: `read` (else the message type's own), with Malformed for bytes that it cannot take."""
     chosen = read or message_type.FromString
 
     def parse(data: bytes) -> Any:
@@ -102,7 +102,7 @@ class Stream:
         self._queue.put(None)
 
     def messages(self) -> Iterator[Any]:
-        """What to send, until the end."""
+        """Yield the messages to send, until the end."""
         while True:
             message = self._queue.get()
             if message is None:
@@ -151,7 +151,7 @@ class P4RuntimeService:
             self.end_streams(device, P4RtError(UNAVAILABLE, f"device {device_id} was removed"))
 
     def device(self, device_id: int) -> Device:
-        """The device; NOT_FOUND names those that exist."""
+        """Return the device; NOT_FOUND names those that exist."""
         with self._lock:
             device = self._devices.get(device_id)
             if device is None:
@@ -242,7 +242,7 @@ class P4RuntimeService:
     # -- RPCs --------------------------------------------------------------------------------------------
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service's methods, to be added to a grpc.Server."""
+        """Return the service's methods, to be added to a grpc.Server."""
         pb = p4runtime_pb2
 
         def unary(call: Callable[[Any], Any], request: Any, response: Any) -> grpc.RpcMethodHandler[Any, Any]:
@@ -285,7 +285,7 @@ class P4RuntimeService:
     def one_to_one(
         self, call: Callable[[Any, Any], Any], read: Callable[[bytes], Any], write: Callable[[Any], bytes]
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        """The handler of a method with one request and one response.
+        """Return the handler of a method with one request and one response.
 
         gRPC's own keeps a thread for a call whose request never comes, for ever; this one waits within bounds. What
         goes over the wire is the same.

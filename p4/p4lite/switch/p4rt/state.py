@@ -73,16 +73,16 @@ class NoReplicator:
     """Takes everything and does nothing: for a pipeline that is saved but not committed."""
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Accepted."""
+        """Accept a multicast group without an effect."""
 
     def delete_multicast_group(self, group: int) -> None:
-        """Accepted."""
+        """Accept the removal of a multicast group without an effect."""
 
     def set_clone_session(self, session: int, config: CloneSession) -> None:
-        """Accepted."""
+        """Accept a clone session without an effect."""
 
     def delete_clone_session(self, session: int) -> None:
-        """Accepted."""
+        """Accept the removal of a clone session without an effect."""
 
 
 @dataclass(slots=True)

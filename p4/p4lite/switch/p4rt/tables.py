@@ -120,7 +120,7 @@ class Tables:
             self._modify(entry, key, binding)
 
     def insert_plain(self, insert: PlainInsert) -> None:
-        """The same as `write` for an INSERT of an entry with nothing but a match, an action and metadata."""
+        """Insert an entry with nothing but a match, an action and metadata, as `write` would."""
         binding = self._binding(insert.table_id)
         info = binding.info
         if info.profile_id:
@@ -279,7 +279,7 @@ class Tables:
             raise invalid("idle_timeout_ns is negative")
 
     def _action(self, action: Any, binding: TableBinding, *, default: bool = False) -> tuple[Any, int | None]:
-        """The entry's action for the table and, for a one-shot, the group that was made for it."""
+        """Return the entry's action for the table and, for a one-shot, the group that was made for it."""
         which = action.WhichOneof("type")
         info, profile = binding.info, binding.info.profile_id
         if which == "action":
@@ -305,7 +305,7 @@ class Tables:
         return binding
 
     def _key(self, items: list[MatchItem], priority: int, binding: TableBinding) -> tuple[Key, bool]:
-        """An entry's key, and whether its match was canonical."""
+        """Return an entry's key, and whether its match was canonical."""
         info = binding.info
         values, canonical = decode_match(binding, items)
         if info.needs_priority:
@@ -413,7 +413,7 @@ class Tables:
     # -- direct resources --------------------------------------------------------------------------------
 
     def _direct(self, entry: Any) -> Iterator[tuple[Any, int | None, TableBinding]]:
-        """The entries a direct resource's `table_entry` means: message with its key, handle, table."""
+        """Yield the entries a direct resource's `table_entry` means: message with its key, handle, table."""
         tables = [entry.table_id] if entry.table_id else list(self._records)
         for ident in tables:
             binding = self._binding(ident)
@@ -492,7 +492,7 @@ class Tables:
     # -- idle timeouts -----------------------------------------------------------------------------------
 
     def idle_entry(self, ident: int, handle: int) -> Any:
-        """The TableEntry to report as idle (key, metadata and timeout), or None when it is gone."""
+        """Return the TableEntry to report as idle (key, metadata and timeout), or None when it is gone."""
         key = self._by_handle.get(ident, {}).get(handle)
         if key is None:
             return None
@@ -507,7 +507,7 @@ def _wants_more(query: Any) -> bool:
 
 
 def _stored(entry: Any) -> bytes:
-    """What a read returns of an entry: without values of its direct resources."""
+    """Return what a read returns of an entry: without values of its direct resources."""
     for name in ("counter_data", "meter_config", "meter_counter_data", "time_since_last_hit"):
         entry.ClearField(name)
     return bytes(entry.SerializeToString())

@@ -39,7 +39,7 @@ class PlainInsert:
     raw: bytes
 
     def update(self) -> Any:
-        """The same as an Update message."""
+        """Return the same as an Update message."""
         update = p4runtime_pb2.Update(type=_INSERT)
         update.entity.table_entry.ParseFromString(self.raw)
         return update
@@ -156,7 +156,7 @@ def _action(data: int | bytes | None) -> tuple[int, list[tuple[int, bytes]]]:
 
 
 def _once(data: int | bytes) -> dict[int, int | bytes]:
-    """The fields of a message none of which may come twice."""
+    """Return the fields of a message none of which may come twice."""
     if not isinstance(data, bytes):
         raise _Unusual
     fields: dict[int, int | bytes] = {}
@@ -170,7 +170,7 @@ def _once(data: int | bytes) -> dict[int, int | bytes]:
 
 
 def _field(data: bytes, at: int) -> tuple[int, int | bytes, int]:
-    """Number and value of the field at `at`, and where the next begins."""
+    """Return number and value of the field at `at`, and where the next begins."""
     tag = data[at]
     at += 1
     if tag > 0x7F:
@@ -188,7 +188,7 @@ def _field(data: bytes, at: int) -> tuple[int, int | bytes, int]:
 
 
 def _varint(data: bytes, at: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte was `first`."""
+    """Return the rest of a varint whose first byte was `first`."""
     value, shift = first & 0x7F, 7
     while True:
         byte = data[at]

@@ -141,7 +141,7 @@ class Digest:
     fields: tuple[FieldRef, ...]
 
     def split(self, sample: bytes) -> tuple[int, ...]:
-        """The field values of one serialised sample."""
+        """Return the field values of one serialised sample."""
         values, at = [], 0
         for ref in self.fields:
             size = (ref.field.width + 7) // 8

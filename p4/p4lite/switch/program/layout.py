@@ -23,7 +23,7 @@ class KeyField:
     width: int
 
     def put(self, target: list[int], value: int) -> None:
-        """Sets the field, which must be 0 in `target`."""
+        """Set the field, which must be 0 in `target`."""
         if self.words == 1:
             target[self.word] |= value << self.shift
             return

@@ -31,7 +31,7 @@ MAX_ARRAY = 1 << 26  # cells of a register, counter or meter array
 
 
 def load_facts(data: dict[str, Any], *, source: str, name: str) -> Facts:
-    """Raises ProgramError with the place of the first fault."""
+    """Raise ProgramError with the place of the first fault."""
     model = load_model(data, source)
     actions = _actions(model)
     tables = _Tables(model, actions)
@@ -52,7 +52,7 @@ def load_facts(data: dict[str, Any], *, source: str, name: str) -> Facts:
 
 
 def find_action(actions: dict[int, Action], node: Node) -> Action:
-    """The action whose id is in `node`."""
+    """Return the action whose id is in `node`."""
     action = actions.get(node.int())
     if action is None:
         node.fail(f"there is no action with id {node.value}")
@@ -62,7 +62,9 @@ def find_action(actions: dict[int, Action], node: Node) -> Action:
 def entry_action(
     node: Node, actions: dict[int, Action], table: str, allowed: dict[str, Action]
 ) -> tuple[Action, ActionCall]:
-    """What an entry of the JSON (`action_id`, `action_data`) calls; a table allows only actions that it lists."""
+    """Return what an entry of the JSON (`action_id`, `action_data`) calls; a table allows only actions that it
+    lists.
+    """
     action = find_action(actions, node["action_id"])
     if not any(action is other for other in allowed.values()):
         node["action_id"].fail(f"the table '{table}' does not list the action '{action.name}'")
@@ -100,7 +102,7 @@ def _registers(model: Model) -> dict[str, Array]:
 
 
 def _cells(node: Node, index: int, unit: str = "") -> Array:
-    """A counter or meter array."""
+    """Return a counter or meter array."""
     direct = node.flag("is_direct")
     binding, size = node.get("binding"), node.get("size")
     if size is None and not direct:
@@ -318,7 +320,7 @@ def _check_kind(node: Node, kind: str, key: tuple[Key, ...]) -> None:
 
 
 def main_parser(model: Model) -> Node | None:
-    """The parser that packets go through: of several the one called 'parser'."""
+    """Return the parser that packets go through: of several the one called 'parser'."""
     parsers = list(model.root["parsers"].items())
     return next((n for n in parsers if n["name"].value == "parser"), parsers[0] if parsers else None)
 
@@ -334,7 +336,9 @@ def _value_sets(model: Model) -> dict[str, ValueSet]:
 
 
 def _set_widths(model: Model) -> dict[str, tuple[int, ...]]:
-    """The widths of the key's parts in the first state that asks a value set; what is wrong is refused with the C."""
+    """Return the widths of the key's parts in the first state that asks a value set; what is wrong is refused with the
+    C.
+    """
     out: dict[str, tuple[int, ...]] = {}
     parser = main_parser(model)
     for state in parser.items("parse_states") if parser is not None else ():

@@ -62,7 +62,7 @@ class OpenedProgram:
 
 
 def open_program(path: Path) -> OpenedProgram:
-    """Loads a program's shared object. Raises BuildError."""
+    """Load a program's shared object. Raises BuildError."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:

@@ -62,7 +62,7 @@ class ArrayControl(TableControl):
         return self._counter_cells(array, 0, array.size)
 
     def counter_total(self, counter: str) -> CounterValue:
-        """The sum of all cells, in little time."""
+        """Return the sum of all cells, in little time."""
         found = self._counter(counter, None)
         cells = (self._cell * max(found.size, 1))()
         self._c.p4c_counter_read(self.pointer, found.index, 0, found.size, cells)
@@ -137,7 +137,7 @@ class ArrayControl(TableControl):
         return self._get_meter(t.index, 0, -1 if handle is None else handle)
 
     def direct_meter_set(self, table: str, handle: int | None, config: MeterConfig | None) -> None:
-        """Configures the meter of an entry. That of the default entry (None) is stored but, as in BMv2, not run."""
+        """Configure the meter of an entry. That of the default entry (None) is stored but, as in BMv2, not run."""
         t = self._with_meter(table, handle)
         self._set_meter(t.index, 0, -1 if handle is None else handle, config)
 

@@ -47,7 +47,10 @@ class Handle:
         lock: int = 0,
         host: int = 0,
     ):
-        """`opened` was compiled from `program`; `lock` and `host` are addresses as in `struct p4_config`, 0: none."""
+        """Create a handle of `opened`, which was compiled from `program`.
+
+        `lock` and `host` are addresses as in `struct p4_config`, 0: none.
+        """
         self.program = program
         self.opened = opened
         self._c = opened.library
@@ -84,7 +87,7 @@ class Handle:
 
     @contextmanager
     def packet_lock(self) -> Iterator[None]:
-        """Holds the lock as the core does while packets run (in this thread, call no control operation within)."""
+        """Hold the lock as the core does while packets run (in this thread, call no control operation within)."""
         self._c.p4c_lock_packets(self.pointer)
         try:
             yield
@@ -92,11 +95,11 @@ class Handle:
             self._c.p4c_unlock_packets(self.pointer)
 
     def set_now(self, now_ns: int) -> None:
-        """Sets the instance's clock, which the fabric core otherwise does with every batch."""
+        """Set the instance's clock, which the fabric core otherwise does with every batch."""
         self._c.p4c_set_now(self.pointer, now_ns)
 
     def faults(self) -> dict[str, int]:
-        """What `struct p4_faults` counted, by name."""
+        """Return what `struct p4_faults` counted, by name."""
         faults = self.opened.about.structures["p4_faults"]()
         self._c.p4c_faults(self.pointer, ctypes.byref(faults))
         return {name: int(getattr(faults, name)) for name in (field[0] for field in faults._fields_)}
@@ -108,7 +111,7 @@ class Handle:
         return status
 
     def _pack(self, actions: dict[str, Action], call: ActionCall, room: int, where: str) -> tuple[int, Any]:
-        """(action index, the `room` argument words) of a checked call."""
+        """Return (action index, the `room` argument words) of a checked call."""
         info = actions.get(call.name)
         if info is None:
             raise InvalidArgument(f"{where}: no action '{call.name}' here")

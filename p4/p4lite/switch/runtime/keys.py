@@ -59,7 +59,7 @@ def _put(words: KeyWords, key: Key, match: MatchValue, table: Table) -> None:
 
 
 def key_to_words(table: Table, key: Sequence[MatchValue], priority: int) -> KeyWords:
-    """Checks a match key against a table. Raises InvalidArgument or OutOfRange."""
+    """Check a match key against a table. Raises InvalidArgument or OutOfRange."""
     if len(key) != len(table.key):
         raise InvalidArgument(f"table '{table.name}' has {len(table.key)} keys, not {len(key)}")
     words = KeyWords(table.key_words)

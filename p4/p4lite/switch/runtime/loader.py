@@ -33,7 +33,7 @@ class Program(Facts):
         return build(name, sources, generated=generated, sanitize=sanitize, large=self.code.size > LARGE)
 
     def instance(self, *, seed: int = 1, drop_port: int = 511, lock: int = 0, host: int = 0) -> ProgramInstance:
-        """A fresh switch state with the initial entries of the program. Raises BuildError.
+        """Return a fresh switch state with the initial entries of the program. Raises BuildError.
 
         `lock` and `host` are addresses of a `struct p4_lock` and a `struct p4_host` (pipeline.h), 0 for none;
         the fabric core hands them in.
@@ -42,7 +42,7 @@ class Program(Facts):
 
 
 def load_program(source: str | Path | dict[str, Any], *, name: str | None = None) -> Program:
-    """Reads and validates BMv2 JSON (ours, p4c's, or that of P4_14 programs) from a file or a dictionary.
+    """Read and validates BMv2 JSON (ours, p4c's, or that of P4_14 programs) from a file or a dictionary.
 
     Raises ProgramError with the file and the place in the JSON: not a JSON, not BMv2's, a wrong version, a
     dangling reference, an unknown primitive, and so on.

@@ -110,7 +110,7 @@ class ProfileControl(Handle):
         return self._profile(profile)[1].groups.id[slot]
 
     def _refer(self, table: Table, kind: int, number: int, change: int) -> None:
-        """Counts references of table entries."""
+        """Count references of table entries."""
         if table.action_profile is None or kind not in (self._member_ref, self._group_ref):
             return
         state = self._profile(table.action_profile)[1]
@@ -120,7 +120,7 @@ class ProfileControl(Handle):
 
     # --- members ------------------------------------------------------------------------------------------
     def member_add(self, profile: str, action: ActionCall, member: int | None = None) -> int:
-        """Adds a member with the given id, or the lowest free one."""
+        """Add a member with the given id, or the lowest free one."""
         with self._mutex:
             p, state = self._profile(profile)
             id_ = state.members.unused() if member is None else member
@@ -148,7 +148,7 @@ class ProfileControl(Handle):
             state.calls[member] = action
 
     def member_delete(self, profile: str, member: int) -> None:
-        """Raises InvalidArgument while an entry or group refers to it."""
+        """Raise InvalidArgument while an entry or group refers to it."""
         with self._mutex:
             p, state = self._profile(profile)
             slot = self._member_slot(profile, member)
@@ -187,7 +187,7 @@ class ProfileControl(Handle):
     def group_add(
         self, profile: str, members: Iterable[int] = (), group: int | None = None, *, max_size: int = 0
     ) -> int:
-        """Adds a group with the given id, or the lowest free one; a member listed n times has weight n."""
+        """Add a group with the given id, or the lowest free one; a member listed n times has weight n."""
         with self._mutex:
             p, state = self._profile(profile)
             id_ = state.groups.unused() if group is None else group
@@ -210,7 +210,7 @@ class ProfileControl(Handle):
             state.contents[group] = Group(profile, group, contents, old.max_size)
 
     def group_delete(self, profile: str, group: int) -> None:
-        """Raises InvalidArgument while an entry refers to it."""
+        """Raise InvalidArgument while an entry refers to it."""
         with self._mutex:
             p, state = self._profile(profile)
             slot = self._group_slot(profile, group)

@@ -62,7 +62,9 @@ class Runner:
         function("phv_init", None, phv)(self.phv)
 
     def get(self, name: str) -> int | None:
-        """A target field by its name in `enum p4_field_id` (lower case, no prefix); None if the program lacks it."""
+        """Return a target field by its name in `enum p4_field_id` (lower case, no prefix); None if the program lacks
+        it.
+        """
         f = self.struct.fields[self.field_ids[name]]
         if f.offset < 0:
             return None
@@ -76,7 +78,7 @@ class Runner:
             ctypes.memmove(self.phv + f.offset, raw, f.size)
 
     def run(self, data: bytes, port: int = 0, *, now_ns: int | None = None, drop_port: int = 511) -> Result:
-        """Sends `data` in at `port`; egress runs unless ingress dropped it."""
+        """Send `data` in at `port`; egress runs unless ingress dropped it."""
         if self.instance.pointer == 0:
             raise NotFound("the instance is closed")
         if now_ns is not None:

@@ -62,7 +62,7 @@ class TableControl(ProfileControl):
         priority: int = 0,
         idle_timeout_ns: int = 0,
     ) -> int:
-        """Adds an entry and returns its handle. Keys in the order of the table's key; lower priority wins."""
+        """Add an entry and return its handle. Keys in the order of the table's key; lower priority wins."""
         t = self._table(table)
         self._writable(t)
         if not t.key:
@@ -115,7 +115,7 @@ class TableControl(ProfileControl):
         return self._raw(table, handle)[0]
 
     def table_modify(self, table: str, handle: int, action: EntryAction) -> None:
-        """Gives an entry another action, with its counter and idle time kept."""
+        """Give an entry another action, with its counter and idle time kept."""
         t = self._table(table)
         self._writable(t)
         with self._mutex:
@@ -188,7 +188,7 @@ class TableControl(ProfileControl):
         return int(self._c.p4c_table_size(self.pointer, self._table(table).index))
 
     def table_clear(self, table: str) -> None:
-        """Deletes every entry; the default action goes back to the program's."""
+        """Delete every entry; the default action goes back to the program's."""
         t = self._table(table)
         self._writable(t)
         with self._mutex:
@@ -205,7 +205,7 @@ class TableControl(ProfileControl):
         self._c.p4c_table_set_timeout(self.pointer, t.index, handle, idle_timeout_ns)
 
     def table_default(self, table: str) -> EntryAction | None:
-        """The default action; None if the table has none (a miss does nothing)."""
+        """Return the default action; None if the table has none (a miss does nothing)."""
         t = self._table(table)
         return self._action_of(t, *self._raw(t, -1))
 
@@ -231,7 +231,7 @@ class TableControl(ProfileControl):
             self._refer(t, old.kind, old.number, -1)
 
     def idle_entries(self, table: str, now_ns: int | None = None) -> list[int]:
-        """Handles of entries idle for their timeout; each is reported again only after another timeout.
+        """Handle of entries idle for their timeout; each is reported again only after another timeout.
 
         `now_ns` is the time on the instance's clock, by default its latest.
         """

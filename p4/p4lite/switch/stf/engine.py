@@ -151,7 +151,7 @@ class _Run:
         return resolve(name, self.program.tables, "table")
 
     def entry_action(self, table: Table, call: ActionCall) -> EntryAction:
-        """The action itself, or a new member of the table's action profile with it."""
+        """Return the action itself, or a new member of the table's action profile with it."""
         if table.action_profile is None:
             return call
         return MemberRef(self.instance.member_add(table.action_profile, call))

@@ -25,7 +25,7 @@ class NameProblem(Exception):
 
 
 def resolve(name: str, known: Mapping[str, T], what: str) -> T:
-    """The element called `name`, or the only one whose name ends in it."""
+    """Return the element called `name`, or the only one whose name ends in it."""
     if name in known:
         return known[name]
     for suffix in ("." + name, name):
@@ -57,7 +57,7 @@ def key_position(name: str, key: Iterable[Key]) -> int:
 
 
 def _valid_of(name: str) -> str | None:
-    """The header whose validity a name means."""
+    """Return the header whose validity a name means."""
     for ending in (".$valid$", ".$valid", ".isValid()", ".isValid", ".valid"):
         if name.endswith(ending):
             return name.removesuffix(ending)
@@ -65,7 +65,7 @@ def _valid_of(name: str) -> str | None:
 
 
 def table_key(table: Table, given: Args) -> tuple[MatchValue, ...]:
-    """The match values of an `add`; keys not given match everything (exact ones: 0)."""
+    """Return the match values of an `add`; keys not given match everything (exact ones: 0)."""
     values = [_default(part) for part in table.key]
     for name, value in given:
         position = key_position(name, table.key)
@@ -136,7 +136,7 @@ def _ternary(width: int, value: str) -> Ternary:
 
 
 def action_call(table: Table, name: str, args: Args) -> ActionCall:
-    """The call of one of a table's actions with arguments by name."""
+    """Return the call of one of a table's actions with arguments by name."""
     action: Action = resolve(name, table.actions, f"action of table '{table.name}'")
     given = dict(args)
     values = []

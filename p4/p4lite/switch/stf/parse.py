@@ -148,7 +148,7 @@ Statement = Packet | Expect | NoPacket | Add | SetDefault | Remove | CheckCounte
 
 
 def parse_stf(text: str, filename: str = "<stf>") -> list[Statement]:
-    """The statements of an STF text, in order; raises StfError with `filename:line: what`."""
+    """Return the statements of an STF text, in order; raises StfError with `filename:line: what`."""
     return [_Line(line, body, filename).statement() for line, body in _logical_lines(text, filename)]
 
 
@@ -172,7 +172,7 @@ def _logical_lines(text: str, filename: str) -> list[tuple[int, str]]:
 
 
 def parse_number(text: str) -> int:
-    """An STF number (decimal, 0x, 0b, 0o) without wildcards; ValueError otherwise."""
+    """Return an STF number (decimal, 0x, 0b, 0o) without wildcards; ValueError otherwise."""
     return int(text) if text.isdigit() else int(text, 0)
 
 

@@ -104,7 +104,7 @@ class TargetClient:
     # -- switches ----------------------------------------------------------------------------------------
 
     def info(self) -> FabricInfo:
-        """What there is."""
+        """Return what there is."""
         return codec.value(FabricInfo, self._call("Info", pb.InfoRequest(), pb.FabricInfo))
 
     def add_switch(
@@ -117,7 +117,7 @@ class TargetClient:
         cpu_port: int | None = None,
         loop_limit: int | None = None,
     ) -> SwitchInfo:
-        """A new switch without program and ports; P4Runtime serves it from now on."""
+        """Return a new switch without program and ports; P4Runtime serves it from now on."""
         request = pb.AddSwitchRequest(
             device_id=device_id,
             name=name,
@@ -153,7 +153,9 @@ class TargetClient:
         to_switch: LinkSettings | None = None,
         pcap: str | None = None,
     ) -> PortInfo:
-        """A port on an interface that the server was told of at start, or one to be linked; `pcap` as in `capture`."""
+        """Return a port on an interface that the server was told of at start, or one to be linked; `pcap` as in
+        `capture`.
+        """
         request = pb.AddPortRequest(
             device_id=device_id,
             port=port,
@@ -251,7 +253,7 @@ class TargetClient:
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
-        """A part of the statistics of all switches, in little time: see `PortSample`.
+        """Return a part of the statistics of all switches, in little time: see `PortSample`.
 
         Args:
             priority: of the queues whose depth is given.
@@ -274,7 +276,7 @@ class TargetClient:
         self._do("Trace", pb.TraceRequest(file=file))
 
     def faults(self, device_id: int) -> dict[str, int]:
-        """What the program did that BMv2 leaves undefined, counted by kind."""
+        """Return what the program did that BMv2 leaves undefined, counted by kind."""
         found = self._call("Faults", pb.SwitchRequest(device_id=device_id), pb.FaultsResponse)
         return codec.named(found.faults)
 

@@ -28,7 +28,7 @@ class Grants:
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         interfaces: Iterable[str] = (),
     ) -> None:
-        """Makes the folder. GrantError: it cannot be, or others can write to it."""
+        """Make the folder. GrantError: it cannot be, or others can write to it."""
         self.interfaces = set(interfaces)
         self.limit_bytes = limit_bytes
         try:
@@ -44,7 +44,7 @@ class Grants:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[str]:
-        """A path by which the file of this name can be opened for writing, as long as the context lasts.
+        """Yield a path by which the file of this name can be opened for writing while the context lasts.
 
         No link is followed, and nothing but a plain file with no other name is opened. GrantError: it is not to be.
         """

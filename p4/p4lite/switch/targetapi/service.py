@@ -77,7 +77,7 @@ class TargetService:
         self._lock = threading.Lock()  # one request at a time: the fabric's Python side is not for many threads
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service's methods, to be added to a grpc.Server."""
+        """Return the service's methods, to be added to a grpc.Server."""
         methods = pb.DESCRIPTOR.services_by_name["Target"].methods
         return grpc.method_handlers_generic_handler(
             codec.SERVICE,
@@ -374,7 +374,7 @@ class TargetService:
 
     @contextmanager
     def _instance(self, device_id: int) -> Iterator[ProgramInstance]:
-        """The running program's state, which cannot be replaced meanwhile."""
+        """Yield the running program's state, which cannot be replaced meanwhile."""
         device = self._service.device(device_id)
         with device.lock:
             yield device.switch.instance
@@ -414,7 +414,7 @@ class TargetService:
 
 
 def _snake(name: str) -> str:
-    """The method of an `rpc`: SetPortUp is set_port_up."""
+    """Return the method of an `rpc`: SetPortUp is set_port_up."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -427,7 +427,7 @@ def _read(read: Callable[[bytes], Message], data: bytes) -> Message:
 
 
 def _given(request: Message) -> dict[str, Any]:
-    """The fields that a request has, and its device, which may be 0."""
+    """Return the fields that a request has, and its device, which may be 0."""
     return {"device_id": 0} | {field.name: item for field, item in request.ListFields()}
 
 
