@@ -297,13 +297,11 @@ def _closing_bound(world: World) -> int:
 
 
 def _probes_a_dead_peer(world: World, end: End) -> bool:
-    """Whether a queue pair that works has a bad EV, and a peer that has ended without a word.
+    """Return whether a queue pair that works has a bad EV and a peer that has ended.
 
     It probes the EV until an answer comes (docs/mrc-protocol.md, 7), and none comes.
     """
-    if world.setup.transport != MRC or end.qp.state is not QpState.RTS:
-        return False
-    if end.peer is not None and end.peer.alive and end.peer.qp.state is QpState.RTS:
+    if world.setup.transport != MRC or not end.in_rts or (end.peer is not None and end.peer.in_rts):
         return False
     rows = world.hosts[end.host].endpoint.query_evs(end.qp)
     return any(row.state is EvState.ASSUMED_BAD for row in rows)
@@ -316,13 +314,13 @@ def _rest(world: World) -> None:
         return
     # A queue pair whose user is gone says so as long as packets are repeated.
     closing = _closing_bound(world) if any(end.closing for end in world.everything) else 0
-    if any(_probes_a_dead_peer(world, end) for end in world.everything):
-        return
-    _wait_for_timers(world, world.hosts, _idle_bound(world) + closing, "though nothing is to be done")
+    probing = {end.host for end in world.everything if _probes_a_dead_peer(world, end)}
+    idle = [host for host in world.hosts if host.number not in probing]
+    _wait_for_timers(world, idle, _idle_bound(world) + closing, "though nothing is to be done")
     world.run_until(max(world.now, world.network.last_arrival + setup.healthy_rtt_ns))
     before = world.packets
     world.run_until(world.now + 20 * setup.healthy_rtt_ns)
-    if world.packets > before and "timers" not in world.skipped:
+    if world.packets > before and not probing and "timers" not in world.skipped:
         world.report("restless", f"{world.packets - before} packets were sent though nothing is to be done")
     for host in world.hosts:
         if host.probes:

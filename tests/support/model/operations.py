@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from mrc_host.proto.events import EvState, QpState
+from mrc_host.proto.events import QpState
 from support.model import make
 from support.model.network import sealed
 from support.model.scenario import MRC, Op
@@ -170,7 +170,7 @@ def _garbage(world: World, op: Op) -> None:
             network.inject(op.where, plane, rng.randbytes(rng.randrange(1, 200)), at)
 
 
-def heal(world: World) -> None:  # noqa: C901 - a step per part of the world
+def heal(world: World) -> None:
     """Heal the network: from here on hosts run, and operators take back what they did."""
     network = world.network
     if world.setup.transport != MRC:
@@ -183,23 +183,17 @@ def heal(world: World) -> None:  # noqa: C901 - a step per part of the world
         host.stalled_until = -1
         if world.setup.transport == MRC:
             world.pressure(host, 0, 0)
+            # A denial outlives the queue pair that it was given to.
+            host.endpoint.deny_evs(host.denied, False, world.clock(host))
         for plane in range(world.setup.planes):
             network.links_down.discard((host.number, plane))
             now = world.clock(host)
             host.endpoint.set_port_state(plane, True, now)
             host.endpoint.set_port_enabled(plane, True, now)
-        if world.setup.transport == MRC:
-            # A denial outlives the queue pair that it was given to.
-            host.endpoint.deny_evs(host.denied, False, world.clock(host))
     for ends in world.pairs:
         for end in ends or ():
             if not end.alive:
                 continue
-            if world.setup.transport == MRC and end.qp.state is QpState.RTS:
-                for row in world.hosts[end.host].endpoint.query_evs(end.qp):
-                    if row.state is EvState.DENIED:
-                        host = world.hosts[end.host]
-                        host.endpoint.set_ev_state(end.qp, row.ev, EvState.GOOD, world.clock(host))
             peer = end.peer
             # Receives are posted from INIT on: a side that connects only after this has no other occasion.
             if peer is not None and end.qp.state in (QpState.INIT, QpState.RTR, QpState.RTS):
