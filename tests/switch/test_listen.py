@@ -21,6 +21,7 @@ from p4lite.switch import listen
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.server import FabricServer
 from p4lite.switch.targetapi.client import TargetClient, TargetError
+from support.lab import users
 from support.switch.process import P4LITE, SwitchProcess
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -28,14 +29,9 @@ WARNING = "every user of this machine can command what is served here"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
 #: What was done to a root's switch by nobody: files made and truncated, an interface taken, the switch commanded.
-#: The program changes its own user. With `subprocess.run(user=)` Python forks this process, and gRPC's fork handlers,
-#: which run in the child then, can end the child before it executes anything.
 ATTACK = """
 import os, socket, sys
-path, folder, user = sys.argv[1:]
-os.setgroups([])
-os.setgid(int(user))
-os.setuid(int(user))
+path, folder = sys.argv[1:]
 failed = []
 for what, attempt in (
     ("connect", lambda: socket.socket(socket.AF_UNIX).connect(path)),
@@ -107,7 +103,7 @@ def test_nobody_gets_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
             environment = {"P4LITE_RUN": str(base / "private")}
             with SwitchProcess("--no-p4", *arguments, addressed=False, environment=environment) as switch:
                 done = subprocess.run(
-                    ["/usr/bin/python3", "-c", ATTACK, str(path), str(path.parent), str(NOBODY)],
+                    users.as_user(NOBODY, "/usr/bin/python3", "-c", ATTACK, str(path), str(path.parent)),
                     cwd="/",
                     capture_output=True,
                     text=True,

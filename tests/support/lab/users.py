@@ -43,14 +43,19 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
     }
 
 
-def popen(uid: int, folder: pathlib.Path, *words: str) -> subprocess.Popen[str]:
-    """Start a command as a user, in the user's folder.
+def as_user(uid: int, *words: str) -> list[str]:
+    """Return the command that runs `words` as a user.
 
     `setpriv` changes the user, not `Popen(user=)`: Python would fork this process for that, and gRPC's fork handlers
     can end the child before it executes the command.
     """
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words]
+
+
+def popen(uid: int, folder: pathlib.Path, *words: str) -> subprocess.Popen[str]:
+    """Start a command as a user, in the user's folder."""
     return subprocess.Popen(
-        ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words],
+        as_user(uid, *words),
         cwd=folder,
         env=environment(folder),
         stdin=subprocess.DEVNULL,
