@@ -169,7 +169,7 @@ def idle_memory(count: int = scaled(200, 4)) -> float:
 
 
 def measure() -> None:
-    """Every case once, in this process; prints one JSON object."""
+    """Measure every case once, in this process, and print one JSON object."""
     rates = {}
     for name, options in CASES.items():
         small = 4 if options.get("wire") == WireConfig(mtu=1024) else 1

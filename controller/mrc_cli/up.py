@@ -64,7 +64,7 @@ def bring_up(
     trust_code: bool,
     connect: str | None = None,
 ) -> str:
-    """Brings it up, and says so; returns its name."""
+    """Bring the lab up, report that, and return its name."""
     console = Console(stderr=True)
     for text in describe.warnings(load_lab(lab), "real", transport):
         typer.echo(f"warning: {lab}: {text}", err=True)

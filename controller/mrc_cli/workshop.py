@@ -301,7 +301,7 @@ def rank_class(
 
 
 def _teller(quiet: bool) -> Callable[[Grade, int, int], None]:
-    """Tells of each grade as it is made."""
+    """Tell of each grade as it is made."""
 
     def tell(made: Grade, done: int, total: int) -> None:
         if not quiet:

@@ -148,7 +148,7 @@ class Daemon:
         self.folder.write(self.record)
 
     def start(self) -> None:
-        """Brings everything up, in the order in which one needs the other."""
+        """Bring everything up, in the order in which one needs the other."""
         self.write()
         made = self.folder.path / PROGRAM
         program = FabricProgram.load(made) if made.exists() else fabric_program()
@@ -344,7 +344,7 @@ class Daemon:
                 self.ended = True
 
     def stop(self) -> None:
-        """Lets everything end by itself that has files to finish; the rest ends with the namespace."""
+        """Let everything end by itself that has files to finish; the rest ends with the namespace."""
         if self.record.phase != "failed":
             self.record.phase = "ending"
         with contextlib.suppress(OSError):

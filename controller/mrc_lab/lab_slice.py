@@ -35,7 +35,7 @@ class LabSlice:
         return (*self.sockets.values(), self.lifeline)
 
     def save(self, folder: pathlib.Path, key: str, uid: int = -1, gid: int = -1) -> None:
-        """Leaves it, and the key of the tunnels (hexadecimal digits), for the daemon, which runs as this user."""
+        """Leave it, and the key of the tunnels (hexadecimal digits), for the daemon, which runs as this user."""
         for name, text in ((PART, json.dumps(asdict(self))), (KEY, key)):
             write_whole(folder / name, text)
             os.chmod(folder / name, 0o600)

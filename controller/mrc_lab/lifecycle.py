@@ -97,7 +97,7 @@ def up(
     *,
     trust_code: bool = False,
 ) -> tuple[str, Topology]:
-    """Brings a lab up; returns its name and topology. `links` is memory (one process carries all switches) or veth;
+    """Bring a lab up; return its name and topology. `links` is memory (one process carries all switches) or veth;
     `switch` and `compiler` are instead of the lab file's; `trust_code`: its policies may run.
 
     Raises:

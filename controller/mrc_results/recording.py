@@ -290,7 +290,7 @@ class Recording:
         self.fabric.append(flat(row))
 
     def keep(self) -> None:
-        """Completes the files and gives them their names; reading goes on.
+        """Complete the files and give them their names; reading goes on.
 
         Raises:
             WriteError: they do not fit; neither is there then.
@@ -315,7 +315,7 @@ class Recording:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the files; what was not kept is gone."""
+        """Let go of the files; what was not kept is gone."""
         self._arrays.abandon()
         for spool in self._spools:
             spool.close()

@@ -76,7 +76,7 @@ def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> fl
 def judge(
     result: RunResult, topology: Topology, expect: Expectation, claims: Sequence[Evidence | None] = ()
 ) -> Verdict:
-    """Judges a run's result; `claims`: the evidence of each happening."""
+    """Judge a run's result; `claims`: the evidence of each happening."""
     recoveries = analysis.recoveries(result)
     checks: list[Check] = []
     _failures(result, checks)

@@ -51,7 +51,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Signals wait for the end of the context, and are heard then: for what cannot be undone half done."""
+    """Delay signals to the end of the context: for what cannot be undone half done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -35,7 +35,7 @@ class Watcher(Protocol):
         """Begin the run; `WorkloadRun.act` does things in its name."""
 
     def advance(self, seconds: float) -> None:
-        """Lets so much of the session's time pass, as `Session.advance`; it may do things to the lab meanwhile."""
+        """Let so much of the session's time pass, as `Session.advance`; it may do things to the lab meanwhile."""
 
     def observe(self, result: RunResult) -> None:
         """Observe the result so far, after every poll."""

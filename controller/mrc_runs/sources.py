@@ -15,7 +15,7 @@ PACKAGES = ("p4lite", "mrc_common", "mrc_topo", "mrc_host", "mrc_lab", "mrc_resu
 
 @cache
 def software(*own: pathlib.Path) -> str:
-    """Stands for all programs that a result depends on: a hash of their sources, and of `own`, which reduce it."""
+    """Return a hash of all programs that a result depends on: their sources, and `own`, which reduce it."""
     digest = hashlib.sha256()
     roots = [pathlib.Path(str(importlib.import_module(each).__file__)).parent for each in PACKAGES]
     for root in (*roots, shipped("programs")):

@@ -70,7 +70,7 @@ def set_up(session: Session, job: str, spec: WorkloadSpec, names: Sequence[str])
 
 
 def stop_together(ask: Ask, job: str, names: Sequence[str]) -> None:
-    """Lets every rank stop after the same iteration, of which none is past.
+    """Let every rank stop after the same iteration, of which none is past.
 
     The ranks go on while they are asked one after another: none may stop before all have answered.
     """

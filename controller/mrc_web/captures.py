@@ -40,7 +40,7 @@ class Captures:
         return self._files.get(port)
 
     def begin(self, session: Session, port: str) -> None:
-        """Begins to capture a port.
+        """Begin to capture a port.
 
         Raises:
             RunError, UnknownElement: it names none.
@@ -69,7 +69,7 @@ class Captures:
         self._files[port] = path
 
     def copy(self, session: Session) -> list[str]:
-        """Brings what is new; returns ports whose file has become too large, and ends their capture."""
+        """Bring what is new; return ports whose file has become too large, and end their capture."""
         full = []
         for port, following in list(self._going.items()):
             if following is not None:

@@ -124,7 +124,7 @@ class Hub:
             command.done.set_exception(CommandError(reason))
 
     def wait(self, seconds: float) -> None:
-        """Sleeps, until a command comes at most."""
+        """Sleep, until a command comes at most."""
         if seconds > 0:
             self._awake.wait(seconds)
         self._awake.clear()
@@ -173,7 +173,7 @@ class Hub:
         self._awake.set()
 
     def submit(self, name: str, arguments: object) -> concurrent.futures.Future[Answer]:
-        """Hands a command to the session's thread.
+        """Hand a command to the session's thread.
 
         Raises:
             CommandError: too many wait.

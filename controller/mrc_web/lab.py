@@ -83,7 +83,7 @@ class LabView:
         self.pending.experiment = experiment
 
     def go(self, interrupted: Callable[[], object]) -> None:
-        """Watches; ends by what `interrupted` raises."""
+        """Watch; end by what `interrupted` raises."""
         self.view.interrupted = interrupted
         self.view.wanted = lambda: self.pending.experiment is not None
         while True:
@@ -116,7 +116,7 @@ class LabView:
         self._lost("the lab is gone")
 
     def _lost(self, problem: str) -> None:
-        """Says so; pages go on showing what was last."""
+        """Report that the lab is lost; pages go on showing what was last."""
         state = self.hub.state
         if state is not None and state["phase"] != "lost":
             self.hub.publish({**state, "phase": "lost", "problem": problem})

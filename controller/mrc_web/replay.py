@@ -100,7 +100,7 @@ class Replay:
         self.hub.whole = self.history()
 
     def go(self, interrupted: Callable[[], object]) -> None:
-        """Plays it until it is interrupted."""
+        """Play it until it is interrupted."""
         self.prepare()
         before = time.monotonic()
         while True:
@@ -135,7 +135,7 @@ class Replay:
         return Answer(name)
 
     def _move(self, t_ns: int) -> None:
-        """Goes to a time; the log has what happened until then."""
+        """Go to a time; the log has what happened until then."""
         if t_ns < self.t_ns:
             # Numbers go on: pages that have the old lines drop them.
             self._line = 0

@@ -118,7 +118,7 @@ class Serving:
         asyncio.run(main())
 
     def start(self) -> None:
-        """Begins to serve."""
+        """Begin to serve."""
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._thread.start()
 

@@ -182,7 +182,7 @@ class View:
         return self._stop
 
     def advance(self, seconds: float) -> None:
-        """Lets so much of the session's time pass."""
+        """Let so much of the session's time pass."""
         session = self.session
         assert session is not None
         if session.clock == "real":
@@ -341,7 +341,7 @@ class View:
         self.hub.publish(state)
 
     def _do(self, name: str, arguments: object) -> Answer:
-        """Carries out a command. Raises CommandError, or one of `actions.REFUSALS`."""
+        """Carry out a command. Raises CommandError, or one of `actions.REFUSALS`."""
         asked = actions.parse(name, arguments)
         session, layout = self.session, self.hub.layout
         if session is None or layout is None:

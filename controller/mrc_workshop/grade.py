@@ -194,7 +194,7 @@ def grade(
     jobs: int | None = None,
     progress: Callable[[Grade, int, int], None] = lambda made, done, total: None,
 ) -> list[Grade]:
-    """Grades every submission in a folder that is not graded yet, and keeps each grade at once.
+    """Grade every submission in a folder that is not graded yet, and keep each grade at once.
 
     Args:
         only: one exercise; all if left out.

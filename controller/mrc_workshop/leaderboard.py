@@ -79,7 +79,7 @@ def make(
     jobs: int | None = None,
     progress: Callable[[Grade, int, int], None] = lambda made, done, total: None,
 ) -> list[Place]:
-    """Grades every submission that is not in the file of grades yet, and ranks those that are in the folder.
+    """Grade every submission that is not in the file of grades yet, and rank those that are in the folder.
 
     Raises:
         WorkshopError: no submissions, or the file is none of grades.

@@ -189,7 +189,7 @@ def drop_rights() -> None:
 
 
 def forbid_processes() -> bool:
-    """From now on this process starts no other, signals none, and makes no shared objects and no files in memory
+    """Forbid this process to start others, to signal any, and to make shared objects and files in memory
     without a name: such system calls fail with EPERM. Threads are free.
 
     Returns:

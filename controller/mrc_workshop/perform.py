@@ -184,7 +184,7 @@ def _inject(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
 
 
 def _look(session: VirtualSession, topology: Topology) -> None:
-    """Lets the switches forward what they have no route for, and sends `inject.looks`."""
+    """Let the switches forward what they have no route for, and send `inject.looks`."""
     fabric = session.server.fabric
     for each in inject.looks(topology):
         port = topology.hosts[each.host].ports[each.plane]

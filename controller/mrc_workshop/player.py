@@ -31,7 +31,7 @@ class Player:
         self._topology: Any = None
 
     def serve(self) -> None:
-        """Answers until the other end is gone."""
+        """Answer until the other end is gone."""
         while True:
             try:
                 word, *given = self._wire.receive()
@@ -90,7 +90,7 @@ class Player:
 
 
 def main(wire: Wire, scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
-    """Plays until the simulation is over."""
+    """Play until the simulation is over."""
     wire.send(["hello", isolation])
     Player(wire, scratch / "learner").serve()
     return 0

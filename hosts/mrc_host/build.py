@@ -101,7 +101,7 @@ def _run(command: list[str], cwd: Path) -> None:
 
 
 def translate(stage: Path) -> list[Any]:
-    """Python to C in `stage`, which holds a copy of the package; returns mypyc's extensions."""
+    """Translate Python to C in `stage`, which holds a copy of the package; return mypyc's extensions."""
     from mypyc.build import mypycify
 
     from mrc_host.proto.wire import fast

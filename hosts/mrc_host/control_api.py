@@ -180,7 +180,7 @@ class Controller:
             raise VerbsError(errno.EPROTO, f"{self.path}: {error}; the agent must be of the same mrclab") from None
 
     def close(self) -> None:
-        """Hangs up."""
+        """Hang up."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -323,7 +323,7 @@ class _Profile:
         raise VerbsError(errno.EINVAL, f"no {self.kind} profile '{self.name}'")
 
     def destroy(self) -> None:
-        """Forgets a profile in INIT."""
+        """Forget a profile in INIT."""
         self.controller.ask(requests.DeleteProfile(self.kind, self.name))
 
 
@@ -365,7 +365,7 @@ class EvEventQueue:
         return [EvEvent(row.profile, row.ev, row.port + 1, row.state, row.qpn, row.drop_count) for row in rows]
 
     def destroy(self) -> None:
-        """Forgets it."""
+        """Forget it."""
         self.controller.ask(requests.DestroyEventQueue(self.number))
 
 

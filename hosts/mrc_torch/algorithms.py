@@ -63,7 +63,7 @@ def barrier(group: Group, number: int) -> Steps:
 
 
 def ring_reduce_scatter(group: Group, number: int, array: Array, bounds: Sequence[int], reduce: Reduce) -> Steps:
-    """Leaves the reduction of part r of the array in rank r; the other parts are used up."""
+    """Leave the reduction of part r of the array in rank r; the other parts are used up."""
     size, rank = group.size, group.rank
     after, before = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):

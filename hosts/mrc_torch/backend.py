@@ -293,11 +293,11 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         self.collectives.group.timeout = timeout.total_seconds()
 
     def shutdown(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
         self.collectives.close()
 
     def abort(self) -> None:
-        """Leaves the group; what is under way ends with an error."""
+        """Leave the group; what is under way ends with an error."""
         self.collectives.close()
 
     def __repr__(self) -> str:

@@ -62,7 +62,7 @@ class Collectives:
         self.size = size
 
     def close(self) -> None:
-        """Leaves the group. What this rank has sent is waited for; what is under way ends with ClosedError."""
+        """Leave the group. What this rank has sent is waited for; what is under way ends with ClosedError."""
         self.group.close()
 
     def __enter__(self) -> Collectives:
@@ -265,7 +265,7 @@ class Collectives:
         return self.group.message(f"send to rank {rank}", rank, tag, bytes_of(_flat(array)))
 
     def receive(self, array: Array, rank: int | None = None, tag: int = 0) -> Work:
-        """Receives an array of that size from a rank, or (None) from any rank: `Work.source`."""
+        """Receive an array of that size from a rank, or (None) from any rank: `Work.source`."""
         where = into(bytes_of(_flat(array, written=True)))
         return self.group.message(f"receive from {'any rank' if rank is None else f'rank {rank}'}", rank, tag, where)
 

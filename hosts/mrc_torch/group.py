@@ -176,7 +176,7 @@ class Group:
         return said
 
     def close(self, timeout: float = CLOSE_S) -> None:
-        """Leaves the group: what has been sent is waited for, for at most `timeout` seconds; what waits is given up."""
+        """Leave the group: what has been sent is waited for, for at most `timeout` seconds; what waits is given up."""
         _OPEN.discard(self)
         with self._lock:
             if self._closing:
@@ -303,7 +303,7 @@ class Group:
         return transfer
 
     def receive(self, number: int, step: int, rank: int, size: int, sink: Sink) -> Receive:
-        """Receives a message of an operation."""
+        """Receive a message of an operation."""
         transfer = Receive(self.links[rank], number << 16 | step, size, sink)
         self.links[rank].receive(transfer)
         return transfer
@@ -338,7 +338,7 @@ class Group:
             self._finished.append((transfer.work, None))
 
     def _advance(self) -> None:
-        """Lets the oldest operation go on, and those after it."""
+        """Let the oldest operation go on, and those after it."""
         while self._tasks and self.error is None:
             task = self._tasks[0]
             if not task.began:
@@ -356,7 +356,7 @@ class Group:
                 self._fail(error)
 
     def _flush(self) -> None:
-        """Tells those who wait; not under the lock, for they may do anything."""
+        """Tell those who wait; not under the lock, for they may do anything."""
         while True:
             with self._lock:
                 if not self._finished:
@@ -497,7 +497,7 @@ class Group:
                 self._fail(error)
 
     def _tick(self) -> None:
-        """Asks whether the silent ones live, and ends what takes too long."""
+        """Ask whether the silent ones live, and end what takes too long."""
         if self.error is not None or not (self._tasks or self._transfers):
             return
         now = time.monotonic()

@@ -235,7 +235,7 @@ class Link:
         return word, rank
 
     def receive(self, transfer: Receive) -> None:
-        """Asks for a message. Raises MismatchError when the one that came has another length."""
+        """Ask for a message. Raises MismatchError when the one that came has another length."""
         if not self.claim(transfer):
             self.posted.setdefault(transfer.key, deque()).append(transfer)
         self.empty()

@@ -54,5 +54,5 @@ class Orders:
 
 
 def say(event: str, **document: Any) -> None:
-    """Tells who started this rank."""
+    """Tell who started this rank."""
     print(json.dumps({"event": event, **document}), flush=True)

@@ -44,7 +44,7 @@ class Times:
 
 
 def run(config: Mapping[str, Any], orders: Orders) -> None:
-    """Trains until `steps` are done (null: until told `stop_after`), from the checkpoint on if there is one."""
+    """Train until `steps` are done (null: until told `stop_after`), from the checkpoint on if there is one."""
     task = models.make(config["model"], int(config["seed"]))
     model = task.model
     ddp = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB)

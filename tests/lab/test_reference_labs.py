@@ -232,7 +232,7 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
 
 
 def kill_when_data_flows(name: str, role: str) -> None:
-    """Kills a process of a lab once a host has sent something, however long the run takes to begin."""
+    """Kill a process of a lab once a host has sent something, however long the run takes to begin."""
     host = HostClient("h0", RunDir(name).folder.socket("h0"))
     deadline = time.monotonic() + 10 * WAIT_S
     while time.monotonic() < deadline:

@@ -57,7 +57,7 @@ def programs(directory: Path, pattern: str) -> list[Path]:
 
 
 def compile_all(paths: Sequence[Path], *, front_only: bool = False, p4info: Path | None = None) -> Counts:
-    """Compiles each program by itself."""
+    """Compile each program by itself."""
     counts = Counts()
     began = time.perf_counter()
     for path in paths:

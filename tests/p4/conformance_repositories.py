@@ -98,7 +98,7 @@ def options(path: Path, checkout: Path) -> list[str]:
 
 
 def child(argv: Sequence[str]) -> int:
-    """Compiles one program; prints a JSON object with the outcome."""
+    """Compile one program; print a JSON object with the outcome."""
     from p4lite.compiler import compile_program
     from p4lite.compiler.diagnostics import CompileError
     from p4lite.switch.runtime.loader import load_program
@@ -119,7 +119,7 @@ def child(argv: Sequence[str]) -> int:
 
 
 def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome:
-    """Compiles one program here and, if asked, with p4c."""
+    """Compile one program here and, if asked, with p4c."""
     name = str(path.relative_to(checkout))
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder) / "ours.txtpb", Path(folder) / "theirs.txtpb"

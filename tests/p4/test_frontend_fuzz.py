@@ -41,7 +41,7 @@ VALID = [
 
 
 def attempt(text: str, *, whole: bool = True) -> None:
-    """Compiles; anything but success or `CompileError` fails the test by itself."""
+    """Compile; anything but success or `CompileError` fails the test by itself."""
     found = []
     try:
         if whole:

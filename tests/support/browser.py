@@ -104,7 +104,7 @@ class Opened:
             self.page.wait_for_timeout(50)
 
     def click_on(self, element: str) -> None:
-        """Clicks into the picture, where an element is drawn."""
+        """Click into the picture, where an element is drawn."""
         x, y = self.page.evaluate(
             """name => {
                 const found = mrclab.fabric.cy.getElementById(name);

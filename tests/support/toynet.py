@@ -35,7 +35,7 @@ class ToyNet:
             raise AssertionError("no end")
 
     def go(self, events: int) -> bool:
-        """So many events, or until nothing is left to happen; tells whether there is."""
+        """Run this many events, or until none is left; return whether there are more."""
         for _ in range(events):
             self.now += 1
             choices: list[tuple[str, Any]] = [("start", self.waiting)] if self.waiting else []

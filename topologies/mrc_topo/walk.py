@@ -129,7 +129,7 @@ class Walker:
 
 
 def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> int:
-    """Follow every path between every two hosts through the tables, or only from `sources`; returns how many were
+    """Follow every path between every two hosts through the tables, or only from `sources`; return how many were
     followed.
 
     In ECMP, where an EV decides, the EVs of each pair's profile are followed instead. Raises WalkError if a

@@ -21,7 +21,7 @@ class FabricControl(Protocol):
     def set_port_up(
         self, device_id: int, port: int, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both"
     ) -> None:
-        """Cuts or mends at a port."""
+        """Take a port down, or bring it back up."""
 
     def set_port_link(
         self,

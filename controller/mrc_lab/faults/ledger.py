@@ -150,7 +150,7 @@ class Ledger:
         return kinds.check(self.topology, action)
 
     def perform(self, lab: Breakable, action: Action) -> None:
-        """Carries an action out.
+        """Carry an action out.
 
         Raises:
             FailureError: as `check`; the target has failed like this already, or it is not broken.
@@ -196,7 +196,7 @@ class Ledger:
             return self._restore_each(lab, write, list(self._causes))
 
     def restore_own(self, lab: Breakable) -> list[str]:
-        """Restores what this ledger broke and is still in force, and leaves what others did; as `restore_all`."""
+        """Restore what this ledger broke and is still in force, and leave what others did; as `restore_all`."""
         with self._alone() as write:
             return self._restore_each(lab, write, [each for each in self._causes if each in self._own])
 
@@ -282,7 +282,7 @@ class Ledger:
         doubtful: Iterable[str],
         empty: frozenset[str],
     ) -> None:
-        """Brings elements into the state that effects give them; only what differs from `was`, but all of what is
+        """Bring elements into the state that effects give them; only what differs from `was`, but all of what is
         doubtful. Switches in `empty` lose their tables and get them again."""
         names, doubtful = sorted(names), set(doubtful)
         carriers = self.effects().carriers  # others are none of ours, not even in doubt

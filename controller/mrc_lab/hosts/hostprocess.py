@@ -109,7 +109,7 @@ class HostProcess:
         return words[-1][:300] if words else f"exit code {code}"
 
     def end(self, grace_s: float = GRACE_S) -> None:
-        """Tells it to end by closing its input, and ends it if it does not."""
+        """Tell it to end by closing its input, and end it if it does not."""
         process = self.process
         with contextlib.suppress(OSError):
             assert process.stdin is not None

@@ -258,7 +258,7 @@ class RemoteMachine:
             return self._answers.pop(what)
 
     def _keep_asking(self) -> None:
-        """Asks for the time, now and again; a thread of its own, for a stream may stand still."""
+        """Ask for the time, now and again; a thread of its own, for a stream may stand still."""
         while self.lost is None:
             self._ask()
             time.sleep(PING_S)
@@ -329,7 +329,7 @@ class RemoteMachine:
         return known if self.facts is None else replace(known, **asdict(self.facts))
 
     def end(self, seconds: float) -> None:
-        """Has the part taken down, and ends what leads there."""
+        """Take the part down, and end the connection to it."""
         deadline = time.monotonic() + seconds
         if self.lost is None:
             with contextlib.suppress(Broken):
@@ -372,7 +372,7 @@ class LabCoordinator:
     # --- coming up ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Brings all parts up, each step on all machines before the next.
+        """Bring all parts up, each step on all machines before the next.
 
         Raises:
             RunError: a machine cannot; the text names it.
@@ -465,7 +465,7 @@ class LabCoordinator:
     # --- sockets --------------------------------------------------------------------------------------
 
     def _listen(self, post: RemoteMachine, role: str) -> None:
-        """Hands on connections to the socket of a role here to the process of that role there."""
+        """Hand on connections to the socket of a role here to the process of that role there."""
         path = self.run.socket(role)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)

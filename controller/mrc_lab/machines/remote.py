@@ -182,7 +182,7 @@ class RemoteLabAgent:
         return {"silent": probe.probe(self._sockets, str(message["token"]))}
 
     def _start(self, message: Message) -> Message:
-        """Brings the part up."""
+        """Bring the part up."""
         if self._wanted is None:
             raise RunError("nothing is prepared")
         probe.drain(self._sockets)
@@ -213,7 +213,7 @@ class RemoteLabAgent:
             return Record(phase="ending")
 
     def _watch(self) -> None:
-        """Tells the coordinator what the part says of itself, and when it is dead."""
+        """Tell the coordinator what the part says of itself, and when it is dead."""
         run, session = self.run, self._session
         assert run is not None
         assert session is not None

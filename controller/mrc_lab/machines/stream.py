@@ -112,7 +112,7 @@ class Line:
         self._put(GREETING)
 
     def await_greeting(self) -> None:
-        """Skips what comes before the greeting.
+        """Skip what comes before the greeting.
 
         Raises:
             Broken: there is none.
@@ -167,7 +167,7 @@ class Line:
             self._connections.pop(number, None)
 
     def listen(self) -> None:
-        """Hands on what comes, until it ends.
+        """Hand on what comes, until it ends.
 
         Raises:
             Broken: what comes is no stream.

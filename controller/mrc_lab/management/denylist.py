@@ -116,7 +116,7 @@ def _sort_out(
     evs: Iterable[EvRow],
     order: _Orders,
 ) -> int:
-    """Sorts the EVs of one QP into the order; returns how many are left in use."""
+    """Sort the EVs of one QP into the order; return how many are left in use."""
     source, destination = (paths.topology.host(name).index for name in pair)
     left = 0
     for each in evs:

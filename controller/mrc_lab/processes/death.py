@@ -1,7 +1,7 @@
-"""Records of what of a lab has died or is frozen, when and why: its supervisor writes, sessions and commands read.
+"""Records of the processes of a lab that have died or are frozen.
 
-The daemon buries fabric and agents and records their deaths; the lab's first process buries the daemon and leaves a
-last word. The death of the first process cannot be recorded inside.
+The daemon reaps fabric and agents and records their deaths; the lab's first process reaps the daemon and records why it
+ended. The death of the first process cannot be recorded inside the lab. Sessions and commands read the records.
 """
 
 from __future__ import annotations

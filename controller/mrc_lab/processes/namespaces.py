@@ -249,7 +249,7 @@ def _closed_parent(path: str, owner: Owner) -> str | None:
 
 
 def _reveal(trees: Sequence[str], owner: Owner) -> None:
-    """Lets the owner reach these folders though they lie in ones closed to it, like root's home.
+    """Let the owner reach these folders though they lie in ones closed to it, like root's home.
 
     An empty folder covers each closed one, in this mount namespace only, and holds nothing but the way to the trees.
     """

@@ -65,7 +65,7 @@ class Following:
             raise RunError(f"{output}: cannot be written: {error.strerror}") from error
 
     def copy(self) -> None:
-        """Brings what is new."""
+        """Bring what is new."""
         if self._source < 0:
             try:
                 self._source = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

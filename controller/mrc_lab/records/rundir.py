@@ -241,7 +241,7 @@ class RunDir:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lets one process at a time change what is recorded."""
+        """Let one process at a time change what is recorded."""
         with locked(self.path / "lock"):
             yield
 

@@ -49,7 +49,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, seconds: float) -> None:
-        """Lets time pass: waits on the real clock, simulates on the virtual one."""
+        """Let time pass: wait on the real clock, simulate on the virtual one."""
 
     @abc.abstractmethod
     def set_carrier(self, host: str, port: int, up: bool) -> None:
@@ -69,7 +69,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def thaw_agent(self, host: str) -> None:
-        """Lets a frozen agent go on; as `freeze_agent`."""
+        """Let a frozen agent go on; as `freeze_agent`."""
 
     @abc.abstractmethod
     def kill_agent(self, host: str) -> None:
@@ -151,7 +151,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Lets go of the lab; a real one stays up."""
+        """Let go of the lab; a real one stays up."""
 
 
 S = TypeVar("S", bound=Session)

@@ -87,7 +87,7 @@ class FabricSet:
         return self._by_device[device_id].read_counter(device_id, counter, index)
 
     def set_port_up(self, device_id: int, port: int, up: bool, direction: PortDirection = "both") -> None:
-        """Cuts or mends the link at a port."""
+        """Take the link at a port down, or bring it back up."""
         self._by_device[device_id].set_port_up(device_id, port, up, direction)
 
     def set_port_link(

@@ -192,7 +192,7 @@ class VirtualSession(Session):
         self._tell_carriers(host)
 
     def _tell_carriers(self, host: str) -> None:
-        """Tells a node of its ports' carriers, if it runs."""
+        """Tell a node of its ports' carriers, if it runs."""
         agent = self.virtual_hosts[host]
         if agent.frozen or agent.dead:
             return

@@ -108,7 +108,7 @@ class ForwardingBackend(abc.ABC):
 
     @abc.abstractmethod
     def hold(self, switch: Switch, state: str) -> bool:
-        """Brings a switch into a state (running, frozen, stopped); whether it now runs without program and tables."""
+        """Bring a switch into a state (running, frozen, stopped); whether it now runs without program and tables."""
 
     @abc.abstractmethod
     def restart(self, switch: Switch) -> None:
@@ -116,7 +116,7 @@ class ForwardingBackend(abc.ABC):
 
     @abc.abstractmethod
     def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
-        """Fits the data queue of a port to the rate of its link (0: none)."""
+        """Fit the data queue of a port to the rate of its link (0: none)."""
 
     def verbs(self) -> Verbs:
         """Return the requests to the daemon's socket that this backend serves."""

@@ -194,7 +194,7 @@ def _include_dirs(source: pathlib.Path) -> list[pathlib.Path]:
 
 
 def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
-    """Compiles `p4/programs/fabric.p4` (or another program that keeps to its tables).
+    """Compile `p4/programs/fabric.p4` (or another program that keeps to its tables).
 
     Raises:
         ProgramError: it does not compile.

@@ -33,7 +33,7 @@ class Kernels(Protocol):
         self, hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any,
         out: Any,
     ) -> None:  # fmt: skip
-        """Lowers `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on links that carry them."""
+        """Lower `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on links that carry them."""
 
     def living(self, hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, out: Any) -> None:
         """`out[qp]`: how many active EVs cross nothing dead."""

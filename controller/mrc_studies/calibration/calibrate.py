@@ -201,7 +201,7 @@ def _uplinks(scenario: Scenario) -> list[str]:
 
 
 def _nic_share(scenario: Scenario, seed: int) -> float:
-    """Return what of the NICs' ports is used when all of them send and nothing else is short."""
+    """Return the share of the NIC ports' capacity that is used when all send and nothing else is a bottleneck."""
     result = measure.measure(cell(scenario, seed))
     carried = _mean(result.series, 0.3, LASTS - 0.1) / (result.payload_share or math.nan)
     return float(carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0))

@@ -253,7 +253,7 @@ class Player:
     # --- back to how it was ------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Undoes what is left of the schedule; every workload must end then."""
+        """Undo what is left of the schedule; every workload must end then."""
         self._release()
         self.session.failures.restore_all(self.session)
         self.in_force = []

@@ -55,7 +55,7 @@ class SweepStore:
             raise
 
     def close(self) -> None:
-        """Lets go of the folder."""
+        """Let go of the folder."""
         os.close(self._lock)
 
     def _check_whose(self) -> None:
@@ -154,7 +154,7 @@ class SweepStore:
 
 
 def _write(path: pathlib.Path, data: bytes) -> None:
-    """Leaves a file alone that is right already."""
+    """Leave a file alone that is right already."""
     try:
         if path.read_bytes() == data:
             return

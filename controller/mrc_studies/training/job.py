@@ -121,7 +121,7 @@ class Job:
         self._begun = False
 
     def go(self) -> JobResult:
-        """Trains until the end, or until it has died too often, or the lab has."""
+        """Train until the end, or until it has died too often, or the lab has."""
         with shared_folder(self.session.state) as folder:
             for number in range(self.plan.restarts + 1):
                 attempt = Attempt(self.session.now_ns())

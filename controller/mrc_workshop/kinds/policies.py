@@ -310,7 +310,7 @@ class Windows(Model):
 
 @kind(Windows)
 def windows(params: Windows, runs: Sequence[Run]) -> Finding:
-    """Queues stay short, the bottleneck is used, and the streams are fair to each other (Jain's index)."""
+    """Check that queues stay short, the bottleneck is used, and streams are fair to each other (Jain's index)."""
     told = []
     for run in runs:
         port = max(run.facts.ports, key=lambda name: run.facts.ports[name]["max_bytes"])

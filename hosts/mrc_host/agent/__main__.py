@@ -100,7 +100,7 @@ def _reset_fidelity(driver: RawDriver, station: Station) -> rpc.Nothing:
 
 
 def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Sequence[str]) -> None:
-    """Drives the hosts until a signal ends it."""
+    """Drive the hosts until a signal ends it."""
     driver = RawDriver(stations, min(node.config.moderation_ns for node in nodes))
     names = [node.name for node in nodes]
     servers: list[rpc.Server | VerbsServer] = []
@@ -124,7 +124,7 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Seque
 
 
 def main(argv: list[str]) -> int:
-    """Entry point; returns the exit code."""
+    """Run as the entry point; return the exit code."""
     # Memory and bells of programs are files.
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))

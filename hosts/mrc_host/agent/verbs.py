@@ -51,7 +51,7 @@ class SharedMemory:
             raise
 
     def close(self) -> None:
-        """Lets go of it; the bytes go with the last that refers to them."""
+        """Let go of it; the bytes go with the last that refers to them."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -71,7 +71,7 @@ class EventBell:
                 os.eventfd_write(self.fd, count)
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Let go of it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -192,7 +192,7 @@ class VerbsServer:
             self.node.disconnect_program(program, now)
 
     def close(self) -> None:
-        """Hangs up on all programs and removes the socket."""
+        """Hang up on all programs and remove the socket."""
         for fd, (peer, program) in list(self._peers.items()):
             self.loop.unwatch(fd)
             if program is not None:

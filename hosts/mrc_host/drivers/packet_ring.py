@@ -120,7 +120,7 @@ class PacketRing:
         return self.sock.fileno()
 
     def close(self) -> None:
-        """Unmaps the rings and closes the socket."""
+        """Unmap the rings and close the socket."""
         # A frame that is still referenced (by an exception's traceback) keeps the mapping, not the descriptor.
         with contextlib.suppress(BufferError):
             self._words.release()
@@ -162,7 +162,7 @@ class PacketRing:
         return done
 
     def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
-        """Queues packets and starts transmission, as often as the ring is full; returns how many it took.
+        """Queue packets and start transmission, as often as the ring is full; return how many it took.
 
         What does not fit is dropped as a real NIC with a full ring would: the endpoint retransmits.
         """

@@ -147,7 +147,7 @@ class Station:
         self.wake_ns = wake if due is None else min(wake, due)
 
     def _receive(self) -> int:
-        """Hands over what has arrived, in that order; returns the time that the node may act at.
+        """Hand over what has arrived, in that order; return the time that the node may act at.
 
         With packets left unread that is the time of the last one read, so that no timer overtakes those behind it.
         """
@@ -198,7 +198,7 @@ class Station:
         self.poll_carrier(now)
 
     def poll_carrier(self, now: int) -> None:
-        """Tells the node which of its links went down or came up since the last time."""
+        """Tell the node which of its links went down or came up since the last time."""
         for port, ring in enumerate(self.rings):
             up = self._has_carrier(ring.interface)
             if up != self._carrier[port]:

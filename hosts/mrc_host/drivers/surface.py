@@ -38,7 +38,7 @@ class Drivable:
         raise NotImplementedError
 
     def settle(self, now: int, /) -> None:
-        """Lets the application react to what happened since the last call."""
+        """Let the application react to what happened since the last call."""
         raise NotImplementedError
 
     def set_carrier(self, port: int, up: bool, now: int, /) -> None:
@@ -66,7 +66,7 @@ class PortPacer:
         return min(int(ahead / self.ns_per_byte), int(2 * self.burst_ns / self.ns_per_byte)) if ahead > 0 else 0
 
     def spend(self, packets: int, nbytes: int, now: int) -> None:
-        """Accounts for packets that were sent."""
+        """Account for packets that were sent."""
         size = nbytes + packets * self.overhead_bytes
         self.free_ns = max(self.free_ns, now - self.burst_ns) + int(size * self.ns_per_byte)
 

@@ -139,7 +139,7 @@ class VirtualDriver:
         self._after = self.now
 
     def touch(self, name: str) -> None:
-        """Lets a node that was commanded from outside act at the present time."""
+        """Let a node that was commanded from outside act at the present time."""
         seat = self._by_name[name]
         for port in seat.ports:  # all links of a large lab are too many for each command
             found = self.fabric.transmitter(port.place)
@@ -297,7 +297,7 @@ class VirtualDriver:
         self._pump(seat, time_ns)
 
     def _pump(self, seat: _Seat, now: int) -> None:
-        """Lets a node send what it wants to send now, and plans when it is to be woken."""
+        """Let a node send what it wants to send now, and plan when it is to be woken."""
         if not seat.runs:
             return
         node = seat.node

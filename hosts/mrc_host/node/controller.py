@@ -250,7 +250,7 @@ class NodeController:
         return profile.document(self._users(profile))
 
     def _refresh(self, profile: Profile, settings: Settings) -> None:
-        """Hands changes of an ONLINE profile to the QPs that use it."""
+        """Hand changes of an ONLINE profile to the QPs that use it."""
         current = {name: value for name, value in settings.items() if name != "fields"}  # queue pairs keep their EVs
         for holder in self._all():
             if holder.ev == profile.name:
@@ -276,7 +276,7 @@ class NodeController:
         return profile.document(users)
 
     def profile_delete(self, request: requests.DeleteProfile, now: int) -> Nothing:
-        """Forgets a profile in INIT."""
+        """Forget a profile in INIT."""
         profile = self._profile(request.kind, request.name)
         if profile.state is not ProfileState.INIT:
             text = f"{request.kind} profile '{request.name}' is {profile.state.value}; bring it to INIT first"
@@ -422,7 +422,7 @@ class NodeController:
         return count
 
     def ev_probe(self, request: requests.ProbeEvs, now: int) -> requests.ProbeBatch:
-        """Probes EVs towards an address. Ask for the answers by `batch`."""
+        """Probe EVs towards an address. Ask for the answers by `batch`."""
         if len(request.evs) > MAX_PROBES:
             raise ValueError(f"{len(request.evs)} probes; at most {MAX_PROBES} in one batch")
         destination = ipaddress.IPv6Address(request.address).packed
@@ -507,7 +507,7 @@ class NodeController:
         return requests.QueuedEvents([events.popleft() for _ in range(min(request.limit, len(events)))])
 
     def ev_events_destroy(self, request: requests.DestroyEventQueue, now: int) -> Nothing:
-        """Forgets a queue."""
+        """Forget a queue."""
         self._event_queue(request.queue)
         del self._event_queues[request.queue]
         return Nothing()

@@ -24,7 +24,7 @@ class Applications(Protocol):
         """Take what they have posted."""
 
     def tell(self) -> None:
-        """Wakes those up for whom something has come."""
+        """Wake those up for whom something has come."""
 
 
 class Datapath(Drivable):

@@ -202,7 +202,7 @@ class Job(Generic[P_co]):
         )
 
     def close(self, now: int) -> None:
-        """Destroys the QPs and forgets the region."""
+        """Destroy the QPs and forget the region."""
         self.closed = True
         endpoint = self.stack.endpoint
         for qps in self.qps.values():

@@ -64,7 +64,7 @@ class CompletionQueue:
         self.users: list[CqUser] = []
 
     def push(self, completion: Completion) -> bool:
-        """Append; returns True when the queue was empty before. Sets `overflowed` instead when it is full."""
+        """Append; return True when the queue was empty before. Set `overflowed` instead when it is full."""
         entries = self.entries
         if len(entries) >= self.depth:
             self.overflowed = True

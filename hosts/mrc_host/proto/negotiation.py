@@ -162,7 +162,7 @@ _TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
 
 
 def check_document(context: Context, remote: object) -> tuple[QpDocument, bytes]:
-    """Check a peer's document against our configuration; returns it with the peer's 16-byte address. Raises QpError."""
+    """Check a peer's document against our configuration; return it with the peer's 16-byte address. Raises QpError."""
     if not isinstance(remote, dict):
         raise QpError(f"remote attributes: {remote!r:.60} is no object, expected one of format {DOCUMENT!r}")
     if remote.get("format") != DOCUMENT:

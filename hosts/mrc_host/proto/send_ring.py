@@ -59,7 +59,7 @@ class SendRing:
             sender.qpcc.waiting.remove(sender)
 
     def fill(self, port: int, now: int, room: int, packets: list[bytes], faulty: Faulty) -> int:
-        """Append packets for `port`, at most `room` bytes together, in turn; returns the room that is left.
+        """Append packets for `port`, at most `room` bytes together, in turn; return the room that is left.
 
         An exception of a sender goes to `faulty`, and the sender out of the ring.
         """

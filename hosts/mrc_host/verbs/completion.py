@@ -137,7 +137,7 @@ class CompletionQueue:
         return found
 
     def req_notify(self, solicited_only: bool = False) -> None:
-        """Asks for one notification at the channel, of the next completion (or the next that is solicited or failed).
+        """Ask for one notification at the channel, of the next completion (or the next that is solicited or failed).
 
         Completions that are there already do not count: poll once more after this call.
         """
@@ -157,7 +157,7 @@ class CompletionQueue:
         return False
 
     def ack_events(self, count: int = 1) -> None:
-        """Acknowledges notifications that `get_cq_event` returned."""
+        """Acknowledge notifications that `get_cq_event` returned."""
         if count < 0 or self._events_acked + count > self._events_taken:
             raise VerbsError(errno.EINVAL, f"{count} events are more than were taken and not acknowledged")
         self._events_acked += count

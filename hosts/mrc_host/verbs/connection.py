@@ -144,7 +144,7 @@ class Connection:
         return DeviceLostError(f"device {self.path}: {self.ended}")
 
     def close(self) -> None:
-        """Hangs up."""
+        """Hang up."""
         self._socket.close()
 
     def orphan(self) -> None:

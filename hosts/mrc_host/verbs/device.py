@@ -67,7 +67,7 @@ class AsyncEvent:
     context: Context
 
     def ack(self) -> None:
-        """Acknowledges it: what it concerns may be destroyed."""
+        """Acknowledge it: what it concerns may be destroyed."""
         self.context.ack_async_event(self)
 
 
@@ -241,7 +241,7 @@ class Context:
             return event
 
     def ack_async_event(self, event: AsyncEvent) -> None:
-        """Acknowledges an event."""
+        """Acknowledge an event."""
         key = _concerned(event)
         if key is None:
             return

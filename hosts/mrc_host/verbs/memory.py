@@ -88,5 +88,5 @@ class MemoryRegion:
         self.buffer[offset : offset + len(data)] = data
 
     def destroy(self) -> None:
-        """Deregisters it. Raises VerbsError while work requests under way read from it."""
+        """Deregister it. Raises VerbsError while work requests under way read from it."""
         self.domain.context.ask(requests.DeregMr(self.lkey))

@@ -76,7 +76,7 @@ class Rendezvous:
         return self.receive()
 
     def close(self) -> None:
-        """Hangs up."""
+        """Hang up."""
         with contextlib.suppress(OSError):
             self._file.close()
         self._stream.close()
@@ -89,7 +89,7 @@ class Rendezvous:
 
 
 def exchange(path: str | os.PathLike[str], document: Any, timeout: float = 30.0) -> Any:
-    """Meets another program at a path and swaps documents with it."""
+    """Meet another program at a path and swap documents with it."""
     with Rendezvous.at(path, timeout) as meeting:
         return meeting.exchange(document)
 

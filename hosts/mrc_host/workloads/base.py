@@ -174,7 +174,7 @@ class Workload(abc.ABC, Generic[P]):
         """Return the ranks to which this rank writes: it needs a QP to each. A rank without any takes no part."""
 
     def start(self, now: int) -> None:
-        """Begins the first iteration."""
+        """Begin the first iteration."""
         self.progress.started_ns = now
         if self.progress.takes_part:
             self._next(now)
@@ -182,7 +182,7 @@ class Workload(abc.ABC, Generic[P]):
             self.finish(now)
 
     def _next(self, now: int) -> None:
-        """Begins an iteration, or finishes, or waits for the word after how many to finish."""
+        """Begin an iteration, finish, or wait to hear after how many to finish."""
         self._between = False
         if self.progress.iterations >= self.limit:
             self.finish(now)
@@ -194,14 +194,14 @@ class Workload(abc.ABC, Generic[P]):
             self.run(now)
 
     def run(self, now: int) -> None:
-        """Begins an iteration; `after` is called when it has ended."""
+        """Begin an iteration; `after` is called when it has ended."""
         self.running = True
         self._begun_ns = now
         self.begin(now)
 
     @abc.abstractmethod
     def begin(self, now: int) -> None:
-        """Begins iteration `self.progress.iterations`."""
+        """Begin iteration `self.progress.iterations`."""
 
     @abc.abstractmethod
     def arrived(self, peer: int, imm: int, now: int) -> None:
@@ -220,7 +220,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def advance(self, now: int) -> None:
-        """Goes as far as what has arrived and been acknowledged allows."""
+        """Go as far as what has arrived and been acknowledged allows."""
 
     def failed(self, peer: int, reason: str, now: int) -> None:
         """End the workload with an error: a QP died or a put was refused."""
@@ -229,7 +229,7 @@ class Workload(abc.ABC, Generic[P]):
             self.finish(now)
 
     def wind_down(self, now: int) -> int:
-        """Begins no further iteration until `stop_after`; returns how many have begun, 0 if this rank has no say."""
+        """Begin no further iteration until `stop_after`; return how many have begun, 0 if this rank has no say."""
         if self.done or not self.progress.takes_part:
             return self.progress.iterations
         self._winding_down = True

@@ -60,8 +60,9 @@ class Part(Channel):
         raise NotImplementedError("a part of a workload asks the whole for alarms")
 
     def arrived(self, peer: int, imm: int, now: int) -> None:
-        """Handle an immediate of this part, with `peer` numbered as in the whole; iterations are told by those near
-        its own.
+        """Handle an immediate of this part; `peer` is its number in the whole workload.
+
+        An immediate carries the low bits of its iteration, which is the one nearest to this rank's own.
         """
         own = self.workload.progress.iterations
         ahead = ((imm >> ITERATION_SHIFT) - own + ITERATIONS // 2) % ITERATIONS - ITERATIONS // 2

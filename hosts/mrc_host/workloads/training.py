@@ -297,7 +297,7 @@ class Training(Workload[TrainingParameters]):
         yield lambda: not self._exchanging
 
     def _reduce(self, now: int) -> None:
-        """Reduces the next bucket that is ready, one after the other as they become so."""
+        """Reduce the next bucket that is ready, one after the other as they become so."""
         if not self.buckets:
             self._done = self._ready
         elif not self._reducing and self._done < self._ready:

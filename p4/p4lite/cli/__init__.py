@@ -24,7 +24,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point of `p4lite`; returns the exit code."""
+    """Run the command `p4lite`; return the exit code."""
     args = sys.argv[1:] if argv is None else argv
     if not args or args[0] in ("-h", "--help"):
         print(usage())

@@ -137,7 +137,7 @@ def _stamp(files: set[str]) -> dict[str, int]:
 
 
 def _watch(args: argparse.Namespace) -> int:
-    """Compiles at every change until interrupted."""
+    """Compile at every change until interrupted."""
     try:
         while True:
             began = time.perf_counter()

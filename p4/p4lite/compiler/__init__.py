@@ -68,7 +68,7 @@ class Compiled:
 
 
 def compile_program(path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()) -> Compiled:
-    """Compiles a P4_16 (v1model) file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
+    """Compile a P4_16 (v1model) file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
     from p4lite.compiler import frontend
 
     return _compile(frontend.load(path, include_dirs, defines))
@@ -77,7 +77,7 @@ def compile_program(path: StrPath, include_dirs: Sequence[StrPath] = (), defines
 def compile_text(
     text: str, path: StrPath = "program.p4", include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> Compiled:
-    """Compiles `text`, as if it were the content of `path`. Raises only `CompileError`."""
+    """Compile `text`, as if it were the content of `path`. Raises only `CompileError`."""
     from p4lite.compiler import frontend
 
     return _compile(frontend.load_text(text, path, include_dirs, defines))

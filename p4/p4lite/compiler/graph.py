@@ -189,7 +189,7 @@ class _Drawing:
         self.close()
 
     def states(self, decl: ast.ParserDecl, ends: dict[str, str]) -> str:
-        """Return the states of a parser; returns the start state's node. `ends`: nodes of accept and, once drawn,
+        """Draw the states of a parser; return the start state's node. `ends`: nodes of accept and, once drawn,
         reject.
         """
         nodes = {state: self.state(state) for state in decl.states or []}

@@ -168,7 +168,7 @@ def tokenize(text: str, smap: SourceMap, reporter: Reporter) -> list[Token]:
 
 
 def _annotations(raw: list[Token], reporter: Reporter) -> list[Token]:
-    """Folds annotations into one token each."""
+    """Fold annotations into one token each."""
     if not any(t.type == "AT" for t in raw):
         return raw
     out: list[Token] = []

@@ -180,7 +180,7 @@ class _Driver:
         self.reporter.error(t.pos, f"syntax error: unexpected {found}{expected}{hint}")
 
     def recover(self, i: int) -> int:
-        """Pops to where BAD can stand, puts it there; returns the index of the token to go on with."""
+        """Pop to where BAD can stand, put it there; return the index of the token to go on with."""
         state = self.ip.parser_state
         states = state.parse_conf.states
         while state.state_stack:
@@ -232,7 +232,7 @@ def _expected(accepts: set[str]) -> str:
 
 
 def _check_depth(program: ast.Program, tokens: list[Token], reporter: Reporter) -> None:
-    """Refuses a tree deeper than MAX_DEPTH; looks only when a long stretch of tokens lets suspect one."""
+    """Refuse a tree deeper than MAX_DEPTH; look only when a long stretch of tokens lets suspect one."""
     run = longest = elses = 0
     for t in tokens:
         run = 0 if t.type in ("_SEMI", "LBRACE", "_RBRACE") else run + 1

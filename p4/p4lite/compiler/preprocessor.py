@@ -212,7 +212,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
 
 
 def check_comments(name: str, text: str, reporter: Reporter) -> None:
-    """Remembers the lines of a file for messages, and refuses an unterminated comment."""
+    """Remember the lines of a file for messages, and refuse an unterminated comment."""
     reporter.sources[name] = text.split("\n")
     for m in _scan(text):
         if m.group("open"):

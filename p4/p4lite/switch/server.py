@@ -302,7 +302,7 @@ def capture_all(fabric: Fabric, directory: Path) -> None:
 
 
 def serve_until_signal(server: FabricServer, program: str) -> int:
-    """Start, say `ready ADDRESS`, and serve until SIGINT or SIGTERM; returns the exit code.
+    """Start, say `ready ADDRESS`, and serve until SIGINT or SIGTERM; return the exit code.
 
     Says on standard error, in the name of `program`, who else can command the server.
     """

@@ -77,7 +77,7 @@ class Node(Drivable):
             self.due = None
 
     def settle(self, now: int) -> None:
-        """Has no application."""
+        """Do nothing: there is no application."""
 
     def set_carrier(self, port: int, up: bool, now: int) -> None:
         self.carriers.append((port, up))

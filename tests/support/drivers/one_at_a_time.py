@@ -97,7 +97,7 @@ class OneAtATime:
         self.pump(name, self.now)
 
     def pump(self, name: str, now: int) -> None:
-        """Lets a node send."""
+        """Let a node send."""
         if name in self.held:
             return
         node = self.nodes[name]

@@ -14,7 +14,7 @@ from support.lab.fake_lab import FakeLab
 
 
 def flap_links(number: int, name: str) -> None:
-    """Leaves the first of its four links broken."""
+    """Leave the first of its four links broken."""
     fake = FakeLab(load_lab("default"))
     run = RunDir(name)
     ledger = Ledger(fake.topology, fake.refill, RunRecord(run))

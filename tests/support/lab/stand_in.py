@@ -89,7 +89,7 @@ def answer(name: str, number: int, result: int | str) -> bytes:
 
 
 def serve_thrift(listener: socket.socket) -> None:
-    """Answers one client after the other; as with BMv2 it knows its service a moment after it listens."""
+    """Answer one client after the other; as with BMv2 it knows its service a moment after it listens."""
     known = False
     while True:
         peer, _ = listener.accept()

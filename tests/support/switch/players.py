@@ -31,7 +31,7 @@ class Player(Protocol):
 
 
 def play(fabric: Fabric, hosts: Sequence[Player], end_ns: int) -> None:
-    """Lets the hosts send until `end_ns`."""
+    """Let the hosts send until `end_ns`."""
     by_port = {(host.port.device_id, host.port.number): host for host in hosts}
     while True:
         host = min(hosts, key=lambda each: each.next_ns())

@@ -91,14 +91,14 @@ class Queue:
         return True
 
     def arm(self, seen: int, solicited: bool) -> None:
-        """Asks for a notification of the next completion after the first `seen`: at once, if it is there."""
+        """Ask for a notification of the next completion after the first `seen`: at once, if it is there."""
         self.armed = 2 if solicited else 1
         # The program counts in 64 bits; what it says it has seen is only compared.
         if (self.told if solicited else self.ring.tail) > seen:
             self.notify()
 
     def notify(self) -> None:
-        """Tells the channel."""
+        """Tell the channel."""
         self.armed = 0
         if self.channel is not None:
             self.events += 1

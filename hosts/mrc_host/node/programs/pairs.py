@@ -56,7 +56,7 @@ class Pairs(Protocol[P]):
         """Return a queue pair in RESET."""
 
     def destroy_cq(self, cq: CompletionQueue) -> None:
-        """Forgets a completion queue."""
+        """Forget a completion queue."""
 
     def profiles(self, qp: P, ev: str, cc: str) -> None:
         """Check that both profiles can be used, and give them to a queue pair before it has a peer."""

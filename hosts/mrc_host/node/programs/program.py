@@ -127,7 +127,7 @@ class Program(Generic[P]):
         return answer, [self._memories[0].fd, self._memories[1].fd, self.doorbell.fd, self.event_bell.fd]
 
     def request(self, op: object, arguments: Mapping[str, object], now: int) -> Answer:
-        """Carries out a request.
+        """Carry out a request.
 
         Raises:
             RefusedError: it cannot be. QpError and ConfigError of the endpoint mean the same.

@@ -163,7 +163,7 @@ class Programs(Generic[P]):
             self._eject(program, f"internal fault: {error}", now)
 
     def tell(self) -> None:
-        """Rings the bells of the completion channels that something has come for."""
+        """Ring the bells of the completion channels that something has come for."""
         for program, _ in self.connected.values():
             for channel in program.channels.values():
                 if channel.due:
@@ -203,7 +203,7 @@ class Programs(Generic[P]):
                     yield Holder(peer, pair.qp, pair.ev_profile, pair.cc_profile)
 
     def event(self, event: Event, now: int) -> None:
-        """Tells the programs that an event concerns."""
+        """Tell the programs that an event concerns."""
         self._now = now
         if isinstance(event, CompletionsReady):
             return

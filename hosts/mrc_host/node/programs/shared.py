@@ -12,7 +12,7 @@ class Memory(Protocol):
     fd: int
 
     def close(self) -> None:
-        """Lets go of it; what still refers to `buffer` keeps the bytes."""
+        """Let go of it; what still refers to `buffer` keeps the bytes."""
 
 
 class Bell(Protocol):
@@ -24,7 +24,7 @@ class Bell(Protocol):
         """Add to the counter; never blocks."""
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Let go of it."""
 
 
 class Resources(Protocol):

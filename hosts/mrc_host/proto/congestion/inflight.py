@@ -92,7 +92,7 @@ class InflightAccount:
         return (rcvd_bytes - self._units) & _RCVD_MASK >= _RCVD_MASK >> 1
 
     def receive(self, rcvd_bytes: int) -> int:
-        """Return the peer's `rcvd_bytes` (units, modulo 2^24); returns the bytes that are new in it.
+        """Take the peer's `rcvd_bytes` (units, modulo 2^24); return the bytes that are new in it.
 
         0 for an older SACK that was overtaken. More than was ever sent is not believed.
         """

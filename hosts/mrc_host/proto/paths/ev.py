@@ -110,7 +110,7 @@ class EvSet:
     )
 
     def __init__(self, universe: EvUniverse, rng: random.Random, observer: Observer) -> None:
-        """Chooses the active set pseudo-randomly, the same number in every plane."""
+        """Choose the active set pseudo-randomly, the same number in every plane."""
         config = universe.config
         planes = len(universe.by_plane)
         self.universe = universe
@@ -261,7 +261,7 @@ class EvSet:
         return ours & theirs
 
     def set_usable(self, mask: int) -> None:
-        """Which planes may be used now; makes sure that some EV of them is active if any is not DENIED."""
+        """Set which planes may be used now; make sure that some EV of them is active if any is not DENIED."""
         self.usable = mask
         if self.active_count() == 0:
             for plane in range(len(self.order)):

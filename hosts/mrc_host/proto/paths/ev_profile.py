@@ -135,7 +135,7 @@ class EvUniverse:
         return Srv6Path((whole >> 128).to_bytes(16, "big"), ((whole & (1 << 128) - 1).to_bytes(16, "big"),))
 
     def replace(self, old: int, new: int) -> int:
-        """Put `new` where `old` was; returns the index. Raises KeyError or ConfigError."""
+        """Put `new` where `old` was; return the index. Raises KeyError or ConfigError."""
         index = self.index[old]
         if new in self.index:
             raise ConfigError(f"ev value {new:#x} is already in the profile")

@@ -100,7 +100,7 @@ class NodeOperations:
     def probe(
         self, address: bytes, universe: EvUniverse, ev: int, plane: int, now: int, timeout_ns: int, dscp: int | None
     ) -> int:
-        """Return an EV probe for a controller, of `universe`'s format; returns the token of its `ProbeResult`.
+        """Send an EV probe for a controller, of `universe`'s format; return the token of its `ProbeResult`.
 
         Raises ConfigError when the profile has no path to the address, or too many probes are under way.
         """
@@ -218,7 +218,7 @@ class NodeOperations:
         )
 
     def take_status(self, peer: Peer, mask: int, now: int) -> int:
-        """Return the peer's ports are as `mask` says; returns the mask of planes that just became unusable."""
+        """Record that the peer's ports are as `mask` says; return the mask of planes that just became unusable."""
         context = self._context
         mask &= (1 << len(context.ports.ports)) - 1
         changed = mask ^ peer.remote_ports

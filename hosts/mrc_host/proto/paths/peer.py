@@ -183,7 +183,7 @@ class Peer:
         return -1
 
     def refresh_planes(self) -> int:
-        """Recompute which planes are usable; returns the mask of those that ceased to be."""
+        """Recompute which planes are usable; return the mask of those that ceased to be."""
         before = self.planes
         ours, theirs = self.context.ports.mask, self.remote_ports
         self.planes = ours & theirs

@@ -90,7 +90,7 @@ class Prober:
         return max(1, config.probe_interval_ns + self.association.context.rng.randint(-spread, spread))
 
     def answered(self, sack: Sack, now: int) -> PendingProbe | None:
-        """Return a SACK with pr=1: feeds the EV's state; returns the probe, None when it is none of ours."""
+        """Handle a SACK with pr=1: update the EV's state; return its probe, None if this QP sent no such probe."""
         probe_id = sack.probe_id
         probe = self.pending.get(probe_id)
         if probe is not None and self._is_answer(sack, probe):

@@ -453,7 +453,7 @@ def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
 
 
 def _decode(text: _Text, layout: Layout, kind: type[DataclassInstance], view: str = "packet") -> int:
-    """Return the body of the decoder of a layout; returns the size of the whole packet, 0 with a payload, which is
+    """Write the body of the decoder of a layout; return the size of the whole packet, 0 with a payload, which is
     part of `view`."""
     names = {item.name for item in dataclasses.fields(kind)}
 

@@ -156,5 +156,5 @@ class Signatures(Sealing):
         *,
         dest_qp: int = 2,
     ) -> bytes:
-        """Answers the request whose id it echoes."""
+        """Answer the request whose id it echoes."""
         raise NotImplementedError

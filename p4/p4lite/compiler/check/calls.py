@@ -143,7 +143,7 @@ class Calls:
     def _call_function(
         self, e: ast.Call, decl: ast.FunctionDecl | ast.Method, outer: dict[ty.TypeVar, Type], want: Type | None
     ) -> None:
-        """Binds arguments and infers type arguments; `outer` are those of the extern object."""
+        """Bind arguments and infer type arguments; `outer` are those of the extern object."""
         e.target = decl
         what = f"'{decl.name}'"
         result = ty.VOID if decl.result is None else decl.result.type or ty.UNKNOWN

@@ -309,7 +309,7 @@ def _type(d: ast.Param | ast.Expr) -> ty.Type:
 
 
 def check_flow(decls: list[ast.Declaration], main: ast.Instance, reporter: Reporter) -> None:
-    """Warns about the whole program."""
+    """Warn about the whole program."""
     flow = Flow(reporter)
     for d in decls:
         if isinstance(d, ast.ControlDecl) and d.body is not None:

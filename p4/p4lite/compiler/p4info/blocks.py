@@ -230,7 +230,7 @@ class _Uses(ast.Visitor):
             self.visit(node.receiver)
 
     def once(self, target: ast.Declaration, body: ast.Block) -> None:
-        """Visits the body of a function, or of an action called by an action: it becomes part of the caller."""
+        """Visit the body of a function, or of an action called by an action: it becomes part of the caller."""
         if target not in self.functions:
             self.functions.add(target)
             self.visit(body)

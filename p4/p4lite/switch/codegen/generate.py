@@ -50,7 +50,7 @@ class Code:
 
 
 def generate(facts: Facts) -> Code:
-    """Return the C of a program; makes sure on the way that every reference in the JSON leads somewhere
+    """Return the C of a program; make sure on the way that every reference in the JSON leads somewhere
     (ProgramError).
     """
     return _Generator(facts).code()

@@ -120,7 +120,7 @@ def build(
     executable: bool = False,
     large: bool = False,
 ) -> Path:
-    """Compiles and links C files into `name-HASH.so` (or an executable) in the cache, and gives its path.
+    """Compile and link C files into `name-HASH.so` (or an executable) in the cache, and return its path.
 
     `sources` are files on disk, each compiled to an object that is cached on its own (so that common run-time
     files compile once); `generated` maps file names to C text. The key covers the text of sources and of the

@@ -238,7 +238,7 @@ class Profiles:
     # -- one-shots ---------------------------------------------------------------------------------------
 
     def add_oneshot(self, profile_id: int, message: Any, allowed: Container[int]) -> int:
-        """Make members and a group for an ActionProfileActionSet; returns the group's id in the target."""
+        """Make members and a group for an ActionProfileActionSet; return the group's id in the target."""
         profile = self._profile(profile_id)
         info, instance = profile.info, self._target.instance
         if not info.with_selector:

@@ -307,7 +307,7 @@ class _Tables:
 
 
 def _check_kind(node: Node, kind: str, key: tuple[Key, ...]) -> None:
-    """Refuses keys that a table of this match type cannot have."""
+    """Refuse keys that a table of this match type cannot have."""
     if kind in ("exact", "lpm") and any(k.match in ("ternary", "range", "optional") for k in key):
         node["match_type"].fail(f"a table of type '{kind}' cannot have ternary, range or optional keys")
     if kind == "ternary" and any(k.match == "range" for k in key):

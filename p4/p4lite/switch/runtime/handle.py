@@ -76,7 +76,7 @@ class Handle:
         return int(pointer)
 
     def close(self) -> None:
-        """Frees the C instance; the object is unusable afterwards. The core must have let go of it."""
+        """Free the C instance; the object is unusable afterwards. The core must have let go of it."""
         if self.pointer:
             self.opened.function("destroy", None, ctypes.c_void_p)(self.pointer)
             self.pointer = 0

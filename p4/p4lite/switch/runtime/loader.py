@@ -26,7 +26,7 @@ class Program(Facts):
     code: Code = field(repr=False)
 
     def build(self, *, sanitize: bool = False) -> Path:
-        """Compiles to a shared object (or finds it in the cache) and gives its path. Raises BuildError."""
+        """Compile to a shared object, or find it in the cache; return its path. Raises BuildError."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)[:60] or "program"
         sources = [PROGRAM_DIR / file for file in RUNTIME]
         generated = {"program.c": self.code.text}
