@@ -14,7 +14,7 @@ from mrc_cli.common import LabOption as Lab
 from mrc_cli.common import on_lab
 from mrc_cli.common import seconds as waited
 from mrc_lab.hosts.inside import check_here
-from mrc_lab.records.following import Following, place_of
+from mrc_lab.records.capture_tail import CaptureTail, place_of
 
 COPY_INTERVAL_S = 0.2
 
@@ -30,7 +30,7 @@ def verb(
     with on_lab(lab) as session:
         check_here(session.state)
         device, switch_port = place_of(session.topology, port)
-        with Following(session.run.folder, output) as following:
+        with CaptureTail(session.run.folder, output) as following:
             session.target.capture(device, switch_port, following.name)
             typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
             try:
@@ -41,7 +41,7 @@ def verb(
                 session.target.capture(device, switch_port, None)
 
 
-def _wait(seconds: float, following: Following) -> None:
+def _wait(seconds: float, following: CaptureTail) -> None:
     """Copy for this many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     deadline = time.monotonic() + seconds if seconds else math.inf

@@ -23,7 +23,7 @@ from mrc_workshop import grade as grading
 from mrc_workshop import judge, leaderboard, learner, verify
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.grade import Grade
-from mrc_workshop.judge import Line, Report
+from mrc_workshop.judge import CheckLine, Report
 from mrc_workshop.kinds import catalogue
 
 WIDTH = 110
@@ -357,7 +357,7 @@ def _show(exercise: Exercise, report: Report, hints: int) -> None:
         typer.echo(f"To look at: {', '.join(report.files)}")
 
 
-def _explain(line: Line) -> None:
+def _explain(line: CheckLine) -> None:
     if line.mistake:
         for part in _plain(line.mistake).splitlines():
             _wrapped(part)

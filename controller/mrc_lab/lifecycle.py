@@ -36,9 +36,9 @@ from mrc_lab.records.rundir import (
     claimed,
     is_locked,
 )
+from mrc_lab.requested import RequestedLab
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.program import FabricProgram, program_of
-from mrc_lab.wanted import WantedLab
 from mrc_topo.labfile import lab_path
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
@@ -102,23 +102,23 @@ def up(
 
     Raises:
         LabError: the lab file.
-        PartMissing: what shall forward or compile is not here.
+        ReferencePartMissing: what shall forward or compile is not here.
         PolicyRefused: its policies may not run.
         ProgramError, RunError, HostNetError, NamespaceError: as `bring_up`.
     """
-    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
+    wanted = RequestedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
     return bring_up(wanted, progress, links)
 
 
 def bring_up(
-    wanted: WantedLab,
+    wanted: RequestedLab,
     progress: Progress = quiet,
     links: str = "memory",
     *,
     part: LabSlice | None = None,
     key: str = "",
 ) -> tuple[str, Topology]:
-    """Bring a lab up that was checked (`WantedLab.of` with a clock); see `up`.
+    """Bring a lab up that was checked (`RequestedLab.of` with a clock); see `up`.
 
     Of one that is on several machines it takes a `part`, and the `key` of the tunnels to the others (hexadecimal
     digits): `mrc_lab.machines`.
@@ -216,7 +216,7 @@ def _environment(owner: Owner | None) -> dict[str, str]:
 
 
 def _place_files(
-    run: RunDir, state: State, wanted: WantedLab, program: FabricProgram | None, part: LabSlice | None, key: str
+    run: RunDir, state: State, wanted: RequestedLab, program: FabricProgram | None, part: LabSlice | None, key: str
 ) -> None:
     """Put into the run directory what the lab's daemon reads: lab file, policies, program, the part's description."""
     source, inside = lab_path(wanted.lab).resolve(), run.folder.path / run.lab_file.name

@@ -12,18 +12,18 @@ from typing import Final, cast
 
 from mrc_host.answers import JobProgress, Sample
 from mrc_host.requests import GetEvents, GetView, View
-from mrc_lab.faults.ledger import Ledger
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper
 from mrc_lab.management.clustermapper import Localiser, Probed
-from mrc_lab.processes.death import Role, RoleKind
+from mrc_lab.processes.exits import Role, RoleKind
 from mrc_lab.session.base import Session
 from mrc_runs.endings import LOST
 from mrc_topo.topology import Topology
-from mrc_web.log import Log, Teller
+from mrc_web.log import Log, LogWriter
 from mrc_web.state import (
     FORMAT,
-    Broken,
+    ActiveFailure,
     Congestion,
     Fidelity,
     HostState,
@@ -56,7 +56,7 @@ STEP_NS: Final = 2_000_000_000
 RUNNING: Final = Running.RUNNING
 
 
-class Budget:
+class SampleBudget:
     """Says when a look is due: not before `least_s` since the last one, nor before it has been paid for.
 
     What a look costs the lab is taken for `ANSWERS` times the CPU time that asking took here. The wall's time would not
@@ -144,7 +144,7 @@ class Sampler:
         self.localiser = localiser
         self.began_ns = layout["began_ns"]
         self._number = 0
-        self._teller = Teller(self.topology, log.add)
+        self._teller = LogWriter(self.topology, log.add)
         self._hosts: list[HostState] = [{} for _ in self.topology.hosts]
         self._cursors: dict[str, int] = {}
         self._silent: dict[str, float] = {}
@@ -161,13 +161,13 @@ class Sampler:
         self._seen_trims = (-1, -1)
         self._count_until = 0.0
         self.problem = ""
-        self._host_budget = Budget(SAMPLE_S * 0.9, share * HOSTS)
-        self._fabric_budget = Budget(SAMPLE_S * 0.9, share * PORTS)
-        self._fidelity_budget = Budget(FIDELITY_S, share * FIDELITY)
+        self._host_budget = SampleBudget(SAMPLE_S * 0.9, share * HOSTS)
+        self._fabric_budget = SampleBudget(SAMPLE_S * 0.9, share * PORTS)
+        self._fidelity_budget = SampleBudget(FIDELITY_S, share * FIDELITY)
         # These ask the lab nothing.
-        self._ledger_budget = Budget(SAMPLE_S * 0.9, share)
-        self._found_budget = Budget(FOUND_S, share)
-        self._harm_budget = Budget(HARM_S, share)
+        self._ledger_budget = SampleBudget(SAMPLE_S * 0.9, share)
+        self._found_budget = SampleBudget(FOUND_S, share)
+        self._harm_budget = SampleBudget(HARM_S, share)
         self._frozen: set[str] = set()
         self._harm: set[str] = set()
 
@@ -212,7 +212,7 @@ class Sampler:
             "commands": 0,
         }
 
-    def _look(self, budget: Budget, look: Callable[[], None]) -> None:
+    def _look(self, budget: SampleBudget, look: Callable[[], None]) -> None:
         """One part of a look, if it is due; what does not answer is said in `problem` or in its row."""
         if not budget.due():
             return
@@ -279,7 +279,7 @@ class Sampler:
 
     def _ledger(self) -> None:
         """Sample failures and denied elements, whichever program caused them."""
-        failures: Ledger = self.session.failures
+        failures: FaultLedger = self.session.failures
         failures.reload()
         self._denied = set(self.session.denied_now())
         causes = {(each.target, each.kind): each.describe() for each in failures.causes}
@@ -294,7 +294,7 @@ class Sampler:
         self._causes = causes
         self._fabric_budget.hurry()
 
-    def _broken(self) -> list[Broken]:
+    def _broken(self) -> list[ActiveFailure]:
         return [
             {
                 "target": each.target,

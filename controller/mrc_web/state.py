@@ -160,7 +160,7 @@ class PlaneState(TypedDict):
     ports_up: int
 
 
-class Broken(TypedDict):
+class ActiveFailure(TypedDict):
     """A failure in force (`mrc_lab.faults.action.Action`), with its description."""
 
     target: str
@@ -228,7 +228,7 @@ class State(TypedDict):
     links: list[LinkState]
     planes: list[PlaneState]
     goodput_bps: int
-    broken: list[Broken]
+    broken: list[ActiveFailure]
     denied: list[str]
     found: dict[str, str]
     captures: list[str]

@@ -15,7 +15,7 @@ from mrc_runs.experiment import ExperimentStep, ProfileSpec, Workload, read
 from mrc_topo.named import UnknownNameError
 from mrc_topo.named import find as find_named
 from mrc_topo.shipped import shipped
-from mrc_workshop.drawn import Drawn, DrawnLink
+from mrc_workshop.drawn import RandomFailures, RandomLink
 from mrc_workshop.job import Document
 from mrc_workshop.kinds import catalogue
 
@@ -75,8 +75,8 @@ class RunSpec(Model):
     experiment: str | None = None
     profiles: list[ProfileSpec] = []
     schedule: list[ExperimentStep] = []
-    drawn: Drawn | None = None
-    links: Annotated[list[DrawnLink], Field(max_length=20)] = []
+    drawn: RandomFailures | None = None
+    links: Annotated[list[RandomLink], Field(max_length=20)] = []
     expect: Expectation = Expectation()
     capture: Ports = "none"
     snaplen: Annotated[int, Field(ge=64, le=65_535)] = 160

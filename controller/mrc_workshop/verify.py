@@ -40,7 +40,7 @@ class Replacement(Model):
     new: str
 
 
-class Wrong(Model):
+class WrongAnswer(Model):
     """A wrong answer: what differs from the solution, and what the check must say of it."""
 
     name: Annotated[str, Field(pattern=NAME)]
@@ -52,7 +52,7 @@ class WrongFile(Model):
     """`wrong.yaml`."""
 
     starter: Annotated[str, Field(min_length=5)]
-    wrong: Annotated[list[Wrong], Field(min_length=3)]
+    wrong: Annotated[list[WrongAnswer], Field(min_length=3)]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class TrialRow:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SelfCheck:
     """An answer and what must come of it: to pass, or to fail with a text that has `says` in it."""
 
     name: str
@@ -103,7 +103,7 @@ def load(exercise: Exercise) -> WrongFile:
     return read(WrongFile, exercise.folder / FILE, EXAMPLE)
 
 
-def write_wrong(exercise: Exercise, wrong: Wrong, folder: pathlib.Path) -> None:
+def write_wrong(exercise: Exercise, wrong: WrongAnswer, folder: pathlib.Path) -> None:
     """Write a wrong answer into a folder.
 
     Raises:
@@ -127,7 +127,7 @@ def write_wrong(exercise: Exercise, wrong: Wrong, folder: pathlib.Path) -> None:
 
 def trials(
     exercise: Exercise, progress: Callable[[str], None] = lambda text: None, only: Sequence[str] = ()
-) -> Iterator[Trial]:
+) -> Iterator[SelfCheck]:
     """Check starter, solution and every wrong answer; those that must fail, with the first visible seed alone.
 
     Raises:
@@ -148,7 +148,7 @@ def trials(
             continue
         progress(name)
         begin = _clock()
-        yield _timed(Trial(name, says, judge.check(exercise, folder, quick=says is not None)), begin)
+        yield _timed(SelfCheck(name, says, judge.check(exercise, folder, quick=says is not None)), begin)
     for wrong in expected.wrong:
         if only and wrong.name not in only:
             continue
@@ -157,11 +157,11 @@ def trials(
         yield _timed(try_wrong(exercise, wrong), begin)
 
 
-def try_wrong(exercise: Exercise, wrong: Wrong) -> Trial:
+def try_wrong(exercise: Exercise, wrong: WrongAnswer) -> SelfCheck:
     """Check one wrong answer with the first visible seed. Raises WorkshopError as `write_wrong`."""
     with tempfile.TemporaryDirectory(prefix="mrclab-wrong-") as made:
         write_wrong(exercise, wrong, pathlib.Path(made))
-        return Trial(wrong.name, wrong.says, judge.check(exercise, pathlib.Path(made), quick=True))
+        return SelfCheck(wrong.name, wrong.says, judge.check(exercise, pathlib.Path(made), quick=True))
 
 
 def _clock() -> tuple[float, float]:
@@ -170,7 +170,7 @@ def _clock() -> tuple[float, float]:
     return sum(each.ru_utime + each.ru_stime for each in used), time.monotonic()
 
 
-def _timed(trial: Trial, begin: tuple[float, float]) -> Trial:
+def _timed(trial: SelfCheck, begin: tuple[float, float]) -> SelfCheck:
     cpu, wall = _clock()
     return replace(trial, cpu_s=cpu - begin[0], wall_s=wall - begin[1])
 

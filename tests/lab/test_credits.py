@@ -9,7 +9,7 @@ import pytest
 
 from mrc_lab import describe
 from mrc_lab.session.base import Session
-from mrc_lab.switches.forwarders import PartMissing, chosen
+from mrc_lab.switches.forwarders import ReferencePartMissing, chosen
 from mrc_runs.execute import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
@@ -177,7 +177,9 @@ def test_bad_settings(text: str, place: str, problem: str) -> None:
 
 def test_reference_switches_have_no_credits() -> None:
     topology = parse_lab("name: x\nqueues: {credits: {}}").carrying("roce")
-    with pytest.raises(PartMissing, match=r"bmv2 has no link-level credits; leave queues.credits out, or use p4lite"):
+    with pytest.raises(
+        ReferencePartMissing, match=r"bmv2 has no link-level credits; leave queues.credits out, or use p4lite"
+    ):
         chosen(topology, "bmv2", "p4lite")
 
 

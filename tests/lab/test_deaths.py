@@ -17,7 +17,7 @@ import pytest
 
 from mrc_common.plain import DecodeError
 from mrc_lab.daemon import Daemon
-from mrc_lab.processes.death import LAST_WORD, WORDS, Death, cause, leave_word
+from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, leave_word
 from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.records.record import LabFolder, Record, State
 from mrc_lab.records.rundir import RunDir, RunError
@@ -63,7 +63,7 @@ def test_causes() -> None:
 
 
 def test_a_death_says_when() -> None:
-    death = Death("h1", "was killed by SIGKILL", 7_500_000_000, time.time())
+    death = ProcessExit("h1", "was killed by SIGKILL", 7_500_000_000, time.time())
     assert death.text(5_000_000_000).startswith("h1 was killed by SIGKILL (2.50 s after the start, at ")
     assert " after the start" not in death.text()
     assert " after the start" not in death.text(8_000_000_000)
@@ -76,8 +76,10 @@ def test_a_record_of_deaths_is_not_trusted(document: object) -> None:
 
 
 def test_words_of_a_death_can_be_printed() -> None:
-    (death,) = Record.parse({"deaths": [dataclasses.asdict(Death("h0", "died\x1b[2J" + "x" * WORDS, 1, 2.0))]}).deaths
-    assert death == Death("h0", "died[2J" + "x" * (WORDS - 8), 1, 2.0)
+    (death,) = Record.parse(
+        {"deaths": [dataclasses.asdict(ProcessExit("h0", "died\x1b[2J" + "x" * WORDS, 1, 2.0))]}
+    ).deaths
+    assert death == ProcessExit("h0", "died[2J" + "x" * (WORDS - 8), 1, 2.0)
 
 
 def test_last_words(tmp_path: pathlib.Path) -> None:
@@ -102,7 +104,7 @@ def test_deaths_of_a_lab_that_lives(recorded: RunDir) -> None:
     first = recorded.read().first
     assert first is not None
     assert recorded.deaths(first) == []
-    agent = Death.now("h1", "was killed by SIGKILL")
+    agent = ProcessExit.now("h1", "was killed by SIGKILL")
     recorded.folder.write(Record(phase="up", deaths=[agent]))
     assert recorded.deaths(first) == [agent]
     # What dies after the lab was told to end is no news.
@@ -134,7 +136,7 @@ def test_a_session_on_a_lab_that_is_gone_says_of_what(recorded: RunDir, tmp_path
     assert first is not None
     state = State("tiny", lab_file=str(recorded.lab_file), first=first)
     recorded.write(state)
-    fabric = Death.now("fabric", "was killed by SIGKILL")
+    fabric = ProcessExit.now("fabric", "was killed by SIGKILL")
     recorded.folder.write(Record(phase="ending", deaths=[fabric]))
     with pytest.raises(RunError, match=r"lab 'tiny' is ending: the fabric's process was killed by SIGKILL \(at "):
         RealSession("tiny")

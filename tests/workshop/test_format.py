@@ -21,11 +21,11 @@ from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
 from mrc_topo.units import parse_rate_bps, parse_time_ns
 from mrc_workshop import confine, exercise, inject, judge, keep, learner, trace, verify
-from mrc_workshop.drawn import Drawn, DrawnLink, overrides
+from mrc_workshop.drawn import RandomFailures, RandomLink, overrides
 from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.job import Job
 from mrc_workshop.kinds import catalogue
-from mrc_workshop.trace import Seen
+from mrc_workshop.trace import CapturedPacket
 
 TEMPLATE = shipped("workshop") / "TEMPLATE"
 MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"
@@ -165,7 +165,7 @@ def test_a_plan_is_the_same_whenever_it_is_made() -> None:
 
 PACKETS = st.lists(
     st.builds(
-        Seen,
+        CapturedPacket,
         t_ns=st.integers(0, 2**63),
         switch=st.just("p0-t0.0"),
         port=st.just(1),
@@ -178,7 +178,9 @@ PACKETS = st.lists(
 
 
 @given(packets=PACKETS)
-def test_what_is_written_is_read_and_decoded(packets: list[Seen], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_written_is_read_and_decoded(
+    packets: list[CapturedPacket], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("captures")
     topology = load_lab("tiny")
     trace.write(folder / "p0-t0.0_1.pcapng", packets)
@@ -189,7 +191,7 @@ def test_what_is_written_is_read_and_decoded(packets: list[Seen], tmp_path_facto
 
 
 def test_a_page_cannot_be_written_by_what_is_on_it(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    line = judge.Line("it <b>ends</b>", False, mistake="<script>alert(1)</script>", evidence=("<img>",))
+    line = judge.CheckLine("it <b>ends</b>", False, mistake="<script>alert(1)</script>", evidence=("<img>",))
     keep.keep({}, exercise.load(folder), [line], tmp_path, tmp_path / "check")
     page = (tmp_path / "check" / "check.html").read_text()
     assert "<script" not in page
@@ -259,8 +261,8 @@ def test_of_a_learners_experiment_only_workload_schedule_and_expectation_count(
 def test_drawn_failures_are_of_the_lab_one_at_a_time_and_spare_the_workload(seed: int) -> None:
     lab = shipped("workshop") / "09-localisation" / "hidden.yaml"
     topology = load_lab(str(lab))
-    steps = Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
-    assert steps == Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
+    steps = RandomFailures(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
+    assert steps == RandomFailures(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
     assert [each.at for each in steps] == [0.5 + number / 2 for number in range(10)]
     fails, restores = [str(each.fail) for each in steps[::2]], [str(each.restore) for each in steps[1::2]]
     assert fails == restores
@@ -275,17 +277,17 @@ def test_drawn_failures_are_of_the_lab_one_at_a_time_and_spare_the_workload(seed
 
 def test_seeds_draw_other_failures() -> None:
     topology = load_lab(str(shipped("workshop") / "09-localisation" / "hidden.yaml"))
-    drawn = {str(Drawn(count=2).steps(topology, ["h0", "h1"], seed)) for seed in range(20)}
+    drawn = {str(RandomFailures(count=2).steps(topology, ["h0", "h1"], seed)) for seed in range(20)}
     assert len(drawn) > 15
     path = shipped("workshop") / "10-loss-and-pfc" / "path.yaml"
     with pytest.raises(ValueError, match="has no t1 that can be drawn"):
-        Drawn(count=1, kinds=["t1"]).steps(load_lab(str(path)), ["h0"], 1)
+        RandomFailures(count=1, kinds=["t1"]).steps(load_lab(str(path)), ["h0"], 1)
 
 
 @given(st.integers(0, 2**31 - 1))
 def test_drawn_links_are_others_of_the_lab_within_their_ranges(seed: int) -> None:
     topology = load_lab(str(shipped("workshop") / "11-open" / "lab.yaml"))
-    wanted = [DrawnLink(loss=(0.03, 0.08)), DrawnLink(rate_mbps=(1.5, 4), delay_ms=(2, 2))]
+    wanted = [RandomLink(loss=(0.03, 0.08)), RandomLink(rate_mbps=(1.5, 4), delay_ms=(2, 2))]
     lossy, slow = overrides(wanted, topology, seed).items()
     assert lossy[0] != slow[0]
     assert not any(topology.element(name).is_host_link for name, _ in (lossy, slow))
@@ -307,10 +309,11 @@ def test_the_seeds_draw_the_hidden_scenarios_of_the_open_exercise(monkeypatch: p
     monkeypatch.setattr(confine, "run", stopped)
     one = exercise.load(shipped("workshop") / "11-open")
     seeds = range(100, 108)
+    secret = [judge.stretched(seed) for seed in seeds]
     with pytest.raises(WorkshopError, match="enough"):
         judge.check(one, one.starter, seeds=seeds)
     for name in ("hidden-lossy-link", "hidden-dead-link", "hidden-slow-link"):
-        orders = [order for order in jobs[0].orders if order.name == name and order.seed in seeds]
+        orders = [order for order in jobs[0].orders if order.name == name and order.seed in secret]
         drawn = {
             (str(yaml.safe_load(order.lab).get("overrides")), str((order.experiment or {})["schedule"]))
             for order in orders
@@ -325,7 +328,7 @@ def test_the_seeds_draw_the_hidden_scenarios_of_the_open_exercise(monkeypatch: p
 )
 def test_a_link_that_nothing_is_drawn_for_is_told(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        DrawnLink.model_validate(given)
+        RandomLink.model_validate(given)
 
 
 def test_more_bad_links_than_there_are_is_told(folder: pathlib.Path) -> None:

@@ -22,7 +22,7 @@ import yaml
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise, grade, judge, leaderboard, learner
 from mrc_workshop.exercise import Exercise, WorkshopError
-from mrc_workshop.idleness import LONGEST_LOOK_S, Idleness, Use, use_of
+from mrc_workshop.idleness import LONGEST_LOOK_S, CpuUse, IdleTime, use_of
 
 pytestmark = pytest.mark.slow
 
@@ -283,12 +283,12 @@ def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_p
     ids=["computes", "waits for a core", "stopped or behind others", "sleeps"],
 )
 def test_only_those_that_sleep_are_idle(cpu: float, waited: float, held_up: bool, idle_s: float) -> None:
-    idle = Idleness(0.0)
+    idle = IdleTime(0.0)
     for number in range(1, 201):
-        idle.look(number * 0.5, Use(number * cpu, number * waited, held_up))
+        idle.look(number * 0.5, CpuUse(number * cpu, number * waited, held_up))
     assert idle.seconds == pytest.approx(idle_s)
     # For an hour this process was kept from looking: that says nothing about the submission.
-    idle.look(3700.0, Use(200 * cpu, 200 * waited, held_up=False))
+    idle.look(3700.0, CpuUse(200 * cpu, 200 * waited, held_up=False))
     assert idle.seconds <= idle_s + LONGEST_LOOK_S + 1e-6
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.topo.common import Json, fail
-from mrc_topo.cost import Bill, CostError, Costs, bill, compared, load_costs
+from mrc_topo.cost import CostError, Costs, CostSummary, bill, compared, load_costs
 from mrc_topo.plan import Design, PlanError
 from mrc_topo.plan import plan as make_plan
 
@@ -79,7 +79,7 @@ def _compare(designs: list[Design], prices: Costs, as_json: bool) -> None:
     Console().print(table)
 
 
-def _cost_rows(bills: tuple[Bill, ...], nics: int) -> list[tuple[str, list[str]]]:
+def _cost_rows(bills: tuple[CostSummary, ...], nics: int) -> list[tuple[str, list[str]]]:
     return [
         (
             "power of switches, transceivers, MW",

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 from mrc_lab.processes import namespaces
-from mrc_lab.processes.death import SHELL
+from mrc_lab.processes.exits import SHELL
 from mrc_lab.records.record import LAB_FOLDER, LabFolder, State
 from mrc_lab.records.rundir import PART_VARIABLE, RunError
 

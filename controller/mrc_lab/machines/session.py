@@ -11,8 +11,8 @@ from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.lab_slice import relayed
 from mrc_lab.machines.coordinator import what_is_known
 from mrc_lab.machines.remote import VERBS
-from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, Strike
-from mrc_lab.processes.death import Frozen, Role, RoleKind
+from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, SignalProcess
+from mrc_lab.processes.exits import Role, RoleKind, StoppedProcess
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrc_lab.session.real import AgentProcess, RealSession
@@ -74,10 +74,13 @@ class SpreadSession(RealSession):
             machine, part = self.placement.machine_of[role], role
         if machine not in self._parts:
             return super().strike(role, number)
-        return self._parts[machine].ask(Strike(part, number)).done
+        return self._parts[machine].ask(SignalProcess(part, number)).done
 
-    def frozen(self) -> list[Frozen]:
-        return [*self.run.frozen(), *(Frozen(role, since) for role, since in self.run.read().record.frozen.items())]
+    def frozen(self) -> list[StoppedProcess]:
+        return [
+            *self.run.frozen(),
+            *(StoppedProcess(role, since) for role, since in self.run.read().record.frozen.items()),
+        ]
 
     def agents(self) -> list[AgentProcess]:
         found = []

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
-from mrc_lab.processes import death, namespaces
+from mrc_lab.processes import exits, namespaces
 from mrc_lab.processes.namespaces import NamespaceError, Owner
 
 UMASK = 0o077
@@ -102,7 +102,7 @@ def _launch() -> int:
         return 1
     pid = os.fork()
     if pid == 0:
-        _first(order.command, lambda code: death.leave_word(pathlib.Path("/run/lab"), code))
+        _first(order.command, lambda code: exits.leave_word(pathlib.Path("/run/lab"), code))
     _say(f"pid {pid}")
     return 0
 

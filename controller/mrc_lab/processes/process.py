@@ -61,7 +61,7 @@ def wanted_s(pid: int) -> float:
     return spent_ns / 1e9
 
 
-class Patience:
+class ProgressTimeout:
     """How long to wait for a process: one period, and on while it works. A slow machine is not a process that hangs.
 
     Args:

@@ -30,8 +30,8 @@ import psutil
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
-from mrc_lab.processes.death import FEW, WORDS, Death, Frozen, several
-from mrc_lab.processes.process import KILL_AFTER_S, Patience, Process, end_process, frozen
+from mrc_lab.processes.exits import FEW, WORDS, ProcessExit, StoppedProcess, several
+from mrc_lab.processes.process import KILL_AFTER_S, Process, ProgressTimeout, end_process, frozen
 from mrc_lab.records.record import FORMAT, PROGRAM, LabFolder, State, last_line
 from p4lite.folders import FolderError, check_private
 
@@ -120,7 +120,7 @@ def check_ours(path: pathlib.Path) -> bool:
 
 
 @dataclass(frozen=True)
-class _Basics:
+class _StateHeader:
     """What state.json of every version has."""
 
     first: Process | None = None
@@ -204,9 +204,9 @@ class RunDir:
         """
         return self._basics(self._recorded()).first
 
-    def _basics(self, document: object) -> _Basics:
+    def _basics(self, document: object) -> _StateHeader:
         try:
-            return decode(_Basics, document, lenient=True)
+            return decode(_StateHeader, document, lenient=True)
         except DecodeError as error:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
 
@@ -306,7 +306,7 @@ class RunDir:
                 found.setdefault(one, []).append(each.role)
         return found
 
-    def deaths(self, first: Process) -> list[Death]:
+    def deaths(self, first: Process) -> list[ProcessExit]:
         """Return what has died of the lab with this first process, oldest first; the last entry says if all of it is
         dead.
 
@@ -317,26 +317,28 @@ class RunDir:
         except (RunError, OSError):
             state = None
         if state is None or state.first != first:
-            return [Death.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
+            return [ProcessExit.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
         found = list(state.record.deaths)
         if state.ending:
             # What died after it was told to end died of that.
             with contextlib.suppress(OSError):
                 at = self.ending_file.stat().st_mtime
-                told = Death.then("lab", "was told to end (`mrclab down`)", at)
+                told = ProcessExit.then("lab", "was told to end (`mrclab down`)", at)
                 return [*(each for each in found if each.at < at and each.role != "labd"), told]
         if not first.alive() and not any(each.role == "labd" for each in found):
             # Written before the first process died; a record read before that may lack the newest.
             word = self.folder.last_word()
-            found.append(word or Death.now("lab", "died without a word: its first process was killed from outside"))
+            found.append(
+                word or ProcessExit.now("lab", "died without a word: its first process was killed from outside")
+            )
         return found
 
-    def frozen(self) -> list[Frozen]:
+    def frozen(self) -> list[StoppedProcess]:
         """Return the lab's processes that a signal has stopped."""
         try:
             record = self.read().record
             stopped = [each.role for each in self.processes() if each.role not in record.held and frozen(each.pid)]
-            return [Frozen(role, record.frozen.get(role)) for role in stopped]
+            return [StoppedProcess(role, record.frozen.get(role)) for role in stopped]
         except (RunError, OSError, psutil.Error):
             return []
 
@@ -472,7 +474,7 @@ def _await_up(run: RunDir, progress: Progress) -> None:
     first = state.first
     assert first is not None
     # What other machines do for it is not seen here; their coordinator sees whether they do something.
-    patience = Patience(first.pid, UP_S * (Patience.PERIODS if state.machines else 1))
+    patience = ProgressTimeout(first.pid, UP_S * (ProgressTimeout.PERIODS if state.machines else 1))
     while True:
         dead = run.is_dead()
         try:

@@ -20,11 +20,11 @@ from mrc_host.answers import HostFidelity
 from mrc_host.requests import Provide, Provided
 from mrc_lab import describe, scheduling
 from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.ledger import Ledger, LedgerState
+from mrc_lab.faults.ledger import FaultLedger, LedgerState
 from mrc_lab.hosts import inside
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import switch_interfaces
-from mrc_lab.processes.death import Death, Frozen
+from mrc_lab.processes.exits import ProcessExit, StoppedProcess
 from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.processes.process import frozen as is_frozen
 from mrc_lab.records.record import LAB_FOLDER, LabFolder
@@ -32,7 +32,7 @@ from mrc_lab.records.rundir import LabDied, RunDir, RunError
 from mrc_lab.session.base import Session
 from mrc_lab.session.fabricset import FabricSet
 from mrc_lab.session.fidelity import Fidelity, judge
-from mrc_lab.session.load import Load
+from mrc_lab.session.load import ProcessLoad
 from mrc_lab.session.wired import WiredFabric
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.backend import COMMANDS, dead_switch
@@ -106,9 +106,9 @@ class RealSession(Session):
         #: gRPC addresses: of the fabric processes with their device ids, and of switches that are servers of their own.
         self.addresses, self.switches = folder.fabric(record), folder.switches(record)
         self.target = self._connect()
-        self._load = Load(self.run, self.switches)
+        self._load = ProcessLoad(self.run, self.switches)
         self.fabric = self.target
-        self.failures = Ledger(self.topology, self._refill, RunRecord(self.run), self._ready)
+        self.failures = FaultLedger(self.topology, self._refill, RunRecord(self.run), self._ready)
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
         self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
@@ -139,18 +139,18 @@ class RealSession(Session):
     def program_document(self) -> ProgramDocument:
         return self.program.document() if self.run.program_file.exists() else shipped_document()
 
-    def deaths(self) -> list[Death]:
+    def deaths(self) -> list[ProcessExit]:
         found = self.run.deaths(self.first)
         return [death for death in found if (death.role, death.how) not in self.mourned]
 
-    def frozen(self) -> list[Frozen]:
+    def frozen(self) -> list[StoppedProcess]:
         found = {each.role: each for each in self.run.frozen()}
         # An agent that was started again is no child of the lab's first process.
         for host, dead in ((each.role, each) for each in self.run.deaths(self.first)):
             if host in self.clients and dead.role not in found:
                 with contextlib.suppress(HostError):
                     if is_frozen(self._agent(host).pid):
-                        found[host] = Frozen(host)
+                        found[host] = StoppedProcess(host)
         return list(found.values())
 
     def harm(self) -> list[str]:

@@ -20,9 +20,9 @@ from mrc_host.answers import Software
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.host import CommandError, HostNode
 from mrc_lab import describe, policies
-from mrc_lab.faults.ledger import Ledger
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError, HostGone, Plain
-from mrc_lab.processes.death import Frozen
+from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
@@ -117,7 +117,7 @@ class VirtualSession(Session):
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
-        self.failures = Ledger(topology, self._refill)
+        self.failures = FaultLedger(topology, self._refill)
         self.denied = set()
 
     @property
@@ -178,10 +178,10 @@ class VirtualSession(Session):
         return counters.sample_inside(self.topology, self.server.fabric)
 
     def pauses(self) -> counters.ByPriority:
-        return counters.pauses(self.topology, counters.Inside(self.server.fabric))
+        return counters.pauses(self.topology, counters.InProcessCounters(self.server.fabric))
 
     def stalls(self) -> counters.ByPriority:
-        return counters.stalls(self.topology, counters.Inside(self.server.fabric))
+        return counters.stalls(self.topology, counters.InProcessCounters(self.server.fabric))
 
     def advance(self, seconds: float) -> None:
         with _cycles_seldom_looked_for():
@@ -230,8 +230,8 @@ class VirtualSession(Session):
         self._tell_carriers(host)
         self.driver.release(host, agent.node.datapath)
 
-    def frozen(self) -> list[Frozen]:
-        return [Frozen(name) for name, host in self.virtual_hosts.items() if host.frozen]
+    def frozen(self) -> list[StoppedProcess]:
+        return [StoppedProcess(name) for name, host in self.virtual_hosts.items() if host.frozen]
 
     def fidelity(self) -> Fidelity:
         # Simulated time waits for the machine; there is nothing to be late for.

@@ -18,7 +18,7 @@ from mrc_results import verdict
 from mrc_topo.paths import Paths
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
-from mrc_workshop.trace import BTH, IPV6, Seen, line
+from mrc_workshop.trace import BTH, IPV6, CapturedPacket, line
 
 MS = 1_000_000
 #: Names of states in events of EVs.
@@ -35,10 +35,10 @@ RTX = 0x20
 class Flight:
     """One transmission of a write: where it came into the fabric, and whether it left it at the right host."""
 
-    seen: Seen
+    seen: CapturedPacket
     ev: int
     again: bool
-    delivered: Seen | None = None
+    delivered: CapturedPacket | None = None
     later: list[Flight] = field(default_factory=list)
 
     @property
@@ -47,13 +47,13 @@ class Flight:
         return self.seen.psn or 0
 
 
-def _ev(seen: Seen) -> int:
+def _ev(seen: CapturedPacket) -> int:
     at = seen.inner_at
     label = struct.unpack_from("!I", seen.data, at)[0] & 0xFFFF
     return int(label << 16 | struct.unpack_from("!H", seen.data, at + IPV6)[0])
 
 
-def _pair(seen: Seen) -> bytes:
+def _pair(seen: CapturedPacket) -> bytes:
     """Addresses and destination QP."""
     at, bth = seen.inner_at, seen.bth_at or 0
     return seen.data[at + 8 : at + 40] + seen.data[bth + 5 : bth + 8]

@@ -13,7 +13,7 @@ from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, kind
 
 
-class Trap(Model):
+class CommonMistake(Model):
     """A wrong number that people arrive at, and why it is wrong."""
 
     value: float
@@ -26,7 +26,7 @@ class Number(Model):
     value: float
     within: Annotated[float, Field(gt=0)]
     says: str
-    traps: list[Trap] = []
+    traps: list[CommonMistake] = []
 
 
 class Prediction(Model):

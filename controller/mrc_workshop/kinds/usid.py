@@ -9,7 +9,7 @@ from mrc_workshop import inject
 from mrc_workshop.inject import Hop, Packet
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
-from mrc_workshop.trace import Seen, address_text, line
+from mrc_workshop.trace import CapturedPacket, address_text, line
 
 SHOWN = 4
 
@@ -21,7 +21,7 @@ def usid_paths(params: NoParams, runs: Sequence[Run]) -> Finding:
     worst: Finding | None = None
     for run in runs:
         plan = inject.usid_paths(run.topology, run.order.seed)
-        seen: dict[int, list[Seen]] = {}
+        seen: dict[int, list[CapturedPacket]] = {}
         for each in run.packets:
             if each.is_ipv6 and each.psn is not None:
                 seen.setdefault(each.psn, []).append(each)
@@ -36,7 +36,7 @@ def usid_paths(params: NoParams, runs: Sequence[Run]) -> Finding:
     return Finding(False, measured, worst.mistake, worst.evidence, worst.packets, worst.run)
 
 
-def _judge(run: Run, packet: Packet, seen: list[Seen]) -> Finding | None:
+def _judge(run: Run, packet: Packet, seen: list[CapturedPacket]) -> Finding | None:
     """Return the first thing that is wrong with a packet; None if nothing is."""
     topology = run.topology
 

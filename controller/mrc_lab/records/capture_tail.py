@@ -42,7 +42,7 @@ def place_of(topology: Topology, port: str) -> tuple[int, int]:
     return switch.device_id, int(number)
 
 
-class Following:
+class CaptureTail:
     """The lab writes to the file `name` among its captures; `copy` brings what is new to `output`. A context manager.
 
     A lab sees little of the machine's files and may run as another user, so it cannot write to `output` itself. What
@@ -83,7 +83,7 @@ class Following:
             mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
             _libc.fallocate(self._source, mode, ctypes.c_long(before), ctypes.c_long(self._done - before))
 
-    def __enter__(self) -> Following:
+    def __enter__(self) -> CaptureTail:
         return self
 
     def __exit__(
