@@ -21,4 +21,4 @@ def verb(
     lab: Lab = None,
 ) -> None:
     """Run a command in a host's namespace; its exit code is ours."""
-    inside.become(RunDir(the_lab(lab)).read(), command, host=host)
+    inside.exec_in_host(RunDir(the_lab(lab)).read(), command, host=host)

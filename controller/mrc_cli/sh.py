@@ -36,7 +36,7 @@ def verb(lab: Lab = None) -> None:
         if words[0] == "hosts":
             typer.echo(" ".join(hosts))
         elif words[0] in hosts and len(words) > 1:
-            inside.attend(RunDir(name).read(), words[1:], host=words[0])
+            inside.run_in_host(RunDir(name).read(), words[1:], host=words[0])
         else:
             verb = subprocess.run(
                 [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", *words],

@@ -239,7 +239,7 @@ def repeat(
         _write_files(made, chosen, output)
         return
     task = made.task(chosen)
-    if wrong := measure.stranger(task):
+    if wrong := measure.environment_difference(task):
         raise ExperimentError(f"{folder}: this is not what made the run: {wrong}")
     with interruptible():
         answer = measure.perform(task)

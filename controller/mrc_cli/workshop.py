@@ -73,7 +73,7 @@ def start(number: Number, folder: Folder = None) -> None:
     """Copy the starter of an exercise into a new folder (./NN-name if left out)."""
     exercise = exercises.find(number)
     place = pathlib.Path(exercise.name if folder is None else folder)
-    names = learner.lay_out(exercise, place, exercise.starter)
+    names = learner.copy_exercise(exercise, place, exercise.starter)
     learner.Progress().note(exercise.name, folder=str(place.absolute()))
     typer.echo(f"{exercise.name}: {exercise.content.title} (about {exercise.content.minutes} minutes)")
     typer.echo(f"{place}: {', '.join(names)}")
@@ -122,7 +122,7 @@ def solution(number: Number, folder: Folder = None) -> None:
     """Copy a solution into a new folder (./NN-name-solution if left out), where `check` runs on it."""
     exercise = exercises.find(number)
     place = pathlib.Path(f"{exercise.name}-solution" if folder is None else folder)
-    names = learner.lay_out(exercise, place, exercise.solution, readme=False)
+    names = learner.copy_exercise(exercise, place, exercise.solution, readme=False)
     typer.echo(f"{place}: {', '.join(names)}; mrclab workshop check {exercise.number} {place}")
 
 

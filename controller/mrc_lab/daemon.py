@@ -81,12 +81,12 @@ def may_be_realtime() -> bool:
     return granted(lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))
 
 
-def may_be_nice() -> bool:
+def may_set_niceness() -> bool:
     """Whether our processes may take the agents' niceness."""
     return granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, AGENT_NICE))
 
 
-def behind_of(house: ProcessSupervisor, bmv2: str) -> ForwardingBackend | None:
+def forwarding_backend(house: ProcessSupervisor, bmv2: str) -> ForwardingBackend | None:
     """Return the backend that forwards behind the fabric's wires; None: the fabric forwards itself. `bmv2`: BMv2's
     program.
     """
@@ -111,7 +111,7 @@ class Daemon:
 
     def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str, bmv2: str = "") -> None:
         self.folder = folder
-        self.topology = topology = topology.carrying(transport)
+        self.topology = topology = topology.for_transport(transport)
         self.transport = transport
         #: Of a lab on several machines, what is here.
         self.part = LabSlice.load(folder.path)
@@ -128,7 +128,7 @@ class Daemon:
         self._buried: list[subprocess.Popen[bytes]] = []
         self.devices: list[Device] = []
         #: What forwards, where it is not the fabric process.
-        self.behind = behind_of(self, bmv2)
+        self.behind = forwarding_backend(self, bmv2)
         self.loop = SelectLoop()
         self.record = Record(roles={"labd": os.getpid()})
         #: Set by a signal: no `Event`, whose lock the main thread may hold when the signal comes.
@@ -139,7 +139,7 @@ class Daemon:
             hard = resource.getrlimit(limit)[1]
             resource.setrlimit(limit, (hard, hard))
         self.realtime = may_be_realtime()
-        self.nice = may_be_nice()
+        self.nice = may_set_niceness()
         if self.nice:
             raise_session("self")
 
@@ -175,7 +175,7 @@ class Daemon:
         self._start_agents()
         self.record.fabric = fabric
         self.record.hosts = {host.name: self.net.pid(host.name) for host in self.hosts}
-        self.bury()
+        self.record_exits()
         if self.record.deaths:
             # What died after it had answered: a lab without it is not up.
             raise RunError(several(self.record.deaths))
@@ -192,7 +192,7 @@ class Daemon:
             self.starting = False
             raise StartCancelled
 
-    def bury(self) -> None:
+    def record_exits(self) -> None:
         """Record which children have died since the last call, why they died, and which are frozen."""
         processes = self.children | self.shells
         dead = {role: process for role, process in processes.items() if process.poll() is not None}
@@ -214,19 +214,19 @@ class Daemon:
             self.record.frozen = stopped
             self.write()
 
-    def await_death(self, seconds: float) -> None:
+    def await_exit(self, seconds: float) -> None:
         """Wait until a child is known to have died: the kernel closes its sockets before it can be reaped."""
         deadline = time.monotonic() + seconds
         while not self.record.deaths and time.monotonic() < deadline:
             time.sleep(WATCH_S)
             with contextlib.suppress(OSError):
-                self.bury()
+                self.record_exits()
 
     def check_alive(self, role: str) -> Callable[[], None]:
         """See `behind.ProcessSupervisor`."""
 
         def check() -> None:
-            self.bury()
+            self.record_exits()
             death = next((each for each in self.record.deaths if each.role == role), None)
             if death is not None:
                 raise RunError(self._last(role) or death.text())
@@ -255,7 +255,7 @@ class Daemon:
         if role in self.children:
             self.children[role].send_signal(number)
 
-    def part_with(self, role: str) -> None:
+    def end_unrecorded(self, role: str) -> None:
         """See `behind.ProcessSupervisor`."""
         process = self.children.pop(role, None)
         if process is not None:
@@ -335,9 +335,9 @@ class Daemon:
         """
         while not self.ended and self.folder.record_file.exists():
             with contextlib.suppress(OSError):
-                self.bury()
+                self.record_exits()
             self.loop.run(WATCH_S)
-            if self.part is not None and self.part.cut_off():
+            if self.part is not None and self.part.commander_gone():
                 self.record.deaths.append(
                     ProcessExit.now("labd", "has ended: the coordinator of this slice of a lab is gone")
                 )
@@ -383,7 +383,7 @@ def main(argv: list[str]) -> int:
         text = str(error)
         if daemon is not None:
             # What does not answer may have died of something that it could not tell itself.
-            daemon.await_death(GRACE_S)
+            daemon.await_exit(GRACE_S)
             told = [
                 several(record.deaths),
                 *(StoppedProcess(role, since).text() for role, since in record.frozen.items()),

@@ -209,7 +209,7 @@ def _credits(link: Link) -> dict[int, CreditSettings]:
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
     """Return warnings about a lab file: links that need more headroom for flow control than it gives."""
     found: dict[tuple[int, int], list[str]] = {}
-    for link in topology.carrying(transport).links.values():
+    for link in topology.for_transport(transport).links.values():
         pfc = link.queue.pfc
         if pfc is not None and pfc.headroom is not None:
             needed = needed_headroom(topology, link, clock)

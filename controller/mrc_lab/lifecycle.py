@@ -16,7 +16,7 @@ from mrc_lab.hosts.hostnet import HostNetError, check_installed
 from mrc_lab.lab_slice import LabSlice
 from mrc_lab.processes.launch import LaunchOrder
 from mrc_lab.processes.launcher import LaunchError, launch
-from mrc_lab.processes.namespaces import NamespaceError, Owner, owner_for_root, user_name
+from mrc_lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
 from mrc_lab.processes.process import KILL_AFTER_S, end_process, wait_dead
 from mrc_lab.records import shells
 from mrc_lab.records.record import LAB_FOLDER, State, last_line
@@ -138,7 +138,7 @@ def bring_up(
     # The project's own program is compiled inside.
     lab_runs_another = topology.lab.compiler == "p4c" or topology.lab.program is not None
     program = program_of(topology) if lab_runs_another else None
-    owner = owner_for_root()
+    owner = lab_owner()
     lab = topology.lab
     uid, gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
     state = State(

@@ -132,7 +132,7 @@ def measure(run: RunDir) -> Scheduling:
     )
 
 
-def surroundings(run: RunDir) -> MachineActivity:
+def machine_activity(run: RunDir) -> MachineActivity:
     """Return what else the machine does beside a lab."""
     ours: dict[int, str] = {}
     for other in all_runs():

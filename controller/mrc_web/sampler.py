@@ -99,7 +99,7 @@ class SampleBudget:
         """Delay the next sample by this time."""
         self._next = self.clock() + seconds
 
-    def hurry(self) -> None:
+    def sample_now(self) -> None:
         """Make the next sample due now."""
         self._next = 0.0
 
@@ -173,20 +173,20 @@ class Sampler:
 
     # --- looking -----------------------------------------------------------------------------------------
 
-    def hurry(self) -> None:
+    def sample_now(self) -> None:
         """Something was done: the next sample looks at the truth."""
         for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
-            budget.hurry()
+            budget.sample_now()
 
     def sample(self) -> State:
         """Sample what is due."""
         now_ns = self.session.now_ns()
-        self._look(self._harm_budget, self._look_for_harm)
-        self._look(self._host_budget, self._look_at_hosts)
-        self._look(self._ledger_budget, self._ledger)
-        self._look(self._fabric_budget, self._look_at_ports)
-        self._look(self._found_budget, self._look_for_findings)
-        self._look(self._fidelity_budget, self._look_at_fidelity)
+        self._sample_if_due(self._harm_budget, self._sample_exits)
+        self._sample_if_due(self._host_budget, self._sample_hosts)
+        self._sample_if_due(self._ledger_budget, self._ledger)
+        self._sample_if_due(self._fabric_budget, self._sample_ports)
+        self._sample_if_due(self._found_budget, self._sample_findings)
+        self._sample_if_due(self._fidelity_budget, self._sample_fidelity)
         self._number += 1
         return {
             "format": FORMAT,
@@ -212,7 +212,7 @@ class Sampler:
             "commands": 0,
         }
 
-    def _look(self, budget: SampleBudget, look: Callable[[], None]) -> None:
+    def _sample_if_due(self, budget: SampleBudget, look: Callable[[], None]) -> None:
         """One part of a look, if it is due; what does not answer is said in `problem` or in its row."""
         if not budget.due():
             return
@@ -220,7 +220,7 @@ class Sampler:
         try:
             look()
         except LOST as error:
-            if look == self._look_at_ports:
+            if look == self._sample_ports:
                 self.problem = self.problem or f"the fabric does not answer: {error}"
         finally:
             budget.spend()
@@ -230,7 +230,7 @@ class Sampler:
 
     # --- hosts ---------------------------------------------------------------------------------------------
 
-    def _look_at_hosts(self) -> None:
+    def _sample_hosts(self) -> None:
         wall = time.monotonic()
         totals: dict[str, int] = {}
         jobs: dict[str, dict[str, JobProgress]] = {}
@@ -292,7 +292,7 @@ class Sampler:
             if key not in causes:
                 self._note("restore", f"restored: {text}", key[0])
         self._causes = causes
-        self._fabric_budget.hurry()
+        self._fabric_budget.sample_now()
 
     def _broken(self) -> list[ActiveFailure]:
         return [
@@ -315,7 +315,7 @@ class Sampler:
             row["denied"] = link.name in self._denied
         return list(self._links)
 
-    def _look_at_ports(self) -> None:
+    def _sample_ports(self) -> None:
         now_ns = self.session.now_ns()
         counters = self._counters()
         seen = self.session.samples(counters.values())
@@ -373,7 +373,7 @@ class Sampler:
 
     # --- what is made of it --------------------------------------------------------------------------------
 
-    def _look_for_findings(self) -> None:
+    def _sample_findings(self) -> None:
         localiser = self.localiser or clustermapper.Clustermapper()
         found = {each.element: each.state for each in localiser.locate(self.topology, self._probes)}
         truth = self.session.failures.broken
@@ -386,7 +386,7 @@ class Sampler:
                 self._note("found", f"the hosts no longer find {name} {state}; the truth: {now}", name)
         self._found = found
 
-    def _look_for_harm(self) -> None:
+    def _sample_exits(self) -> None:
         """Sample what has died or is frozen; processes that do not answer are not asked anything."""
         frozen = {each.role: each.text() for each in self.session.frozen()}
         for role, text in frozen.items():
@@ -413,7 +413,7 @@ class Sampler:
             # A call to a frozen process blocks until it continues.
             self._fabric_budget.wait(2 * HARM_S)
 
-    def _look_at_fidelity(self) -> None:
+    def _sample_fidelity(self) -> None:
         if self._frozen:
             return
         measured = self.session.fidelity()

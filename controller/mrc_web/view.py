@@ -293,10 +293,10 @@ class View:
             self._done += 1
             self._next_sample = 0.0
             if self.sampler is not None:
-                self.sampler.hurry()
+                self.sampler.sample_now()
         if self._pair_budget.due():
             self._pair_budget.begin()
-            self._look_at_pairs()
+            self._sample_pairs()
             self._pair_budget.spend()
         now = time.monotonic()
         if now >= self._next_sample:
@@ -305,7 +305,7 @@ class View:
             took = time.monotonic() - now
             self._next_sample = now + max(SAMPLE_S, 3 * took)
 
-    def _look_at_pairs(self) -> None:
+    def _sample_pairs(self) -> None:
         wanted = self.hub.wanted()
         if self._pairs is None or self.session is None:
             return

@@ -28,7 +28,7 @@ import psutil
 from pydantic import ValidationError
 
 from mrc_lab import lifecycle
-from mrc_lab.processes.namespaces import Owner, owner_for_root
+from mrc_lab.processes.namespaces import Owner, lab_owner
 from mrc_topo.shipped import shipped
 from mrc_workshop.confined import NOT_ISOLATED, Confinement
 from mrc_workshop.exercise import Limits, WorkshopError
@@ -284,7 +284,7 @@ def run(
         stop: once it is set, the processes are ended.
     """
     (scratch.perform / JOB).write_text(job.model_dump_json())
-    owner = owner_for_root()
+    owner = lab_owner()
     folders = [scratch.perform, scratch.play] if plays else [scratch.perform]
     pipes: Sequence[socket.socket | None] = socket.socketpair() if plays else [None]
     if owner is not None:
@@ -313,7 +313,7 @@ def run(
             running.append(_Process(order, pipe))
             if pipe is not None:
                 pipe.close()  # so that each sees the other's end
-        _attend(running, begin, allowed, idle, stop)
+        _collect_output(running, begin, allowed, idle, stop)
     except _LimitExceeded as ended:
         reason = str(ended)
     except _NotGraded as ended:
@@ -367,7 +367,7 @@ def _pids(running: Sequence[_Process]) -> list[int]:
     return found
 
 
-def _attend(
+def _collect_output(
     running: Sequence[_Process], begin: float, allowed: Limits, idle: IdleTime, stop: threading.Event | None
 ) -> None:
     """Read what is printed until the first process ends, and then a while for the others.

@@ -67,7 +67,7 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
     if players is not None:
         theirs = players.greeted()
         isolation = {what: had and bool(theirs.get(what)) for what, had in isolation.items()}
-    with policy.supplied(_nobody if players is None else players):
+    with policy.supplied(_no_policies if players is None else players):
         facts = Facts(
             runs=[
                 _facts(order, "program", problems[order.program])
@@ -81,7 +81,7 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
     return 0
 
 
-def _nobody(reference: str, kind: str) -> Callable[..., Any]:
+def _no_policies(reference: str, kind: str) -> Callable[..., Any]:
     raise ConfigError(f"policies.{kind}: {reference}: the exercise takes no classes")
 
 
@@ -179,13 +179,13 @@ def _inject(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFac
                 fabric.inject(fabric.switch(switch.device_id).port(port.t0_port), each.frame, each.at_ns)
                 fabric.run_until(each.at_ns + inject.GAP_NS - 1)
             fabric.run_until(fabric.now_ns + 10 * inject.GAP_NS)
-            _look(session, topology)
+            _send_looks(session, topology)
         return _facts(order, folder=folder.name, ports=session.fabric_sample()["ports"])
     finally:
         session.close()
 
 
-def _look(session: VirtualSession, topology: Topology) -> None:
+def _send_looks(session: VirtualSession, topology: Topology) -> None:
     """Let the switches forward what they have no route for, and send `inject.looks`."""
     fabric = session.server.fabric
     for each in inject.looks(topology):

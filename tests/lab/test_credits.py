@@ -176,7 +176,7 @@ def test_bad_settings(text: str, place: str, problem: str) -> None:
 
 
 def test_reference_switches_have_no_credits() -> None:
-    topology = parse_lab("name: x\nqueues: {credits: {}}").carrying("roce")
+    topology = parse_lab("name: x\nqueues: {credits: {}}").for_transport("roce")
     with pytest.raises(
         ReferencePartMissing, match=r"bmv2 has no link-level credits; leave queues.credits out, or use p4lite"
     ):
@@ -184,7 +184,7 @@ def test_reference_switches_have_no_credits() -> None:
 
 
 def test_what_hosts_and_switches_are_told() -> None:
-    topology = parse_lab("name: x\nqueues: {credits: {buffer: 32KiB}}\nroce: {repair: reorder}").carrying("roce")
+    topology = parse_lab("name: x\nqueues: {credits: {buffer: 32KiB}}\nroce: {repair: reorder}").for_transport("roce")
     assert topology.lab.queues.trim is None
     roce = describe.host_config(topology, topology.hosts[0], "virtual", "roce").roce()
     assert (roce.credits, roce.reorders, roce.selective_repeat) == (True, True, False)
@@ -195,5 +195,5 @@ def test_what_hosts_and_switches_are_told() -> None:
     assert rules.DSCP_CREDITED not in [each.match[0].value for each in classes]
     limits = [each.params["queue_limit"] for each in entries if each.table == rules.PORTS]
     assert set(limits) == {rules.NEVER}
-    plain = load_lab("tiny").carrying("roce")
+    plain = load_lab("tiny").for_transport("roce")
     assert not describe.host_config(plain, plain.hosts[0], "virtual", "roce").roce().credits

@@ -17,7 +17,7 @@ import pytest
 
 from mrc_common.plain import DecodeError
 from mrc_lab.daemon import Daemon
-from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, leave_word
+from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
 from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.records.record import LabFolder, Record, State
 from mrc_lab.records.rundir import RunDir, RunError
@@ -83,10 +83,10 @@ def test_words_of_a_death_can_be_printed() -> None:
 
 
 def test_last_words(tmp_path: pathlib.Path) -> None:
-    leave_word(tmp_path, 0)
+    record_daemon_exit(tmp_path, 0)
     assert not (tmp_path / LAST_WORD).exists()
-    leave_word(tmp_path / "nowhere", -9)
-    leave_word(tmp_path, -9)
+    record_daemon_exit(tmp_path / "nowhere", -9)
+    record_daemon_exit(tmp_path, -9)
     word = LabFolder(tmp_path).last_word()
     assert word is not None
     assert (word.role, word.how) == ("labd", "was killed by SIGKILL")
@@ -124,7 +124,7 @@ def test_deaths_of_a_lab_that_is_gone(recorded: RunDir) -> None:
     child.kill()
     child.wait()
     assert "without a word" in recorded.deaths(first)[0].how
-    leave_word(recorded.folder.path, -11)
+    record_daemon_exit(recorded.folder.path, -11)
     assert [(each.role, each.how) for each in recorded.deaths(first)] == [("labd", "was killed by SIGSEGV")]
     recorded.remove()
     assert REMOVED in recorded.deaths(first)[0].how
@@ -147,7 +147,7 @@ def test_a_session_on_a_lab_that_is_gone_says_of_what(recorded: RunDir, tmp_path
     recorded.write(dataclasses.replace(state, first=Process.of("lab", child.pid)))
     child.kill()
     child.wait()
-    leave_word(recorded.folder.path, -11)
+    record_daemon_exit(recorded.folder.path, -11)
     with pytest.raises(
         RunError, match=r"has died: the fabric's .* SIGKILL \(.*; the lab's daemon .* SIGSEGV \(.*; `mrclab"
     ):
@@ -164,7 +164,7 @@ def test_a_bad_record_of_a_death_is_refused(row: object, recorded: RunDir) -> No
 # -- and what a run makes of it -------------------------------------------------------------------------------
 
 
-def strike(end: str, moment_s: float) -> bool:
+def signal_process(end: str, moment_s: float) -> bool:
     """Strike after a delay from the start of the target; return whether there was something to strike."""
     role = {"SIGTERM of labd": "labd", "mrclab down": "lab"}.get(end, end)
     deadline = time.monotonic() + HANGS_S
@@ -192,7 +192,7 @@ def struck_run(end: str, moment_s: float, lab: str, folder: pathlib.Path) -> str
         [*command, "-o", str(output)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        assert strike(end, moment_s)
+        assert signal_process(end, moment_s)
         said, _ = process.communicate(timeout=HANGS_S)
     finally:
         process.kill()
@@ -307,15 +307,15 @@ def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -
 def test_the_daemon_waits_for_the_death_that_silence_announces(tmp_path: pathlib.Path) -> None:
     daemon = Daemon(LabFolder(tmp_path), load_lab(lab_file(tmp_path, "tiny", **SMALL)), "mrc", "memory")
     daemon.children["fabric"] = subprocess.Popen(["sh", "-c", "sleep 0.5; exit 3"])
-    daemon.bury()
+    daemon.record_exits()
     assert daemon.record.deaths == []
-    daemon.await_death(HANGS_S)
+    daemon.await_exit(HANGS_S)
     assert [(each.role, each.how) for each in daemon.record.deaths] == [("fabric", "ended by itself with exit code 3")]
     assert LabFolder(tmp_path).read().deaths == daemon.record.deaths
-    daemon.bury()
+    daemon.record_exits()
     assert len(daemon.record.deaths) == 1
     # The next process of that role is another.
     daemon.children["fabric"] = again = subprocess.Popen(["sh", "-c", "exit 3"])
     again.wait()
-    daemon.bury()
+    daemon.record_exits()
     assert [each.role for each in daemon.record.deaths] == ["fabric", "fabric"]

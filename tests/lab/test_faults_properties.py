@@ -164,6 +164,6 @@ def test_capacity_lost_is_what_maximum_flows_say(topology: Topology, data: st.Da
             ledger.fail(fake, action)
     assert ledger.expected_loss([host]) == pytest.approx(max(lost(topology, ledger.causes, [host]), 0.0), abs=1e-5)
     for cause in ledger.causes:
-        alone = kinds.KINDS[cause.kind].capacity_lost(topology, cause, host)
-        assert alone == pytest.approx(max(lost(topology, [cause], [host]), 0.0), abs=1e-5)
-        assert alone <= ledger.expected_loss() + 1e-9 or "rate_bps" in str(ledger.causes)
+        by_itself = kinds.KINDS[cause.kind].capacity_lost(topology, cause, host)
+        assert by_itself == pytest.approx(max(lost(topology, [cause], [host]), 0.0), abs=1e-5)
+        assert by_itself <= ledger.expected_loss() + 1e-9 or "rate_bps" in str(ledger.causes)

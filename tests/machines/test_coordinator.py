@@ -152,7 +152,7 @@ def test_a_crowded_machine_is_given_more_time(
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (47.0, 40.0, 30.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert coordinator.crowd() == 23.5
+    assert coordinator.processes_per_core() == 23.5
     post = posts(["sleep", "60"])
     over = threading.Event()
     threading.Timer(0.6, over.set).start()

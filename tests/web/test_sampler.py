@@ -37,7 +37,7 @@ def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
     assert budget.due()
     budget.wait(3.0)
     assert not budget.due()
-    budget.hurry()
+    budget.sample_now()
     assert budget.due()
 
 

@@ -124,10 +124,10 @@ def test_a_lab_that_cannot_be_is_a_failed_check_with_its_line(folder: pathlib.Pa
 
 def test_folders_of_a_learner(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     one, mine, progress = exercise.load(folder), tmp_path / "mine", learner.Progress(tmp_path / "state.json")
-    learner.lay_out(one, mine, one.starter)
+    learner.copy_exercise(one, mine, one.starter)
     assert (mine / "README.md").is_file()
     with pytest.raises(WorkshopError, match="is not empty"):
-        learner.lay_out(one, mine, one.starter)
+        learner.copy_exercise(one, mine, one.starter)
     (mine / "lab.yaml").write_text("name: mine\n")
     assert learner.reset(one, mine) == ["lab.yaml"]
     assert (mine / "lab.yaml").read_text() == (one.starter / "lab.yaml").read_text()
@@ -142,7 +142,7 @@ def test_folders_of_a_learner(folder: pathlib.Path, tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize("number", exercise.known())
 def test_links_of_the_readme_lead_somewhere_from_the_learners_folder(number: int, tmp_path: pathlib.Path) -> None:
     one = exercise.find(str(number))
-    learner.lay_out(one, tmp_path / "a" / "mine", one.starter)
+    learner.copy_exercise(one, tmp_path / "a" / "mine", one.starter)
     text = (tmp_path / "a" / "mine" / "README.md").read_text()
     links = re.findall(r"\]\(([^)#\s]+)", text)
     assert links

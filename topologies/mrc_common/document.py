@@ -75,7 +75,7 @@ class Model(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_boolean(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool):
             wanted = cls.model_fields[str(info.field_name)].annotation
             if wanted is not bool and bool not in typing.get_args(wanted):

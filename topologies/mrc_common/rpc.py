@@ -322,7 +322,7 @@ class Server:
         self._bell = socket.socketpair()
         for end in self._bell:
             end.setblocking(False)
-        loop.watch(self._bell[0].fileno(), self._hear_again)
+        loop.watch(self._bell[0].fileno(), self._resume_reading)
 
     def _accept(self, now: int) -> None:
         with contextlib.suppress(OSError):  # the client has gone, or no file descriptor is left for it
@@ -383,7 +383,7 @@ class Server:
 
         threading.Thread(target=send, name="control-answer", daemon=True).start()
 
-    def _hear_again(self, now: int) -> None:
+    def _resume_reading(self, now: int) -> None:
         """Watch the clients that have their answers, and take what they sent meanwhile."""
         with contextlib.suppress(BlockingIOError):
             self._bell[0].recv(_RECV_BYTES)

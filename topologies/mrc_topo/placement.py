@@ -71,7 +71,7 @@ class Placement:
             self._check_all("switches", switches)
             self._check_used()
             self._check_families()
-            self._dig()
+            self._placed_tunnels()
 
     def hosts(self, machine: str) -> list[Host]:
         """Return the hosts on a machine."""
@@ -137,7 +137,7 @@ class Placement:
             if machine not in self.machine_of.values():
                 raise TopologyError("no host and no switch is here; place some, or leave it out", ("machines", machine))
 
-    def _dig(self) -> None:
+    def _placed_tunnels(self) -> None:
         """Yield the tunnels with their ports."""
         used = dict.fromkeys(self.machines, 0)
         for link in self.topology.links.values():

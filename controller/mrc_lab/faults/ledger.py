@@ -46,7 +46,7 @@ class Record(Protocol):
     def read(self) -> LedgerState:
         """Return the state that was written last; empty at first."""
 
-    def alone(self) -> contextlib.AbstractContextManager[Callable[[LedgerState], None]]:
+    def exclusive(self) -> contextlib.AbstractContextManager[Callable[[LedgerState], None]]:
         """Exclude other writers while the context lasts; yield the function that writes."""
 
 
@@ -60,7 +60,7 @@ class MemoryRecord:
         return self.state
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Callable[[LedgerState], None]]:
+    def exclusive(self) -> Iterator[Callable[[LedgerState], None]]:
         yield self._write
 
     def _write(self, state: LedgerState) -> None:
@@ -215,7 +215,7 @@ class FaultLedger:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[Callable[[LedgerState], None]]:
-        with self.record.alone() as write:
+        with self.record.exclusive() as write:
             self.reload()
             yield write
 

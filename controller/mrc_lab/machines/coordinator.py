@@ -81,7 +81,7 @@ class MachineKnown:
     time_namespaces: bool | None = field(default=None, metadata=OMIT_NONE)
 
 
-def what_is_known(run: RunDir) -> dict[str, MachineKnown]:
+def recorded_machines(run: RunDir) -> dict[str, MachineKnown]:
     """Return what the coordinator has written down of each machine."""
     try:
         return decode(dict[str, MachineKnown], json.loads(read_untrusted(run.folder.path / MACHINES)), lenient=True)
@@ -129,7 +129,7 @@ class CoordinatorOrder:
         return json.dumps(asdict(self)) + "\n"
 
 
-def crowd() -> float:
+def processes_per_core() -> float:
     """How many processes want each core of this machine, at least 1."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
@@ -251,7 +251,7 @@ class RemoteMachine:
                     raise StartCancelled
                 self.check()
                 now = time.monotonic()
-                waited, looked = waited + (now - looked) / crowd(), now
+                waited, looked = waited + (now - looked) / processes_per_core(), now
                 if waited > seconds:
                     raise MachineError(f"does not answer within {seconds:.0f} s")
                 self._changed.wait(LOOK_S)
@@ -288,7 +288,7 @@ class RemoteMachine:
             MachineError: it cannot have it.
         """
         deadline = time.monotonic() + MEASURE_S
-        while self.lost is None and not stopped() and not self._known_well(deadline):
+        while self.lost is None and not stopped() and not self._clock_known(deadline):
             known = self.clock.count
             self._ask()
             with self._changed:
@@ -307,7 +307,7 @@ class RemoteMachine:
             self.ahead_ns = -best.ahead_ns
         self.set_within_ns = best.uncertainty_ns
 
-    def _known_well(self, deadline: float) -> bool:
+    def _clock_known(self, deadline: float) -> bool:
         best = self.clock.best
         if best is None or self.clock.count < PINGS:
             return False
@@ -490,7 +490,7 @@ class LabCoordinator:
 
         threading.Thread(target=serve, daemon=True).start()
 
-    def _hang_up(self, post: RemoteMachine) -> None:
+    def _close_unreachable(self, post: RemoteMachine) -> None:
         """Close: the machine cannot be reached any more."""
         for role in [each for each in self._listeners if self._owner(each) is post]:
             self.run.socket(role).unlink(missing_ok=True)
@@ -518,7 +518,7 @@ class LabCoordinator:
         for post in self.posts:
             if post.lost is not None and post.lost not in record.deaths and not self.ended:
                 record.deaths.append(post.lost)
-                self._hang_up(post)
+                self._close_unreachable(post)
             for death in post.record.deaths:
                 known = ProcessExit(self._role(post, death.role), death.how, death.at_ns, death.at)
                 if known not in record.deaths and not self.ended:

@@ -12,7 +12,7 @@ import time
 from mrc_lab import describe, lifecycle
 from mrc_lab.lifecycle import quiet
 from mrc_lab.machines import connect as reach
-from mrc_lab.machines.coordinator import CoordinatorOrder, what_is_known
+from mrc_lab.machines.coordinator import CoordinatorOrder, recorded_machines
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.records import shells
 from mrc_lab.records.record import State, last_line
@@ -105,7 +105,7 @@ def in_pieces(name: str, topology: Topology) -> list[str]:
     with one piece the frame is lost, and taking them apart costs time."""
     frame, found = describe.frame_bytes(topology), []
     if topology.lab.machines:
-        for machine, known in what_is_known(RunDir(name)).items():
+        for machine, known in recorded_machines(RunDir(name)).items():
             room = known.frame_bytes
             if room is not None and room < frame:
                 less = (topology.lab.path_mtu - (frame - room)) // 4 * 4

@@ -246,7 +246,7 @@ class RemoteLabAgent:
         verbs = rpc.Verbs()
         verbs.add(MeasureFidelity, lambda request, now: SliceFidelity(session.fidelity()))
         verbs.add(ListAgents, lambda request, now: SliceAgents(session.agents()))
-        verbs.add(SignalProcess, lambda request, now: SignalSent(session.strike(request.role, request.number)))
+        verbs.add(SignalProcess, lambda request, now: SignalSent(session.signal_process(request.role, request.number)))
 
         def carrier(request: SetCarrier, now: int) -> rpc.Done:
             session.set_carrier(request.host, request.port, request.up)

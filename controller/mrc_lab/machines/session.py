@@ -9,7 +9,7 @@ from dataclasses import replace
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.lab_slice import relayed
-from mrc_lab.machines.coordinator import what_is_known
+from mrc_lab.machines.coordinator import recorded_machines
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, SignalProcess
 from mrc_lab.processes.exits import Role, RoleKind, StoppedProcess
@@ -68,12 +68,12 @@ class SpreadSession(RealSession):
         self._of(host).ask(ControlAgent(host, "restart"))
         self.clients[host].connect(wait_s=1.0)
 
-    def strike(self, role: str, number: int) -> bool:
+    def signal_process(self, role: str, number: int) -> bool:
         machine, _, part = role.partition(".")
         if role in self.placement.machine_of:
             machine, part = self.placement.machine_of[role], role
         if machine not in self._parts:
-            return super().strike(role, number)
+            return super().signal_process(role, number)
         return self._parts[machine].ask(SignalProcess(part, number)).done
 
     def frozen(self) -> list[StoppedProcess]:
@@ -101,7 +101,7 @@ class SpreadSession(RealSession):
 
     def machines(self) -> dict[str, MachineFidelity]:
         """Return what is known of each machine: where it is, what is there, its clock, and its tunnels' counts."""
-        known = what_is_known(self.run)
+        known = recorded_machines(self.run)
         tunnels = self._tunnels()
         found = {}
         for name, spec in self.placement.machines.items():

@@ -97,7 +97,7 @@ def apply(session: Session, denied: Iterable[str]) -> int:
             raise DenylistError("denylists are of EVs, which only MRC has; this lab runs roce")
         for qp in host.ask(QueryEvs()).qps:
             order = orders.setdefault((source, qp.peer), _HostOrders())
-            left = _sort_out(paths, elements, (source, qp.peer), qp.evs, order)
+            left = _sort_evs(paths, elements, (source, qp.peer), qp.evs, order)
             if not left:
                 names = ", ".join(each.name for each in elements)
                 raise DenylistError(f"without {names} no EV is left from {source} to {qp.peer}")
@@ -109,7 +109,7 @@ def apply(session: Session, denied: Iterable[str]) -> int:
     return changed
 
 
-def _sort_out(
+def _sort_evs(
     paths: Paths,
     elements: Sequence[Element],
     pair: tuple[str, str],

@@ -131,7 +131,7 @@ def cause(code: int, others: Sequence[str] = ()) -> str:
     return f"{how}, in one process with {', '.join(others)}" if others else how
 
 
-def leave_word(folder: pathlib.Path, code: int) -> None:
+def record_daemon_exit(folder: pathlib.Path, code: int) -> None:
     """Write down how the daemon died if it did not end on request. Errors of writing are ignored: no process is left
     to handle them.
     """

@@ -240,7 +240,7 @@ class RunDir:
         write_whole(self.state_file, json.dumps(document, indent=1))
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Let one process at a time change what is recorded."""
         with locked(self.path / "lock"):
             yield
@@ -248,7 +248,7 @@ class RunDir:
     @contextlib.contextmanager
     def change(self) -> Iterator[State]:
         """Read the state, yield it for changes, and record it, one writer at a time."""
-        with self.alone():
+        with self.exclusive():
             state = self.read()
             yield state
             self.write(state)
@@ -501,12 +501,12 @@ def _await_up(run: RunDir, progress: Progress) -> None:
             if frozen or patience.over():
                 raise LabDied(
                     f"lab '{run.name}' did not come up in {patience.ends - patience.began:.0f} s"
-                    f"{frozen and f' ({frozen})'}{_last_words(run, state)}"
+                    f"{frozen and f' ({frozen})'}{_log_tails(run, state)}"
                 )
         time.sleep(0.05)
 
 
-def _last_words(run: RunDir, state: State) -> str:
+def _log_tails(run: RunDir, state: State) -> str:
     """Return what the processes started last have said: their logs are gone when the lab is."""
     said = [(role, last_line(run.folder.log(role))) for role in state.record.roles]
     return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])

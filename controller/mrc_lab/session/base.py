@@ -83,7 +83,7 @@ class Session(abc.ABC):
             HostError: it does not come up.
         """
 
-    def strike(self, role: str, number: int) -> bool:
+    def signal_process(self, role: str, number: int) -> bool:
         """Send a signal to a process of the lab other than an agent; return whether there is one."""
         return False
 

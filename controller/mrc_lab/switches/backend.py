@@ -79,7 +79,7 @@ class ProcessSupervisor(Protocol):
     def signal(self, role: str, number: int) -> None:
         """Send a signal to a process."""
 
-    def part_with(self, role: str) -> None:
+    def end_unrecorded(self, role: str) -> None:
         """End a process at once without recording a death."""
 
     def check_alive(self, role: str) -> Callable[[], None]:

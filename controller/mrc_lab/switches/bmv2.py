@@ -115,7 +115,7 @@ class Bmv2Switches(ForwardingBackend):
         role = switch.name
         now = self.house.record.held.get(role, RUNNING)
         if state == STOPPED:
-            self.house.part_with(role)
+            self.house.end_unrecorded(role)
         elif now == STOPPED:
             self._launch(switch)
             if state == FROZEN:
@@ -126,7 +126,7 @@ class Bmv2Switches(ForwardingBackend):
         return False
 
     def restart(self, switch: Switch) -> None:
-        self.house.part_with(switch.name)
+        self.house.end_unrecorded(switch.name)
         self._launch(switch)
 
     def _launch(self, switch: Switch) -> None:

@@ -95,7 +95,7 @@ def no_spurious(params: NoParams, runs: Sequence[Run]) -> Finding:
                 count += 1
                 if flight.again:
                     again += 1
-                    if (first := _needless(qp, flight)) is not None:
+                    if (first := _needless_retransmission(qp, flight)) is not None:
                         number += 1
                         worst = worst or _overtaken(run, qp, first, flight)
         if worst is not None:
@@ -104,7 +104,7 @@ def no_spurious(params: NoParams, runs: Sequence[Run]) -> Finding:
     return Finding(True, f"{again} of {count} packets sent again, none needlessly")
 
 
-def _needless(qp: Sequence[Flight], again: Flight) -> Flight | None:
+def _needless_retransmission(qp: Sequence[Flight], again: Flight) -> Flight | None:
     """Return the earlier transmission of the same PSN if it arrived."""
     earlier = [each for each in qp if each.psn == again.psn and each.seen.t_ns < again.seen.t_ns]
     return next((each for each in earlier if each.delivered is not None), None)
@@ -173,7 +173,7 @@ def _dead_path(params: DeadPath, run: Run) -> Finding:
         and each.delivered is None
         and each.ev in crossing[_pair(each.seen)[:32]]
     ]
-    wrong = _given_up_for_congestion(run, crossing) or _back_without_a_probe(run, crossing)
+    wrong = _given_up_for_congestion(run, crossing) or _restored_without_probe(run, crossing)
     if wrong is not None:
         return wrong
     if len(late) > params.at_most:
@@ -189,7 +189,7 @@ def _dead_path(params: DeadPath, run: Run) -> Finding:
     wrong = _not_replaced(params, run, writes, (start, died, mended))
     if wrong is not None:
         return wrong
-    still = _never_back(run, mended + params.back_ms * MS)
+    still = _never_restored(run, mended + params.back_ms * MS)
     if still is not None:
         host, ev = still
         mistake = (
@@ -214,7 +214,7 @@ def _crossing(run: Run, element: str) -> defaultdict[bytes, set[int]]:
     return found
 
 
-def _never_back(run: Run, by_ns: int) -> tuple[str, int] | None:
+def _never_restored(run: Run, by_ns: int) -> tuple[str, int] | None:
     """Host and EV that was given up and has not come back by then."""
     for host, events in run.events.items():
         state: dict[tuple[int, int], str] = {}
@@ -241,7 +241,7 @@ def _given_up_for_congestion(run: Run, crossing: defaultdict[bytes, set[int]]) -
     return None
 
 
-def _back_without_a_probe(run: Run, crossing: defaultdict[bytes, set[int]]) -> Finding | None:
+def _restored_without_probe(run: Run, crossing: defaultdict[bytes, set[int]]) -> Finding | None:
     causes = (EvInput.REVIVED.value, EvInput.REVIVED_SKIP.value, EvInput.ALLOW.value)
     for host, events in run.events.items():
         for event in events:

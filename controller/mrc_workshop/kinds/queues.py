@@ -43,7 +43,7 @@ class SwitchTransit:
         return self.came.dscp not in CONTROL
 
 
-def passages(run: Run) -> list[SwitchTransit]:
+def transits(run: Run) -> list[SwitchTransit]:
     """Every packet that came to a switch, in order of time."""
     found: list[SwitchTransit] = []
     open_: dict[tuple[str, bytes], deque[SwitchTransit]] = {}
@@ -92,7 +92,7 @@ def ecn_marks(params: EcnMarks, runs: Sequence[Run]) -> Finding:
     for run in runs:
         candidates: list[tuple[SwitchTransit, float]] = []
         fullest: SwitchTransit | None = None
-        for each in passages(run):
+        for each in transits(run):
             if each.left is None:
                 continue
             wrong = _never(run, each)
@@ -251,7 +251,7 @@ def trims(params: NoParams, runs: Sequence[Run]) -> Finding:
     """Check that a write that meets a long queue is trimmed behind its RETH, marked so, and sent first."""
     cut = 0
     for run in runs:
-        every = passages(run)
+        every = transits(run)
         departures: dict[tuple[str, int], list[SwitchTransit]] = {}
         for each in every:
             if each.left is not None and each.is_data and each.left.length == each.came.length:

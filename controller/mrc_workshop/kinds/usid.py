@@ -93,7 +93,7 @@ def _dropped(run: Run, hop: Hop, before: bytes) -> str:
     own = addressing.usid_prefix(run.topology.switch(hop.switch).usid).to_bytes(6, "big")
     came = address_text(run.topology, before)
     mine = before[:6] == own
-    shown = _look(run, hop.switch, own if mine else None)
+    shown = _observed(run, hop.switch, own if mine else None)
     if shown is not None:
         sent, after = shown
         wanted = sent[:4] + sent[6:] + bytes(2) if mine else sent
@@ -110,7 +110,7 @@ def _dropped(run: Run, hop: Hop, before: bytes) -> str:
     )
 
 
-def _look(run: Run, switch: str, own: bytes | None) -> tuple[bytes, bytes] | None:
+def _observed(run: Run, switch: str, own: bytes | None) -> tuple[bytes, bytes] | None:
     """Return the address before and after a switch that had a route for everything (`inject.looks`), of a packet with
     `own` in front (None: with another switch's); None: it was not tried there."""
     seen = [each for each in run.packets if each.switch == switch and each.psn is not None and each.psn >= inject.LOOKS]
