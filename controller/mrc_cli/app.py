@@ -142,6 +142,8 @@ def _command(
     pass
 
 
+#: Options of earlier versions: command and option, and what to write instead.
+RENAMED_OPTIONS = {("train", "--patience"): "--collective-timeout"}
 #: What typer raises for a command that cannot be understood; it has no public name of its own.
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
@@ -157,5 +159,8 @@ def main() -> None:
                 sys.exit(2)
             where = getattr(getattr(error, "ctx", None), "command_path", "mrclab")
             text = " ".join(error.format_message().split()).rstrip(".")
+            option = getattr(error, "option_name", "")
+            if new := RENAMED_OPTIONS.get((where.removeprefix("mrclab "), option)):
+                text = f"option {option} was renamed; write {new} instead"
             end(f"{text}; see {where} --help", 2)
     sys.exit(code if isinstance(code, int) else 0)

@@ -42,7 +42,9 @@ def verb(
     seed: Annotated[int, typer.Option(help="of model and order of the data")] = 1,
     checkpoint: Annotated[int, typer.Option(help="steps between two checkpoints")] = 10,
     restarts: Annotated[int, typer.Option(help="how often a job that died is started again")] = 2,
-    patience: Annotated[float, typer.Option(help="seconds after which a collective operation has failed")] = 20.0,
+    collective_timeout: Annotated[
+        float, typer.Option(help="seconds after which a collective operation that has not ended counts as failed")
+    ] = 20.0,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
@@ -60,7 +62,7 @@ def verb(
     ):
         if not least <= value <= most:
             raise ExperimentError(f"{option} is a number from {least} to {most}, not {value}")
-    seconds("--patience", patience, least=1)
+    seconds("--collective-timeout", collective_timeout, least=1)
     experiment = None if schedule is None else load_experiment(schedule)
     if experiment is not None and not experiment.schedule:
         raise ExperimentError(f"--schedule: experiment {experiment.name} has no schedule")
@@ -73,7 +75,7 @@ def verb(
     _check(topology, name, actions)
     ranks.need("torch", *(() if model == "gpt-tiny" else ("sklearn",)))
     need_namespaces()
-    plan = TrainingPlan(model, names, steps, batch, seed, checkpoint, patience, restarts, actions)
+    plan = TrainingPlan(model, names, steps, batch, seed, checkpoint, collective_timeout, restarts, actions)
     folder = output or resultdir.default_folder(f"train-{model}", "real")
     found = []
     with interruptible() as interruption, resultdir.prepared(folder, 0.0):

@@ -226,10 +226,12 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
             raise _Refused(what, error.problems[0]) from error
         document: Document = yaml.safe_load(sources[run.lab])
         reference: Document = yaml.safe_load((exercise.starter / run.lab).read_text())
-        changed = {key for key in {*document, *reference} if document.get(key) != reference.get(key)} - set(run.only)
+        changed = {key for key in {*document, *reference} if document.get(key) != reference.get(key)} - set(
+            run.may_change
+        )
         if changed:
             keys = ", ".join(sorted(changed))
-            allowed = ", ".join(run.only) or "nothing"
+            allowed = ", ".join(run.may_change) or "nothing"
             raise _Refused(what, f"{run.lab}: {keys}: is not yours to change in this exercise; yours: {allowed}")
     elif beside.is_file():
         document = yaml.safe_load(beside.read_text())
@@ -242,8 +244,8 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
     if run.policies:
         document["policies"] = {**document.get("policies", {}), **run.policies}
     lab = Lab.model_validate(document)
-    if run.links:
-        document = merged(document, {"overrides": drawn.overrides(run.links, Topology(lab), seed)})
+    if run.random_links:
+        document = merged(document, {"overrides": drawn.overrides(run.random_links, Topology(lab), seed)})
         Lab.model_validate(document)
     return document
 
@@ -271,10 +273,10 @@ def _experiment(run: RunSpec, sources: dict[str, str], lab: Document) -> tuple[D
     else:
         assert run.workload is not None
         document["workload"] = run.workload.model_dump()
-    if run.drawn is not None and run.workload is not None:
+    if run.random_failures is not None and run.workload is not None:
         topology = Topology(Lab.model_validate(lab))
         hosts = run.workload.hosts or [host.name for host in topology.hosts]
-        steps = run.drawn.steps(topology, hosts, int(lab["seed"]))
+        steps = run.random_failures.steps(topology, hosts, int(lab["seed"]))
         document["schedule"] += [each.model_dump(exclude_defaults=True) for each in steps]
         document["schedule"].sort(key=lambda step: float(step["at"]))
     Experiment.model_validate(document)
@@ -315,7 +317,7 @@ def _judge(
         stage = "program" if programs else "python"
         lines.append(CheckLine(STAGES[stage].format(files=", ".join(programs or modules)), True))
     if lines and lines[0].passed is False:
-        return [*lines, *(CheckLine(spec.says, None) for spec in content.checks)], None
+        return [*lines, *(CheckLine(spec.statement, None) for spec in content.checks)], None
     score = None
     for spec in content.checks:
         line, scored = _line(spec, runs, sources)
@@ -338,7 +340,7 @@ def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tupl
     where = "" if finding.run is None else finding.run.label
     return (
         CheckLine(
-            spec.says,
+            spec.statement,
             finding.passed,
             finding.measured,
             finding.mistake,

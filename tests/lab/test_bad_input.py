@@ -110,6 +110,7 @@ def test_options_of_run(words: list[str], hint: str, call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
+        (["train", "--patience", "3"], "option --patience was renamed; write --collective-timeout instead; see mrclab"),
         (["run", "nothing"], "no experiment of that name"),
         (["run", "x" * 5000], "no experiment of that name"),
         (["run", "\x1b]0;title\x07"], "no experiment of that name"),

@@ -54,7 +54,7 @@ def test_exercises_that_come_with_mrclab_are_sound() -> None:
 
 
 RUN = {"name": "one", "lab": "lab.yaml", "workload": {"name": "incast"}}
-CHECK = {"kind": "finished", "says": "it ends"}
+CHECK = {"kind": "finished", "statement": "it ends"}
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,13 @@ CHECK = {"kind": "finished", "says": "it ends"}
         ),
         ({"checks": [CHECK | {"runs": ["two"]}]}, "check 'finished': no run 'two'; there are: incast"),
         (
-            {"checks": [{"kind": "counters", "says": "x", "params": {"lest": {}}}]},
+            {"checks": [{"kind": "counters", "statement": "x", "params": {"lest": {}}}]},
             "params.lest: unknown key; did you mean",
         ),
+        ({"runs": [RUN | {"only": ["ev"]}]}, "runs.0.only: was renamed; write 'may_change' instead"),
+        ({"runs": [RUN | {"drawn": {}}]}, "runs.0.drawn: was renamed; write 'random_failures' instead"),
+        ({"runs": [RUN | {"links": []}]}, "runs.0.links: was renamed; write 'random_links' instead"),
+        ({"checks": [CHECK | {"says": "x"}]}, "checks.0.says: was renamed; write 'statement' instead"),
         ({"hints": []}, "hints"),
     ],
 )
@@ -332,7 +336,7 @@ def test_a_link_that_nothing_is_drawn_for_is_told(given: dict[str, Any], said: s
 
 
 def test_more_bad_links_than_there_are_is_told(folder: pathlib.Path) -> None:
-    change(folder, runs=[RUN | {"links": [{"loss": [0.1, 0.2]}] * 20}], checks=[CHECK])
+    change(folder, runs=[RUN | {"random_links": [{"loss": [0.1, 0.2]}] * 20}], checks=[CHECK])
     one = exercise.load(folder)
     with pytest.raises(WorkshopError, match=r"exercise.yaml: run 'one': lab '.*' has \d+ links between switches"):
         judge.check(one, one.starter)

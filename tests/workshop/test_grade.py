@@ -115,11 +115,11 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Exercise:
     document = yaml.safe_load((folder / "exercise.yaml").read_text())
     run = document["runs"][0] | {"lab": "tiny", "policies": {"congestion": "policy:Mine"}}
     run["workload"]["params"]["iterations"] = 1
-    run.pop("only")
+    run.pop("may_change")
     document |= {"edit": ["policy.py"], "language": "Python", "runs": [run]}
     document |= {"limits": {"cpu_s": 12, "wall_s": 60, "memory_mb": 2048}, "seeds": {"visible": [1], "hidden": [2]}}
     document["runs"][0]["hidden"] = False
-    document["checks"] = [{"kind": "finished", "says": "it ends"}]
+    document["checks"] = [{"kind": "finished", "statement": "it ends"}]
     (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
     for part in ("starter", "solution"):
         (folder / part / "policy.py").write_text(POLITE)

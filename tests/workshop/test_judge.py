@@ -25,7 +25,7 @@ from mrc_workshop.kinds.registry import Finding, NoParams
 from mrc_workshop.trace import CaptureError
 
 TEXTS = {"lab.yaml": (shipped("workshop") / "TEMPLATE" / "starter" / "lab.yaml").read_text()}
-CHECKS: list[dict[str, Any]] = [{"kind": "planted", "says": "the first", "hint": "look at it"}]
+CHECKS: list[dict[str, Any]] = [{"kind": "planted", "statement": "the first", "hint": "look at it"}]
 
 
 class Params(NoParams):
@@ -221,7 +221,7 @@ def test_lab_may_differ_only_in_the_keys_of_the_exercise(tmp_path: pathlib.Path)
         "lab.yaml: description, hosts, path_mtu: is not yours to change in this exercise; yours: queues"
     )
     shutil.rmtree(tmp_path / "42-made")
-    line = refused(made(tmp_path, runs=[{"only": []}]), changed(seed=5))
+    line = refused(made(tmp_path, runs=[{"may_change": []}]), changed(seed=5))
     assert line.mistake == "lab.yaml: seed: is not yours to change in this exercise; yours: nothing"
 
 
@@ -263,7 +263,7 @@ def test_lab_of_a_secret_hidden_seed_gets_a_seed_too_long_to_guess(tmp_path: pat
 
 
 def test_bad_links_are_drawn_from_the_seed(tmp_path: pathlib.Path) -> None:
-    run = {"links": [{"loss": [0.1, 0.2]}]}
+    run = {"random_links": [{"loss": [0.1, 0.2]}]}
     exercise_ = made(tmp_path, runs=[run], seeds={"visible": [1, 2], "hidden": [1]})
     drawn = [yaml.safe_load(each.lab)["overrides"] for each in orders(exercise_)]
     assert drawn[0] == drawn[2] != drawn[1]
@@ -273,7 +273,7 @@ def test_bad_links_are_drawn_from_the_seed(tmp_path: pathlib.Path) -> None:
 
 
 def test_exercise_that_cannot_be_run_is_the_teachers_error(tmp_path: pathlib.Path) -> None:
-    exercise_ = made(tmp_path, runs=[{"links": [{"loss": [0.1, 0.2]}] * 20}])
+    exercise_ = made(tmp_path, runs=[{"random_links": [{"loss": [0.1, 0.2]}] * 20}])
     with pytest.raises(WorkshopError, match=r"42-made/exercise.yaml: run 'incast': lab 'template' has 8 links"):
         orders(exercise_)
 
@@ -307,7 +307,7 @@ def test_learners_experiment_chooses_workload_schedule_and_expectations_only(tmp
 
 def test_drawn_failures_join_the_schedule_in_the_order_of_time(tmp_path: pathlib.Path) -> None:
     step = {"at": 0.7, "fail": "h0:0", "kind": "link_down", "evidence": {"carried": 0.5}}
-    run = {"schedule": [step], "drawn": {"count": 2, "first": 0.5, "every": 1.0, "kinds": ["t1"]}}
+    run = {"schedule": [step], "random_failures": {"count": 2, "first": 0.5, "every": 1.0, "kinds": ["t1"]}}
     found = orders(made(tmp_path, runs=[run]))[0].experiment
     assert found is not None
     assert [each["at"] for each in found["schedule"]] == [0.5, 0.7, 1.0, 1.5, 2.0]
@@ -329,7 +329,10 @@ def test_passing_check_tells_what_was_measured(
 
 
 def test_failing_check_shows_its_hint_and_where(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = [{**CHECKS[0], "params": {"passed": False}}, {"kind": "planted", "says": "2", "params": {"passed": False}}]
+    checks = [
+        {**CHECKS[0], "params": {"passed": False}},
+        {"kind": "planted", "statement": "2", "params": {"passed": False}},
+    ]
     report, _ = checked(made(tmp_path, checks=checks), monkeypatch)
     assert report.lines[0] == CheckLine(
         "the first", False, "measured", "a mistake", where="incast, seed 1", hint="look at it"
