@@ -20,12 +20,14 @@ COPY_INTERVAL_S = 0.2
 
 
 def verb(
-    port: Annotated[str, typer.Argument(help="a host port h3:2, or a switch port p0-t0.1:3")],
-    output: Annotated[pathlib.Path, typer.Option("-o", help="the pcap-ng file")] = pathlib.Path("capture.pcapng"),
-    seconds: Annotated[float, typer.Option(help="how long; 0: until interrupted")] = 0.0,
+    port: Annotated[str, typer.Argument(help="a host port such as h3:2, or a switch port such as p0-t0.1:3")],
+    output: Annotated[pathlib.Path, typer.Option("-o", help="the pcapng file to write")] = pathlib.Path(
+        "capture.pcapng"
+    ),
+    seconds: Annotated[float, typer.Option(help="duration of the capture in seconds; 0: until Ctrl-C")] = 0.0,
     lab: Lab = None,
 ) -> None:
-    """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
+    """Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua)."""
     waited("--seconds", seconds)
     with on_lab(lab) as session:
         check_here(session.state)

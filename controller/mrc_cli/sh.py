@@ -17,7 +17,7 @@ from mrc_lab.records.shells import VARIABLE
 
 
 def verb(lab: Lab = None) -> None:
-    """Prompt for commands: `h3 ping -c 1 ADDRESS` runs in a host, `hosts` lists them, `exit` ends."""
+    """Open a prompt: `h3 ping -c 1 ADDRESS` runs in host h3, `hosts` lists hosts, `exit` ends."""
     name = the_lab(lab)
     hosts = list(RunDir(name).read().record.hosts)
     typer.echo(f"lab {name}; hosts: {', '.join(hosts)}; `HOST COMMAND...` runs there, `exit` ends")

@@ -31,24 +31,34 @@ EVERY = 10
 
 def verb(
     model: Annotated[str, typer.Option(help=f"what is trained: {', '.join(MODELS)}")] = "digits",
-    backend: Annotated[str, typer.Option(help="mrc, roce or gloo, or several: mrc,roce")] = "mrc",
-    schedule: Annotated[str | None, typer.Option(help="an experiment, whose schedule is done to the lab")] = None,
-    lab: Annotated[
-        str | None, typer.Option("--lab", help="a lab; the one that is up, else the experiment's, else default")
+    backend: Annotated[str, typer.Option(help="mrc, roce or gloo, or a list such as mrc,roce to compare them")] = "mrc",
+    schedule: Annotated[
+        str | None, typer.Option(help="an experiment whose schedule of failures is applied to the lab")
     ] = None,
-    hosts: Annotated[str | None, typer.Option(help="hosts with a rank each: h0,h3; all if left out")] = None,
-    steps: Annotated[int, typer.Option(help="steps, at least: a job lasts as long as its schedule, too")] = 60,
-    batch: Annotated[int, typer.Option(help="samples of a rank in a step")] = 16,
-    seed: Annotated[int, typer.Option(help="of model and order of the data")] = 1,
-    checkpoint: Annotated[int, typer.Option(help="steps between two checkpoints")] = 10,
-    restarts: Annotated[int, typer.Option(help="how often a job that died is started again")] = 2,
+    lab: Annotated[
+        str | None,
+        typer.Option(
+            "--lab", help="a lab (default: the one that is up, otherwise the experiment's, otherwise `default`)"
+        ),
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(help="hosts that run a rank each, such as h0,h3 (default: all)")] = None,
+    steps: Annotated[
+        int, typer.Option(help="least number of steps; a job also lasts until its schedule has ended")
+    ] = 60,
+    batch: Annotated[int, typer.Option(help="samples per rank and step")] = 16,
+    seed: Annotated[int, typer.Option(help="seed of the model and of the order of the data")] = 1,
+    checkpoint: Annotated[int, typer.Option(help="steps between checkpoints")] = 10,
+    restarts: Annotated[int, typer.Option(help="how often a failed job is restarted")] = 2,
     collective_timeout: Annotated[
         float, typer.Option(help="seconds after which a collective operation that has not ended counts as failed")
     ] = 20.0,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Train by PyTorch in a lab, a rank in each host, while things break; exit code 1 if a job never ends well."""
+    """Train a PyTorch model with one rank per host while the lab fails around it.
+
+    Exit with 1 if a job does not complete.
+    """
     backends = backend.split(",")
     for each in backends:
         if each not in ranks.BACKENDS or backends.count(each) > 1:
