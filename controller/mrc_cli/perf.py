@@ -117,7 +117,7 @@ def _participants(wanted: str | None, known: list[str], lab: str) -> list[str]:
     names = known if wanted is None else wanted.split(",")
     for each in names:
         if each not in known or names.count(each) > 1:
-            what = "is named twice" if each in known else f"is no host of {lab}; it has: {', '.join(known)}"
+            what = "is named twice" if each in known else f"is not a host of {lab}; it has: {', '.join(known)}"
             raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
     return names
 

@@ -111,7 +111,7 @@ def _names(topology: Topology, lab: str, hosts: str | None) -> list[str]:
     names = known if hosts is None else hosts.split(",")
     for each in names:
         if each not in known or names.count(each) > 1:
-            what = "is named twice" if each in known else f"is no host of {lab}; it has: {', '.join(known)}"
+            what = "is named twice" if each in known else f"is not a host of {lab}; it has: {', '.join(known)}"
             raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
     if len(names) < 2:
         raise ExperimentError(f"--hosts: a job needs at least 2 ranks, not {len(names)}")

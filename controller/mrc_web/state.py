@@ -137,7 +137,7 @@ class SwitchState(TypedDict, total=False):
 
 class LinkState(TypedDict, total=False):
     """A link: what it carried in each direction, and what waits at its low (`up_`) and high (`down_`) end, if that is
-    a switch's. `state`: up, cut, cut_up, cut_down (one direction), or dark (an end is no running switch); `impaired`:
+    a switch's. `state`: up, cut, cut_up, cut_down (one direction), or dark (one end does not run); `impaired`:
     a failure in force makes it worse, `denied`: it is on the denylist."""
 
     state: str

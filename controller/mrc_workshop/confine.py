@@ -231,7 +231,7 @@ class _Process:
 
 
 def _private() -> list[pathlib.Path]:
-    """Where there may be what is no learner's business: the whole machine; homes, temporary files and a checkout with
+    """Return the folders that a learner must not read: of the whole machine; homes, temporary files and a checkout with
     its past are named, too, since they may lie below what is needed of it."""
     places = [pathlib.Path("/"), pathlib.Path(tempfile.gettempdir()), pathlib.Path(os.path.expanduser("~"))]
     with contextlib.suppress(KeyError):

@@ -142,7 +142,7 @@ class ExerciseFile(Model):
     def _plain(cls, edit: list[str]) -> list[str]:
         for each in edit:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(p4|py|yaml|md|txt)", each):
-                raise ValueError(f"'{each[:60]}' is no plain file name ending in .p4, .py, .yaml, .md or .txt")
+                raise ValueError(f"'{each[:60]}' is not a plain file name ending in .p4, .py, .yaml, .md or .txt")
         return edit
 
     @model_validator(mode="after")
@@ -158,7 +158,7 @@ class ExerciseFile(Model):
         for run in self.runs:
             for what, named in (("program", run.program), ("experiment", run.experiment)):
                 if named is not None and named not in self.edit:
-                    raise ValueError(f"run '{run.name}': {what} '{named}' is none of the files to edit")
+                    raise ValueError(f"run '{run.name}': {what} '{named}' is not one of the files to edit")
             for policy, where in run.policies.items():
                 if where.partition(":")[0] + ".py" not in self.edit:
                     raise ValueError(f"run '{run.name}': policy {policy} '{where}' is in none of the files to edit")

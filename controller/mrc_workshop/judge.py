@@ -161,7 +161,7 @@ def _sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
         path = folder / name
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
-                problems.append(f"{path}: is no plain file")
+                problems.append(f"{path}: is not a plain file")
                 continue
             found[name] = read_text(path, str(path))
         except FileNotFoundError:

@@ -179,7 +179,7 @@ def locate(exercise: Exercise | None, folder: str | None, progress: Progress) ->
         if exercise is None:
             name = exercise_of(place)
             if name is None:
-                raise WorkshopError(f"{place}: not known of which exercise it is; give the number, too")
+                raise WorkshopError(f"{place}: cannot tell which exercise this is; give its number as well")
             exercise = exercises.find(name)
         return exercise, place
     if exercise is None:

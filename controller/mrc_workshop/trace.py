@@ -123,7 +123,7 @@ def read_folder(folder: pathlib.Path, topology: Topology) -> list[CapturedPacket
     """All packets in the captures `SWITCH_PORT.pcapng` of a folder, in order of time.
 
     Raises:
-        CaptureError: a file is no capture, or there is too much of them.
+        CaptureError: a file is not a capture, or there is too much of them.
     """
     found: list[CapturedPacket] = []
     total = 0

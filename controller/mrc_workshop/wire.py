@@ -17,7 +17,7 @@ _decode = json.JSONDecoder().decode
 
 
 class WireError(Exception):
-    """The other end sent what is no message."""
+    """The other end sent what is not a message."""
 
 
 class PeerGone(WireError):

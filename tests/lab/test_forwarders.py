@@ -144,7 +144,7 @@ def test_bmv2_that_is_not_here_or_does_not_work(
 
 def test_parts_that_the_environment_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_BMV2", str(tmp_path / "nowhere"))
-    with pytest.raises(ReferencePartMissing, match=r"BMv2 is missing: MRCLAB_BMV2=.*/nowhere is no program"):
+    with pytest.raises(ReferencePartMissing, match=r"BMv2 is missing: MRCLAB_BMV2=.*/nowhere is not a program"):
         check(chosen(load_lab("tiny"), "bmv2"))
     monkeypatch.setenv("MRCLAB_BMV2", str(stand_in.executable(tmp_path)))
     assert forwarders.problem(chosen(load_lab("tiny"), "bmv2")) is None

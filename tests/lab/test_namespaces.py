@@ -465,7 +465,7 @@ def test_root_in_a_chroot_has_namespaces_too(mount: bool, tmp_path: pathlib.Path
     place = tmp_path / "place"
     (place / "inner").mkdir(parents=True)
     chroot = place if mount else place / "inner"
-    # A chroot whose root is no mount gets each folder of the machine bound into it.
+    # A chroot whose root is not a mount gets each folder of the machine bound into it.
     script = f"""
 set -e
 if {str(mount).lower()}; then mount --rbind / {chroot}; else

@@ -176,7 +176,7 @@ def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest
         (["all_reduce", "--qps", "65"], "--qps is a number from 1 to 64, not 65"),
         (["all_reduce", "--transport", "tcp"], "--transport is mrc or roce, not 'tcp'"),
         (["all_reduce", "--clock", "wall"], "clock is real or virtual, not 'wall'"),
-        (["all_reduce", "--hosts", "h0,h9"], "--hosts: 'h9' is no host of tiny; it has: h0, h1, h2, h3"),
+        (["all_reduce", "--hosts", "h0,h9"], "--hosts: 'h9' is not a host of tiny; it has: h0, h1, h2, h3"),
         (["all_reduce", "--hosts", "h0,h0"], "--hosts: 'h0' is named twice"),
         (["all_reduce", "--hosts", "h0"], "at least 2 ranks"),
         (["all_gather", "-e", "15"], "all_gather among 4 ranks takes 16 bytes at least"),

@@ -196,7 +196,7 @@ def train(*words: str) -> Result:
         (["--batch", "0"], "--batch is a number from 1 to 1024, not 0"),
         (["--restarts", "-1"], "--restarts is a number from 0 to 100, not -1"),
         (["--hosts", "h0"], "a job needs at least 2 ranks, not 1"),
-        (["--hosts", "h0,x"], "--hosts: 'x' is no host of tiny; it has: h0, h1, h2, h3"),
+        (["--hosts", "h0,x"], "--hosts: 'x' is not a host of tiny; it has: h0, h1, h2, h3"),
         (["--schedule", "nothing"], "nothing: no experiment of that name"),
         (["--schedule", "training-64"], "--schedule on lab tiny: port down h17:1"),
     ],

@@ -80,7 +80,7 @@ def test_a_silent_machine_is_lost(posts: Callable[[list[str]], RemoteMachine], t
 
 
 def test_what_leads_to_no_part_says_what_it_said(posts: Callable[[list[str]], RemoteMachine]) -> None:
-    assert "it is no part of mrclab; it says: hello" in lost(posts(["echo", "hello"]))
+    assert "it is not part of mrclab; it says: hello" in lost(posts(["echo", "hello"]))
     died = lost(posts(["sh", "-c", "echo 'no such host' >&2; exit 255"]))
     assert "`sh ...`, which leads there, ended by itself with exit code 255" in died
     assert died.count("no such host") == 1

@@ -171,12 +171,12 @@ def frame(kind: int, payload: bytes, length: int | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (frame(9, b""), "no stream"),
-        (frame(MESSAGE, b"", LARGEST + 1), "no stream"),
-        (frame(MESSAGE, b"{"), "no JSON"),
-        (frame(MESSAGE, b"[1]"), "no object"),
+        (frame(9, b""), "not a stream"),
+        (frame(MESSAGE, b"", LARGEST + 1), "not a stream"),
+        (frame(MESSAGE, b"{"), "not JSON"),
+        (frame(MESSAGE, b"[1]"), "not an object"),
         (frame(OPEN, b"h0"), "not its to do"),
-        (b"Last login: today\r\n" * 3, "no stream"),
+        (b"Last login: today\r\n" * 3, "not a stream"),
     ],
 )
 def test_what_is_no_stream_is_said_to_be_none(data: bytes, words: str) -> None:

@@ -152,7 +152,7 @@ def test_addresses_that_are_none(address: str) -> None:
 def test_paths_where_there_can_be_no_socket(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     for path, text in (
-        (tmp_path / "file", "no socket"),
+        (tmp_path / "file", "not a socket"),
         (tmp_path / "none" / "s", "there is no folder"),
         (tmp_path / ("x" * 108), "more than the 107"),
     ):

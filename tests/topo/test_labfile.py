@@ -54,7 +54,7 @@ BAD = [
     ("name: a\nlinks: [", 2, "", "not YAML"),
     ("name: a\n\tx: 1", 2, "", "not YAML"),
     ("a: &a [*a]", 1, "", ""),
-    ("name: a\nplanes: true", 2, "planes", "true is no value"),
+    ("name: a\nplanes: true", 2, "planes", "true is not a value"),
     ("name: a\nmax_oversubscription: .inf", 2, "max_oversubscription", "a finite number is needed, not .inf"),
     ("name: a\nmax_oversubscription: .nan", 2, "max_oversubscription", "a finite number"),
     ("name: a\nmax_oversubscription: 1.0e+400", 2, "max_oversubscription", "a finite number"),

@@ -145,7 +145,7 @@ def test_bad_stacks_and_evs() -> None:
         ((0x0400, 0x1800, 0x0401, 0x0C00), "different planes"),
         ((0x0400, 0x0401, 0x0C00), "no path host to host"),
         ((0x0402, 0x0800, 0x0401, 0x0C00), "begin at the source's T0"),
-        ((0x0400, 0x0123), "no uSID"),
+        ((0x0400, 0x0123), "not a uSID"),
     ]:
         with pytest.raises(PathError, match=words):
             paths.path_of_srv6(0, Srv6Path(addressing.carrier(usids)))

@@ -62,13 +62,13 @@ CHECK = {"kind": "finished", "statement": "it ends"}
     [
         ({"minuts": 3}, "minuts: unknown key; did you mean 'minutes'?"),
         ({"minutes": 1}, "minutes: input should be greater than or equal to 5"),
-        ({"edit": ["../lab.yaml"]}, "no plain file name"),
+        ({"edit": ["../lab.yaml"]}, "not a plain file name"),
         ({"edit": ["lab.yaml", "more.py"]}, "starter/more.py: is missing; `edit` of exercise.yaml names it"),
         ({"runs": [RUN, RUN]}, "two runs are called 'one'"),
         ({"runs": [RUN | {"workload": None}]}, "exactly one of workload, experiment and inject"),
         ({"runs": [RUN | {"workload": {"name": "incats"}}]}, "no workload 'incats'"),
         ({"runs": [RUN | {"lab": "other.yaml"}]}, "runs.0.lab: no file 'other.yaml' beside it or among `edit`"),
-        ({"runs": [RUN | {"program": "x.p4"}]}, "program 'x.p4' is none of the files to edit"),
+        ({"runs": [RUN | {"program": "x.p4"}]}, "program 'x.p4' is not one of the files to edit"),
         (
             {"runs": [RUN | {"policies": {"ev": "mine:Spray"}}]},
             "policy ev 'mine:Spray' is in none of the files to edit",
@@ -113,7 +113,7 @@ def test_a_learners_files_must_be_files(folder: pathlib.Path, tmp_path: pathlib.
     with pytest.raises(judge.SubmissionError, match=r"lab.yaml: is missing; `mrclab workshop reset 42`"):
         judge.check(one, mine)
     (mine / "lab.yaml").symlink_to("/etc/passwd")
-    with pytest.raises(judge.SubmissionError, match=r"lab.yaml: is no plain file"):
+    with pytest.raises(judge.SubmissionError, match=r"lab.yaml: is not a plain file"):
         judge.check(one, mine)
 
 

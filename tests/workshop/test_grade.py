@@ -201,7 +201,7 @@ def test_what_is_graded_is_not_graded_again(
     assert calls[3:] == ["bob"]
     assert [each.passed for each in again] == [True, True, False]
     output.write_text("a,b\n1,2\n")
-    with pytest.raises(WorkshopError, match="is no file of grades"):
+    with pytest.raises(WorkshopError, match="is not a file of grades"):
         grade.grade(place, output, only=one)
 
 
@@ -237,9 +237,9 @@ def test_what_holds_no_exercise_has_a_grade_and_a_reason(tmp_path: pathlib.Path)
             ("linked", "it is a link, and links are not followed"),
             ("empty", "no folder of an exercise in it"),
             ("inside", "no folder of an exercise in it"),
-            ("file", "usid.p4: is no plain file"),
-            ("device", "usid.p4: is no plain file"),
-            ("pipe", "usid.p4: is no plain file"),
+            ("file", "usid.p4: is not a plain file"),
+            ("device", "usid.p4: is not a plain file"),
+            ("pipe", "usid.p4: is not a plain file"),
         ):
             assert reason in made[name].reason, made[name]
 

@@ -155,7 +155,7 @@ def test_every_wrong_file_is_named(tmp_path: pathlib.Path) -> None:
         judge._sources(exercise_, folder)
     lines = str(error.value).splitlines()
     assert lines[0] == f"{folder}/lab.yaml: is missing; `mrclab workshop reset 42` brings the starter back"
-    assert lines[1:3] == [f"{folder}/a.py: is no plain file", f"{folder}/b.py: is no plain file"]
+    assert lines[1:3] == [f"{folder}/a.py: is not a plain file", f"{folder}/b.py: is not a plain file"]
     assert lines[3].startswith(f"{folder}/c.py")
     assert len(lines) == 4
 

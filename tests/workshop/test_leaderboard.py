@@ -174,7 +174,7 @@ def test_another_file_is_not_overwritten(tmp_path: pathlib.Path) -> None:
         "2,b,0.0,False,it broke,yes",
     ]
     (tmp_path / "notes.txt").write_text("mine\n")
-    with pytest.raises(WorkshopError, match="is no leaderboard, and is not overwritten"):
+    with pytest.raises(WorkshopError, match="is not a leaderboard, and is not overwritten"):
         leaderboard.write(tmp_path / "notes.txt", places)
 
 

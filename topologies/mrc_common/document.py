@@ -88,7 +88,7 @@ class Model(BaseModel):
         if isinstance(value, bool):
             wanted = cls.model_fields[str(info.field_name)].annotation
             if wanted is not bool and bool not in typing.get_args(wanted):
-                raise ValueError(f"{str(value).lower()} is no value of this key")
+                raise ValueError(f"{str(value).lower()} is not a value of this key")
         return value
 
 
@@ -152,7 +152,7 @@ def read_text(path: str | os.PathLike[str], name: str) -> str:
     """
     name = printable(name)
     try:
-        # Never opens what is no file: a device may act on that, a pipe would wait.
+        # Never opens what is not a file: a device may act on that, a pipe would wait.
         _only_files(os.stat(path).st_mode, name)
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:

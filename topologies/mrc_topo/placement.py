@@ -106,7 +106,7 @@ class Placement:
                 found = _named(word, names, key)
                 if not found:
                     shown = f"{', '.join(names[:3])} to {names[-1]}" if len(names) > 4 else ", ".join(names)
-                    raise TopologyError(f"'{word}' is none of the lab's {kind}; it has {shown}", key)
+                    raise TopologyError(f"'{word}' is not one of the lab's {kind}; it has {shown}", key)
                 for name in found:
                     other = self.machine_of.setdefault(name, machine)
                     if other != machine:

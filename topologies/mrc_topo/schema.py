@@ -49,9 +49,11 @@ def _one_machine(text: str) -> str:
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
-        raise ValueError(f"'{printable(text)}' is no IP address; give a number such as 10.0.0.1, and no name") from None
+        raise ValueError(
+            f"'{printable(text)}' is not an IP address; give a number such as 10.0.0.1, and no name"
+        ) from None
     if found.is_unspecified or found.is_multicast or "%" in text:
-        raise ValueError(f"{text} is no address of one machine")
+        raise ValueError(f"{text} is not an address of one machine")
     return str(found)
 
 

@@ -152,7 +152,7 @@ class RemoteLabAgent:
         """Check everything that can be checked before anything runs, and open the tunnels."""
         machine, text = str(message["machine"]), str(message["lab"])
         if not MACHINE.match(machine):
-            raise RunError("its name is none of a machine")
+            raise RunError("its name is not the name of a machine")
         os.environ.pop(PART_VARIABLE, None)
         folder = base() / PARTS / machine
         for each in (base(), base() / PARTS, folder):

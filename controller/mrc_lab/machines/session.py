@@ -19,7 +19,7 @@ from mrc_lab.session.real import AgentProcess, RealSession
 from mrc_topo.placement import Placement
 from p4lite.switch.fabric.values import TunnelStats
 
-#: A part's clock that is not known to be ours within this is no measure of when something happened.
+#: A part's clock that is not known to be ours within this is not a measure of when something happened.
 CLOCK_NS = 25_000_000
 #: Fewer datagrams than these say nothing about a tunnel.
 SENT = 20

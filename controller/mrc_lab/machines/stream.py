@@ -123,7 +123,7 @@ class StreamEnd:
             seen += data
             if not data or len(seen) > SKIPPED + CHUNK:
                 said = "".join(each if each.isprintable() else " " for each in seen.decode(errors="replace"))
-                raise StreamBroken(f"it is no part of mrclab; it says: {said.strip()[-200:]}" if said.strip() else "")
+                raise StreamBroken(f"it is not part of mrclab; it says: {said.strip()[-200:]}" if said.strip() else "")
         self._buffer = seen.partition(GREETING)[2]
 
     def send(self, **message: Any) -> None:
@@ -170,7 +170,7 @@ class StreamEnd:
         """Hand on what comes, until it ends.
 
         Raises:
-            Broken: what comes is no stream.
+            Broken: what comes is not a stream.
         """
         try:
             while (frame := self._frame()) is not None:
@@ -187,7 +187,7 @@ class StreamEnd:
             return None
         kind, number, length = HEAD.unpack(head)
         if kind not in (MESSAGE, OPEN, DATA, CLOSE) or length > LARGEST:
-            raise StreamBroken("what it says is no stream of mrclab's")
+            raise StreamBroken("what it says is not a stream of mrclab's")
         payload = self._bytes(length)
         return None if payload is None else (kind, number, payload)
 
@@ -213,9 +213,9 @@ class StreamEnd:
             try:
                 message = json.loads(payload)
             except ValueError:
-                raise StreamBroken("a message of it is no JSON") from None
+                raise StreamBroken("a message of it is not JSON") from None
             if not isinstance(message, dict):
-                raise StreamBroken("a message of it is no object")
+                raise StreamBroken("a message of it is not an object")
             self._heard(message)
         elif kind == OPEN:
             self._accept(number, payload)

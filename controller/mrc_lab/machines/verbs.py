@@ -43,7 +43,7 @@ class SignalSent:
 
 @dataclass(frozen=True)
 class SignalProcess(Request[SignalSent], verb="strike"):
-    """Send a signal to a process of the part that is no agent."""
+    """Send a signal to a process of the part that is not an agent."""
 
     role: str
     number: int

@@ -25,7 +25,9 @@ def load(reference: str | None) -> Localiser:
         return CheckedLocaliser(elsewhere(reference, "localiser")(), file)
     cls = load_class(reference)
     if not callable(getattr(cls, "locate", None)):
-        raise ConfigError(f"{file}: class {cls.__name__} is no localiser: it must have locate(self, topology, views)")
+        raise ConfigError(
+            f"{file}: class {cls.__name__} is not a localiser: it must have locate(self, topology, views)"
+        )
     try:
         return CheckedLocaliser(cls(), file)
     except (Exception, SystemExit) as error:

@@ -73,7 +73,7 @@ class CaptureTail:
                 return
             found = os.fstat(self._source)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                raise RunError(f"{self._path} is no file of the lab's own")
+                raise RunError(f"{self._path} is not a file of the lab's own")
         before = self._done
         while data := os.pread(self._source, CHUNK_BYTES, self._done):
             self._file.write(data)

@@ -37,7 +37,7 @@ def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise FileNotFoundError(f"{path} is no file")
+            raise FileNotFoundError(f"{path} is not a file")
         file.seek(max(0, found.st_size - limit))
         return file.read(limit)
 

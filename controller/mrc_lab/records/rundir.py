@@ -73,7 +73,7 @@ def base() -> pathlib.Path:
         return _base()
     if not NAME.match(part):
         raise RunError(
-            f"{PART_VARIABLE}: '{part}' is no name of a machine; it is the key below `machines` in a lab file"
+            f"{PART_VARIABLE}: '{part}' is not the name of a machine; it is the key below `machines` in a lab file"
         )
     return _base() / PARTS / part
 
@@ -137,7 +137,7 @@ class RunDir:
     def __init__(self, name: str, folder: pathlib.Path | None = None) -> None:
         if not NAME.match(name):
             raise RunError(
-                f"'{name}' is no lab name: small letters, digits, - and _, at most 31, a letter or digit first"
+                f"'{name}' is not a lab name: small letters, digits, - and _, at most 31, a letter or digit first"
             )
         self.name = name
         self.path = (base() if folder is None else folder) / name

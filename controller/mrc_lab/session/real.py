@@ -145,7 +145,7 @@ class RealSession(Session):
 
     def frozen(self) -> list[StoppedProcess]:
         found = {each.role: each for each in self.run.frozen()}
-        # An agent that was started again is no child of the lab's first process.
+        # An agent that was started again is not a child of the lab's first process.
         for host, dead in ((each.role, each) for each in self.run.deaths(self.first)):
             if host in self.clients and dead.role not in found:
                 with contextlib.suppress(HostError):

@@ -161,7 +161,7 @@ class WiredFabric(FabricSet):
         return self.switches.get(self._name(device_id)) or super().address(device_id)
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """Of a switch that is no P4Runtime server, or does not answer at present, there is nothing to count."""
+        """Of a switch that is not a P4Runtime server, or does not answer at present, there is nothing to count."""
         name = self._name(device_id)
         if name not in self.switches or super().info().switches[device_id].state is not SwitchState.RUNNING:
             return []

@@ -145,7 +145,9 @@ def _found(program: str, variable: str, what: str, environment: Mapping[str, str
     named = environment.get(variable)
     path = shutil.which(named or program, path=environment.get("PATH", os.defpath))
     if path is None:
-        where = f"{variable}={named} is no program" if named else f"{program} is not in PATH, and {variable} is not set"
+        where = (
+            f"{variable}={named} is not a program" if named else f"{program} is not in PATH, and {variable} is not set"
+        )
         raise ReferencePartMissing(f"{what} is missing: {where}; {HELP}")
     return pathlib.Path(path).absolute()
 

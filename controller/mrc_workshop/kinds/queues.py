@@ -298,7 +298,9 @@ def _cut_wrongly(run: Run, each: SwitchTransit, departures: dict[tuple[str, int]
     if not each.is_data:
         return f"{came.switch} cut a packet of the control class (DSCP {came.dscp}), which is never trimmed"
     if not came.is_write:
-        return f"{came.switch} cut a packet that is no write: only headers of a write tell the receiver what is missing"
+        return (
+            f"{came.switch} cut a packet that is not a write: only headers of a write tell the receiver what is missing"
+        )
     bth = came.bth_at
     assert bth is not None
     has_timestamp = came.data[bth + 8] >> 4 & 1
