@@ -103,7 +103,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("words", "hint"), OPTIONS, ids=lambda value: str(value)[:60])
-def test_options_of_run(words: list[str], hint: str, call: Call) -> None:
+def test_run_refuses_a_bad_option_with_exit_code_2(words: list[str], hint: str, call: Call) -> None:
     refused(call, *RUN, *words, hint=hint)
 
 
@@ -134,7 +134,7 @@ def test_options_of_run(words: list[str], hint: str, call: Call) -> None:
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_other_verbs(words: list[str], hint: str, call: Call) -> None:
+def test_verb_refuses_a_bad_argument_with_exit_code_2(words: list[str], hint: str, call: Call) -> None:
     refused(call, *words, hint=hint)
 
 

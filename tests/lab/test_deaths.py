@@ -56,7 +56,7 @@ def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
 # -- what is known of a death ---------------------------------------------------------------------------------
 
 
-def test_causes() -> None:
+def test_exit_status_is_described_by_signal_or_code() -> None:
     assert cause(-9) == "was killed by SIGKILL"
     assert cause(-200) == "was killed by signal 200"
     assert cause(3) == "ended by itself with exit code 3"
@@ -82,7 +82,7 @@ def test_words_of_a_death_can_be_printed() -> None:
     assert death == ProcessExit("h0", "died[2J" + "x" * (WORDS - 8), 1, 2.0)
 
 
-def test_last_words(tmp_path: pathlib.Path) -> None:
+def test_daemon_exit_is_recorded_only_when_it_was_not_requested(tmp_path: pathlib.Path) -> None:
     record_daemon_exit(tmp_path, 0)
     assert not (tmp_path / LAST_WORD).exists()
     record_daemon_exit(tmp_path / "nowhere", -9)

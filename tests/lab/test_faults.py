@@ -264,7 +264,9 @@ def test_expected_loss(fake: FakeLab, ledger: FaultLedger, actions: list[Action]
         (Action("restore", "h3"), "h3:0"),
     ],
 )
-def test_bad_actions(fake: FakeLab, ledger: FaultLedger, action: Action, hint: str) -> None:
+def test_refused_failure_leaves_the_lab_unchanged(
+    fake: FakeLab, ledger: FaultLedger, action: Action, hint: str
+) -> None:
     before = fake.state()
     with pytest.raises(FailureError, match=hint):
         ledger.perform(fake, action)

@@ -366,7 +366,9 @@ def test_a_seccomp_filter_is_named(tmp_path: pathlib.Path) -> None:
         ({}, errno.EINVAL, "unshare", "built without user namespaces"),
     ],
 )  # fmt: skip
-def test_reasons(settings: dict[str, str], number: int, step: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_namespace_is_explained_by_the_machines_settings(
+    settings: dict[str, str], number: int, step: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(namespaces, "_setting", settings.get)
     monkeypatch.setattr(namespaces, "is_machine_root", lambda: False)
     text = explain(step, number)

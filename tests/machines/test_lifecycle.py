@@ -57,7 +57,7 @@ def wanted(folder: pathlib.Path, **changes: Any) -> RequestedLab:
         ({"machines": {}}, "memory", "ssh {ssh}", "lab 'two' has no `machines`"),
     ],
 )
-def test_what_cannot_be(
+def test_lab_that_several_machines_cannot_run_is_refused(
     tmp_path: pathlib.Path, changes: dict[str, Any], links: str, connect: str | None, hint: str
 ) -> None:
     with pytest.raises(RunError) as caught:

@@ -90,7 +90,7 @@ def test_by_default_a_socket_of_the_owners(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_nobody_gets_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_another_user_cannot_connect_to_the_socket(tmp_path_factory: pytest.TempPathFactory) -> None:
     """As user nobody, on the default socket and on one in a folder that everybody can open."""
     base = Path("/run") / f"p4lite-test-{os.getpid()}"
     base.mkdir(mode=0o755)

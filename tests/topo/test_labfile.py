@@ -171,11 +171,11 @@ def test_overrides_change_their_link_only() -> None:
     ("text", "value"),
     [("100Mbps", 10**8), ("1.6 Gbps", 1_600_000_000), ("40kbps", 40_000), (7, 7), ("2.5gbps", 2_500_000_000)],
 )
-def test_rates(text: str | int, value: int) -> None:
+def test_rates_parse_with_their_units(text: str | int, value: int) -> None:
     assert parse_rate_bps(text) == value
 
 
-def test_times_and_sizes() -> None:
+def test_times_and_sizes_parse_with_their_units() -> None:
     assert parse_time_ns("1.5us") == 1500
     assert parse_time_ns("2ms") == 2_000_000
     assert parse_size_bytes("64KiB") == 65536

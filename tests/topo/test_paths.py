@@ -117,7 +117,7 @@ def test_probes_come_back(topology: Topology, data: st.DataObject) -> None:
             assert (far.host, far.links) == (f"h{host}", (port, up, up, port))
 
 
-def test_documented_example() -> None:
+def test_example_of_the_topology_page_is_the_computed_path() -> None:
     """The example of docs/topology.md."""
     topology = load_lab("default")
     paths = Paths(topology)

@@ -349,7 +349,7 @@ def test_check_gets_the_runs_that_it_names(
     assert names == [[("second", 7)], [("incast", 1), ("incast", 7), ("second", 7)]]
 
 
-def test_first_score_counts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_takes_the_first_score_of_its_checks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = [{**CHECKS[0], "params": {"score": score}} for score in (None, 0.0, 3.0)]
     report, _ = checked(made(tmp_path, checks=checks), monkeypatch)
     assert report.score == 0.0

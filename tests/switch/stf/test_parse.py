@@ -53,7 +53,7 @@ wait
 """
 
 
-def test_every_statement() -> None:
+def test_every_stf_statement_parses_to_its_value() -> None:
     assert parse_stf(TEXT) == [
         Add(3, "test2", 100, (("data.f2", "0x04040404"),), "c4_6", (("val4", "0x4040"), ("port", "2")), None),
         Add(4, "tab1", None, (("dstAddr", "0xa1a2a3a4a5a6"),), "act", (("port", "2"),), "A"),

@@ -75,7 +75,7 @@ def test_failures_are_explained(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert reason in out
 
 
-def test_what_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_stf_refuses_programs_and_tests_that_it_cannot_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     broken = tmp_path / "broken.p4"
     broken.write_text("control x", encoding="utf-8")
     other = tmp_path / "other.json"
