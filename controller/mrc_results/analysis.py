@@ -6,7 +6,6 @@ start of the run.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from mrc_results.record import Happening, RunResult
 from mrc_results.series import TIME
 
-Curve = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.float64]
 
 BIN_S = 0.1
 #: Goodput counts as recovered when its mean over this time reaches the bound.
@@ -43,7 +42,7 @@ class Recovery:
     recovery_s: float | None
 
 
-def grid(result: RunResult, bin_s: float = BIN_S) -> Curve:
+def grid(result: RunResult, bin_s: float = BIN_S) -> Numbers:
     """Bin edges in seconds from the start of the run to its end."""
     return np.arange(0.0, max(result.seconds, 2 * bin_s), bin_s)
 
@@ -53,7 +52,7 @@ def _at(result: RunResult, second: float) -> int:
     return result.started_ns + round(second * 1e9)
 
 
-def rates(result: RunResult, host: str, column: str, edges: Curve) -> Curve:
+def rates(result: RunResult, host: str, column: str, edges: Numbers) -> Numbers:
     """Rate per second of a cumulative counter of one host, one number per bin."""
     samples = result.samples_of(host)
     if len(samples) < 2 or column not in samples.columns:
@@ -63,53 +62,12 @@ def rates(result: RunResult, host: str, column: str, edges: Curve) -> Curve:
     return np.diff(np.interp(edges, (times - result.started_ns) / 1e9, totals)) / np.diff(edges)
 
 
-def goodput_bps(result: RunResult, edges: Curve) -> Curve:
+def goodput_bps(result: RunResult, edges: Numbers) -> Numbers:
     """Payload placed at all responders, bits per second."""
     total = np.zeros(len(edges) - 1)
     for host in result.ranks:
         total += 8 * rates(result, host, "delivered_bytes", edges)
     return total
-
-
-def plane_load_bps(result: RunResult, edges: Curve, planes: int) -> list[Curve]:
-    """Bits per second that all hosts send into each plane."""
-    loads = []
-    for plane in range(planes):
-        total = np.zeros(len(edges) - 1)
-        for host in result.ranks:
-            total += 8 * rates(result, host, f"tx_bytes.{plane}", edges)
-        loads.append(total)
-    return loads
-
-
-def levels(result: RunResult, hosts: Sequence[str], key: str, name: str, edges: Curve) -> Curve:
-    """Sum over hosts of a level (not a counter) that samples hold under `key`/`name`, at the bin edges."""
-    total = np.zeros(len(edges))
-    for host in hosts:
-        samples = result.samples_of(host)
-        if len(samples) and f"{key}.{name}" in samples.columns:
-            times, values = samples.take([TIME, f"{key}.{name}"])
-            total += np.interp(edges, (times - result.started_ns) / 1e9, values)
-    return total
-
-
-def stalls(result: RunResult, column: str) -> dict[str, tuple[Curve, Curve]]:
-    """Of each port of a switch that had to stand still (`column`: a counter of ns): times, and the share of the time
-    since the sample before; the port that stood longest first."""
-    fabric = result.fabric
-    names = [name for name in fabric.columns if name.startswith("ports.") and name.endswith(f".{column}")]
-    if not names or len(fabric) < 2:
-        return {}
-    times, *totals = fabric.take([TIME, *names])
-    spans = np.maximum(np.diff(times), 1)
-    seconds = (times[1:] - result.started_ns) / 1e9
-    found = {
-        name.removeprefix("ports.").removesuffix(f".{column}"): (seconds, np.diff(total) / spans)
-        for name, total in zip(names, totals, strict=True)
-        if total[-1] > total[0]
-    }
-    longest = sorted(found, key=lambda port: (-float((found[port][1] * spans).sum()), port))
-    return {port: found[port] for port in longest}
 
 
 def recoveries(result: RunResult, bin_s: float = BIN_S) -> list[Recovery]:
@@ -170,7 +128,7 @@ def goodput_before(result: RunResult, times: Sequence[float]) -> float | None:
     return window_mean(goodput_bps(result, edges), edges, low, high) if len(edges) > 1 else None
 
 
-def window_mean(series: Curve, edges: Curve, begin: float, end: float) -> float:
+def window_mean(series: Numbers, edges: Numbers, begin: float, end: float) -> float:
     """Mean of the bins that lie inside; 0 when there is none."""
     inside = (edges[:-1] >= begin - 1e-9) & (edges[1:] <= end + 1e-9)
     return float(series[inside].mean()) if inside.any() else 0.0
@@ -178,8 +136,8 @@ def window_mean(series: Curve, edges: Curve, begin: float, end: float) -> float:
 
 def _recovery(
     happening: Happening,
-    series: Curve,
-    edges: Curve,
+    series: Numbers,
+    edges: Numbers,
     span: tuple[float, float],
     before: float,
     expected: float,
@@ -219,15 +177,3 @@ def totals(result: RunResult) -> dict[str, int]:
                 # Results of version 0.1.0 have no spurious retransmissions.
                 found[key] += samples.last.get(key, 0) - samples.first.get(key, 0)
     return found
-
-
-def thinned(x: Curve, y: Curve, most: int) -> tuple[Curve, Curve]:
-    """Return at most `most` points of a curve: both ends, and the lowest and highest of every stretch."""
-    if len(x) <= most:
-        return x, y
-    bounds = np.linspace(0, len(x), (most - 2) // 2 + 1).astype(int)
-    kept = {0, len(x) - 1}
-    for low, high in itertools.pairwise(bounds):
-        kept |= {low + int(np.argmin(y[low:high])), low + int(np.argmax(y[low:high]))}
-    index = np.array(sorted(kept))
-    return x[index], y[index]

@@ -17,11 +17,12 @@ from mrc_host.proto.events import EvState
 from mrc_lab.faults import effects, kinds
 from mrc_lab.faults.action import FailureError
 from mrc_lab.faults.effects import Effects
-from mrc_results import analysis
-from mrc_results.analysis import Curve, Recovery
+from mrc_results import analysis, curves
+from mrc_results.analysis import Numbers, Recovery
 from mrc_results.record import RunResult
 from mrc_results.series import TIME
 from mrc_topo.topology import Topology, UnknownElement
+from mrc_topo.units import format_rate
 
 #: What is shown of the time before a failure and after it, and how finely.
 BEFORE_S, AFTER_S, FRAME_S = 0.5, 2.0, 0.05
@@ -43,6 +44,23 @@ class Moment:
     end_s: float
     recovery: Recovery | None
 
+    @property
+    def head(self) -> str:
+        """When it was, and what."""
+        return f"{self.at_s:.2f} s: {self.text}"
+
+    @property
+    def told(self) -> str:
+        """What became of the goodput."""
+        each = self.recovery
+        if each is None:
+            return "Too close to another change for goodput to be compared."
+        back = "did not come back" if each.recovery_s is None else f"was back after {each.recovery_s * 1e3:.0f} ms"
+        return (
+            f"Goodput was {format_rate(round(each.before_bps))}; {min(each.expected, 1.0):.1%} of the capacity was"
+            f" left. It fell to {each.dip:.1%} of before at the lowest, and {back}."
+        )
+
 
 #: As of the frame `from`: what is down or impaired, links by their place in the topology's order.
 BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired": list[int], "switches": list[str]})
@@ -58,6 +76,21 @@ class Frames(TypedDict):
     bad: list[int]
     lost: list[int]
     states: list[BrokenFrom]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The failures that a report shows, of how many that were made, and what `report.js` plays of each."""
+
+    shown: Sequence[Moment]
+    made: int
+    frames: Sequence[Frames]
+
+
+def moments_of(result: RunResult, topology: Topology, recoveries: Sequence[Recovery]) -> Moments:
+    """Return the failures to show, with what is played of each."""
+    found = chosen(result, recoveries, len(topology.links))
+    return Moments(found, result.broken, frames(result, topology, found) if found else [])
 
 
 def chosen(result: RunResult, recoveries: Sequence[Recovery], links: int) -> list[Moment]:
@@ -95,7 +128,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
         count = round((moment.end_s - moment.begin_s) / FRAME_S)
         edges = np.linspace(moment.begin_s, moment.end_s, max(min(count, longest), LEAST_FRAMES) + 1)
         hosts = list(result.samples)
-        bad = analysis.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
+        bad = curves.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
         lost = _lost(result, edges[1:], moment.at_s)
         made.append(
             {
@@ -111,7 +144,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
     return made
 
 
-def loads(result: RunResult, topology: Topology, edges: Curve) -> list[str]:
+def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
     """Between two edges each: for every link the level of its busier direction."""
     fabric = result.fabric
     start = result.started_ns
@@ -141,7 +174,7 @@ def loads(result: RunResult, topology: Topology, edges: Curve) -> list[str]:
     return [row.tobytes().decode("ascii") for row in np.ascontiguousarray(table)]
 
 
-def _lost(result: RunResult, times: Curve, since: float) -> list[int]:
+def _lost(result: RunResult, times: Numbers, since: float) -> list[int]:
     """Packets that failures cost in the fabric, from a time on, at each of some times (s)."""
     fabric, start = result.fabric, result.started_ns
     columns = [name for name in fabric.columns if name.endswith(".lost")]
@@ -180,7 +213,7 @@ def forces(result: RunResult, topology: Topology) -> list[Force]:
     return found
 
 
-def states(forced: Sequence[Force], topology: Topology, times: Curve) -> Iterator[BrokenFrom]:
+def states(forced: Sequence[Force], topology: Topology, times: Numbers) -> Iterator[BrokenFrom]:
     """Yield what is broken, as of the frame (`from`) in which it changes; links by their place in the topology's
     order.
     """

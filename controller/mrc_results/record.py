@@ -97,6 +97,11 @@ class RunResult:
         """How long the run took on the session's clock."""
         return (self.finished_ns - self.started_ns) / 1e9
 
+    @property
+    def broken(self) -> int:
+        """How many failures were made."""
+        return sum(each.fails and not each.error for each in self.happenings)
+
     def since_start(self, t_ns: int) -> float:
         """Return a time of the session's clock in seconds after the start of the run."""
         return (t_ns - self.started_ns) / 1e9

@@ -31,7 +31,12 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether every check holds."""
-        return all(check.passed for check in self.checks)
+        return not self.missed
+
+    @property
+    def missed(self) -> list[Check]:
+        """The checks that do not hold."""
+        return [check for check in self.checks if not check.passed]
 
     @property
     def holds(self) -> bool:

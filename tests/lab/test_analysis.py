@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mrc_results import analysis, report, verdict
+from mrc_results import analysis, curves, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.record import RunResult
 from mrc_topo.labfile import load_lab
@@ -249,17 +249,17 @@ def standing(column: str) -> RunResult:
 
 @pytest.mark.parametrize("column", ["paused_ns", "credit_stall_ns"])
 def test_ports_that_stood_still_have_a_chart(column: str) -> None:
-    found = analysis.stalls(standing(column), column)
+    found = curves.stalls(standing(column), column)
     assert list(found) == ["p0-t0.0:1", "p0-t0.0:2"]
     seconds, shares = found["p0-t0.0:1"]
     assert seconds == pytest.approx([0.1 * number for number in range(1, 11)])
     assert shares == pytest.approx([0.5] * 10)
     assert found["p0-t0.0:2"][1].sum() == pytest.approx(0.2)
-    made = "".join(report._stalls(standing(column)))
-    assert report.STALLS[column][0] in made
-    assert "p0-t1.0:1" not in made
+    (made,) = curves.stall_plots(standing(column))
+    assert made.plot.title == curves.STALLS[column][0]
+    assert [each.name for each in made.plot.curves] == list(found)
 
 
 def test_without_pauses_there_is_no_chart() -> None:
-    assert report._stalls(standing("other_ns")) == []
-    assert report._stalls(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []
+    assert curves.stall_plots(standing("other_ns")) == []
+    assert curves.stall_plots(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []

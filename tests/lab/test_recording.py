@@ -20,7 +20,7 @@ from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_lab.session.fidelity import Fidelity
-from mrc_results import analysis, report, resultdir, verdict
+from mrc_results import analysis, curves, report, resultdir, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.reading import FolderError
 from mrc_results.record import RunResult
@@ -79,7 +79,7 @@ def test_a_series_gives_back_what_came_in(
 )
 def test_a_thinned_curve_keeps_every_extreme(values: Any, most: int) -> None:
     times = np.arange(len(values), dtype=np.float64)
-    x, y = analysis.thinned(times, values, most)
+    x, y = curves.thinned(times, values, most)
     assert len(x) == len(y) <= max(most, 2)
     assert (np.diff(x) > 0).all()
     assert y.min() == values.min()
@@ -242,7 +242,7 @@ def test_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "POINTS", 200)
+    monkeypatch.setattr(curves, "POINTS", 200)
     sizes = []
     for seconds in (60, 120):
         folder = tmp_path / str(seconds)
@@ -252,7 +252,7 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         judged = verdict.judge(result, TOPOLOGY, Expectation())
         edges = analysis.grid(result)
         full = analysis.goodput_bps(result, edges)
-        _, shown = analysis.thinned(edges[:-1], full, report.POINTS)
+        _, shown = curves.thinned(edges[:-1], full, curves.POINTS)
         assert shown.min() == full.min() == 0 < np.median(full)
         resultdir.write(folder, result, TOPOLOGY, judged, "long", result.recording)
         sizes.append([(folder / "result.json").stat().st_size])

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from mrc_common import look
 from mrc_host import running
-from mrc_results import analysis, charts, moments, report, summary
-from mrc_results.charts import Curve, Mark
+from mrc_results import analysis, charts, curves, moments, report, summary
+from mrc_results.charts import Curve, Mark, Plot
 from mrc_results.check import Check
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult, fidelity_of
@@ -104,8 +104,8 @@ def test_ticks_are_within_the_range_and_no_more_than_asked(low: float, width: fl
 def test_a_chart_is_well_formed_whatever_the_names(names: list[str], times: list[float]) -> None:
     texts = ["".join(each for each in name if each.isprintable()) or "x" for name in names]
     x, y = np.linspace(0, 10, 5), np.array([0.0, 3.5, 2.25, 7.0, 1.0])
-    curves = [Curve(name, x, y, *charts.series(number)) for number, name in enumerate(texts)]
-    made = charts.chart("c", "title", curves, "Mb/s", 10.0, [Mark(at, texts[0], True) for at in times], True)
+    lines = [Curve(name, x, y, *curves.series(number)) for number, name in enumerate(texts)]
+    made = charts.chart(Plot("c", "title", lines, "Mb/s"), 10.0, [Mark(at, texts[0], True) for at in times], True)
     root = ET.fromstring(made.replace(" hidden>", ' hidden="">'))
     paths = [each for each in root.iter("path") if each.get("class") == "curve"]
     assert [each.findtext("title") for each in paths] == texts
@@ -121,7 +121,7 @@ def test_a_chart_is_well_formed_whatever_the_names(names: list[str], times: list
 def test_words_without_room_wait_for_it() -> None:
     curve = Curve("a", np.array([0.0, 10.0]), np.array([1.0, 2.0]), "var(--plane-0)")
     marks = [Mark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
-    made = charts.chart("c", "t", [curve], "u", 10.0, marks, True)
+    made = charts.chart(Plot("c", "t", [curve], "u"), 10.0, marks, True)
     assert re.findall(r'class="word fails( hidden)?"[^>]*>(m[\d.]+)<', made) == [
         ("", "m1.0"),
         (" hidden", "m1.01"),
@@ -161,8 +161,8 @@ def test_every_name_in_the_sheets_and_pages_has_a_colour(text: str) -> None:
     defined = set(re.findall(r"(--[\w-]+):", look.part(look.STYLE)))
     used = set(re.findall(r"var\((--[\w-]+)\)", text + look.part("report.css")))
     assert used <= defined, used - defined
-    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(charts.COLOURS)]
-    assert [each and each[1] for each in planes] == list(draw.COLOURS[: charts.COLOURS])
+    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(curves.COLOURS)]
+    assert [each and each[1] for each in planes] == list(draw.COLOURS[: curves.COLOURS])
 
 
 # -- the moment of each failure --------------------------------------------------------------------------------
@@ -254,13 +254,15 @@ def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
     assert summary.headline(result, good) == "Passed: everything came out as expected, with 3 failures on the way"
     bad = Verdict([Check(f"check {each}", "1", "<2>", each > 4) for each in range(8)], [], True, [])
     assert summary.headline(result, bad).startswith("Failed: 5 of 8 checks were missed")
-    made = summary.render(result, TOPOLOGY, bad)
-    assert "check 3: expected 1, measured &lt;2&gt;" in made
-    assert "and 1 more" in made
-    assert "check 4" not in made
+    top = summary.top_of(result, TOPOLOGY, bad)
+    assert top.missed == [f"check {each}: expected 1, measured <2>" for each in range(summary.NAMED)]
+    assert top.more == 1
+    made = report.render(result, TOPOLOGY, bad, "x")
+    assert "<ul><li>check 0: expected 1, measured &lt;2&gt;</li>" in made
+    assert "<li>and 1 more</li></ul>" in made
     stopped = Verdict([], [], True, [], interrupted="SIGINT")
     assert "SIGINT" in summary.headline(result, stopped)
-    found = {what: (value, more) for value, what, more in summary.figures(result, TOPOLOGY, outcome.verdict)}
+    found = {each.what: (each.value, each.more) for each in summary.figures(result, TOPOLOGY, outcome.verdict)}
     assert len(found) == 6
     assert found["data checked byte by byte"][1] == "0 wrong"
     assert found["failures caused"][0] == "3"
@@ -269,7 +271,7 @@ def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
 def test_what_never_came_back_is_said_at_the_top(outcome: Run) -> None:
     never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
     found = summary.figures(outcome.result, TOPOLOGY, Verdict([], [never], True, []))
-    assert ("never", "slowest recovery") in [each[:2] for each in found]
+    assert ("never", "slowest recovery") in [(each.value, each.what) for each in found]
 
 
 def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> None:
@@ -363,20 +365,19 @@ def test_a_run_whose_timing_alone_is_not_valid_has_passed(outcome: Run) -> None:
     wrong = Check("bytes", "right", "wrong", False)
     slow = Verdict([good, late], [], False, ["h0 was late"])
     assert slow.outcome == "passed; timing not valid"
-    shown = summary.render(outcome.result, TOPOLOGY, slow)
-    assert '<div class="banner doubtful"><strong>Passed; timing not valid: 1 of 2 checks is of times' in shown
     made = report.render(outcome.result, TOPOLOGY, slow, "x")
+    assert '<div class="banner doubtful"><strong>Passed; timing not valid: 1 of 2 checks is of times' in made
     assert "<span class=doubt>passed; timing not valid</span>" in made
     assert "<span class=bad>" not in made
     # On a machine that kept up, and of what must hold on any machine, it is a failure.
     for checks, valid in (([good, late], True), ([wrong, late], False)):
         other = Verdict(checks, [], valid, [])
         assert (other.outcome, other.timing_only) == ("failed", False)
-        assert '<div class="banner failed"' in summary.render(outcome.result, TOPOLOGY, other)
+        assert '<div class="banner failed"' in report.render(outcome.result, TOPOLOGY, other, "x")
 
 
 def test_goodput_comes_first(outcome: Run) -> None:
-    assert summary.figures(outcome.result, TOPOLOGY, outcome.verdict)[0][1] == "goodput, on average"
+    assert summary.figures(outcome.result, TOPOLOGY, outcome.verdict)[0].what == "goodput, on average"
 
 
 def test_a_restored_link_has_no_dip_at_the_end_of_the_job(outcome: Run) -> None:

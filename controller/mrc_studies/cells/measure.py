@@ -154,14 +154,14 @@ def _steps(result: RunResult) -> list[Change]:
     return steps
 
 
-def _series(steps: Sequence[Change], edges: analysis.Curve, rates: analysis.Curve) -> list[Goodput]:
+def _series(steps: Sequence[Change], edges: analysis.Numbers, rates: analysis.Numbers) -> list[Goodput]:
     left = np.ones(len(rates))
     for time, share, _ in steps:
         left[edges[:-1] >= time - 1e-9] = share
     return [Goodput(round(float(t), 3), round(float(y)), float(s)) for t, y, s in zip(edges, rates, left, strict=False)]
 
 
-def _segments(steps: Sequence[Change], edges: analysis.Curve, rates: analysis.Curve, lasts: float) -> list[Segment]:
+def _segments(steps: Sequence[Change], edges: analysis.Numbers, rates: analysis.Numbers, lasts: float) -> list[Segment]:
     """Return what each step of the schedule left; the last ends where the workload begins to (after `lasts` s)."""
     if not steps:
         return []

@@ -7,7 +7,7 @@ from functools import cache
 
 import jinja2
 
-from mrc_common import look
+from mrc_common import look, templates
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
 
@@ -21,13 +21,7 @@ def number(value: object) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = templates.environment(FOLDER)
     made.filters["number"] = number
     return made
 

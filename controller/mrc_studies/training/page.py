@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from mrc_common import look
-from mrc_results import charts
-from mrc_results.charts import Curve, Mark
+from mrc_results import charts, curves
+from mrc_results.charts import Curve, Mark, Plot
 from mrc_results.steps import TimeSummary
 from mrc_studies.training.summary import Summary
 
@@ -95,7 +95,7 @@ def render(documents: Sequence[Summary], title: str) -> str:
     marks = [Mark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
     loss, times = [], []
     for number, document in enumerate(documents):
-        colour, dash = charts.series(number)
+        colour, dash = curves.series(number)
         steps = document.steps
         ends = np.array([each.begin_s + each.seconds for each in steps])
         known = dict(document.loss)
@@ -107,10 +107,10 @@ def render(documents: Sequence[Summary], title: str) -> str:
             x, y = (np.array(column) for column in zip(*seen, strict=True))
             times.append(Curve(f"{document.backend}, something broken", x, y, "var(--down)", dots=True))
     words = len(marks) <= LABELLED
-    parts += ["<h2>Loss</h2>", charts.chart("loss", "Loss", loss, "loss", seconds, marks, words)]
+    parts += ["<h2>Loss</h2>", charts.chart(Plot("loss", "Loss", loss, "loss"), seconds, marks, words)]
     parts += [
         "<h2>Time of each step</h2>",
-        charts.chart("steps", "Time of each step", times, "ms", seconds, marks, words),
+        charts.chart(Plot("steps", "Time of each step", times, "ms"), seconds, marks, words),
     ]
     parts.append(
         "<p class=note>Seconds after the first step began. A gap: the job was dead, and was started again.</p>"
