@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mrc_host.proto.events import EvState
-from mrc_results import analysis, steps
-from mrc_results.analysis import Numbers
+from mrc_results import steps
 from mrc_results.charts import Curve, Plot
-from mrc_results.record import RunResult
+from mrc_results.record import Numbers, Readings, RunResult
 from mrc_results.series import TIME
 from mrc_topo.topology import Topology
 
@@ -62,11 +61,11 @@ class RunPlots:
     steps: Plot | None
 
 
-def plots_of(result: RunResult, topology: Topology) -> RunPlots:
+def plots_of(result: RunResult, topology: Topology, readings: Readings) -> RunPlots:
     """Return what the charts of a run show."""
-    edges = analysis.grid(result)
+    edges = readings.edges
     return RunPlots(
-        Plot("goodput", "Goodput over time", _goodput(result, edges), "Mb/s"),
+        Plot("goodput", "Goodput over time", _goodput(readings), "Mb/s"),
         Plot("planes", "Load of each plane", _planes(result, topology, edges), "Mb/s"),
         Plot("evs", "Entropy values by state", _evs(result, edges), "EVs"),
         Plot("queues", "Queues of each plane", _queues(result, topology), "KiB"),
@@ -88,7 +87,7 @@ def plane_load_bps(result: RunResult, edges: Numbers, planes: int) -> list[Numbe
     for plane in range(planes):
         total = np.zeros(len(edges) - 1)
         for host in result.ranks:
-            total += 8 * analysis.rates(result, host, f"tx_bytes.{plane}", edges)
+            total += 8 * result.rates(host, f"tx_bytes.{plane}", edges)
         loads.append(total)
     return loads
 
@@ -107,7 +106,7 @@ def levels(result: RunResult, hosts: Sequence[str], key: str, name: str, edges: 
 def stalls(result: RunResult, column: str) -> dict[str, tuple[Numbers, Numbers]]:
     """Of each port of a switch that had to stand still (`column`: a counter of ns): times, and the share of the time
     since the sample before; the port that stood longest first."""
-    fabric = result.fabric
+    fabric = result.recording.fabric
     names = [name for name in fabric.columns if name.startswith("ports.") and name.endswith(f".{column}")]
     if not names or len(fabric) < 2:
         return {}
@@ -140,8 +139,8 @@ def _line(name: str, x: npt.ArrayLike, y: npt.ArrayLike, colour: str, dash: str 
     return Curve(name, xs, ys, colour, dash)
 
 
-def _goodput(result: RunResult, edges: Numbers) -> list[Curve]:
-    return [_line("all hosts", edges[:-1], analysis.goodput_bps(result, edges) / 1e6, *series(0))]
+def _goodput(readings: Readings) -> list[Curve]:
+    return [_line("all hosts", readings.edges[:-1], readings.goodput_bps / 1e6, *series(0))]
 
 
 def _planes(result: RunResult, topology: Topology, edges: Numbers) -> list[Curve]:
@@ -165,7 +164,7 @@ def _evs(result: RunResult, edges: Numbers) -> list[Curve]:
 
 def _queues(result: RunResult, topology: Topology) -> list[Curve]:
     plane_of = {switch.name: switch.plane for switch in topology.switches}
-    fabric = result.fabric
+    fabric = result.recording.fabric
     (stamps,) = fabric.take([TIME])
     times = (stamps - result.started_ns) / 1e9
     depths = np.zeros((topology.lab.planes, len(times)))

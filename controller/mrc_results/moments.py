@@ -17,9 +17,9 @@ from mrc_host.proto.events import EvState
 from mrc_lab.faults import effects, kinds
 from mrc_lab.faults.action import FailureError
 from mrc_lab.faults.effects import Effects
-from mrc_results import analysis, curves
-from mrc_results.analysis import Numbers, Recovery
-from mrc_results.record import RunResult
+from mrc_results import curves
+from mrc_results.analysis import Recovery
+from mrc_results.record import Numbers, Readings, RunResult
 from mrc_results.series import TIME
 from mrc_topo.topology import Topology, UnknownElement
 from mrc_topo.units import format_rate
@@ -35,7 +35,10 @@ LEVELS = (0.02, 0.2, 0.4, 0.6, 0.8)
 
 @dataclass(frozen=True)
 class Moment:
-    """A failure (`number`: of the run's happenings) and the time that is shown; `recovery` where it was measured."""
+    """A failure (`number`: of the run's happenings) and the time that is shown; `recovery` where it was measured.
+
+    `told`: what became of the goodput, in words.
+    """
 
     number: int
     at_s: float
@@ -43,23 +46,7 @@ class Moment:
     begin_s: float
     end_s: float
     recovery: Recovery | None
-
-    @property
-    def head(self) -> str:
-        """When it was, and what."""
-        return f"{self.at_s:.2f} s: {self.text}"
-
-    @property
-    def told(self) -> str:
-        """What became of the goodput."""
-        each = self.recovery
-        if each is None:
-            return "Too close to another change for goodput to be compared."
-        back = "did not come back" if each.recovery_s is None else f"was back after {each.recovery_s * 1e3:.0f} ms"
-        return (
-            f"Goodput was {format_rate(round(each.before_bps))}; {min(each.expected, 1.0):.1%} of the capacity was"
-            f" left. It fell to {each.dip:.1%} of before at the lowest, and {back}."
-        )
+    told: str
 
 
 #: As of the frame `from`: what is down or impaired, links by their place in the topology's order.
@@ -87,25 +74,42 @@ class Moments:
     frames: Sequence[Frames]
 
 
-def moments_of(result: RunResult, topology: Topology, recoveries: Sequence[Recovery]) -> Moments:
+def moments_of(result: RunResult, topology: Topology, readings: Readings, recoveries: Sequence[Recovery]) -> Moments:
     """Return the failures to show, with what is played of each."""
-    found = chosen(result, recoveries, len(topology.links))
-    return Moments(found, result.broken, frames(result, topology, found) if found else [])
+    found = chosen(readings, recoveries, len(topology.links), result.seconds)
+    return Moments(found, readings.failures, frames(result, topology, found) if found else [])
 
 
-def chosen(result: RunResult, recoveries: Sequence[Recovery], links: int) -> list[Moment]:
-    """Return the failures to show, in order of time: all, or of many those that cost the most goodput."""
+def chosen(readings: Readings, recoveries: Sequence[Recovery], links: int, seconds: float) -> list[Moment]:
+    """Return the failures to show, in order of time: all, or of many those that cost the most goodput.
+
+    Args:
+        links: of the topology.
+        seconds: how long the run took.
+    """
     measured = {round(each.at_s, 6): each for each in recoveries}
     found = []
-    for number, happening in enumerate(result.happenings):
-        at = result.since_start(happening.done_ns)
-        if happening.fails and not happening.error:
-            span = max(at - BEFORE_S, 0.0), min(at + AFTER_S, result.seconds)
-            text = happening.action.describe()
-            found.append(Moment(number, at, text, *span, measured.get(round(at, 6))))
+    for number, change in enumerate(readings.changes):
+        at = change.at_s
+        if change.breaks and change.done:
+            recovery = measured.get(round(at, 6))
+            span = max(at - BEFORE_S, 0.0), min(at + AFTER_S, seconds)
+            found.append(Moment(number, at, change.text, *span, recovery, _told(recovery)))
     most = max(min(MOST, DIGITS // (LEAST_FRAMES * max(links, 1))), 1)
     found.sort(key=lambda each: (_cost(each), each.number))
     return sorted(found[:most], key=lambda each: each.number)
+
+
+def _told(recovery: Recovery | None) -> str:
+    """Return in words what became of the goodput."""
+    if recovery is None:
+        return "Too close to another change for goodput to be compared."
+    took = recovery.recovery_s
+    back = "did not come back" if took is None else f"was back after {took * 1e3:.0f} ms"
+    return (
+        f"Goodput was {format_rate(round(recovery.before_bps))}; {min(recovery.expected, 1.0):.1%} of the capacity was"
+        f" left. It fell to {recovery.dip:.1%} of before at the lowest, and {back}."
+    )
 
 
 def _cost(moment: Moment) -> float:
@@ -135,7 +139,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
                 "at": round(moment.at_s, 4),
                 "t": edges[1:].round(4).tolist(),
                 "links": loads(result, topology, edges),
-                "goodput": (analysis.goodput_bps(result, edges) / 1e6).round(2).tolist(),
+                "goodput": (result.goodput_bps(edges) / 1e6).round(2).tolist(),
                 "bad": bad.round().astype(int).tolist(),
                 "lost": lost,
                 "states": list(states(forced, topology, edges[1:])),
@@ -146,7 +150,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
 
 def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
     """Between two edges each: for every link the level of its busier direction."""
-    fabric = result.fabric
+    fabric = result.recording.fabric
     start = result.started_ns
     names: dict[str, list[str]] = {link.name: [] for link in topology.links.values()}
     hosts = {host.name for host in topology.hosts}
@@ -167,7 +171,7 @@ def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
     for link in topology.links.values():
         rates = [found[column] for column in names[link.name] if column in found]
         if link.low.node in hosts:
-            rates.append(analysis.rates(result, link.low.node, f"tx_bytes.{link.low.port}", edges))
+            rates.append(result.rates(link.low.node, f"tx_bytes.{link.low.port}", edges))
         busier = np.max(rates, axis=0) if rates else np.zeros(len(edges) - 1)
         rows.append(np.searchsorted(LEVELS, 8 * busier / link.spec.rate, side="right"))
     table = np.array(rows, dtype=np.uint8).reshape(len(rows), len(edges) - 1).T + ord("0")
@@ -176,7 +180,7 @@ def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
 
 def _lost(result: RunResult, times: Numbers, since: float) -> list[int]:
     """Packets that failures cost in the fabric, from a time on, at each of some times (s)."""
-    fabric, start = result.fabric, result.started_ns
+    fabric, start = result.recording.fabric, result.started_ns
     columns = [name for name in fabric.columns if name.endswith(".lost")]
     begin, end = start + int(min(since, times[0]) * 1e9), start + int(times[-1] * 1e9)
     stamps, *counters = fabric.take([TIME, *columns], begin, end)

@@ -11,18 +11,16 @@ import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from mrc_common import look, templates
 from mrc_results import charts, curves, moments, performance, sections, summary
-from mrc_results.charts import Mark, Plot
+from mrc_results.charts import Mark
+from mrc_results.check import Verdict
 from mrc_results.curves import RunPlots
 from mrc_results.moments import Moments
 from mrc_results.performance import Table
 from mrc_results.record import RunResult
 from mrc_results.sections import Sections
 from mrc_results.summary import Top
-from mrc_results.verdict import Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
 
@@ -53,17 +51,16 @@ class Report:
 
 def view_of(result: RunResult, topology: Topology, verdict: Verdict, title: str) -> Report:
     """Return what the report of a run's result shows."""
+    readings = result.readings()
     return Report(
         title=title,
         doubts=None if verdict.valid else verdict.reasons,
-        plots=curves.plots_of(result, topology),
-        top=summary.top_of(result, topology, verdict),
-        moments=moments.moments_of(result, topology, verdict.recoveries),
         measured=performance.tables(result),
-        sections=sections.sections_of(result, topology, verdict),
-        marks=[
-            Mark(result.since_start(each.done_ns), each.action.describe(), each.fails) for each in result.happenings
-        ],
+        plots=curves.plots_of(result, topology, readings),
+        top=summary.top_of(result, topology, readings, verdict),
+        moments=moments.moments_of(result, topology, readings, verdict.recoveries),
+        sections=sections.sections_of(result, topology, readings, verdict),
+        marks=[Mark(each.at_s, each.text, each.breaks) for each in readings.changes],
         seconds=result.seconds,
         lab=draw.to_svg(topology),
     )
@@ -72,16 +69,14 @@ def view_of(result: RunResult, topology: Topology, verdict: Verdict, title: str)
 def render(result: RunResult, topology: Topology, verdict: Verdict, title: str) -> str:
     """Return the report of a run's result as HTML."""
     view = view_of(result, topology, verdict, title)
-
-    def chart(plot: Plot) -> Markup:
-        return Markup(charts.chart(plot, view.seconds, view.marks, len(view.marks) <= LABELLED))
-
-    template = templates.environment(FOLDER).get_template("report.html")
     percents = [0, *(round(100 * level) for level in moments.LEVELS), 100]
-    body = template.render(
+    body = templates.fill(
+        FOLDER,
+        "report.html",
         report=view,
-        chart=chart,
-        data=lambda name, value: Markup(look.data(name, value)),
+        words=len(view.marks) <= LABELLED,
+        chart=charts.chart,
+        data=look.data,
         loads=list(itertools.pairwise(percents)),
     )
     return look.page(title, body, ("report.css",), ("report.js",))

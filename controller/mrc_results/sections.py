@@ -9,10 +9,8 @@ from operator import attrgetter
 from mrc_host.answers import LagSummary, Software
 from mrc_lab import describe
 from mrc_lab.session.fidelity import Fidelity, MachineFidelity
-from mrc_results import analysis
-from mrc_results.check import Check
-from mrc_results.record import RunResult
-from mrc_results.verdict import Verdict
+from mrc_results.check import Check, Verdict
+from mrc_results.record import Readings, RunResult
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_time
 from p4lite.switch.fabric.values import Lag
@@ -54,10 +52,10 @@ class Sections:
     trust: Trust
 
 
-def sections_of(result: RunResult, topology: Topology, verdict: Verdict) -> Sections:
+def sections_of(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Sections:
     """Return the tables of a report."""
     return Sections(
-        _run(result, topology, verdict),
+        _run(result, topology, readings, verdict),
         Grid(["check", "expected", "measured", ""], [_check(each, verdict) for each in verdict.checks]),
         _recoveries(verdict) if verdict.recoveries else None,
         _hosts(result),
@@ -65,16 +63,14 @@ def sections_of(result: RunResult, topology: Topology, verdict: Verdict) -> Sect
     )
 
 
-def _run(result: RunResult, topology: Topology, verdict: Verdict) -> Grid:
+def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Grid:
     lab = topology.lab
-    totals = analysis.totals(result)
-    edges = analysis.grid(result)
-    mean = float(analysis.goodput_bps(result, edges).mean())
+    totals = readings.totals
     simulated = " (simulated time)" if result.clock == "virtual" else ""
     colour = "good" if verdict.passed else "doubt" if verdict.timing_only else "bad"
     rows: list[list[str | Coloured]] = [
         ["verdict", Coloured(verdict.outcome, colour)],
-        ["mean goodput", format_rate(round(mean))],
+        ["mean goodput", format_rate(round(readings.mean_bps))],
         ["lab", f"{lab.name}: {lab.planes} planes, {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1 each, "
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
         ["workload", f"{result.workload} {result.params} on {len(result.ranks)} hosts"],

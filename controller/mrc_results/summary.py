@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mrc_results import analysis
-from mrc_results.record import RunResult
-from mrc_results.verdict import Verdict, goodput_share
+from mrc_results.check import Verdict
+from mrc_results.checks import goodput_share
+from mrc_results.record import Readings, RunResult
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
 
@@ -28,30 +28,32 @@ class Figure:
 class Top:
     """The banner, in a `colour` of the style sheet, with the first `NAMED` checks that were missed; and the figures."""
 
-    colour: str
     headline: str
     story: str
     missed: Sequence[str]
     more: int
     figures: Sequence[Figure]
+    outcome: str
+    colour: str
 
 
-def top_of(result: RunResult, topology: Topology, verdict: Verdict) -> Top:
+def top_of(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Top:
     """Return what the top of a report says."""
     missed = [f"{each.what}: expected {each.expected}, measured {each.measured}" for each in verdict.missed]
     return Top(
-        "doubtful" if verdict.timing_only else verdict.status,
-        headline(result, verdict),
-        story(result, topology),
-        missed[:NAMED],
-        max(len(missed) - NAMED, 0),
-        figures(result, topology, verdict),
+        headline=headline(readings, verdict),
+        story=story(result, topology, readings),
+        missed=missed[:NAMED],
+        more=max(len(missed) - NAMED, 0),
+        figures=figures(result, topology, readings, verdict),
+        outcome=verdict.outcome,
+        colour="doubtful" if verdict.timing_only else verdict.status,
     )
 
 
-def headline(result: RunResult, verdict: Verdict) -> str:
+def headline(readings: Readings, verdict: Verdict) -> str:
     """Return the outcome in one line."""
-    count = result.broken
+    count = readings.failures
     through = f", with {_many(count, 'failure')} on the way" if count else ""
     missed = len(verdict.missed)
     if verdict.interrupted:
@@ -66,13 +68,13 @@ def headline(result: RunResult, verdict: Verdict) -> str:
     )
 
 
-def story(result: RunResult, topology: Topology) -> str:
+def story(result: RunResult, topology: Topology, readings: Readings) -> str:
     """Return what was done, for who does not know the workloads' names."""
     lab = topology.lab
     clock = "simulated time" if result.clock == "virtual" else "real time"
     switches = _many(lab.t0_per_plane + lab.t1_per_plane, "switch", "switches")
     planes = "one network" if lab.planes == 1 else f"{lab.planes} parallel networks (planes)"
-    happened = result.broken
+    happened = readings.failures
     done = f"{_many(happened, 'failure')} {'was' if happened == 1 else 'were'} caused on purpose" if happened else ""
     return (
         f"{_many(len(result.ranks), 'host')} ran the workload {result.workload} for {result.seconds:.1f} s "
@@ -80,23 +82,23 @@ def story(result: RunResult, topology: Topology) -> str:
     )
 
 
-def figures(result: RunResult, topology: Topology, verdict: Verdict) -> list[Figure]:
+def figures(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> list[Figure]:
     """Return the six figures."""
     progress = list(result.progress.values())
     right = sum(each.bytes_verified for each in progress)
     wrong = sum(each.mismatches for each in progress)
     errors = f"{wrong} wrong" if right or wrong else "none was"
     dead = sum(each.qps - each.qps_in_rts for each in progress)
-    edges = analysis.grid(result)
-    mean = float(analysis.goodput_bps(result, edges).mean())
-    share = goodput_share(result, topology)
+    share = goodput_share(result, topology, readings)
     judged = [each for each in verdict.recoveries if each.breaks]
-    totals = analysis.totals(result)
+    totals = readings.totals
     lost, spurious = totals["retransmissions"], totals["spurious_retransmissions"]
     return [
-        Figure(format_rate(round(mean)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
+        Figure(
+            format_rate(round(readings.mean_bps)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"
+        ),
         Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors),
-        Figure(str(result.broken), "failures caused", _lowest([each.dip for each in judged])),
+        Figure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
         Figure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
         Figure(str(dead), "connections lost", f"of {sum(each.qps for each in progress)} queue pairs"),
         Figure(str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),

@@ -28,9 +28,9 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_lab.switches import fitting
 from mrc_lab.wanted import WantedLab
 from mrc_results import provenance, resultdir, verdict
+from mrc_results.check import Verdict
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
-from mrc_results.verdict import Verdict
 from mrc_runs import precheck
 from mrc_runs.endings import LOST, is_silence
 from mrc_runs.experiment import Experiment, ExperimentError, Tree

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mrc_results import analysis, curves, verdict
+from mrc_results.analysis import Recovery
 from mrc_results.expectation import Expectation
 from mrc_results.record import RunResult
 from mrc_topo.labfile import load_lab
@@ -66,14 +67,19 @@ def dip(t: float) -> float:
     return FULL_BPS if t >= 8.2 else 0.75 * FULL_BPS
 
 
+def recoveries(document: dict[str, Any]) -> list[Recovery]:
+    result = result_of(document)
+    return analysis.recoveries(result, result.readings())
+
+
 def test_goodput_is_the_sum_of_the_hosts() -> None:
     made = document(lambda t: FULL_BPS, [])
-    series = analysis.goodput_bps(result_of(made), analysis.grid(result_of(made)))
+    series = result_of(made).readings().goodput_bps
     assert series[2:-2] == pytest.approx(FULL_BPS, rel=0.01)
 
 
 def test_dip_and_recovery_are_measured() -> None:
-    fail, restore = analysis.recoveries(result_of(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])))
+    fail, restore = recoveries(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]))
     assert fail.breaks
     assert not restore.breaks
     assert fail.before_bps == pytest.approx(FULL_BPS, rel=0.02)
@@ -89,7 +95,7 @@ def test_the_end_of_the_job_is_no_dip() -> None:
     made = document(lambda t: 0.0 if t >= 10 else dip(t), [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
     for each in made["progress"].values():
         each["finished_ns"] = START + 10_000_000_000
-    _, restore = analysis.recoveries(result_of(made))
+    _, restore = recoveries(made)
     assert restore.dip > 0.7
     assert restore.after == pytest.approx(4 / 3, rel=0.02)
 
@@ -97,7 +103,7 @@ def test_the_end_of_the_job_is_no_dip() -> None:
 def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
     happenings = [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]
     made = document(dip, happenings)
-    rows = analysis.recoveries(result_of(made))
+    rows = recoveries(made)
     # As a live view looks: soon after the action, when goodput has fallen.
     for number, (at, _, _) in enumerate(happenings):
         so_far = {
@@ -112,16 +118,14 @@ def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
 
 
 def test_what_never_recovers_says_so() -> None:
-    (only,) = analysis.recoveries(
-        result_of(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
-    )
+    (only,) = recoveries(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
     assert only.recovery_s is None
     assert only.after == pytest.approx(0.5, rel=0.02)
 
 
 def test_actions_too_close_to_tell_apart_are_not_judged() -> None:
     flaps = [(4.0, "fail", 0.25), (4.25, "restore", 0.0), (4.5, "fail", 0.25), (4.75, "restore", 0.0)]
-    found = analysis.recoveries(result_of(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)])))
+    found = recoveries(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)]))
     assert [(each.at_s, each.expected) for each in found] == [(8.0, 0.5)]
 
 

@@ -17,8 +17,7 @@ from mrc_host.answers import HostFidelity, LagSummary
 from mrc_lab import lifecycle
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session import fidelity
-from mrc_results.check import Check
-from mrc_results.verdict import Verdict
+from mrc_results.check import Check, Verdict
 from mrc_runs import demo
 from mrc_runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
 from mrc_runs.experiment import Experiment

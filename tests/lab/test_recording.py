@@ -20,7 +20,7 @@ from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_lab.session.fidelity import Fidelity
-from mrc_results import analysis, curves, report, resultdir, verdict
+from mrc_results import curves, report, resultdir, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.reading import FolderError
 from mrc_results.record import RunResult
@@ -235,7 +235,7 @@ def test_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(held[1:]) - held[1] < 150_000, held
     samples = result.samples
     assert [len(samples[name]) for name in NAMES] == [6002] * len(NAMES)
-    assert len(result.fabric) == 3001
+    assert len(result.recording.fabric) == 3001
 
 
 @pytest.mark.slow
@@ -250,8 +250,8 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         _, result = long_run(seconds, folder)
         result.program_counters = {}
         judged = verdict.judge(result, TOPOLOGY, Expectation())
-        edges = analysis.grid(result)
-        full = analysis.goodput_bps(result, edges)
+        edges = result.grid()
+        full = result.goodput_bps(edges)
         _, shown = curves.thinned(edges[:-1], full, curves.POINTS)
         assert shown.min() == full.min() == 0 < np.median(full)
         resultdir.write(folder, result, TOPOLOGY, judged, "long", result.recording)

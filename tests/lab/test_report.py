@@ -21,10 +21,9 @@ from mrc_common import look
 from mrc_host import running
 from mrc_results import analysis, charts, curves, moments, report, summary
 from mrc_results.charts import Curve, Mark, Plot
-from mrc_results.check import Check
+from mrc_results.check import Check, Verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult, fidelity_of
-from mrc_results.verdict import Verdict
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_studies.cells import pages
@@ -147,14 +146,14 @@ def test_a_report_is_one_small_file_with_all_that_a_reader_looks_for(outcome: Ru
 
 
 def test_the_curves_of_the_page_are_those_that_were_measured(outcome: Run, text: str) -> None:
-    edges = analysis.grid(outcome.result)
+    edges = outcome.result.grid()
     steps = re.search(r'id="goodput" data-unit="Mb/s" data-step="(\S+) (\S+)"', text)
     assert steps
     path = re.search(r'id="goodput".*?class="curve" d="([^"]*)"', text, re.S)
     assert path
     across, up = decoded(path[1], float(steps[1]), float(steps[2]))
     assert across == pytest.approx(edges[:-1], abs=1e-4)
-    assert up == pytest.approx(analysis.goodput_bps(outcome.result, edges) / 1e6, abs=1e-2)
+    assert up == pytest.approx(outcome.result.goodput_bps(edges) / 1e6, abs=1e-2)
 
 
 def test_every_name_in_the_sheets_and_pages_has_a_colour(text: str) -> None:
@@ -224,12 +223,13 @@ def test_many_failures_have_the_worst_shown_and_a_page_stays_small() -> None:
         "fabric": [],
         "ranks": [],
     }
+    readings = result_of(made).readings()
     worst = analysis.Recovery(77.0, "t", True, 1e6, 1.0, 0.1, 1.0, 0.2)
-    chosen = moments.chosen(result_of(made), [worst], len(TOPOLOGY.links))
+    chosen = moments.chosen(readings, [worst], len(TOPOLOGY.links), 600.0)
     assert len(chosen) == moments.MOST
     assert 77.0 in [each.at_s for each in chosen]
     assert [each.number for each in chosen] == sorted(each.number for each in chosen)
-    assert len(moments.chosen(result_of(made), [], 20_000)) == 1
+    assert len(moments.chosen(readings, [], 20_000, 600.0)) == 1
     frames = moments.frames(result_of(made), TOPOLOGY, chosen)
     assert sum(len(frame) for each in frames for frame in each["links"]) <= moments.DIGITS
 
@@ -251,18 +251,21 @@ def test_texts_cannot_leave_the_data() -> None:
 
 def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
     result, good = outcome.result, Verdict([Check("a", "b", "c", True)], [], True, [])
-    assert summary.headline(result, good) == "Passed: everything came out as expected, with 3 failures on the way"
+    readings = result.readings()
+    assert summary.headline(readings, good) == "Passed: everything came out as expected, with 3 failures on the way"
     bad = Verdict([Check(f"check {each}", "1", "<2>", each > 4) for each in range(8)], [], True, [])
-    assert summary.headline(result, bad).startswith("Failed: 5 of 8 checks were missed")
-    top = summary.top_of(result, TOPOLOGY, bad)
+    assert summary.headline(readings, bad).startswith("Failed: 5 of 8 checks were missed")
+    top = summary.top_of(result, TOPOLOGY, readings, bad)
     assert top.missed == [f"check {each}: expected 1, measured <2>" for each in range(summary.NAMED)]
     assert top.more == 1
     made = report.render(result, TOPOLOGY, bad, "x")
     assert "<ul><li>check 0: expected 1, measured &lt;2&gt;</li>" in made
     assert "<li>and 1 more</li></ul>" in made
     stopped = Verdict([], [], True, [], interrupted="SIGINT")
-    assert "SIGINT" in summary.headline(result, stopped)
-    found = {each.what: (each.value, each.more) for each in summary.figures(result, TOPOLOGY, outcome.verdict)}
+    assert "SIGINT" in summary.headline(readings, stopped)
+    found = {
+        each.what: (each.value, each.more) for each in summary.figures(result, TOPOLOGY, readings, outcome.verdict)
+    }
     assert len(found) == 6
     assert found["data checked byte by byte"][1] == "0 wrong"
     assert found["failures caused"][0] == "3"
@@ -270,7 +273,7 @@ def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
 
 def test_what_never_came_back_is_said_at_the_top(outcome: Run) -> None:
     never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
-    found = summary.figures(outcome.result, TOPOLOGY, Verdict([], [never], True, []))
+    found = summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), Verdict([], [never], True, []))
     assert ("never", "slowest recovery") in [(each.value, each.what) for each in found]
 
 
@@ -377,7 +380,10 @@ def test_a_run_whose_timing_alone_is_not_valid_has_passed(outcome: Run) -> None:
 
 
 def test_goodput_comes_first(outcome: Run) -> None:
-    assert summary.figures(outcome.result, TOPOLOGY, outcome.verdict)[0].what == "goodput, on average"
+    assert (
+        summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), outcome.verdict)[0].what
+        == "goodput, on average"
+    )
 
 
 def test_a_restored_link_has_no_dip_at_the_end_of_the_job(outcome: Run) -> None:

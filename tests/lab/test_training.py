@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
-from mrc_results import performance, report, steps, verdict
+from mrc_results import checks, performance, report, steps, verdict
 from mrc_results.expectation import Expectation, StepExpectation
 from mrc_results.record import RunResult
 from mrc_runs.runner import WorkloadRun
@@ -132,7 +132,7 @@ def made_up(seconds: list[float], broken: list[tuple[float, float]]) -> dict[str
 
 
 def judged(document: dict[str, Any], **wanted: Any) -> list[bool]:
-    return [check.passed for check in verdict._steps(result_of(document), StepExpectation.model_validate(wanted))]
+    return [check.passed for check in checks._steps(result_of(document), StepExpectation.model_validate(wanted))]
 
 
 def test_bounds_on_both_sides_and_by_failure() -> None:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mrc_results import verdict
+from mrc_results import checks, verdict
 from mrc_results.analysis import Recovery
-from mrc_results.check import Check
+from mrc_results.check import Check, Verdict
 from mrc_results.expectation import Expectation, StepExpectation, StreamExpectation
-from mrc_results.verdict import Verdict
 from mrc_topo.labfile import load_lab
 from support.lab.results import result_of
 
@@ -93,13 +92,13 @@ def test_bounds_of_what_hosts_count(
 def test_bounds_of_a_recovery() -> None:
     recovery = Recovery(1.0, "fail x", True, 1e6, 0.5, 0.25, 0.375, 0.2)
     for made, at, beyond in (
-        (verdict._recovered, 0.2, 0.19),
-        (verdict._settled, 0.75, 0.76),
-        (verdict._dip, 0.5, 0.49),
+        (checks._recovered, 0.2, 0.19),
+        (checks._settled, 0.75, 0.76),
+        (checks._dip, 0.5, 0.49),
     ):
         assert [made(recovery, bound).passed for bound in (at, beyond)] == [True, False]
         assert made(recovery, at).timed
-    assert not verdict._recovered(Recovery(1.0, "x", True, 1e6, 1.0, 0.0, 0.0, None), 9.0).passed
+    assert not checks._recovered(Recovery(1.0, "x", True, 1e6, 1.0, 0.0, 0.0, None), 9.0).passed
 
 
 def test_which_checks_count_on_a_machine_that_did_not_keep_up() -> None:

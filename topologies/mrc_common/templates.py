@@ -26,3 +26,8 @@ def environment(folder: pathlib.Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def fill(folder: pathlib.Path, template: str, **values: object) -> str:
+    """Return a template of a folder with values."""
+    return environment(folder).get_template(template).render(values)
