@@ -18,8 +18,9 @@ from mrc_results import verdict
 from mrc_results.check import Verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
-from mrc_runs.execute import run_on, session_for
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrc_runs.sessions import session_for
 from mrc_topo.labfile import load_lab
 
 LAB = "bmv2-tiny"

@@ -23,7 +23,8 @@ from mrc_lab.switches import forwarders
 from mrc_results import verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
-from mrc_runs.execute import execute, run_on
+from mrc_runs.conduct import run_on
+from mrc_runs.execute import execute
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_topo.labfile import load_lab
 from support.lab import stand_in

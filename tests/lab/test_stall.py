@@ -16,7 +16,7 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_results.expectation import Evidence
 from mrc_results.reading import of_any_version
 from mrc_runs import stall
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 from support.lab.results import plain

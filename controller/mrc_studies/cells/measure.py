@@ -16,7 +16,7 @@ from mrc_results import analysis, evidence, performance
 from mrc_results.check import Check
 from mrc_results.record import Numbers, RunResult
 from mrc_results.recording import Recording
-from mrc_runs import execute, sources
+from mrc_runs import conduct, precheck, sources
 from mrc_runs.compare import lost_between_switches, seconds_per_iteration
 from mrc_runs.experiment import Experiment
 from mrc_runs.ideal import payload_share
@@ -51,7 +51,7 @@ def prepare(cell: Cell) -> Topology:
         LabError, ExperimentError: they cannot be.
     """
     topology = parse_lab(cell.lab.model_dump_json(exclude_unset=True), f"lab of {cell.name}")  # JSON is YAML
-    execute.check(cell.experiment, topology)
+    precheck.check(cell.experiment, topology)
     return topology
 
 
@@ -69,7 +69,7 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
             if look is not None:
                 look(session)
 
-        result = execute.run_on(session, runs, observe, recording)
+        result = conduct.run_on(session, runs, observe, recording)
         lost = lost_between_switches(session) - before
         shown = list(evidence.findings(result, topology, experiment.claims()))
         return _reduced(cell, topology, result, [*shown, *_impaired(cell, lost)], lost)

@@ -26,7 +26,7 @@ from mrc_results import performance, verdict
 from mrc_results.check import Verdict
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
-from mrc_runs import compare, execute, sources
+from mrc_runs import compare, conduct, sessions, sources
 from mrc_runs.compare import Comparison, seconds_per_iteration
 from mrc_runs.experiment import Experiment, Tree
 from mrc_topo.topology import Topology
@@ -200,7 +200,7 @@ def _experiment(task: Task) -> tuple[list[Row], str]:
     experiment = Experiment.model_validate(task.content)
     with (
         lab_file(_lab(task, experiment.clock)) as path,
-        execute.session_for(
+        sessions.session_for(
             path,
             experiment.clock,
             experiment.transport,
@@ -210,7 +210,7 @@ def _experiment(task: Task) -> tuple[list[Row], str]:
         ) as session,
         Recording() as recording,
     ):
-        result = execute.run_on(session, experiment, None, recording)
+        result = conduct.run_on(session, experiment, None, recording)
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         found = _numbers(result, session.topology, judged, experiment.workload.duration)
         found["iteration_s"] = _finite(seconds_per_iteration(result))
