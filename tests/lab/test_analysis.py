@@ -78,7 +78,7 @@ def test_goodput_is_the_sum_of_the_hosts() -> None:
     assert series[2:-2] == pytest.approx(FULL_BPS, rel=0.01)
 
 
-def test_dip_and_recovery_are_measured() -> None:
+def test_recoveries_of_a_failure_and_its_restore_hold_dip_and_times() -> None:
     fail, restore = recoveries(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]))
     assert fail.breaks
     assert not restore.breaks
@@ -91,7 +91,7 @@ def test_dip_and_recovery_are_measured() -> None:
     assert restore.recovery_s == pytest.approx(0.0, abs=0.11)
 
 
-def test_the_end_of_the_job_is_no_dip() -> None:
+def test_recovery_without_goodput_after_the_end_of_the_job_has_no_dip() -> None:
     made = document(lambda t: 0.0 if t >= 10 else dip(t), [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
     for each in made["progress"].values():
         each["finished_ns"] = START + 10_000_000_000
@@ -100,7 +100,7 @@ def test_the_end_of_the_job_is_no_dip() -> None:
     assert restore.after == pytest.approx(4 / 3, rel=0.02)
 
 
-def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
+def test_goodput_before_an_action_is_the_same_during_the_run_as_in_its_result() -> None:
     happenings = [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]
     made = document(dip, happenings)
     rows = recoveries(made)
@@ -117,13 +117,13 @@ def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
     assert analysis.goodput_before(result_of(made), [4.0, 4.1]) is None
 
 
-def test_what_never_recovers_says_so() -> None:
+def test_recovery_that_never_comes_is_none() -> None:
     (only,) = recoveries(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
     assert only.recovery_s is None
     assert only.after == pytest.approx(0.5, rel=0.02)
 
 
-def test_actions_too_close_to_tell_apart_are_not_judged() -> None:
+def test_recoveries_leave_out_actions_that_are_too_close_together() -> None:
     flaps = [(4.0, "fail", 0.25), (4.25, "restore", 0.0), (4.5, "fail", 0.25), (4.75, "restore", 0.0)]
     found = recoveries(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)]))
     assert [(each.at_s, each.expected) for each in found] == [(8.0, 0.5)]
@@ -134,7 +134,7 @@ def checks(made: dict[str, Any], **expect: Any) -> dict[str, bool]:
     return {check.what: check.passed for check in judged.checks}
 
 
-def test_verdict_of_a_good_run() -> None:
+def test_verdict_of_a_good_run_passes_every_check() -> None:
     made = document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
     result = checks(made, recovery=0.3, min_share=0.95, localised=True)
     assert all(result.values()), result
@@ -167,12 +167,14 @@ def test_verdict_of_a_good_run() -> None:
         ({}, {"streams": [{"at_least": 0.1}]}, "streams from any to any"),
     ],
 )
-def test_verdict_names_what_was_missed(change: dict[str, Any], expect: dict[str, Any], missed: str) -> None:
+def test_verdict_of_a_bad_run_names_what_was_missed(
+    change: dict[str, Any], expect: dict[str, Any], missed: str
+) -> None:
     made = document(dip, [(4.0, "fail", 0.25)]) | change
     assert [what for what, passed in checks(made, **expect).items() if not passed] == [missed]
 
 
-def test_counters_that_are_too_high_are_missed() -> None:
+def test_verdict_misses_counters_above_their_bounds() -> None:
     made = document(dip, [(4.0, "fail", 0.25)])
     assert checks(made, trims=False, marks=False, timeouts=0) == checks(made, timeouts=0, trims=False, marks=False)
     assert all(checks(made, trims=False, marks=False, timeouts=0).values())
@@ -181,7 +183,7 @@ def test_counters_that_are_too_high_are_missed() -> None:
     assert [what for what, passed in found.items() if not passed] == ["trims", "marks", "timeouts"]
 
 
-def test_probes_that_name_something_else_are_missed() -> None:
+def test_verdict_misses_probes_that_name_another_element() -> None:
     made = document(dip, [(4.0, "fail", 0.25)])
     for named in ([], ["h2:0"], ["h1:0", "h2:0"]):
         made["happenings"][0]["localised"] = named
@@ -264,6 +266,6 @@ def test_ports_that_stood_still_have_a_chart(column: str) -> None:
     assert [each.name for each in made.plot.curves] == list(found)
 
 
-def test_without_pauses_there_is_no_chart() -> None:
+def test_fabric_without_pauses_has_no_chart_of_stalls() -> None:
     assert curves.stall_plots(standing("other_ns")) == []
     assert curves.stall_plots(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []

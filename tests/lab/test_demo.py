@@ -237,7 +237,7 @@ def test_the_same_failure_ends_a_job_on_roce_and_not_on_mrc(tmp_path: pathlib.Pa
     assert "the job failed: " in rows[1]
 
 
-def test_timed_checks_are_told_apart() -> None:
+def test_verdict_with_only_timed_checks_missed_holds_and_does_not_pass() -> None:
     verdict = verdict_of(times=False)
     assert verdict.holds
     assert not verdict.passed

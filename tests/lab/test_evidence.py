@@ -150,7 +150,7 @@ def crossing(target: str, host: str) -> list[tuple[int, ...]]:
     ],
     ids=str,
 )
-def test_evidence_is_found_where_it_is_and_nowhere_else(target: str, claim: dict[str, float]) -> None:
+def test_evidence_of_each_kind_is_found_at_its_element_alone(target: str, claim: dict[str, float]) -> None:
     claims = [Evidence.model_validate(claim), None]
     (found,) = findings(result_of(run(target, broken=True)), TOPOLOGY, claims)
     assert found.passed, found
@@ -172,7 +172,7 @@ def test_a_failure_that_never_came_to_pass_has_no_evidence() -> None:
     assert found.measured == "never made"
 
 
-def test_jains_index() -> None:
+def test_jain_of_equal_rates_is_one_and_of_a_single_winner_its_share() -> None:
     assert performance.jain([5.0, 5.0, 5.0]) == pytest.approx(1)
     assert performance.jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
     assert performance.jain([]) == 0

@@ -26,7 +26,7 @@ MANUAL = (FOLDER.parent / "docs" / "lab.md").read_text()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", usual_experiments())
-def test_experiment(name: str, tmp_path: pathlib.Path) -> None:
+def test_each_experiment_of_the_project_passes_in_simulated_time(name: str, tmp_path: pathlib.Path) -> None:
     outcome = execute.execute(load_experiment(name), "virtual", folder=tmp_path, live=False)
     missed = [check for check in outcome.verdict.checks if not check.passed]
     assert not missed, missed
@@ -121,7 +121,7 @@ def test_a_busy_machine_does_not_shorten_a_failure() -> None:
     assert result.happenings[0].localised == [link]
 
 
-def test_the_manuals_experiment_is_one(tmp_path: pathlib.Path) -> None:
+def test_experiment_in_the_manual_can_be_loaded_and_checked(tmp_path: pathlib.Path) -> None:
     block = MANUAL.split("## Experiments")[1].split("    name: ", 1)[1].split("\n\n")[0]
     path = tmp_path / "experiment.yaml"
     path.write_text("name: " + re.sub(r"^    ", "", block, flags=re.M))
@@ -130,7 +130,7 @@ def test_the_manuals_experiment_is_one(tmp_path: pathlib.Path) -> None:
     assert len(experiment.actions()) == 2 + 2 * 3
 
 
-def test_the_manual_names_everything() -> None:
+def test_manual_names_every_key_kind_workload_and_verb() -> None:
     named = [*KINDS, *IMPAIRMENTS, *WORKLOADS]
     for model in (Workload, ExperimentStep, Expectation):
         named += list(model.model_fields)

@@ -44,7 +44,7 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.integers(-5, 5000), st.integers(0, 5000), st.integers(1, 9))
-def test_a_series_gives_back_what_came_in(
+def test_series_of_any_rows_gives_them_back(
     steps: list[tuple[int, dict[str, int]]], begin: int, length: int, rows_each: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -97,7 +97,7 @@ def in_use() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def test_an_agent_that_samples_does_not_grow() -> None:
+def test_memory_of_an_agent_that_samples_does_not_grow() -> None:
     sampler = Sampler(Endpoint(EndpointConfig(address=bytes(range(16))), random.Random(1)), 50_000_000)
     tracemalloc.start()
     try:
@@ -228,7 +228,7 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
 
 
 @pytest.mark.slow
-def test_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mrc_results.series.CHUNK_BYTES", 1 << 14)
     held, result = long_run(300)
     # The first tenths fill the buffers of each series, which are reused from then on; then a few bytes per chunk stay.
@@ -328,7 +328,7 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), [("", "no results"), ('{"format": 3}', "results of format 3")])
-def test_results_that_cannot_be_read(text: str, reason: str, tmp_path: pathlib.Path) -> None:
+def test_load_of_a_damaged_or_missing_result_names_the_reason(text: str, reason: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "result.json").write_text(text)
     with pytest.raises(FolderError, match=reason):
         RunResult.load(tmp_path)
@@ -336,14 +336,14 @@ def test_results_that_cannot_be_read(text: str, reason: str, tmp_path: pathlib.P
         RunResult.load(tmp_path / "none")
 
 
-def test_what_is_not_kept_is_gone(tmp_path: pathlib.Path) -> None:
+def test_recording_that_is_closed_without_keep_leaves_no_file(tmp_path: pathlib.Path) -> None:
     with Recording(tmp_path) as record:
         record.sample("h0", {"t_ns": 1, "a": 2})
         assert len(list(tmp_path.iterdir())) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recording_that_nobody_closed_is_collected_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_that_was_never_closed_is_collected_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a cycle of garbage its file may be closed before the archive that is written to it."""
     said: list[Any] = []
     monkeypatch.setattr("sys.unraisablehook", said.append)

@@ -81,7 +81,7 @@ def decoded(path: str, x_step: float, y_step: float) -> tuple[Any, Any]:
 
 
 @given(st.lists(st.tuples(FINITE, FINITE), max_size=40), st.booleans())
-def test_a_path_holds_its_points(points: list[tuple[float, float]], dots: bool) -> None:
+def test_path_of_a_curve_holds_every_point_to_half_a_step(points: list[tuple[float, float]], dots: bool) -> None:
     x = np.array(sorted(each[0] for each in points))
     y = np.array([each[1] for each in points])
     x_step, y_step = charts.step(float(x.max(initial=0))), charts.step(float(y.max(initial=0)))
@@ -93,14 +93,14 @@ def test_a_path_holds_its_points(points: list[tuple[float, float]], dots: bool) 
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 20))
-def test_ticks_are_within_the_range_and_no_more_than_asked(low: float, width: float, most: int) -> None:
+def test_ticks_lie_within_the_range_and_are_no_more_than_asked(low: float, width: float, most: int) -> None:
     found = charts.ticks(low, low + width, most)
     assert len(found) <= most + 1
     assert all(low - width * 1e-6 <= each <= low + width * (1 + 1e-6) for each in found)
 
 
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12), st.lists(st.floats(0, 10), max_size=8))
-def test_a_chart_is_well_formed_whatever_the_names(names: list[str], times: list[float]) -> None:
+def test_chart_with_any_names_is_well_formed_and_holds_its_curves(names: list[str], times: list[float]) -> None:
     texts = ["".join(each for each in name if each.isprintable()) or "x" for name in names]
     x, y = np.linspace(0, 10, 5), np.array([0.0, 3.5, 2.25, 7.0, 1.0])
     lines = [Curve(name, x, y, *curves.series(number)) for number, name in enumerate(texts)]
@@ -117,7 +117,7 @@ def test_a_chart_is_well_formed_whatever_the_names(names: list[str], times: list
     assert len(set(styles)) == len(styles)
 
 
-def test_words_without_room_wait_for_it() -> None:
+def test_marks_too_close_to_the_last_word_have_a_hidden_word() -> None:
     curve = Curve("a", np.array([0.0, 10.0]), np.array([1.0, 2.0]), "var(--plane-0)")
     marks = [Mark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
     made = charts.chart(Plot("c", "t", [curve], "u"), 10.0, marks, True)
@@ -128,7 +128,7 @@ def test_words_without_room_wait_for_it() -> None:
     ]
 
 
-def test_a_report_is_one_small_file_with_all_that_a_reader_looks_for(outcome: Run, text: str) -> None:
+def test_report_of_a_run_is_one_small_file_with_every_section_and_chart(outcome: Run, text: str) -> None:
     assert len(text.encode()) < 200_000
     assert not LOADED.search(text)
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
@@ -145,7 +145,7 @@ def test_a_report_is_one_small_file_with_all_that_a_reader_looks_for(outcome: Ru
         assert f'id="part-{number}"' in text
 
 
-def test_the_curves_of_the_page_are_those_that_were_measured(outcome: Run, text: str) -> None:
+def test_goodput_curve_of_the_page_holds_the_measured_goodput(outcome: Run, text: str) -> None:
     edges = outcome.result.grid()
     steps = re.search(r'id="goodput" data-unit="Mb/s" data-step="(\S+) (\S+)"', text)
     assert steps
@@ -156,7 +156,7 @@ def test_the_curves_of_the_page_are_those_that_were_measured(outcome: Run, text:
     assert up == pytest.approx(outcome.result.goodput_bps(edges) / 1e6, abs=1e-2)
 
 
-def test_every_name_in_the_sheets_and_pages_has_a_colour(text: str) -> None:
+def test_every_colour_that_sheets_and_pages_use_is_defined(text: str) -> None:
     defined = set(re.findall(r"(--[\w-]+):", look.part(look.STYLE)))
     used = set(re.findall(r"var\((--[\w-]+)\)", text + look.part("report.css")))
     assert used <= defined, used - defined
@@ -174,7 +174,7 @@ def moments_of(text: str) -> list[dict[str, Any]]:
     return made
 
 
-def test_a_moment_shows_load_and_what_was_broken(outcome: Run, text: str) -> None:
+def test_moment_of_a_failure_shows_loads_and_broken_links_by_frame(outcome: Run, text: str) -> None:
     names = list(TOPOLOGY.links)
     first, lossy, stopped = moments_of(text)
     assert len(re.findall('<section class="moment', text)) == 3
@@ -198,7 +198,7 @@ def test_a_moment_shows_load_and_what_was_broken(outcome: Run, text: str) -> Non
     }
 
 
-def test_load_is_that_of_the_busier_direction() -> None:
+def test_load_of_a_link_is_that_of_its_busier_direction() -> None:
     link = next(iter(TOPOLOGY.links.values()))
     rate = link.spec.rate
     rows = []
@@ -212,7 +212,7 @@ def test_load_is_that_of_the_busier_direction() -> None:
         assert set(frame[1:]) == {"0"}
 
 
-def test_many_failures_have_the_worst_shown_and_a_page_stays_small() -> None:
+def test_moments_of_many_failures_are_the_costliest_and_their_frames_stay_small() -> None:
     happening = {"action": {"verb": "fail", "target": LINK, "kind": "link_down", "text": "t"}, "expected_loss": 0.0}
     times = [number * 10**9 for number in range(1, 500)]
     made = {
@@ -234,13 +234,13 @@ def test_many_failures_have_the_worst_shown_and_a_page_stays_small() -> None:
     assert sum(len(frame) for each in frames for frame in each["links"]) <= moments.DIGITS
 
 
-def test_a_failure_of_something_unknown_shows_nothing_broken() -> None:
+def test_moment_of_an_unknown_target_shows_nothing_broken() -> None:
     action = {"verb": "fail", "target": "p9-t9.9", "text": "t"}
     made = {"started_ns": 0, "happenings": [{"done_ns": 10, "action": action}]}
     assert [force for _, force in moments.forces(result_of(made), TOPOLOGY)] == [()]
 
 
-def test_texts_cannot_leave_the_data() -> None:
+def test_data_of_a_page_with_a_closing_tag_in_a_text_stays_one_script() -> None:
     made = look.data("d", {"a": "</script><script>"})
     assert made.count("<") == 2
     assert json.loads(made.partition(">")[2].rpartition("<")[0]) == {"a": "</script><script>"}
@@ -249,7 +249,7 @@ def test_texts_cannot_leave_the_data() -> None:
 # -- the top ----------------------------------------------------------------------------------------------------
 
 
-def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
+def test_top_of_a_report_names_outcome_missed_checks_and_figures(outcome: Run) -> None:
     result, good = outcome.result, Verdict([Check("a", "b", "c", True)], [], True, [])
     readings = result.readings()
     assert summary.headline(readings, good) == "Passed: everything came out as expected, with 3 failures on the way"
@@ -271,13 +271,13 @@ def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
     assert found["failures caused"][0] == "3"
 
 
-def test_what_never_came_back_is_said_at_the_top(outcome: Run) -> None:
+def test_top_of_a_run_that_never_recovered_says_never(outcome: Run) -> None:
     never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
     found = summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), Verdict([], [never], True, []))
     assert ("never", "slowest recovery") in [(each.value, each.what) for each in found]
 
 
-def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> None:
+def test_report_names_each_protocol_core_that_ran_once(outcome: Run, text: str) -> None:
     here = running.document()
     assert f"Protocol core {here['core']}, CRC by {here['crc']}</p>" in text
     host = {"loop_lag": {"p50_ns": 0, "p99_ns": 0, "max_ns": 0}, "cpu_share": 0.1, "rx_ring_drops": 0}
@@ -289,20 +289,20 @@ def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> Non
     assert told in report.render(real, TOPOLOGY, outcome.verdict, "t")
 
 
-def test_figures_that_are_not_valid_are_said_so_first(outcome: Run) -> None:
+def test_report_of_a_run_that_is_not_valid_warns_above_the_banner(outcome: Run) -> None:
     judged = Verdict([Check("a", "b", "c", True)], [], False, ["late <by> far"])
     made = report.render(outcome.result, TOPOLOGY, judged, "t")
     assert made.index("The machine did not keep up") < made.index('class="banner')
     assert "late &lt;by&gt; far" in made
 
 
-def test_all_pages_have_the_same_colours() -> None:
+def test_every_kind_of_page_takes_its_style_sheet_from_look() -> None:
     assert look.part(look.STYLE) in look.page("t", "")
     for module in (pages, keep):
         assert module.look is look
 
 
-def test_a_report_can_be_made_again_from_what_was_kept(outcome: Run, text: str) -> None:
+def test_report_made_again_from_the_kept_result_is_the_same(outcome: Run, text: str) -> None:
     assert report.render(outcome.result, TOPOLOGY, outcome.verdict, "a <b>title</b>") == text
 
 
@@ -340,7 +340,7 @@ document.body.dataset.said = JSON.stringify(said);
 
 
 @pytest.mark.skipif(chromium() is None, reason="no chromium here: `make setup-web` installs one")
-def test_a_browser_draws_the_moments_and_a_reader_can_use_the_charts(outcome: Run, tmp_path: pathlib.Path) -> None:
+def test_browser_draws_the_moments_and_charts_answer_keys_and_clicks(outcome: Run, tmp_path: pathlib.Path) -> None:
     page = tmp_path / "page.html"
     text = (outcome.folder / "report.html").read_text()
     page.write_text(text.replace("</body>", f"<script>{{{READER}}}</script></body>"))
@@ -363,7 +363,7 @@ def test_a_browser_draws_the_moments_and_a_reader_can_use_the_charts(outcome: Ru
     }  # fmt: skip
 
 
-def test_a_run_whose_timing_alone_is_not_valid_has_passed(outcome: Run) -> None:
+def test_run_that_missed_only_timed_checks_on_a_slow_machine_has_passed(outcome: Run) -> None:
     good, late = Check("bytes", "right", "right", True), Check("goodput", "80 %", "70 %", False, timed=True)
     wrong = Check("bytes", "right", "wrong", False)
     slow = Verdict([good, late], [], False, ["h0 was late"])
@@ -379,12 +379,12 @@ def test_a_run_whose_timing_alone_is_not_valid_has_passed(outcome: Run) -> None:
         assert '<div class="banner failed"' in report.render(outcome.result, TOPOLOGY, other, "x")
 
 
-def test_goodput_comes_first(outcome: Run) -> None:
+def test_first_figure_of_the_top_is_goodput(outcome: Run) -> None:
     assert (
         summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), outcome.verdict)[0].what
         == "goodput, on average"
     )
 
 
-def test_a_restored_link_has_no_dip_at_the_end_of_the_job(outcome: Run) -> None:
+def test_recovery_of_a_restored_link_has_no_dip_when_the_job_ends(outcome: Run) -> None:
     assert all(each.dip > 0.3 for each in outcome.verdict.recoveries if not each.breaks)

@@ -41,7 +41,7 @@ def run(transport: str = "mrc", breaks: bool = True) -> RunResult:
         session.close()
 
 
-def test_a_run_tells_its_steps() -> None:
+def test_training_run_with_a_failure_tells_steps_operations_and_which_were_broken() -> None:
     result = run()
     assert result.failures == []
     found = steps.steps_of(result)
@@ -135,7 +135,7 @@ def judged(document: dict[str, Any], **wanted: Any) -> list[bool]:
     return [check.passed for check in checks._steps(result_of(document), StepExpectation.model_validate(wanted))]
 
 
-def test_bounds_on_both_sides_and_by_failure() -> None:
+def test_check_of_steps_holds_both_bounds_for_steps_with_and_without_failure() -> None:
     document = made_up([1.0, 1.0, 3.0, 1.0], [(2.5, 3.5)])
     assert judged(document, of="max", at_least=2.9, at_most=3.1) == [True, True]
     assert judged(document, of="max", at_least=3.1) == [False]
@@ -152,7 +152,7 @@ def test_bounds_on_both_sides_and_by_failure() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=200))
-def test_statistics_are_of_the_times(seconds: list[float]) -> None:
+def test_statistic_of_times_is_mean_maximum_or_nearest_rank(seconds: list[float]) -> None:
     values = [steps.statistic(seconds, name) for name in ("p50", "p99", "max")]
     assert values == sorted(values)
     assert set(values) <= set(seconds)
