@@ -5,9 +5,12 @@ from __future__ import annotations
 import html
 import pathlib
 from functools import cache
+from typing import TYPE_CHECKING
 
-import jinja2
 from markupsafe import Markup
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 def _escaped(value: object) -> Markup:
@@ -18,6 +21,9 @@ def _escaped(value: object) -> Markup:
 @cache
 def environment(folder: pathlib.Path) -> jinja2.Environment:
     """Return the templates of a folder."""
+    # It takes a tenth of a second, and most commands make no page.
+    import jinja2
+
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pathlib
 from functools import cache
-
-import jinja2
+from typing import TYPE_CHECKING
 
 from mrc_common import look, templates
+
+if TYPE_CHECKING:
+    import jinja2
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
 
