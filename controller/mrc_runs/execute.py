@@ -14,7 +14,7 @@ from mrc_results import resultdir, verdict
 from mrc_results.check import Verdict
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
-from mrc_runs import conduct, precheck, sessions
+from mrc_runs import conduct, origin, precheck, sessions
 from mrc_runs.experiment import Experiment
 from mrc_runs.interruption import Interrupted, interruptible
 from mrc_runs.live import LiveView
@@ -88,13 +88,13 @@ def execute(
                     view.begin(session, experiment, interruption.check)
                 with LiveView(topology) if live else contextlib.nullcontext(None) as terminal:
                     result = conduct.run_on(session, experiment, terminal, recording, interruption.check, view)
-                conduct.complete(session, result, recorded)
+                origin.complete(session, result, recorded)
                 program = None if session.topology.lab.program is None else session.program
         except (LabDied, Interrupted) as error:
             if result is None:
-                result = conduct.stillborn(topology, clock, workload.spec(), str(error), recording)
+                result = origin.stillborn(topology, clock, workload.spec(), str(error), recording)
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
-                conduct.add_origin(result, topology, recorded, {})
+                origin.add_origin(result, topology, recorded, {})
         judged = verdict.judge(result, topology, experiment.expect, claims)
         if view is not None:
             view.end(judged)

@@ -11,7 +11,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_results import resultdir, verdict
 from mrc_results.recording import Recording
-from mrc_runs import conduct, precheck, sessions
+from mrc_runs import conduct, origin, precheck, sessions
 from mrc_runs.endings import LOST
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import load_lab
@@ -45,7 +45,7 @@ def perform(
     with Recording(folder) as recording:
         view.begin(session, experiment, interrupted)
         result = conduct.run_on(session, experiment, None, recording, interrupted, view)
-        conduct.complete(session, result, experiment)
+        origin.complete(session, result, experiment)
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         view.finished(result, judged)
         if folder is not None:
