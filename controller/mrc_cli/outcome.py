@@ -13,7 +13,7 @@ from rich.table import Table
 
 from mrc_cli.common import need_namespaces
 from mrc_common.document import printable
-from mrc_results import analysis, performance
+from mrc_results import performance
 from mrc_runs import again, execute
 from mrc_runs.again import Earlier, Repetition
 from mrc_runs.execute import Outcome
@@ -169,7 +169,7 @@ def _sums(outcome: Outcome) -> str:
     """Summarise the hosts' counters in one line."""
     result = outcome.result
     progress = result.progress.values()
-    sums = analysis.totals(result)
+    sums = result.totals()
     verified = sum(each.bytes_verified for each in progress)
     iterations = [each.iterations for each in progress if each.takes_part]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")

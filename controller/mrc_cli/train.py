@@ -16,9 +16,9 @@ from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_results import resultdir
-from mrc_runs.execute import session_for
 from mrc_runs.experiment import ExperimentError, load_experiment
 from mrc_runs.interruption import Interruption, interruptible
+from mrc_runs.sessions import session_for
 from mrc_studies.training import page, ranks, summary
 from mrc_studies.training.job import Attempt, Ending, Job, JobResult, TrainingPlan
 from mrc_topo.labfile import load_lab

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from mrc_common.files import WriteError
 from mrc_common.plain import encode
-from mrc_host.answers import Event
+from mrc_host.answers import Event, EvEvent
+from mrc_host.proto.events import EvState
 from mrc_results.reading import of_any_version, readable
 from mrc_results.series import Row, Series, flat
 
@@ -163,6 +164,12 @@ class Events(Mapping[str, Iterator[Event]]):
     @abc.abstractmethod
     def between(self, begin: int, end: int, kind: str = "") -> Iterator[tuple[str, Event]]:
         """Host and event of all that happened from `begin` to `end` (ns), or only those of a kind."""
+
+    def bad_evs(self, begin: int = -(1 << 63), end: int = 1 << 63) -> Iterator[tuple[str, EvEvent]]:
+        """Iterate over host and event of each time that an EV was taken for bad, from `begin` to `end` (ns)."""
+        for host, event in self.between(begin, end, "ev"):
+            if isinstance(event, EvEvent) and event.new == EvState.ASSUMED_BAD.name:
+                yield host, event
 
     def __getitem__(self, host: str) -> Iterator[Event]:
         if host not in iter(self):

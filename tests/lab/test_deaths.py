@@ -26,8 +26,8 @@ from mrc_lab.session.real import RealSession
 from mrc_results import resultdir
 from mrc_results.recording import Recording
 from mrc_results.verdict import judge
-from mrc_runs.execute import stillborn
 from mrc_runs.experiment import Experiment, Workload
+from mrc_runs.origin import stillborn
 from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file

@@ -97,7 +97,7 @@ def test_an_operation_that_fails_ends_the_table() -> None:
 
 
 @given(st.integers(1, 1 << 20), st.integers(0, 1 << 22), st.floats(1.01, 100))
-def test_sizes_of_perf_grow_by_the_factor_up_to_the_last(first: int, more: int, factor: float) -> None:
+def test_sizes_rise_by_the_factor_from_first_to_last(first: int, more: int, factor: float) -> None:
     found = perf.sizes(first, first + more, factor)
     assert found[0] == first
     assert found == sorted(set(found))
@@ -115,7 +115,7 @@ def test_a_size_is_rounded_to_whole_elements_of_every_rank(size: int, ranks: int
         kind.plan(ranks, kind.complete(collective.params(found, ranks)))
 
 
-def test_perf_prints_a_row_per_size_as_nccl_tests_do() -> None:
+def test_perf_prints_the_table_of_nccl_tests() -> None:
     where = ["--lab", "tiny", "--clock", "virtual"]
     done = mrclab("all_to_all", "-b", "8", "-e", "256", "-f", "4", "-n", "1", *where)
     assert done.exit_code == 0, done.output
@@ -183,7 +183,7 @@ def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest
         (["all_reduce", "-b", "1G", "-e", "1G"], "more than the 1073741824 that a rank may have; use smaller messages"),
     ],
 )
-def test_bad_input(words: list[str], told: str) -> None:
+def test_perf_with_an_option_that_cannot_be_names_it(words: list[str], told: str) -> None:
     if "--clock" not in words:
         words = [*words, "--clock", "virtual"]
     done = mrclab(*words, "--lab", "tiny")

@@ -19,7 +19,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_lab.switches.p4rt import Device, P4RuntimeError
 from mrc_lab.switches.program import primary
-from mrc_runs import execute
+from mrc_runs import sessions
 from mrc_runs.experiment import Workload
 from mrc_studies.chaos import invariants, truth
 from mrc_studies.chaos.invariants import Violation
@@ -307,7 +307,7 @@ def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], pl
     name = load_lab(schedule.lab).lab.name
     ours = is_ours(name, clock)
     processes = []
-    with execute.session_for(schedule.lab, clock, schedule.transport, progress) as session:
+    with sessions.session_for(schedule.lab, clock, schedule.transport, progress) as session:
         yield session
         if isinstance(session, RealSession):
             processes = session.run.processes()
