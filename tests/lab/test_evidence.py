@@ -10,9 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from mrc_lab.session.virtual import VirtualSession
-from mrc_results import performance
+from mrc_results import evidence, performance
 from mrc_results.evidence import LABELS, findings
 from mrc_results.expectation import Evidence
+from mrc_results.series import Series
 from mrc_runs import execute
 from mrc_runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
 from mrc_topo.labfile import load_lab
@@ -170,6 +171,13 @@ def test_a_failure_that_never_came_to_pass_has_no_evidence() -> None:
     (found,) = findings(result_of(document), TOPOLOGY, [Evidence(dropped=1)])
     assert not found.passed
     assert found.measured == "never made"
+
+
+def test_sums_of_counters_are_those_of_the_last_row_at_or_before_each_time() -> None:
+    series = Series.of([{"t_ns": 10, "a": 1, "b": 2}, {"t_ns": 20, "a": 4, "b": 2}])
+    assert evidence._sums(series, ["a", "b", "unknown"], (5, 10, 15, 20, 99)) == [None, 3, 3, 6, 6]
+    assert evidence._sums(series, ["unknown"], (5, 10)) == [None, 0]
+    assert evidence._sums(Series.of([]), ["a"], (5, 10)) == [None, None]
 
 
 def test_jain_of_equal_rates_is_one_and_of_a_single_winner_its_share() -> None:
