@@ -89,7 +89,7 @@ def simulate(name: str | None, lab: str, speed: float, paused: bool) -> Show:
     """Show a simulation. Raises ExperimentError, LabError."""
     experiment = None if name is None else load_experiment(name).model_copy(update={"clock": "virtual"})
     if experiment is not None:
-        precheck.check(experiment, precheck.wanted_by(experiment).topology)
+        precheck.check(experiment, precheck.requested_lab(experiment).topology)
     else:
         load_lab(lab)
     return lambda made, check: made.simulate(lab, experiment, speed, paused, check)

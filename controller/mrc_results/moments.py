@@ -53,7 +53,7 @@ class Moment:
 BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired": list[int], "switches": list[str]})
 
 
-class Frames(TypedDict):
+class MomentFrames(TypedDict):
     """What `report.js` plays of a moment (see `frames`)."""
 
     at: float
@@ -71,7 +71,7 @@ class Moments:
 
     shown: Sequence[Moment]
     made: int
-    frames: Sequence[Frames]
+    frames: Sequence[MomentFrames]
 
 
 def moments_of(result: RunResult, topology: Topology, readings: Readings, recoveries: Sequence[Recovery]) -> Moments:
@@ -118,7 +118,7 @@ def _cost(moment: Moment) -> float:
     return math.inf if recovery is None else recovery.dip - min(recovery.expected, 1.0)
 
 
-def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[Frames]:
+def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[MomentFrames]:
     """Of each moment what `report.js` plays.
 
     By frame: `t` (s), `links` (a digit of load each), `goodput` (Mb/s), `bad` (EVs out of use) and `lost` (packets
@@ -126,7 +126,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
     """
     links = len(topology.links)
     longest = DIGITS // max(links * len(moments), 1)
-    made: list[Frames] = []
+    made: list[MomentFrames] = []
     forced = forces(result, topology)
     for moment in moments:
         count = round((moment.end_s - moment.begin_s) / FRAME_S)

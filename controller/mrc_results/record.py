@@ -43,7 +43,7 @@ _STORED: dict[str, str] = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVEN
 
 
 @dataclass
-class Happening:
+class LabEvent:
     """Something that was done to the lab: when it was asked for and when it was done (ns of the session's clock).
 
     `clicked`: not by the schedule, but by a person who looked on.
@@ -110,7 +110,7 @@ class RunResult:
     ranks: list[str]
     started_ns: int = 0
     finished_ns: int = 0
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[LabEvent] = field(default_factory=list)
     progress: dict[str, JobProgress] = field(default_factory=dict)
     statistics: dict[str, HostStatistics | None] = field(default_factory=dict)
     fidelity: Fidelity = UNMEASURED
@@ -265,7 +265,7 @@ def _encoded(value: object) -> object:
         return value.model_dump()
     if isinstance(value, list):
         return [
-            encode(each) | {"action": each.action.document()} if isinstance(each, Happening) else encode(each)
+            encode(each) | {"action": each.action.document()} if isinstance(each, LabEvent) else encode(each)
             for each in value
         ]
     return encode(value)

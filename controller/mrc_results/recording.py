@@ -41,7 +41,7 @@ BATCH = 500
 LEVEL = 1
 
 
-class Spool:
+class SpoolFile:
     """A file that is filled bit by bit and appears under its name when it is complete; of no folder, it never does.
 
     Raises:
@@ -98,7 +98,7 @@ class _Archive(zipfile.ZipFile):
 class ArrayFile:
     """The arrays of a `.npz` file, written one after another; each can be read at any time."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: SpoolFile) -> None:
         self._spool = spool
         self._zip: zipfile.ZipFile = _Archive(spool.file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
 
@@ -200,7 +200,7 @@ class StoredEvents(Events):
 class SpooledEvents(Events):
     """The events of a run that goes on, on disk; each look reads them again."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: SpoolFile) -> None:
         self._spool = spool
         self._hosts: dict[str, None] = {}
         self._waiting: list[tuple[str, Event]] = []
@@ -267,9 +267,9 @@ class Recording:
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
         self.folder = folder
-        self._spools = [Spool(folder, SAMPLES)]
+        self._spools = [SpoolFile(folder, SAMPLES)]
         try:
-            self._spools.append(Spool(folder, EVENTS))
+            self._spools.append(SpoolFile(folder, EVENTS))
         except WriteError:
             self._spools[0].close()
             raise

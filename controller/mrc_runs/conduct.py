@@ -47,7 +47,7 @@ def run_on(
                 _await_findings(session, result, finder, interrupted)
             return result
     except LOST as error:
-        return run.cut_short(error)
+        return run.partial_result(error)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def execute(
     """
     clock = clock or experiment.clock
     recorded = (recorded or experiment).model_copy(update={"clock": clock})
-    wanted = precheck.wanted_by(experiment, trust_code=trust_code, clock=clock)
+    wanted = precheck.requested_lab(experiment, trust_code=trust_code, clock=clock)
     topology = wanted.topology
     precheck.check(experiment, topology)
     workload, claims = experiment.workload, experiment.claims()
@@ -92,7 +92,7 @@ def execute(
                 program = None if session.topology.lab.program is None else session.program
         except (LabDied, Interrupted) as error:
             if result is None:
-                result = origin.stillborn(topology, clock, workload.spec(), str(error), recording)
+                result = origin.result_of_failed_start(topology, clock, workload.spec(), str(error), recording)
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
                 origin.add_origin(result, topology, recorded, {})
         judged = verdict.judge(result, topology, experiment.expect, claims)

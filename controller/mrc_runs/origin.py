@@ -35,7 +35,9 @@ def add_origin(result: RunResult, topology: Topology, experiment: Experiment, pr
     result.provenance = provenance.collect(topology.lab, asked, program)
 
 
-def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
+def result_of_failed_start(
+    topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording
+) -> RunResult:
     """Return the result of a run whose lab died before it could begin."""
     names = list(spec.hosts or (host.name for host in topology.hosts))
     lab = topology.lab

@@ -91,7 +91,7 @@ def _check_profiles(
         raise ExperimentError(f"{where}: workload: {error}") from error
 
 
-def wanted_by(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> RequestedLab:
+def requested_lab(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> RequestedLab:
     """Return an experiment's lab, with what the experiment chooses itself; checked with a `clock` (`RequestedLab.of`).
 
     Raises:

@@ -67,7 +67,7 @@ def session_on(
     if clock == "virtual":
         progress("building the simulation")
         session: Session = VirtualSession(topology, transport, cores)
-        _tell_lacking(lab, session)
+        _print_unsupported(lab, session)
         try:
             yield session
         finally:
@@ -85,7 +85,7 @@ def session_on(
     try:
         session = session_of(topology.lab.name, fresh=ours)
         first = session.first
-        _tell_lacking(lab, session)
+        _print_unsupported(lab, session)
         try:
             yield session
         finally:
@@ -101,7 +101,7 @@ def session_on(
             _down(run, first)
 
 
-def _tell_lacking(lab: str, session: Session) -> None:
+def _print_unsupported(lab: str, session: Session) -> None:
     """Print to stderr what a program of the lab's own does not implement, a line each."""
     if session.topology.lab.program is not None:
         program = session.program

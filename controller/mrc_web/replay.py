@@ -21,7 +21,7 @@ from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.kinds import effects_of
 from mrc_lab.session.fidelity import UNMEASURED
 from mrc_results.reading import RESULT, FolderError, readable
-from mrc_results.record import Happening, RunResult
+from mrc_results.record import LabEvent, RunResult
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology, TopologyError
@@ -181,7 +181,7 @@ class Replay:
             rows.append((self.length_ns, "job", failure, ""))
         return sorted(rows, key=lambda row: row[0])[-LINES:]
 
-    def _causes(self) -> tuple[list[Action], Happening | None]:
+    def _causes(self) -> tuple[list[Action], LabEvent | None]:
         """Return the failures in force at this time, and the latest happening."""
         now_ns = self.began_ns + self.t_ns
         causes: list[Action] = []

@@ -44,7 +44,7 @@ class SimulationView:
     def _start(self, experiment: Experiment) -> None:
         if experiment.name in self.view.experiments:
             experiment = experiment.model_copy(update={"clock": "virtual"})
-            topology = precheck.wanted_by(experiment).topology
+            topology = precheck.requested_lab(experiment).topology
         else:
             assert self.view.session is not None
             topology = self.view.session.topology

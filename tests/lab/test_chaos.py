@@ -19,7 +19,7 @@ from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.session import virtual
 from mrc_runs.experiment import ExperimentError, parse
 from mrc_studies.chaos import run, schedule
-from mrc_studies.chaos.run import Played
+from mrc_studies.chaos.run import ChaosResult
 from mrc_studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
 from mrc_studies.chaos.shrink import ddmin, shrink
 from mrc_topo.labfile import load_lab
@@ -406,7 +406,7 @@ def test_the_end_of_a_lab_is_none_of_a_simulation() -> None:
 
 def test_the_log_of_a_play_tells_what_was_passed_over() -> None:
     rows = [{"at": 0.1, "restore": "p0-t0.0"}, {"at": 0.1, "thaw": "h0"}, {"at": 0.1, "stop": "w9"}]
-    played: Played = run.play(Schedule(steps=steps(*rows)), "virtual")
+    played: ChaosResult = run.play(Schedule(steps=steps(*rows)), "virtual")
     assert played.violation is None
     assert played.counts["passed over"] == 3
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mrc_lab.faults.action import Action
-from mrc_results.record import Happening
+from mrc_results.record import LabEvent
 from mrc_runs.loop import LATE_S, Loop
 from support.lab.scripted import Clock
 
@@ -23,7 +23,7 @@ class Course:
     clock: Clock
     ends_s: float
     slow_s: float = 0.0
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[LabEvent] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     turns: list[float] = field(default_factory=list)
 

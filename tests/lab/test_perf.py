@@ -20,7 +20,7 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_runs import perf
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.training import perf as by_torch
-from mrc_studies.training.ranks import Said, Word
+from mrc_studies.training.ranks import RankEvent, RankMessage
 from mrc_topo.labfile import load_lab
 
 
@@ -131,21 +131,21 @@ def test_perf_prints_the_table_of_nccl_tests() -> None:
 class Group:
     """Ranks that say what they are told to, `seconds` after each other."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, said: list[Said], seconds: float) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, said: list[RankMessage], seconds: float) -> None:
         self.names, self.said, self.seconds, self.now = ["h0", "h1"], said, seconds, 0.0
         monkeypatch.setattr(by_torch, "time", SimpleNamespace(monotonic=lambda: self.now))
 
-    def events(self, timeout_s: float) -> list[tuple[int, Said]]:
+    def events(self, timeout_s: float) -> list[tuple[int, RankMessage]]:
         self.now += self.seconds
-        event = self.said.pop(0) if self.said else Said(Word.GOING)
+        event = self.said.pop(0) if self.said else RankMessage(RankEvent.GOING)
         return [(rank, event) for rank in range(2)]
 
     def tell_all(self) -> None:
         pass
 
 
-GOING = [Said(Word.READY), Said(Word.CONNECTED), *[Said(Word.GOING)] * 9]
-DONE = Said(Word.SIZE, size=4, seconds=1.5)
+GOING = [RankMessage(RankEvent.READY), RankMessage(RankEvent.CONNECTED), *[RankMessage(RankEvent.GOING)] * 9]
+DONE = RankMessage(RankEvent.SIZE, size=4, seconds=1.5)
 
 
 def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest
     silent: Any = Group(monkeypatch, [*GOING, DONE], 50.0)
     silent.events = lambda timeout_s, events=silent.events: events(timeout_s) if silent.now < 300 else later()
 
-    def later() -> list[tuple[int, Said]]:
+    def later() -> list[tuple[int, RankMessage]]:
         silent.now += 50.0
         return []
 
