@@ -1,12 +1,14 @@
 """Check the language of the product's files, as `make lint` does.
 
-    python docs/words.py [FOLDER ...]    exit code 1, and a line for each place, when a word of `WORDS` is there
+    python docs/words.py [FOLDER ...]    exit code 1, and a line for each place, when a word of `WORDS` is there, or a
+                                         class or function has a name that `docs/glossary.md` lists as an old one
 
 The words hide who does what, or how many. Each has a remedy, which the message names.
 """
 
 from __future__ import annotations
 
+import ast
 import pathlib
 import re
 import sys
@@ -43,9 +45,29 @@ def findings(folders: list[pathlib.Path]) -> Iterator[str]:
                         yield f"{name}:{number}: '{word}' is vague: {WORDS[word]}"
 
 
+def renamed(glossary: str) -> dict[tuple[str, str], str]:
+    """Return the new names in the glossary's table of renamed classes and functions, by package and old name."""
+    table = glossary.partition("\n## Renamed\n")[2].partition("\nKeys of files")[0]
+    return {(found[1], found[2]): found[3] for found in re.finditer(r"^\| (\w+) \| `(\w+)` \| `(\w+)` \|$", table, re.M)}
+
+
+def old_names(folders: list[pathlib.Path], names: dict[tuple[str, str], str]) -> Iterator[str]:
+    """Yield a line `FILE:LINE: what is wrong` for each class or function that has an old name of its package."""
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    new = next((names[part, node.name] for part in path.parts if (part, node.name) in names), None)
+                    if new is not None:
+                        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+                        yield f"{name}:{node.lineno}: '{node.name}' was renamed to '{new}' (docs/glossary.md)"
+
+
 def main(arguments: list[str]) -> int:
     """Print the findings; return 1 if there are any."""
-    lines = list(findings([pathlib.Path(each) for each in arguments] or [ROOT / each for each in FOLDERS]))
+    folders = [pathlib.Path(each) for each in arguments] or [ROOT / each for each in FOLDERS]
+    names = renamed((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    lines = [*findings(folders), *old_names(folders, names)]
     for line in lines:
         print(line)
     return 1 if lines else 0

@@ -43,7 +43,7 @@ def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
     if not changes:
         return []
     times = [each.at_s for each in changes]
-    # Goodput falls when ranks have done their work, which is no dip of a failure.
+    # Goodput falls when ranks have done their work, which is not a dip of a failure.
     last = min(float(readings.edges[-1]), _first_end(result))
     ends = [min(each, last) for each in (*times[1:], last)]
     begins = [0.0, *times[:-1]]

@@ -34,7 +34,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether every check holds."""
+        """Return whether every check holds."""
         return not self.missed
 
     @property
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether every check holds that must hold however slow the machine was."""
+        """Return whether every check holds that must hold however slow the machine was."""
         return all(check.passed for check in self.checks if not check.timed)
 
     @property
@@ -54,7 +54,8 @@ class Verdict:
 
     @property
     def timing_only(self) -> bool:
-        """Whether nothing was missed but times and rates, on a machine that did not keep up: they say nothing."""
+        """Return whether nothing was missed but times and rates, on a machine that did not keep up: they say
+        nothing."""
         return not self.interrupted and not self.passed and self.holds and not self.valid
 
     @property

@@ -82,7 +82,7 @@ def series(number: int) -> tuple[str, str]:
 
 
 def plane_load_bps(result: RunResult, edges: Numbers, planes: int) -> list[Numbers]:
-    """Bits per second that all hosts send into each plane."""
+    """Return bits per second that all hosts send into each plane."""
     loads = []
     for plane in range(planes):
         total = np.zeros(len(edges) - 1)
@@ -149,7 +149,7 @@ def _planes(result: RunResult, topology: Topology, edges: Numbers) -> list[Curve
 
 
 def _hosts_with(result: RunResult, column: str) -> list[str]:
-    """Hosts that have samples of this."""
+    """Return hosts that have samples of this."""
     return [name for name in result.samples if column in result.samples_of(name).columns]
 
 
@@ -207,7 +207,7 @@ def _means(result: RunResult, edges: Numbers, key: str, scale: float) -> list[Cu
 
 
 def _steps(result: RunResult) -> Plot | None:
-    """How long each step of a training took."""
+    """Return how long each step of a training took."""
     rows = steps.steps_of(result)
     if not rows:
         return None

@@ -95,7 +95,7 @@ class _Found:
         self.start = max(before[-1], self.begin - BEFORE_NS)
 
     def _ends(self, action: Action, failure: Action) -> bool:
-        """Whether an action restores this failure: a restore without a kind restores all of a target's."""
+        """Return whether an action restores this failure: a restore without a kind restores all of a target's."""
         if action.verb != "restore" or self.topology.element(action.target).name != self.element.name:
             return False
         kinds = action.kind, failure.kind

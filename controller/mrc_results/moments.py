@@ -179,7 +179,7 @@ def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
 
 
 def _lost(result: RunResult, times: Numbers, since: float) -> list[int]:
-    """Packets that failures cost in the fabric, from a time on, at each of some times (s)."""
+    """Return packets that failures cost in the fabric, from a time on, at each of some times (s)."""
     fabric, start = result.recording.fabric, result.started_ns
     columns = [name for name in fabric.columns if name.endswith(".lost")]
     begin, end = start + int(min(since, times[0]) * 1e9), start + int(times[-1] * 1e9)

@@ -32,7 +32,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def text(self) -> str:
-        """Columns as wide as they must be, on a narrow terminal too: no figure is cut."""
+        """Return columns as wide as they must be, on a narrow terminal too: no figure is cut."""
         lines = [self.heads, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         shown = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines]
@@ -133,13 +133,14 @@ def stream_rates(result: RunResult, source: str | None, destination: str | None)
 
 
 def jain(rates: Sequence[float]) -> float:
-    """Jain's index of fairness: 1 when all are equal, 1/n when one has everything."""
+    """Return Jain's index of fairness: 1 when all are equal, 1/n when one has everything."""
     squares = len(rates) * sum(rate * rate for rate in rates)
     return sum(rates) ** 2 / squares if squares else 0.0
 
 
 def _fairness(streams: Sequence[StreamRow]) -> str:
-    """Jain's index of the streams that share a destination, for the title of their table; empty where none do."""
+    """Return Jain's index of the streams that share a destination, for the title of their table; empty where none
+    do."""
     shared: dict[str, list[float]] = {}
     for each in streams:
         shared.setdefault(each.destination, []).append(each.stream.average_bps)

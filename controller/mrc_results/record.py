@@ -60,7 +60,7 @@ class LabEvent:
 
     @property
     def fails(self) -> bool:
-        """Whether it was to break something."""
+        """Return whether it was to break something."""
         return self.action.verb == "fail"
 
 

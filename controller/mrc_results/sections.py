@@ -160,6 +160,6 @@ def _machines(machines: Mapping[str, MachineFidelity]) -> Grid | None:
 
 
 def _software(measured: Iterable[Software | None]) -> str:
-    """How the protocol core ran in these processes."""
+    """Return how the protocol core ran in these processes."""
     found = {(each.core, each.crc) for each in measured if each is not None}
     return "; ".join(f"Protocol core {core}, CRC by {crc}" for core, crc in sorted(found))

@@ -147,8 +147,8 @@ class Series:
         return dict(zip(self.columns, values + [0] * (len(self.columns) - len(values)), strict=True))
 
     def chunks(self, begin: int | None = None, end: int | None = None) -> Iterator[Numbers]:
-        """Chunks in order, one in memory at a time; of those within `begin` to `end` (ns), and the row before and the
-        one after."""
+        """Yield chunks in order, one in memory at a time; of those within `begin` to `end` (ns), and the row before
+        and the one after."""
         count = len(self._begins) + (1 if self._filled else 0)
         low = 0 if begin is None else bisect_left(self._ends, begin)
         high = count if end is None else bisect_right(self._begins, end)

@@ -71,7 +71,7 @@ def steps_of(result: RunResult) -> list[Step]:
 
 
 def chosen(steps: Sequence[Step], during: str) -> list[Step]:
-    """Those of `DURING`."""
+    """Return those of `DURING`."""
     return [each for each in steps if during == "all" or each.broken == (during == "broken")]
 
 

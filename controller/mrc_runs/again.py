@@ -46,7 +46,7 @@ class RepeatReport:
 
     @property
     def passed(self) -> bool:
-        """Whether the results are the same, as far as that can be expected."""
+        """Return whether the results are the same, as far as that can be expected."""
         return not self.results
 
 

@@ -73,7 +73,7 @@ class Machine:
         return min(max(int(self._carries_mbps(links)), LEAST_MBPS), MOST_MBPS)
 
     def too_slow(self, links: int) -> bool:
-        """Whether a run on the real clock would tell of the machine alone."""
+        """Return whether a run on the real clock would tell of the machine alone."""
         return self._carries_mbps(links) < TOO_SLOW * LEAST_MBPS
 
     def _carries_mbps(self, links: int) -> float:
@@ -168,7 +168,7 @@ class Demo:
         return outcome
 
     def go(self, clock: str, rate_mbps: int | None = None) -> bool:
-        """All parts; whether all that must hold held (and, where times count, they too).
+        """Return all parts; whether all that must hold held (and, where times count, they too).
 
         Raises:
             Interrupted: by a signal; what was started has been taken down.

@@ -36,7 +36,7 @@ A = TypeVar("A")
 
 
 def is_silence(error: Exception) -> bool:
-    """Whether an error means that a process does not answer, and not that it refuses."""
+    """Return whether an error means that a process does not answer, and not that it refuses."""
     return isinstance(error, HostGone) or (isinstance(error, TargetError) and error.code in SILENCE)
 
 
@@ -134,7 +134,7 @@ class Losses:
         return known or self._fatal()
 
     def _fatal(self) -> bool:
-        """Whether something has died that the run needs; of a shell only who wants into the host has need."""
+        """Return whether something has died that the run needs; of a shell only who wants into the host has need."""
         return any(role not in self.session.hosts and not role.endswith(SHELL) for role, _ in self._mourned)
 
     def _write_down(self, death: ProcessExit) -> None:
@@ -176,7 +176,7 @@ class EndDetector:
             self.moved()
 
     def reason(self, elapsed_s: float, running: Sequence[str], scheduled: bool) -> str:
-        """Why the run shall end now, with the culprits; empty if it shall not.
+        """Return why the run shall end now, with the culprits; empty if it shall not.
 
         Args:
             running: ranks that are neither done nor gone.

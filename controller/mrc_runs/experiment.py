@@ -163,7 +163,7 @@ class Experiment(Model):
     paper: str = ""
 
     def actions(self) -> list[tuple[float, Action]]:
-        """Everything that happens, in the order of time."""
+        """Return everything that happens, in the order of time."""
         return [(at, action) for at, action, _ in self._schedule()]
 
     def claims(self) -> list[Evidence | None]:

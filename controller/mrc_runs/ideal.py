@@ -77,7 +77,7 @@ def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_b
 
 
 def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> float | None:
-    """Seconds per iteration on empty, healthy paths; None for workloads that are not reckoned here."""
+    """Return seconds per iteration on empty, healthy paths; None for workloads that are not reckoned here."""
     kind = WORKLOADS[spec.workload]
     if not issubclass(kind, Ring):
         return None
@@ -112,7 +112,7 @@ def _ring(topology: Topology, hosts: Sequence[int], cost: Costs, rate_bps: int, 
 
 
 def _beyond_first(topology: Topology, src: int, dst: int, frame_bytes: int) -> float:
-    """How long after a packet has left its host it has arrived, s."""
+    """Return how long after a packet has left its host it has arrived, s."""
     links = [topology.links[name].spec for name in Paths(topology).all_paths(src, dst)[0].links]
     delay = sum(link.delay for link in links) / 1e9
     return delay + sum(frame_bytes * 8 / link.rate for link in links[1:])

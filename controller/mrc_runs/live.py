@@ -29,7 +29,7 @@ def bar(share: float, width: int = 30) -> str:
 
 
 class LiveView:
-    """Observes a run; a context manager. Where output is no terminal it prints a line when something happens."""
+    """Observes a run; a context manager. Where output is not a terminal it prints a line when something happens."""
 
     def __init__(self, topology: Topology, console: Console | None = None) -> None:
         self.topology = topology
@@ -65,7 +65,7 @@ class LiveView:
 
     @staticmethod
     def _rate(result: RunResult, column: str) -> float:
-        """Bits per second over the last `WINDOW_NS` of samples, summed over hosts."""
+        """Return bits per second over the last `WINDOW_NS` of samples, summed over hosts."""
         total = 0.0
         for samples in result.recording.recent.values():
             if len(samples) < 2:

@@ -30,7 +30,7 @@ class Turns(Protocol):
         """Let so much of the session's time pass, at most, and take what it has brought."""
 
     def over(self) -> bool:
-        """Whether that was the last turn."""
+        """Return whether that was the last turn."""
 
 
 class Loop:

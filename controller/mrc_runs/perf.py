@@ -89,7 +89,7 @@ def parse_size(option: str, text: str) -> int:
     """Bytes, as nccl-tests takes them: 8, 64K, 64M, 1G (of 1024).
 
     Raises:
-        ExperimentError: it is no size, 0, or beyond `MOST`; names the option.
+        ExperimentError: it is not a size, 0, or beyond `MOST`; names the option.
     """
     found = SIZE.fullmatch(text.strip())
     value = int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()] if found and len(text) < 20 else 0

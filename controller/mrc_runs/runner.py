@@ -41,7 +41,7 @@ class Watcher(Protocol):
         """Observe the result so far, after every poll."""
 
     def stop_asked(self) -> bool:
-        """Whether the workload shall end, as when its duration is over."""
+        """Return whether the workload shall end, as when its duration is over."""
 
 
 _numbers = itertools.count(1)
@@ -196,7 +196,8 @@ class WorkloadRun:
             self.watcher.observe(self.result)
 
     def over(self) -> bool:
-        """Whether all ranks have ended, or there is no use in waiting for them; first has them stop when time is up."""
+        """Return whether all ranks have ended, or there is no use in waiting for them; first has them stop when time
+        is up."""
         elapsed, waiting = self.loop.elapsed_s, self.loop.waiting
         lasts = math.inf if self.spec.duration_s is None else self.spec.duration_s
         running = [name for name in self.result.ranks if not self._finished(name)]

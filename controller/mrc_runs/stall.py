@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from mrc_host.answers import JobWaiting, QpWaiting
 
-#: Nothing moved for so long, and for as long as queue pairs retry a packet, is no progress.
+#: Nothing moved for so long, and for as long as queue pairs retry a packet, is not a progress.
 STILL_S = 5.0
 #: A queue pair that retries for ever does so after this time at the latest.
 LONGEST_TIMEOUT_S = (1024 << 24) / 1e9

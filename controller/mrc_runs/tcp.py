@@ -44,7 +44,7 @@ class TcpResult:
 
 
 def have_iperf3() -> bool:
-    """Whether this machine has it."""
+    """Return whether this machine has it."""
     return shutil.which("iperf3") is not None
 
 
@@ -55,7 +55,8 @@ def addresses(topology: Topology, names: Sequence[str], over: str) -> list[str]:
 
 
 def route_lines(topology: Topology, name: str, names: Sequence[str], verb: str) -> list[str]:
-    """Lines for `ip -batch` that give a host its own address and routes over all planes, or (`del`) take them away."""
+    """Return lines for `ip -batch` that give a host its own address and routes over all planes, or (`del`) take them
+    away."""
     host = topology.host(name)
     put = {"add": "replace", "del": "del"}[verb]
     own = addressing.text(host.address)

@@ -164,7 +164,7 @@ def marked(command: docs.Command) -> object:
 
 
 def is_lab(command: docs.Command) -> bool:
-    """Whether a lab runs, in simulated time."""
+    """Return whether a lab runs, in simulated time."""
     return bool(re.match("mrclab (run|compare)", command.text))
 
 

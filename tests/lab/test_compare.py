@@ -134,7 +134,7 @@ def test_a_variant_has_policies_of_its_own(tmp_path: pathlib.Path) -> None:
 def test_policies_run_on_the_real_clock_if_trusted(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, trust_code: bool
 ) -> None:
-    """Whether they are trusted arrives where policies are checked, before a lab comes up."""
+    """Return whether they are trusted arrives where policies are checked, before a lab comes up."""
     (tmp_path / "own.py").write_text(NO_INFERENCE)
     content = small(clock="real", variants=[{"name": "own", "policies": {"loss": "own.py:Own"}}], expect=[])
     (tmp_path / "compare.yaml").write_text(yaml.safe_dump(content))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.netns
 
 
 def is_on(interface: str, what: str) -> bool:
-    """Whether one of `offload.SWITCHES` is on: a getter of ethtool has the number before its setter's."""
+    """Return whether one of `offload.SWITCHES` is on: a getter of ethtool has the number before its setter's."""
     value = array.array("I", [offload.SWITCHES[what] - 1, 0])
     request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

@@ -71,7 +71,7 @@ def run(session: RealSession, workload: Workload, schedule: list[ExperimentStep]
 
 
 def healthy(session: RealSession) -> bool:
-    """Whether the hosts' probes find nothing, within some time."""
+    """Return whether the hosts' probes find nothing, within some time."""
     deadline = time.monotonic() + WAIT_S
     while lab_status(session).health:
         if time.monotonic() > deadline:

@@ -155,7 +155,7 @@ def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome
 
 
 def same_p4info(ours: Path, theirs: Path) -> bool:
-    """Whether two files hold equal P4Info messages."""
+    """Return whether two files hold equal P4Info messages."""
     from google.protobuf import text_format
     from p4.config.v1 import p4info_pb2
 

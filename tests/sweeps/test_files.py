@@ -74,7 +74,7 @@ WRONG = [
     (GRID + "seeds: 0\n", "a seed is from 0"),
     (GRID + "seeds: true\n", "a number of seeds (5: seeds 1 to 5)"),
     (GRID + "plots: [{y: goodput}]\n", "mine.yaml:13: plots.0.y: no measure 'goodput'; did you mean 'goodput_bps'?"),
-    (GRID + "plots: [{y: jain, x: lab.ev}]\n", "'lab.ev' is no key of this sweep; did you mean 'lab.ev.active'?"),
+    (GRID + "plots: [{y: jain, x: lab.ev}]\n", "'lab.ev' is not a key of this sweep; did you mean 'lab.ev.active'?"),
     ("", "nothing is swept"),
     (GRID + "comparison: mrc-vs-roce\n", "exactly one of experiment and comparison"),
     (GRID + "gird: 3\n", "mine.yaml:13: gird: unknown key; did you mean 'grid'?"),

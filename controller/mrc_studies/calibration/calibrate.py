@@ -61,7 +61,7 @@ class Scenario:
 
     @property
     def of_port(self) -> bool:
-        """Whether NIC ports go down: no EV is blamed for that."""
+        """Return whether NIC ports go down: no EV is blamed for that."""
         return self.fail.startswith("h") or self.lanes is not None
 
 
@@ -277,7 +277,7 @@ def _model(
 
 
 def _rows(scenario: Scenario, found: Sequence[tuple[ScenarioResult, ScenarioResult]]) -> list[ComparedValue]:
-    """Means over the seeds."""
+    """Return means over the seeds."""
 
     def row(
         what: str,

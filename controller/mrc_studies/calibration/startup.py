@@ -69,7 +69,7 @@ class StartupSampler:
         return flows, Evs(hop, state, active, backup, target, floor)
 
     def lost_across(self, topology: Topology, element: str) -> tuple[int, int]:
-        """Packets taken for lost on EVs that cross an element, since it failed; and how many EVs these are."""
+        """Return packets taken for lost on EVs that cross an element, since it failed; and how many EVs these are."""
         paths, broken = Paths(topology), topology.element(element)
         packets = evs = 0
         for row in self.noted:
@@ -82,7 +82,7 @@ class StartupSampler:
         return packets, evs
 
     def lost_with_ports(self) -> int:
-        """Packets that were on their way in a plane when either end heard that it has lost its port there."""
+        """Return packets that were on their way in a plane when either end heard that it has lost its port there."""
         return sum(row.qp.requestor.counters.lost_port_down - row.port_down for row in self.noted)
 
 

@@ -48,7 +48,7 @@ class Segment:
 
     @property
     def mends(self) -> bool:
-        """Whether it begins by restoring something."""
+        """Return whether it begins by restoring something."""
         return self.what.startswith("restore")
 
 

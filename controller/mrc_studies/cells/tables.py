@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 def has_parquet() -> bool:
-    """Whether pyarrow is installed."""
+    """Return whether pyarrow is installed."""
     return importlib.util.find_spec("pyarrow") is not None
 
 

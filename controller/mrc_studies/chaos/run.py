@@ -49,7 +49,7 @@ class ChaosResult:
 
 
 def retry_s(topology: Topology) -> float:
-    """How long a queue pair tries before it dies (`mrc-protocol.md §4`)."""
+    """Return how long a queue pair tries before it dies (`mrc-protocol.md §4`)."""
     spec = topology.lab.reliability
     timeout: float = 1.024e-6 * (1 << spec.timeout)
     return timeout * (1 + spec.linear_cnt + (2 << spec.exp_cnt))
@@ -73,7 +73,8 @@ class ChaosRun:
         self._start_ns = session.now_ns()
 
     def play(self) -> ChaosResult:
-        """Everything that is in the schedule, then the return to how it was. Leaves the lab whole where it can."""
+        """Return everything that is in the schedule, then the return to how it was. Leaves the lab whole where it
+        can."""
         try:
             self.truth = invariants.FabricInvariant(self.session)
             self.tables = invariants.entries(self.session)
@@ -296,7 +297,7 @@ class ChaosRun:
 
 
 def is_ours(name: str, clock: str) -> bool:
-    """Whether a real-clock lab of this name would be one of the schedule's own."""
+    """Return whether a real-clock lab of this name would be one of the schedule's own."""
     return clock == "real" and (not RunDir(name).exists() or RunDir(name).is_dead())
 
 

@@ -63,19 +63,19 @@ def restore(at: float, target: str, loss: float = 0.0) -> ExperimentStep:
 
 
 def pair_of_eight() -> Lab:
-    """Hosts with eight ports, as the paper's."""
+    """Return hosts with eight ports, as the paper's."""
     return lab(8, 4)
 
 
 def racks() -> Lab:
-    """Two racks of four hosts with four ports each, and half as many uplinks again as needed."""
+    """Return two racks of four hosts with four ports each, and half as many uplinks again as needed."""
     return lab(4, 6, per_rack=4)
 
 
 def one_pair(
     schedule: Sequence[ExperimentStep], duration: float, ev_profile: str = "default", **more: object
 ) -> Experiment:
-    """One host writes to one in the other rack; `more`: keys of the experiment file."""
+    """Return one host writes to one in the other rack; `more`: keys of the experiment file."""
     params = {"message_bytes": 262144, "window": 6, "source": 0, "target": 1}
     workload = {"name": "write_bw", "params": params, "hosts": ["h0", "h2"], "duration": duration}
     return experiment({**workload, "ev_profile": ev_profile}, schedule, **more)
@@ -88,7 +88,7 @@ def across(
     used: Tree | None = None,
     **more: object,
 ) -> Experiment:
-    """Each host of a rack of four sends to one of the other, and receives from it.
+    """Return each host of a rack of four sends to one of the other, and receives from it.
 
     Args:
         used: more keys of the workload.
@@ -99,7 +99,7 @@ def across(
 
 
 def goodput(results: Results) -> Iterator[Point]:
-    """Goodput of all hosts over time, and what the capacity that is left would give."""
+    """Yield goodput of all hosts over time, and what the capacity that is left would give."""
     for name, result in results.items():
         rows = result.series
         first = result.segments[0].at_s if result.segments else math.inf
@@ -112,7 +112,7 @@ def goodput(results: Results) -> Iterator[Point]:
 
 
 def each_goodput(results: Results) -> Iterator[Point]:
-    """Goodput of all hosts over time, of each run."""
+    """Yield goodput of all hosts over time, of each run."""
     for name, result in results.items():
         for time, rate, _ in result.series:
             yield Point(name, name, time, rate / 1e6)
@@ -124,7 +124,7 @@ def segments(results: Results, name: str = RUN) -> list[Segment]:
 
 
 def tracks(results: Results, near: float = NEAR, glitch: float = 0.3) -> list[Measure]:
-    """Goodput follows the capacity, and what is missing meanwhile is bounded."""
+    """Return goodput follows the capacity, and what is missing meanwhile is bounded."""
     found = segments(results)
     shares = [ratio(each.settled, each.left) for each in found]
     return [
@@ -136,7 +136,7 @@ def tracks(results: Results, near: float = NEAR, glitch: float = 0.3) -> list[Me
 
 
 def unmoved(results: Results, least_mean: float = 1 - NEAR) -> list[Measure]:
-    """Goodput stays what it was, during every step."""
+    """Return goodput stays what it was, during every step."""
     found = segments(results)
     return [
         Measure(
@@ -147,7 +147,7 @@ def unmoved(results: Results, least_mean: float = 1 - NEAR) -> list[Measure]:
 
 
 def stays(results: Results) -> list[Measure]:
-    """Nothing lasting, and what is missing meanwhile is bounded."""
+    """Return nothing lasting, and what is missing meanwhile is bounded."""
     found = segments(results)
     return [
         Measure(

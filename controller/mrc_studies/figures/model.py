@@ -43,7 +43,7 @@ class Measure:
 
     @property
     def passed(self) -> bool:
-        """Whether it lies within them."""
+        """Return whether it lies within them."""
         return self.low <= self.value <= self.high
 
     @property
@@ -130,13 +130,13 @@ class JudgedFigure:
 
     @property
     def valid(self) -> bool:
-        """Whether every run was what it should be: it went through, and its failures happened."""
+        """Return whether every run was what it should be: it went through, and its failures happened."""
         wrong = self.failures or self.not_run
         return bool(self.measures) and not wrong and all(each.passed for _, each in self.evidence)
 
     @property
     def reproduced(self) -> bool:
-        """Whether moreover all numbers lie within their bounds."""
+        """Return whether moreover all numbers lie within their bounds."""
         return self.valid and all(each.passed for each in self.measures)
 
     @property

@@ -19,7 +19,7 @@ OVERHEAD_S = 2.0
 
 
 def estimate_s(figures: Sequence[Figure], size: Size, jobs: int) -> float:
-    """How long all of it takes from the beginning, very roughly."""
+    """Return how long all of it takes from the beginning, very roughly."""
     cells = [cell for figure in figures for cell in figure.cells(size)]
     return sum(cell.cost + OVERHEAD_S for cell in cells) / jobs
 

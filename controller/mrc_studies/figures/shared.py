@@ -25,7 +25,7 @@ ECN = {"kmin": "4KiB", "kmax": "16KiB"}
 
 
 def _rack_lab(queues: Tree) -> Lab:
-    """One plane, as RoCE would have it: ten hosts, two to a T0, four T1s."""
+    """Return one plane, as RoCE would have it: ten hosts, two to a T0, four T1s."""
     link = {"rate": "20Mbps", "delay": "100us"}
     links = {"host": link, "fabric": link}
     return lab(1, 4, racks=5, path_mtu=1024, queues=queues, links=links, ev={"size": 64, "active": 32})
@@ -92,7 +92,7 @@ def _pauses(result: Measured, since_s: float) -> float:
 
 
 def _one_sender(cell: Cell) -> Cell:
-    """Nothing piles up."""
+    """Return nothing piles up."""
     return cell.with_params(sources=[2])
 
 

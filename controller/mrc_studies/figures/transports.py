@@ -28,7 +28,7 @@ VARIANTS = (("MRC 1 QP", "mrc", 1), ("RoCE 1 QP", "roce", 1), ("RoCE 16 QPs", "r
 
 
 def long_links(hosts: int) -> Lab:
-    """Two planes with round trips of some 17 ms: what a transport does about a loss takes one."""
+    """Return two planes with round trips of some 17 ms: what a transport does about a loss takes one."""
     link = {"rate": "50Mbps", "delay": "2ms"}
     return lab(
         *(2, 4, hosts // 4, 4),
@@ -70,7 +70,7 @@ def _collective(name: str, workload: str, what: str, differs: str = "") -> Figur
         sizes = [4 << 20] if size == "quick" else [4 << 20, 16 << 20]  # 64 MiB at 64 ranks take 20 GiB of memory
         made = []
         plain = long_links(hosts)
-        # What loses packets is no InfiniBand, whose links repeat them.
+        # What loses packets is not an InfiniBand, whose links repeat them.
         ways = [(*each, condition) for each in VARIANTS for condition in CONDITIONS.items()]
         ways.append((INFINIBAND, "roce", 1, ("no loss", 0.0)))
         ways += [(*each, (LARGE_MTU, 0.0)) for each in VARIANTS if each[0] != VARIANTS[1][0]]
@@ -205,7 +205,7 @@ def _permutation_judged(results: Results) -> list[Measure]:
 
 
 def _in_rack(cell: Cell) -> Cell:
-    """Neighbours in a rack share no link, so nothing can collide."""
+    """Return neighbours in a rack share no link, so nothing can collide."""
     return cell.with_workload(name="send_recv", params={"message_bytes": 1 << 20, "window": 4})
 
 
@@ -264,7 +264,7 @@ def _latency_points(results: Results) -> Iterator[Point]:
 
 
 def _local(cell: Cell) -> Cell:
-    """Both in the same rack."""
+    """Return both in the same rack."""
     return cell.with_workload(hosts=["h0", "h1"])
 
 
@@ -303,7 +303,7 @@ def _send_recv_points(results: Results) -> Iterator[Point]:
 
 
 def _largest(cell: Cell) -> Cell:
-    """All sizes alike."""
+    """Return all sizes alike."""
     return cell.with_params(message_bytes=SIZES[-1])
 
 

@@ -137,7 +137,7 @@ def load_cluster(path: pathlib.Path) -> ClusterSpec:
 
 
 def have_dask() -> bool:
-    """Whether what the extra `cluster` brings is installed."""
+    """Return whether what the extra `cluster` brings is installed."""
     return all(importlib.util.find_spec(name) for name in ("distributed", "cryptography"))
 
 

@@ -42,7 +42,7 @@ class CurvePoint:
 
     @property
     def number(self) -> float | None:
-        """The value of x; None if that is no number."""
+        """The value of x; None if that is not a number."""
         return float(self.x) if isinstance(self.x, int | float) and not isinstance(self.x, bool) else None
 
 
@@ -58,7 +58,7 @@ class Chart:
 
     @property
     def numeric(self) -> bool:
-        """Whether x is a number at all points."""
+        """Return whether x is a number at all points."""
         every = [spot.number for curve in self.curves.values() for spot in curve]
         return bool(every) and None not in every
 
@@ -92,7 +92,7 @@ def check(plan: SweepPlan) -> None:
         named += [("by", key) for key in plot.by or ()] + [("where", key) for key in plot.where]
         for part, key in named:
             if key not in keys:
-                raise source.problem((*place, part), f"'{key[:60]}' is no key of this sweep; {nearest(key, keys)}")
+                raise source.problem((*place, part), f"'{key[:60]}' is not a key of this sweep; {nearest(key, keys)}")
     if not source.sweep.plots and not plan.keys:
         raise ExperimentError(str(source.problem((), "nothing is swept")))
 
@@ -104,7 +104,7 @@ def _keys(plan: SweepPlan) -> list[str]:
 
 
 def plots_of(plan: SweepPlan) -> list[Plot]:
-    """Those of the file; without any, goodput or times over the key that has most values."""
+    """Return those of the file; without any, goodput or times over the key that has most values."""
     if plan.source.sweep.plots:
         return list(plan.source.sweep.plots)
     most = max(_keys(plan), key=lambda key: len({str(run.point.values.get(key)) for run in plan.runs}))
@@ -112,7 +112,7 @@ def plots_of(plan: SweepPlan) -> list[Plot]:
 
 
 def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
-    """All plots of a sweep with their points."""
+    """Return all plots of a sweep with their points."""
     return [_chart(plan, plot, rows) for plot in plots_of(plan)]
 
 

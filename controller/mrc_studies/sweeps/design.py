@@ -50,7 +50,7 @@ def key_path(key: str) -> KeyPath:
 
 
 def keys_of(source: Source) -> dict[str, KeyPath]:
-    """All keys that differ between points, in the order of the file, with their places in it."""
+    """Return all keys that differ between points, in the order of the file, with their places in it."""
     sweep = source.sweep
     places: dict[str, KeyPath] = {key: ("grid", key) for key in sweep.grid}
     for number, case in enumerate(sweep.cases):
@@ -107,7 +107,7 @@ def _wrong(key: str, roots: Mapping[str, type[Model]], kind: str) -> str:
 
 
 def count(source: Source) -> int:
-    """How many runs there are, without making them.
+    """Return how many runs there are, without making them.
 
     Raises:
         ExperimentError: more than `MAX_RUNS`.
@@ -138,7 +138,7 @@ def count(source: Source) -> int:
 
 
 def points(source: Source) -> list[Point]:
-    """All points, in the order of the file: the first key changes slowest.
+    """Return all points, in the order of the file: the first key changes slowest.
 
     Raises:
         ExperimentError: too many, a key that is none, or a value that is there twice.

@@ -80,11 +80,11 @@ class Answer:
 
     @property
     def good(self) -> bool:
-        """Whether it is as it should be."""
+        """Return whether it is as it should be."""
         return self.status is Status.GOOD
 
     def same(self, other: Answer) -> bool:
-        """Whether another time left the same."""
+        """Return whether another time left the same."""
         return (self.status, self.failure, self.rows) == (other.status, other.failure, other.rows)
 
 

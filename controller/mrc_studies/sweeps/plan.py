@@ -53,7 +53,7 @@ class Base:
     content: Tree
 
     def built(self, point: Tree, fixed: Tree) -> tuple[Tree, Tree]:
-        """Documents of lab and of experiment or comparison with changes.
+        """Return documents of lab and of experiment or comparison with changes.
 
         Raises:
             ValueError: a change has no place; its text begins with the key.
@@ -102,12 +102,12 @@ class SweepPlan:
         return Task(run.digest, self.base.kind, lab, content, self.software, _files(lab, content))
 
     def documents(self, run: SweepRun) -> tuple[Tree, Tree]:
-        """Documents of lab and of experiment or comparison of a run."""
+        """Return documents of lab and of experiment or comparison of a run."""
         lab, content = self.base.built(run.point.values, self.source.sweep.set)
         return {**lab, "seed": run.seed}, content
 
     def document(self) -> Tree:
-        """All that it takes to make the same plan again, without the files that it came from."""
+        """Return all that it takes to make the same plan again, without the files that it came from."""
         sweep = dict(self.source.file.data)
         sweep |= {self.base.kind: dict(self.base.content), "lab": dict(self.base.lab)}
         return {"format": FORMAT, "software": self.software, "sweep": sweep}
@@ -174,7 +174,7 @@ def _once(source: Source, runs: Sequence[SweepRun]) -> None:
 
 
 def _real(source: Source, found: Sequence[Point]) -> bool:
-    """Whether something runs on the real clock."""
+    """Return whether something runs on the real clock."""
     sweep = source.sweep
     kind = sweep.kind
     key = f"{kind}.clock"
@@ -184,7 +184,7 @@ def _real(source: Source, found: Sequence[Point]) -> bool:
 
 
 def clock_is_real(plan: SweepPlan) -> bool:
-    """Whether some of its runs are on the real clock: those need the machine for themselves."""
+    """Return whether some of its runs are on the real clock: those need the machine for themselves."""
     return any(plan.documents(run)[1].get("clock") == "real" for run in plan.runs)
 
 
@@ -309,7 +309,7 @@ def _split(key: str) -> tuple[str, KeyPath]:
 
 
 def _place(source: Source, base: Base, point: Point, root: str, path: KeyPath, text: str = "") -> KeyPath:
-    """Where in the sweep file the value of a key comes from, or of one that the text names: from the point, from
+    """Return where in the sweep file the value of a key comes from, or of one that the text names: from the point, from
     `set`, or from what is given as a whole."""
     places = {**{key: ("set", key) for key in source.sweep.set}, **point.places}
     mine = {key: place for key, place in places.items() if key.partition(".")[0] == root}

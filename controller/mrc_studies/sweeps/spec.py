@@ -61,7 +61,7 @@ class Span(Model):
 
     @property
     def whole(self) -> bool:
-        """Whether its values are whole numbers."""
+        """Return whether its values are whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def at(self, share: float) -> int | float:
@@ -81,7 +81,7 @@ class Range(Span):
     steps: Annotated[int, Field(ge=2, le=10**9)]
 
     def values(self) -> list[int | float]:
-        """All of them."""
+        """Return all of them."""
         return [self.at(number / (self.steps - 1)) for number in range(self.steps)]
 
 

@@ -133,7 +133,7 @@ class SweepStore:
         _write(self.folder / CSV, csv_of(heads, found).encode())
 
     def answers(self) -> Iterator[tuple[SweepRun, Answer]]:
-        """All runs that are there, in the order of the plan."""
+        """Yield all runs that are there, in the order of the plan."""
         return answers(self.folder, self.plan)
 
     def _parts(self) -> int:
@@ -201,7 +201,7 @@ def command(run: SweepRun) -> str:
 
 
 def columns(made: SweepPlan) -> dict[str, Kind]:
-    """Columns of the dataset with their types."""
+    """Return columns of the dataset with their types."""
     text, whole = Kind.TEXT, Kind.WHOLE
     heads = {"run": text, "index": whole, "point": whole, "case": text, "seed": whole, "repetition": whole}
     heads |= {key: _type([run.point.values.get(key) for run in made.runs]) for key in made.keys}

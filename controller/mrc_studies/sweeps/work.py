@@ -142,7 +142,7 @@ def on_dask(client: Any) -> Executor:
 
 
 def _lost(client: Any, error: BaseException) -> bool:
-    """Whether a future ended because the scheduler no longer knows it."""
+    """Return whether a future ended because the scheduler no longer knows it."""
     from asyncio import CancelledError as Cancelled
     from concurrent.futures import CancelledError
 

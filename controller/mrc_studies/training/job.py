@@ -91,7 +91,7 @@ class JobResult:
 
     @property
     def done(self) -> bool:
-        """Whether the job has come to its end."""
+        """Return whether the job has come to its end."""
         return bool(self.attempts) and self.attempts[-1].ended is AttemptEnd.DONE
 
 
@@ -136,7 +136,8 @@ class Job:
         return self.result
 
     def _lab_is_dead(self) -> bool:
-        """Whether anything but an agent has died, without which no job can be started again; that is reported."""
+        """Return whether anything but an agent has died, without which no job can be started again; that is
+        reported."""
         found = [death.text() for death in self.session.deaths() if death.role not in self.session.hosts]
         self.result.failures += found
         return bool(found)
@@ -162,7 +163,7 @@ class Job:
             self.loop.begin(self.session.now_ns())
 
     def quiet(self) -> bool:
-        """Whether nothing will be done to the lab any more, nor was a moment ago."""
+        """Return whether nothing will be done to the lab any more, nor was a moment ago."""
         if self.loop.waiting:
             return False
         last = self.result.happenings[-1].done_ns if self.result.happenings else 0
@@ -196,7 +197,7 @@ class _AttemptLoop:
         job.observe(job.result, attempt)
 
     def over(self) -> bool:
-        """Whether all ranks are done, one has died, or nothing moves."""
+        """Return whether all ranks are done, one has died, or nothing moves."""
         return self.attempt.ended is not None
 
     def _judge(self) -> None:

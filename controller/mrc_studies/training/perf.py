@@ -21,7 +21,7 @@ WORD_S = 5.0
 def measure(
     session: RealSession, name: str, todo: Sequence[int], iterations: int, names: Sequence[str], backend: str
 ) -> Iterator[Row]:
-    """Rows of all sizes; stops behind one that failed. `backend` is one of `ranks.BACKENDS`."""
+    """Yield rows of all sizes; stops behind one that failed. `backend` is one of `ranks.BACKENDS`."""
     ranks = len(names)
     divisor = FLOAT_BYTES * (ranks if COLLECTIVES[name].divided else 1)
     counts = {size: size // divisor for size in todo}

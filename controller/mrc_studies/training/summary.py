@@ -92,7 +92,7 @@ class Summary:
 
     @property
     def done(self) -> bool:
-        """Whether the job has come to its end without any failure."""
+        """Return whether the job has come to its end without any failure."""
         return self.status == "done"
 
 

@@ -20,7 +20,7 @@ from support.switch.hand_program import HandProgram, Op, packet
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
-    """Whether the condition came true."""
+    """Return whether the condition came true."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if condition():
