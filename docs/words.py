@@ -48,7 +48,8 @@ def findings(folders: list[pathlib.Path]) -> Iterator[str]:
 def renamed(glossary: str) -> dict[tuple[str, str], str]:
     """Return the new names in the glossary's table of renamed classes and functions, by package and old name."""
     table = glossary.partition("\n## Renamed\n")[2].partition("\nKeys of files")[0]
-    return {(found[1], found[2]): found[3] for found in re.finditer(r"^\| (\w+) \| `(\w+)` \| `(\w+)` \|$", table, re.M)}
+    rows = re.finditer(r"^\| (\w+) \| `(\w+)` \| `(\w+)` \|$", table, re.M)
+    return {(row[1], row[2]): row[3] for row in rows}
 
 
 def old_names(folders: list[pathlib.Path], names: dict[tuple[str, str], str]) -> Iterator[str]:
