@@ -4,8 +4,9 @@
     python docs/sentences.py --longest N   also prints the N longest sentences of each page
 
 Without pages all Markdown pages of the repository are measured. Code blocks, tables, headings, comments and the targets
-of links do not count. Code in running text counts as one word. An item of a list is at least one sentence. A sentence ends
-at `.`, `!` or `?` before a space and an upper-case letter or the end of its paragraph; a colon or semicolon does not end it.
+of links do not count. Code in running text counts as one word. An item of a list is at least one sentence. A sentence
+ends at `.`, `!` or `?` before a space and an upper-case letter, or at the end of its paragraph. It does not end at a colon
+or semicolon.
 """
 
 from __future__ import annotations

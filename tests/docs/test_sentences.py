@@ -49,7 +49,7 @@ def test_each_kind_of_text_is_counted_or_left_out(tmp_path: pathlib.Path) -> Non
     _, summary, *longest = measured(str(path), "--longest", "9")
     assert [" ".join(line.split()) for line in longest] == [
         "14 A third one: with a colon; that ends nothing, at 0.95 of the line.",
-        "5 Five six (eg seven eight).",
+        "5 Five six (e.g seven eight).",
         "5 an item of two lines",
         "4 One two code four.",
         "3 Is code last?",
