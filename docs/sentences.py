@@ -5,8 +5,8 @@
 
 Without pages all Markdown pages of the repository are measured. Code blocks, tables, headings, comments and the targets
 of links do not count. Code in running text counts as one word. An item of a list is at least one sentence. A sentence
-ends at `.`, `!` or `?` before a space and an upper-case letter, or at the end of its paragraph. It does not end at a colon
-or semicolon.
+ends at `.`, `!` or `?` before a space and an upper-case letter, or at the end of its paragraph, but not at a colon or a
+semicolon.
 """
 
 from __future__ import annotations
