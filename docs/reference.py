@@ -78,7 +78,8 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 def cli() -> str:
     """Every verb of `mrclab` and `p4lite`, as the programs themselves tell."""
-    lines = ["# Commands", "", "Made from the programs themselves.", ""]
+    lines = ["# Commands", ""]
+    lines += ["Look up here every command, argument and option. The page is made from the programs themselves.", ""]
     lines += ["## mrclab", ""]
     root: Any = typer.main.get_command(app)
     for path, command in _verbs(root, "mrclab"):
@@ -145,7 +146,7 @@ def _parameters(command: Any) -> list[str]:
         given = each.default
         shown = "" if given is None or given is False or given == "" or callable(given) else str(given)
         rows.append([code(names), cell(each.help or ""), code(shown)])
-    return table(["argument, option", "what", "if left out"], rows)
+    return table(["argument, option", "what", "default"], rows)
 
 
 # --- files ------------------------------------------------------------------------------------------------------
@@ -155,9 +156,9 @@ def lab_file() -> str:
     """Every key of a lab file."""
     head = """# Lab file
 
-Made from the schema that reads the files (`mrc_topo/schema.py`). How labs are shaped and named:
-[Topologies](../topology.md). Rates, times and sizes are written with units, `20Mbps`, `100us`, `64KiB`, or as whole
-numbers of bits per second, nanoseconds and bytes.
+Look up here every key of a lab file, with its default and range. The page is made from the schema that reads the files
+(`mrc_topo/schema.py`). [Topologies](../topology.md) says how labs are shaped and named. Rates, times and sizes are
+written with units, `20Mbps`, `100us`, `64KiB`, or as whole numbers of bits per second, nanoseconds and bytes.
 
 """
     return head + "\n".join(_models(schema.Lab, "A lab"))
@@ -167,8 +168,9 @@ def experiment_file() -> str:
     """Every key of an experiment, a comparison, a sweep and a schedule of chaos."""
     head = """# Experiment file
 
-Made from the schemas that read the files. What the keys mean together, and what a run writes:
-[Using the lab](../lab.md#experiments).
+Look up here every key of an experiment, a comparison, a sweep and a schedule of chaos, with its default and range. The
+page is made from the schemas that read the files. [Experiments](../lab.md#experiments) says what the keys mean
+together, and [Results of a run](results.md) what a run writes.
 
 """
     lines = ["## Experiments", "", *_models(Experiment, "An experiment", 3)]
@@ -176,7 +178,7 @@ Made from the schemas that read the files. What the keys mean together, and what
     for name, kind in sorted(WORKLOADS.items()):
         lines += [f"### {name}", "", _summary(kind), ""]
         rows = [[code(key), code(_number(value))] for key, value in vars(kind.parameters()).items()]
-        lines += table(["parameter", "if left out"], rows)
+        lines += table(["parameter", "default"], rows)
     lines += ["## Failures", "", "`kind` of a step, and of `mrclab fail`; `settings` are those of the last column.", ""]
     rows = [
         [code(name), cell(kind.summary), cell(kind.wanted), ", ".join(code(each) for each in sorted(kind.takes))]
@@ -215,7 +217,7 @@ def _models(model: type[BaseModel], title: str, level: int = 2) -> list[str]:
                     seen.add(inner)
                     todo.append((inner, f"{name}: {key}" if current is model else f"{name}.{key}"))
         lines += [f"{'#' * level} {name.removeprefix(f'{title}: ')}", "", _text(current), ""]
-        lines += table(["key", "what it takes", "if left out", "range"], rows)
+        lines += table(["key", "what it takes", "default", "range"], rows)
     return lines
 
 
@@ -277,7 +279,7 @@ def _name(annotation: Any) -> str:
 def _default(info: FieldInfo) -> str:
     value = info.get_default(call_default_factory=True)
     if value is PydanticUndefined:
-        return "(needed)"
+        return "(required)"
     if isinstance(value, BaseModel | list | dict):
         return "" if isinstance(value, BaseModel) or not value else str(value)
     if isinstance(value, enum.Enum):
@@ -318,7 +320,11 @@ def _bounds(annotation: Any, metadata: list[Any]) -> Iterator[Any]:
 
 def exercises() -> str:
     """Return what there is to learn, how long it takes, and what the checks say of typical mistakes."""
-    lines = ["# The exercises", "", "Made from the files of the exercises.", ""]
+    lines = ["# The exercises", ""]
+    lines += [
+        "Look up here what each exercise teaches, what you edit, and what its check says of typical mistakes.",
+        "",
+    ]
     rows, mistakes = [], []
     for number, folder in sorted(known().items()):
         said = load(folder).content
@@ -382,7 +388,7 @@ API = {
 
 def api(title: str) -> str:
     """Return a page that mkdocstrings fills from docstrings."""
-    lines = [f"# {title}", ""]
+    lines = [f"# {title}", "", "Look up here what programs may import. The page is made from the docstrings.", ""]
     for module in API[title]:
         lines += [f"## {module}", "", f"::: {module}", ""]
     return "\n".join(lines)
