@@ -31,6 +31,7 @@ from mrc_lab.faults.kinds import KINDS
 from mrc_runs.compare import Comparison
 from mrc_runs.experiment import Experiment
 from mrc_studies.chaos.schedule import Schedule
+from mrc_studies.sweeps import measure
 from mrc_studies.sweeps.cluster import ClusterSpec
 from mrc_studies.sweeps.spec import Range, Sweep
 from mrc_topo import schema
@@ -186,7 +187,7 @@ together, and [Results of a run](results.md) what a run writes.
     ]
     lines += table(["kind", "what happens", "to", "settings"], rows)
     lines += ["## Comparisons", "", *_models(Comparison, "A comparison", 3)]
-    lines += ["## Sweeps", "", "What the keys mean together: [Sweeps](../sweeps.md).", ""]
+    lines += ["## Sweeps", "", "What the keys mean together: [Run a sweep](../sweeps.md).", ""]
     lines += _models(Sweep, "A sweep", 3)
     lines += ["### A span of a grid", "", *_models(Range, "A span of a grid", 3)[2:]]
     lines += ["## Clusters", "", *_models(ClusterSpec, "A cluster", 3)]
@@ -315,6 +316,17 @@ def _bounds(annotation: Any, metadata: list[Any]) -> Iterator[Any]:
             yield from _bounds(each, [])
 
 
+def sweep_measures() -> str:
+    """Return the columns that the runs of a sweep measure."""
+    lines = ["# Measures of a sweep", ""]
+    lines += ["Look up here what the measured columns of a sweep mean. The page is made from the program.", ""]
+    lines += ["A run of an experiment has one row, a run of a comparison one row for each variant and condition.", ""]
+    for kind, columns in measure.METRICS.items():
+        lines += [f"## Of a run of {'an' if kind[0] in 'aeiou' else 'a'} {kind}", ""]
+        lines += table(["measure", "meaning"], [[code(name), cell(text)] for name, text in columns.items()])
+    return "\n".join(lines)
+
+
 # --- the workshop -----------------------------------------------------------------------------------------------
 
 
@@ -403,6 +415,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "cli": ("Commands", cli),
     "lab-file": ("Lab file", lab_file),
     "experiment-file": ("Experiment file", experiment_file),
+    "sweep-measures": ("Measures of a sweep", sweep_measures),
     "exercises": ("The exercises", exercises),
 }
 """Name, title, and what makes it."""

@@ -20,6 +20,7 @@ from mrc_cli.app import app
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.faults.kinds import KINDS
 from mrc_runs.experiment import Experiment
+from mrc_studies.sweeps import measure
 from mrc_topo import schema, units
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -67,6 +68,11 @@ def test_every_workload_and_failure_is_there() -> None:
     page = reference.experiment_file()
     assert all(f"### {name}\n" in page for name in WORKLOADS)
     assert all(f"| `{name}` | " in page for name in KINDS)
+
+
+def test_every_measure_of_a_sweep_is_there() -> None:
+    page = reference.sweep_measures()
+    assert all(f"| `{name}` | " in page for columns in measure.METRICS.values() for name in columns)
 
 
 def test_defaults_can_be_written_like_that() -> None:
