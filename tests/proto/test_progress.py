@@ -231,3 +231,40 @@ def test_coalesced_sacks_do_not_stall_a_small_window(sack_every: int, flows: int
     s.bench.run(max_time_ns=1_000 * MS)
     share = flows * size * 8 / (10 * (s.net.now - start))
     assert share > 0.9, f"{share:.2f} of the link's rate"
+
+
+def test_first_tail_probe_of_a_queue_pair_waits_two_rtts_of_its_destination() -> None:
+    """A queue pair without samples of its own knows the RTT that the others to its destination have measured."""
+    config = {
+        "ev": EvConfig(count=2, active=1),
+        "ports": PortsConfig(count=1),
+        "cc": WIDE,
+        "reliability": ReliabilityConfig(timeout=14),
+    }
+    ends = [Endpoint(EndpointConfig(bytes(15) + bytes([n]), **config), random.Random(n)) for n in (1, 2)]  # type: ignore[arg-type]
+    one, other = ends
+    queue = one.create_cq()
+    region = other.register_memory(bytearray(64))
+    pairs = [(one.create_qp(queue), other.create_qp(other.create_cq())) for _ in range(2)]
+    for mine, theirs in pairs:
+        documents = one.local_attributes(mine), other.local_attributes(theirs)
+        one.connect(mine, documents[1], 0)
+        other.connect(theirs, documents[0], 0)
+    measured, fresh = (mine for mine, _ in pairs)
+    one.post_write(measured, b"x", region.va, region.rkey, wr_id=1)
+    for packet in one.datagrams_to_send(0, 0, 9_000):
+        other.receive_datagram(0, packet, MS // 2)
+    for packet in other.datagrams_to_send(0, MS // 2, 9_000):
+        one.receive_datagram(0, packet, MS)
+    assert [each.status for each in one.poll(queue)] == [CompletionStatus.SUCCESS]
+
+    one.post_write(fresh, b"y", region.va, region.rkey, wr_id=2)
+    assert one.datagrams_to_send(0, 2 * MS, 9_000), "the write leaves, and is lost"
+    probed_at = 0
+    while not probed_at:
+        due = one.next_timer()
+        assert due is not None
+        one.handle_timer(due)
+        if any(wire.decode(packet).bth.opcode == Opcode.PROBE for packet in one.datagrams_to_send(0, due, 9_000)):
+            probed_at = due
+    assert 4 * MS <= probed_at <= 6 * MS

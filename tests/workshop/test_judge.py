@@ -19,7 +19,7 @@ from mrc_workshop import confine, exercise, judge, keep
 from mrc_workshop.confine import Outcome
 from mrc_workshop.exercise import Exercise, Limits, NotGraded, WorkshopError
 from mrc_workshop.job import Facts, Job, Order, Run, RunFacts
-from mrc_workshop.judge import Line, Report, SubmissionError
+from mrc_workshop.judge import Line, Report, SubmissionError, stretched
 from mrc_workshop.kinds import registry
 from mrc_workshop.kinds.registry import Finding, NoParams
 from mrc_workshop.trace import CaptureError
@@ -173,8 +173,8 @@ def test_visible_seeds_leave_hidden_runs_out_and_hidden_seeds_do_not(tmp_path: p
         ("incast", 2, False),
         ("incast", 7, True),
         ("second", 7, True),
-        ("incast", 9, True),
-        ("second", 9, True),
+        ("incast", stretched(9), True),
+        ("second", stretched(9), True),
     ]
     assert [each.report for each in found] == [True, False, False, False, False, False]
     assert [(each.name, each.seed) for each in orders(exercise_, more=[9], quick=True)] == [("incast", 1)]
@@ -252,6 +252,14 @@ def test_policies_of_the_run_join_those_of_the_lab(tmp_path: pathlib.Path) -> No
     exercise_ = made(tmp_path, {"mine.py": ""}, runs=[run], edit=["lab.yaml", "mine.py"])
     (order, *_) = orders(exercise_, {**TEXTS, "mine.py": ""})
     assert yaml.safe_load(order.lab)["policies"] == {"loss": "mine:Loss", "ev": "mine:Ev"}
+
+
+def test_lab_of_a_secret_hidden_seed_gets_a_seed_too_long_to_guess(tmp_path: pathlib.Path) -> None:
+    exercise_ = made(tmp_path, runs=[{}], seeds={"visible": [1], "hidden": [7]})
+    first, public, secret = [yaml.safe_load(each.lab)["seed"] for each in orders(exercise_, more=[123456789])]
+    assert (first, public) == (1, 7), "the seeds of an exercise are in every checkout"
+    assert secret == 0x11E6C7E63B74F7F6
+    assert stretched(123456789) != stretched(123456790)
 
 
 def test_bad_links_are_drawn_from_the_seed(tmp_path: pathlib.Path) -> None:

@@ -109,7 +109,7 @@ class ReliabilityConfig:
     same_ev_inference: bool = True  # loss rule (b)
     rack_inference: bool = True  # loss rule (c)
     adaptive_reordering: bool = False  # rule (c) waits longer for a while after what it took for lost has arrived
-    tail_probe: bool = True  # a reliability probe after 2 srtt of silence, before the timeout
+    tail_probe: bool = True  # a reliability probe after two RTTs of silence, before the timeout
 
     def __post_init__(self) -> None:
         check_range("reliability.timeout", self.timeout, 0, 24)

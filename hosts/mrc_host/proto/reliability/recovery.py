@@ -345,13 +345,16 @@ class Recovery:
     def _tail_interval(self) -> int:
         """Return the time in ns from one question at the tail to the next.
 
-        It starts at two smoothed RTTs and doubles with every question after which nothing more was acknowledged,
-        answered or not: otherwise a packet that only its timeout repeats would cause a probe in each RTT until then. It
-        is never longer than a packet that was sent as often would wait for its answer. When only the transport ACK is
-        missing, the unanswered questions are its retries and the others are not, so that a silent network ends the
+        It starts at two smoothed RTTs, of this queue pair or of all those to its destination, whichever is longer: a
+        queue pair without samples of its own would otherwise add probes to the queue that the others wait in. It doubles
+        with every question after which nothing more was acknowledged, answered or not: otherwise a packet that only its
+        timeout repeats would cause a probe in each RTT until then. It is never longer than a packet that was sent as
+        often would wait for its answer. When only the transport ACK is missing, the unanswered questions are its
+        retries and the others are not, so that a silent network ends the
         queue pair in the time in which the retries of a packet would (`QpAttributes.patience_ns`).
         """
-        rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, self.association.qpcc.cc.base_rtt_ns)
+        cc = self.association.qpcc.cc
+        rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, cc.srtt_ns, cc.base_rtt_ns)
         board = self._board
         longest = self.association.attributes.repeat_ns(self.fruitless if board.outstanding else self.silence)
         return max(rtt, min(2 * rtt << min(self.fruitless, _MAX_TAIL_DOUBLINGS), longest))
