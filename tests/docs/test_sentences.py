@@ -9,6 +9,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+MOST_WORDS = 20
 
 PAGE = """# A heading does not count
 
@@ -68,3 +69,8 @@ def test_page_without_sentences_has_average_zero(tmp_path: pathlib.Path) -> None
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md", "workshop/01-usid/README.md"])
 def test_pages_of_every_folder_are_measured_without_arguments(name: str) -> None:
     assert name in [line.split()[-1] for line in measured()]
+
+
+def test_average_sentence_of_every_page_has_at_most_20_words() -> None:
+    long = [line for line in measured()[1:] if float(line.split()[0]) > MOST_WORDS]
+    assert long == [], "split the longest sentences; `python docs/sentences.py --longest 5 PAGE` prints them"
