@@ -18,7 +18,7 @@ def checked(*arguments: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_product_files_are_free_of_vague_words() -> None:
+def test_product_files_contain_no_vague_word() -> None:
     assert checked() == (0, [])
 
 
@@ -38,6 +38,6 @@ def test_vague_word_is_reported_with_its_place(tmp_path: pathlib.Path, text: str
     assert [line.partition(" is vague")[0] for line in lines] == [f"{tmp_path}/module.py:2: '{word}'"]
 
 
-def test_part_of_another_word_is_no_finding(tmp_path: pathlib.Path) -> None:
+def test_vague_word_inside_another_word_is_not_reported(tmp_path: pathlib.Path) -> None:
     (tmp_path / "module.py").write_text("CANEWT = 1\n# this told, so manyfold\n")
     assert checked(str(tmp_path)) == (0, [])
