@@ -13,7 +13,7 @@ APT_NEEDED := python3-venv gcc libc6-dev
 # Labs in namespaces of their own mostly wait, and none of their tests asserts a time: more of them than cores at once.
 LABS := 3
 PYTEST := $(BIN)/python -m pytest
-# Namespaces in which tests are root, whoever runs them.
+# Namespaces in which tests are root, for any user.
 INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 
 # What the tests of the live view need beside the rest: a browser.
@@ -80,12 +80,13 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/words.py
+	$(BIN)/codespell
 
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Resolve the ranges of pyproject.toml anew. `--universal`: one file for every platform and Python from 3.11.
+# Resolve the ranges of pyproject.toml again. `--universal`: one file for every platform and Python from 3.11.
 lock: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'
 	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

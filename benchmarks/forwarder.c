@@ -1,7 +1,7 @@
 /* What AF_PACKET can do on this machine, to compare the switch with:
  *   forwarder forward IN OUT            recvmmsg/sendmmsg from IN to OUT until killed
  *   forwarder source IF SIZE SECONDS    frames of SIZE bytes to IF as fast as it takes them
- * The sink is the kernel: frames for nobody that reach the last interface count in its rx_packets. */
+ * The sink is the kernel: frames without a receiver that reach the last interface count in its rx_packets. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

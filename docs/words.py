@@ -1,4 +1,4 @@
-"""Check the language of the product's Python files, as `make lint` does.
+"""Check the language of the product's files, as `make lint` does.
 
     python docs/words.py [FOLDER ...]    exit code 1, and a line for each place, when a word of `WORDS` is there
 
@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-FOLDERS = ("p4/p4lite", "topologies", "controller", "hosts")
+FOLDERS = ("p4", "topologies", "controller", "hosts", "workshop", "experiments", "examples", "benchmarks", "vagrant")
+SUFFIXES = frozenset((".py", ".c", ".h", ".p4", ".js", ".html", ".yaml", ".ipynb", ".sh", ".lua"))
 WORDS = {
     "nobody": "name the process, host or user (`no other user`, `no rank`)",
     "somebody": "name the process, host or user (`another user`, `a page`)",
@@ -29,11 +30,11 @@ _PATTERN = re.compile(r"\b(" + "|".join(WORDS).replace(" ", r"\s+") + r")\b", re
 
 
 def findings(folders: list[pathlib.Path]) -> Iterator[str]:
-    """Yield a line `FILE:LINE: what is wrong` for each word in the Python files of these folders."""
+    """Yield a line `FILE:LINE: what is wrong` for each word in the files of these folders."""
     for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
+        for path in sorted(each for each in folder.rglob("*") if each.suffix in SUFFIXES):
             name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
-            if "__compiled__" in path.parts:
+            if "__compiled__" in path.parts or "node_modules" in path.parts:
                 continue
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 for found in _PATTERN.findall(line):

@@ -42,7 +42,7 @@ def imports(path: pathlib.Path, package: str) -> set[str]:
     return found
 
 
-def test_layers() -> None:
+def test_import_contracts_of_pyproject_hold() -> None:
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
 

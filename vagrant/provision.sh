@@ -39,7 +39,7 @@ else
   sudo -u "$user" -H make -C "$checkout" setup
 fi
 
-# Whoever logs in is in the checkout and has its commands.
+# A login shell starts in the checkout and has its commands in PATH.
 cat > /etc/profile.d/mrclab.sh <<PROFILE
 PATH="$checkout/.venv/bin:\$PATH"
 case \$- in *i*) cd "$checkout" 2>/dev/null || true ;; esac

@@ -12,7 +12,9 @@ from mrc_lab.management import denylist
 
 
 def verb(
-    elements: Annotated[list[str] | None, typer.Argument(help="what was denied; everything if left out")] = None,
+    elements: Annotated[
+        list[str] | None, typer.Argument(help="elements to take off the denylist (default: all)")
+    ] = None,
     lab: Lab = None,
 ) -> None:
     """Take elements off the denylist; their EVs are used again."""

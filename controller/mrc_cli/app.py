@@ -19,37 +19,32 @@ from mrc_cli.errors import end, report_errors
 
 #: In the order in which `--help` has them; the first sentence of each module's docstring for the verb.
 VERBS = {
-    "up": "Bring a lab up on the real clock: namespaces, switches, tables, host agents.",
-    "down": "End a lab and remove everything it made.",
+    "up": "Start a lab on the real clock: namespaces, switches, tables and host agents.",
+    "down": "Stop a lab and remove everything that it created.",
     "status": "Show what is up, which failures are injected, and what the hosts detect.",
-    "cleanup": "Remove what labs left that were killed.",
-    "list": "Your labs: what is up, since when, as which user it runs.",
-    "run": "Run an experiment or a workload; exit code 1 if anything expected was missed.",
-    "demo": "Run the demonstration: MRC continues while links, ports and switches fail; exit with 1 if a check fails.",
+    "cleanup": "Remove what killed labs left behind: processes, namespaces, files.",
+    "list": "List your running labs, with the start time and the user of each.",
+    "run": "Run an experiment or a workload, check it, and write a report.",
+    "demo": "Run the demonstration: MRC continues while links, ports and switches fail.",
     "experiments": "List the experiments, comparisons and sweeps that come with mrclab.",
-    "compare": "Run a workload by several transports under several conditions; "
-    "exit code 1 if an expectation was missed.",
-    "perf": "Measure a collective over sizes, as nccl-tests do; "
-    "exit code 1 if an operation fails or an element is wrong.",
-    "train": "Train by PyTorch in a lab, a rank in each host, while things break; "
-    "exit code 1 if a job never ends well.",
-    "figures": "Reproduce the paper's figures in simulated time; exit code 1 if one was not reproduced for no known "
-    "reason, 3 if none was so but one could not run.",
-    "scale": "Simulate a whole cluster, its jobs and failures; exit code 1 if a row of --validate is off.",
-    "web": "Show a lab, a simulation or a recorded run in a browser, and break it there; until Ctrl-C.",
-    "fail": "Break something.",
-    "restore": "Put back exactly what a failure changed.",
+    "compare": "Run one workload over several transports and conditions, and compare the results.",
+    "perf": "Measure a collective operation over message sizes, as nccl-tests do.",
+    "train": "Train a PyTorch model with one rank per host while the lab fails around it.",
+    "figures": "Reproduce the figures of the MRC paper in simulated time.",
+    "scale": "Simulate a whole cluster with its jobs and failures in a fluid model.",
+    "web": "Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C.",
+    "fail": "Inject a failure into a link, a host port or a switch.",
+    "restore": "Undo injected failures: restore exactly what each of them changed.",
     "deny": "Put elements on the denylist: no queue pair sends across them until `allow`.",
     "allow": "Take elements off the denylist; their EVs are used again.",
-    "chaos": "Kill, freeze, restart and break anything at random; "
-    "on a broken invariant print the shortest schedule for it.",
-    "exec": "Run a command in a host's namespace; its exit code is ours.",
-    "sh": "Prompt for commands: `h3 ping -c 1 ADDRESS` runs in a host, `hosts` lists them, `exit` ends.",
-    "p4sh": "Open p4runtime-shell on a switch (it takes the primary role; tables can be read and changed).",
-    "capture": "Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua).",
+    "chaos": "Inject failures and kills at random, and check invariants of the lab after each.",
+    "exec": "Run a command in a host's namespace and return the command's exit code.",
+    "sh": "Open a prompt: `h3 ping -c 1 ADDRESS` runs in host h3, `hosts` lists hosts, `exit` ends.",
+    "p4sh": "Open p4runtime-shell on a switch as its primary controller, to read and change tables.",
+    "capture": "Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua).",
     "topo": "Check, show, draw and plan fabrics.",
-    "workshop": "Exercises: learn MRC by breaking and mending it.",
-    "sweep": "Many runs of one experiment: `mrclab sweep FILE` runs them (`run` may be left out), `report` draws them.",
+    "workshop": "Learn MRC with exercises that check your own code in simulated time.",
+    "sweep": "Run one experiment over many settings and seeds, and draw the results.",
 }
 #: Verbs that no user types.
 HIDDEN = frozenset({"part"})
@@ -117,7 +112,7 @@ class Command(TyperGroup):
 app = typer.Typer(
     name="mrclab",
     cls=Command,
-    help="A laboratory for MRC: fabrics of P4 switches, endpoints, failures on demand.",
+    help="Run MRC fabrics of P4 switches and endpoints, inject failures, and watch them recover.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -136,12 +131,19 @@ def _version(wanted: bool) -> None:
 def _command(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Version, and how the protocol core runs."),
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Show the version and whether the protocol core is compiled.",
+        ),
     ] = False,
 ) -> None:
     pass
 
 
+#: Options of earlier versions: command and option, and what to write instead.
+RENAMED_OPTIONS = {("train", "--patience"): "--collective-timeout"}
 #: What typer raises for a command that cannot be understood; it has no public name of its own.
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
@@ -157,5 +159,8 @@ def main() -> None:
                 sys.exit(2)
             where = getattr(getattr(error, "ctx", None), "command_path", "mrclab")
             text = " ".join(error.format_message().split()).rstrip(".")
+            option = getattr(error, "option_name", "")
+            if new := RENAMED_OPTIONS.get((where.removeprefix("mrclab "), option)):
+                text = f"option {option} was renamed; write {new} instead"
             end(f"{text}; see {where} --help", 2)
     sys.exit(code if isinstance(code, int) else 0)

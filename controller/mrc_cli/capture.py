@@ -14,23 +14,25 @@ from mrc_cli.common import LabOption as Lab
 from mrc_cli.common import on_lab
 from mrc_cli.common import seconds as waited
 from mrc_lab.hosts.inside import check_here
-from mrc_lab.records.following import Following, place_of
+from mrc_lab.records.capture_tail import CaptureTail, place_of
 
 COPY_INTERVAL_S = 0.2
 
 
 def verb(
-    port: Annotated[str, typer.Argument(help="a host port h3:2, or a switch port p0-t0.1:3")],
-    output: Annotated[pathlib.Path, typer.Option("-o", help="the pcap-ng file")] = pathlib.Path("capture.pcapng"),
-    seconds: Annotated[float, typer.Option(help="how long; 0: until interrupted")] = 0.0,
+    port: Annotated[str, typer.Argument(help="a host port such as h3:2, or a switch port such as p0-t0.1:3")],
+    output: Annotated[pathlib.Path, typer.Option("-o", help="the pcapng file to write")] = pathlib.Path(
+        "capture.pcapng"
+    ),
+    seconds: Annotated[float, typer.Option(help="duration of the capture in seconds; 0: until Ctrl-C")] = 0.0,
     lab: Lab = None,
 ) -> None:
-    """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
+    """Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua)."""
     waited("--seconds", seconds)
     with on_lab(lab) as session:
         check_here(session.state)
         device, switch_port = place_of(session.topology, port)
-        with Following(session.run.folder, output) as following:
+        with CaptureTail(session.run.folder, output) as following:
             session.target.capture(device, switch_port, following.name)
             typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
             try:
@@ -41,7 +43,7 @@ def verb(
                 session.target.capture(device, switch_port, None)
 
 
-def _wait(seconds: float, following: Following) -> None:
+def _wait(seconds: float, following: CaptureTail) -> None:
     """Copy for this many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     deadline = time.monotonic() + seconds if seconds else math.inf

@@ -33,16 +33,26 @@ TRIES = {"virtual": 200, "real": 12}
 
 
 def verb(
-    seed: Annotated[int | None, typer.Option(help="of the schedule; printed if left out")] = None,
-    seeds: Annotated[int, typer.Option(help="number of schedules, from this seed on")] = 1,
-    duration: Annotated[float | None, typer.Option(help="seconds of each; 60 if left out")] = None,
-    lab: Annotated[str | None, typer.Option("--lab", help="a lab; the one that is up, else tiny")] = None,
-    clock: Annotated[str | None, typer.Option(help="real, or virtual; real if a lab is up")] = None,
-    file: Annotated[pathlib.Path | None, typer.Option("--schedule", help="play this file instead")] = None,
-    output: Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="file for what breaks it")] = None,
+    seed: Annotated[int | None, typer.Option(help="seed of the schedule (default: random, printed)")] = None,
+    seeds: Annotated[int, typer.Option(help="number of schedules; their seeds follow the first one")] = 1,
+    duration: Annotated[float | None, typer.Option(help="seconds of each schedule (default: 60)")] = None,
+    lab: Annotated[
+        str | None, typer.Option("--lab", help="a lab (default: the one that is up, otherwise tiny)")
+    ] = None,
+    clock: Annotated[str | None, typer.Option(help="real or virtual (default: real if a lab is up)")] = None,
+    file: Annotated[
+        pathlib.Path | None, typer.Option("--schedule", help="play the schedule in this file instead of a random one")
+    ] = None,
+    output: Annotated[
+        pathlib.Path | None,
+        typer.Option("-o", "--output", help="file for the shortest schedule that violates an invariant"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Kill, freeze, restart and break anything at random; on a broken invariant print the shortest schedule for it."""
+    """Inject failures and kills at random, and check invariants of the lab after each.
+
+    On a violation, print the shortest schedule that causes it and exit with 1.
+    """
     seconds("--duration", duration, least=0.1)
     if clock not in (None, "real", "virtual"):
         raise ExperimentError(f"clock is real or virtual, not '{clock}'")

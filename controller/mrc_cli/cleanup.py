@@ -8,7 +8,7 @@ from mrc_lab import lifecycle
 
 
 def verb() -> None:
-    """Remove what labs left that were killed."""
+    """Remove what killed labs left behind: processes, namespaces, files."""
     heard: list[str] = []
 
     def hear(text: str) -> None:

@@ -18,16 +18,17 @@ from mrc_lab.session.real import RealSession
 from mrc_runs.endings import LOST, is_silence
 
 #: A lab by its name, as an argument or as an option.
-_NAME = "the lab's name; $MRCLAB_LAB or this shell's only one if left out"
+_NAME = "the lab's name (default: $MRCLAB_LAB, otherwise the only lab of this shell)"
 LabName = Annotated[str | None, typer.Argument(help=_NAME)]
 LabOption = Annotated[str | None, typer.Option("--lab", help=_NAME)]
 
-#: What forwards in a lab, and what compiles its program; the lab file's if left out.
-Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel; as the lab says if left out")]
-Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c; as the lab says if left out")]
+#: What forwards in a lab, and what compiles its program; the lab file's by default.
+Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel (default: as in the lab file)")]
+Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c (default: as in the lab file)")]
 
 TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="on the real clock: run the policies that the lab names, as you")
+    bool,
+    typer.Option("--trust-code", help="allow policies named in the lab file to run as your user on the real clock"),
 ]
 
 

@@ -19,11 +19,14 @@ from mrc_runs.interruption import interruptible
 
 
 def verb(
-    name: Annotated[str, typer.Argument(help="a comparison: its name, file or folder")] = "mrc-vs-roce",
+    name: Annotated[str, typer.Argument(help="name, file or folder of a comparison")] = "mrc-vs-roce",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     trust_code: TrustCode = False,
 ) -> None:
-    """Run a workload by several transports under several conditions; exit code 1 if an expectation was missed."""
+    """Run one workload over several transports and conditions, and compare the results.
+
+    Exit with 1 if an expectation is not met.
+    """
     comparison = load_comparison(name)
     if comparison.clock == "real":
         need_namespaces()

@@ -14,13 +14,15 @@ from mrc_lab import lifecycle
 from mrc_results import resultdir
 from mrc_runs.demo import Demo
 
-Rate = Annotated[int | None, typer.Option(min=1, max=1000, help="Mb/s of each link; measured and chosen if left out")]
+Rate = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="rate of each link in Mb/s (default: measured on this machine)")
+]
 
 
 def verb(clock: Clock = None, rate: Rate = None, output: Folder = None, web: Web = False) -> None:
-    """Run the demonstration: MRC continues while links, ports and switches fail; exit with 1 if a check fails.
+    """Run the demonstration: MRC continues while links, ports and switches fail.
 
-    On the real clock where that is possible, else in simulated time.
+    Use the real clock where the machine allows it, otherwise simulated time. Exit with 1 if a check fails.
     """
     clock = clock_of(clock)
     if clock is None:

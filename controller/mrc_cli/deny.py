@@ -13,7 +13,8 @@ from mrc_lab.management import denylist
 
 def verb(
     elements: Annotated[
-        list[str] | None, typer.Argument(help="links, host ports, switches; what the hosts find dead if left out")
+        list[str] | None,
+        typer.Argument(help="links, host ports or switches (default: what the hosts' probes find dead)"),
     ] = None,
     lab: Lab = None,
 ) -> None:

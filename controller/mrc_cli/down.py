@@ -9,7 +9,7 @@ from mrc_lab import lifecycle
 
 
 def verb(lab: LabName = None) -> None:
-    """End a lab and remove everything it made."""
+    """Stop a lab and remove everything that it created."""
     name = the_lab(lab)
     lifecycle.down(name)
     typer.echo(f"lab {name} is down")

@@ -16,9 +16,9 @@ CONTEXT = {"ignore_unknown_options": True}
 
 
 def verb(
-    host: Annotated[str, typer.Argument(help="a host, like h3")],
-    command: Annotated[list[str], typer.Argument(help="what to run in its namespace")],
+    host: Annotated[str, typer.Argument(help="a host such as h3")],
+    command: Annotated[list[str], typer.Argument(help="the command to run, with its arguments")],
     lab: Lab = None,
 ) -> None:
-    """Run a command in a host's namespace; its exit code is ours."""
-    inside.become(RunDir(the_lab(lab)).read(), command, host=host)
+    """Run a command in a host's namespace and return the command's exit code."""
+    inside.exec_in_host(RunDir(the_lab(lab)).read(), command, host=host)

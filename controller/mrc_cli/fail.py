@@ -14,13 +14,16 @@ from mrc_lab.faults.kinds import KINDS
 
 
 def verb(
-    target: Annotated[str, typer.Argument(help="a link p0-t0.1--p0-t1.0, a host port h3:2, a switch p0-t1.0")],
+    target: Annotated[str, typer.Argument(help="a link (p0-t0.1--p0-t1.0), a host port (h3:2), or a switch (p0-t1.0)")],
     kind: Annotated[str | None, typer.Option(help=f"one of: {', '.join(KINDS)}")] = None,
-    direction: Annotated[str, typer.Option(help="both, up (away from the host) or down")] = "both",
-    setting: Annotated[list[str] | None, typer.Option("--set", help="a setting of the failure: loss=0.2")] = None,
+    direction: Annotated[str, typer.Option(help="both, up (away from the host) or down (towards the host)")] = "both",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="a setting of the failure, such as loss=0.2; may be given several times"),
+    ] = None,
     lab: Lab = None,
 ) -> None:
-    """Break something."""
+    """Inject a failure into a link, a host port or a switch."""
     with on_lab(lab) as session:
         settings = parse_settings(setting or [])
         action = Action("fail", target, kind or "", cast(Direction, direction), settings)

@@ -19,19 +19,20 @@ from mrc_studies.figures.model import Judged, Size, Status
 
 
 def verb(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="figures, as the paper counts them; all if left out")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="small: minutes; so also without either")] = False,
-    full: Annotated[bool, typer.Option("--full", help="longer runs and more hosts: hours")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="what there is, and how long it takes")] = False,
-    jobs: Annotated[int | None, typer.Option(help="runs at a time; as many as cores if left out")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="figure numbers of the paper (default: all)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="small scale, minutes (the default)")] = False,
+    full: Annotated[bool, typer.Option("--full", help="longer runs and more hosts, hours")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="list the figures and how long each takes")] = False,
+    jobs: Annotated[int | None, typer.Option(help="runs in parallel (default: one per core)")] = None,
     output: Annotated[
-        pathlib.Path, typer.Option("-o", "--output", help="folder; what was run into it before is not run again")
+        pathlib.Path,
+        typer.Option("-o", "--output", help="folder for results; runs that it already has are not repeated"),
     ] = resultdir.RESULTS / "figures",
 ) -> None:
-    """Reproduce the paper's figures in simulated time; exit code 1 if one was not reproduced for no known reason,
-    3 if none was so but one could not run."""
+    """Reproduce the figures of the MRC paper in simulated time.
+
+    Exit with 1 if a figure differs from the paper for no known reason, with 3 if a figure could not run.
+    """
     if quick and full:
         raise ExperimentError("--quick and --full exclude each other; choose one")
     if jobs is not None and not 1 <= jobs <= 1024:

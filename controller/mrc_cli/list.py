@@ -14,7 +14,7 @@ from mrc_lab import lifecycle
 
 
 def verb(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
-    """Your labs: what is up, since when, as which user it runs."""
+    """List your running labs, with the start time and the user of each."""
     rows = lifecycle.listing()
     if as_json:
         typer.echo(json.dumps(rows, indent=1))

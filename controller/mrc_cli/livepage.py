@@ -14,8 +14,10 @@ from mrc_runs.experiment import known_experiments, load_experiment
 if TYPE_CHECKING:
     from mrc_web.page import Page
 
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="8080, or the next free one, if left out; 0: any")]
-Web = Annotated[bool, typer.Option("--web", help="with a live view in a browser, whose address is printed")]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="TCP port (default: 8080 or the next free one; 0: any free port)")
+]
+Web = Annotated[bool, typer.Option("--web", help="serve a live view for a browser and print its address")]
 
 
 def check_page() -> None:

@@ -24,10 +24,12 @@ from mrc_topo.units import format_rate
 #: Differing parts of results that are named; `--json` names all.
 DIFFERING = 8
 
-Clock = Annotated[str | None, typer.Option(help="real (namespaces) or virtual (simulated time)")]
+Clock = Annotated[str | None, typer.Option(help="real (network namespaces) or virtual (simulated time)")]
 
 
-Folder = Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for result, verdict and report")]
+Folder = Annotated[
+    pathlib.Path | None, typer.Option("-o", "--output", help="folder for result.json, verdict.json and report.html")
+]
 
 
 def clock_of(clock: str | None) -> str | None:

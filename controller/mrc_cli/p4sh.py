@@ -14,10 +14,10 @@ from mrc_cli.common import on_lab
 
 
 def verb(
-    switch: Annotated[str, typer.Argument(help="a switch, like p0-t0.1")],
+    switch: Annotated[str, typer.Argument(help="a switch such as p0-t0.1")],
     lab: Lab = None,
 ) -> None:
-    """Open p4runtime-shell on a switch (it takes the primary role; tables can be read and changed)."""
+    """Open p4runtime-shell on a switch as its primary controller, to read and change tables."""
     with on_lab(lab) as session:
         device = session.topology.switch(switch).device_id
         address = session.target.address(device)

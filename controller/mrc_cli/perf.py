@@ -26,21 +26,29 @@ BACKENDS = ("workload", "torch", "gloo")
 
 def verb(
     collective: Annotated[str, typer.Argument(help=f"one of: {', '.join(perf.COLLECTIVES)}")],
-    begin: Annotated[str, typer.Option("-b", "--minbytes", help="the first size: 8, 64K, 16M")] = "8",
-    end: Annotated[str, typer.Option("-e", "--maxbytes", help="the last size")] = "1M",
-    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="from each size to the next")] = 2,
-    iterations: Annotated[int, typer.Option("-n", "--iters", help="measured operations of a size, after one more")] = 5,
-    lab: Annotated[str | None, typer.Option("--lab", help="a lab; the one that is up, else default")] = None,
-    hosts: Annotated[str | None, typer.Option(help="hosts that take part: h0,h3; all if left out")] = None,
-    clock: Annotated[str | None, typer.Option(help="real, or virtual; real if a lab is up")] = None,
+    begin: Annotated[str, typer.Option("-b", "--minbytes", help="smallest message size, such as 8, 64K or 16M")] = "8",
+    end: Annotated[str, typer.Option("-e", "--maxbytes", help="largest message size")] = "1M",
+    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="factor from one size to the next")] = 2,
+    iterations: Annotated[
+        int, typer.Option("-n", "--iters", help="measured operations per size, after one warm-up operation")
+    ] = 5,
+    lab: Annotated[
+        str | None, typer.Option("--lab", help="a lab (default: the one that is up, otherwise `default`)")
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(help="participating hosts, such as h0,h3 (default: all)")] = None,
+    clock: Annotated[str | None, typer.Option(help="real or virtual (default: real if a lab is up)")] = None,
     transport: Annotated[str, typer.Option(help="mrc or roce")] = "mrc",
     qps: Annotated[int, typer.Option(help="queue pairs per peer")] = 1,
     backend: Annotated[
-        str, typer.Option(help="workload: the lab's own; torch: torch.distributed on the real clock; gloo: TCP")
+        str,
+        typer.Option(help="workload: mrclab's own; torch: torch.distributed over MRC, real clock only; gloo: over TCP"),
     ] = "workload",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Measure a collective over sizes, as nccl-tests do; exit code 1 if an operation fails or an element is wrong."""
+    """Measure a collective operation over message sizes, as nccl-tests do.
+
+    Exit with 1 if an operation fails or an element is wrong.
+    """
     _check_options(collective, backend, transport, iterations, qps)
     wanted = perf.sizes(perf.parse_size("-b", begin), perf.parse_size("-e", end), factor)
     up = own_lab() if lab is None and clock != "virtual" else None
@@ -109,7 +117,7 @@ def _participants(wanted: str | None, known: list[str], lab: str) -> list[str]:
     names = known if wanted is None else wanted.split(",")
     for each in names:
         if each not in known or names.count(each) > 1:
-            what = "is named twice" if each in known else f"is no host of {lab}; it has: {', '.join(known)}"
+            what = "is named twice" if each in known else f"is not a host of {lab}; it has: {', '.join(known)}"
             raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
     return names
 

@@ -12,11 +12,11 @@ from mrc_lab.faults.action import FailureError
 
 
 def verb(
-    target: Annotated[str | None, typer.Argument(help="what was broken; everything if left out")] = None,
-    kind: Annotated[str | None, typer.Option(help="only the failure of this kind")] = None,
+    target: Annotated[str | None, typer.Argument(help="the element that failed (default: all)")] = None,
+    kind: Annotated[str | None, typer.Option(help="undo only the failure of this kind")] = None,
     lab: Lab = None,
 ) -> None:
-    """Put back exactly what a failure changed."""
+    """Undo injected failures: restore exactly what each of them changed."""
     if kind is not None and target is None:
         raise FailureError("--kind needs the target that failed like this")
     with on_lab(lab) as session:

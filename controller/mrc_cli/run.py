@@ -31,37 +31,48 @@ OPTIONS: dict[tuple[int | str, ...], str] = {
 
 
 def verb(
-    name: Annotated[str | None, typer.Argument(help="an experiment (name or file), or a workload")] = None,
+    name: Annotated[str | None, typer.Argument(help="an experiment (name or file) or a workload")] = None,
     param: Annotated[
-        list[str] | None, typer.Option("--set", help="a parameter of the workload: size_bytes=1048576")
+        list[str] | None,
+        typer.Option(
+            "--set", help="a parameter of the workload, such as size_bytes=1048576; may be given several times"
+        ),
     ] = None,
     lab: Annotated[
-        str | None, typer.Option(help="a lab, for a workload; $MRCLAB_LAB, this shell's or default if left out")
+        str | None,
+        typer.Option(help="for a workload: the lab (default: $MRCLAB_LAB, the lab of this shell, or `default`)"),
     ] = None,
     hosts: Annotated[
-        str | None, typer.Option(help="hosts that take part, for a workload: h0,h3; all if left out")
+        str | None, typer.Option(help="for a workload: participating hosts, such as h0,h3 (default: all)")
     ] = None,
     duration: Annotated[
-        float | None, typer.Option(help="seconds, for a workload; else its iterations bound it")
+        float | None, typer.Option(help="for a workload: seconds to run (default: until its iterations are done)")
     ] = None,
-    transport: Annotated[str | None, typer.Option(help="mrc (if left out) or roce, for a workload")] = None,
-    qps: Annotated[int | None, typer.Option(help="queue pairs per peer, for a workload; 1 if left out")] = None,
+    transport: Annotated[str | None, typer.Option(help="for a workload: mrc or roce (default: mrc)")] = None,
+    qps: Annotated[int | None, typer.Option(help="for a workload: queue pairs per peer (default: 1)")] = None,
     switch: Switch = None,
     compiler: Compiler = None,
     trust_code: TrustCode = False,
     clock: Clock = None,
     cores: Annotated[
         int | None,
-        typer.Option(min=1, max=2, help="of a simulation; 2: the fabric runs beside the hosts, with the same result"),
+        typer.Option(
+            min=1,
+            max=2,
+            help="cores of a simulation; 2 simulates the fabric in parallel to the hosts, with the same result",
+        ),
     ] = None,
     again: Annotated[
         pathlib.Path | None,
-        typer.Option(help="repeat the run whose results are in this folder: its lab, experiment, seed and clock"),
+        typer.Option(help="repeat the run whose results are in this folder, with its lab, experiment, seed and clock"),
     ] = None,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ) -> None:
-    """Run an experiment or a workload; exit code 1 if anything expected was missed."""
+    """Run an experiment or a workload, check it, and write a report.
+
+    Exit with 1 if a check fails.
+    """
     clock = clock_of(clock)
     given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
     given["--transport"] = transport

@@ -24,20 +24,23 @@ from mrc_topo.units import format_rate
 
 
 def verb(
-    cluster: Annotated[
-        str | None, typer.Argument(help="a cluster file, or the name of one that comes with mrclab")
+    cluster: Annotated[str | None, typer.Argument(help="a cluster file, or the name of a built-in cluster")] = None,
+    output: Annotated[
+        pathlib.Path | None, typer.Option("-o", "--output", help="folder for the report and its tables")
     ] = None,
-    output: Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for report and tables")] = None,
     validating: Annotated[
-        bool, typer.Option("--validate", help="hold the model against what is published or provable")
+        bool, typer.Option("--validate", help="compare the model with published and provable values")
     ] = False,
     calibrating: Annotated[
-        bool, typer.Option("--calibrate", help="hold the model against packets on small fabrics: minutes")
+        bool, typer.Option("--calibrate", help="compare the model with packet simulations of small fabrics (minutes)")
     ] = False,
-    listed: Annotated[bool, typer.Option("--list", help="the clusters that come with mrclab")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="list the built-in clusters")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
 ) -> None:
-    """Simulate a whole cluster, its jobs and failures; exit code 1 if a row of --validate is off."""
+    """Simulate a whole cluster with its jobs and failures in a fluid model.
+
+    Exit with 1 if a row of --validate is outside its bound.
+    """
     if listed:
         for name, path in builtin_clusters().items():
             typer.echo(f"{name}: {load_cluster(path).cluster.description}")

@@ -19,7 +19,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals:
-        raise FailureError(f"'{printable(text)}' is no setting; write one as name=value, like loss=0.2")
+        raise FailureError(f"'{printable(text)}' is not a setting; write one as name=value, like loss=0.2")
     if value in ("true", "false"):
         return key, value == "true"
     if re.fullmatch(r"\[(\d{1,9}(, ?\d{1,9})*)?\]", value):

@@ -17,7 +17,7 @@ from mrc_lab.records.shells import VARIABLE
 
 
 def verb(lab: Lab = None) -> None:
-    """Prompt for commands: `h3 ping -c 1 ADDRESS` runs in a host, `hosts` lists them, `exit` ends."""
+    """Open a prompt: `h3 ping -c 1 ADDRESS` runs in host h3, `hosts` lists hosts, `exit` ends."""
     name = the_lab(lab)
     hosts = list(RunDir(name).read().record.hosts)
     typer.echo(f"lab {name}; hosts: {', '.join(hosts)}; `HOST COMMAND...` runs there, `exit` ends")
@@ -36,7 +36,7 @@ def verb(lab: Lab = None) -> None:
         if words[0] == "hosts":
             typer.echo(" ".join(hosts))
         elif words[0] in hosts and len(words) > 1:
-            inside.attend(RunDir(name).read(), words[1:], host=words[0])
+            inside.run_in_host(RunDir(name).read(), words[1:], host=words[0])
         else:
             verb = subprocess.run(
                 [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", *words],

@@ -17,7 +17,7 @@ from mrc_host.requests import GetSummary
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.machines.session import SpreadSession
 from mrc_lab.management import clustermapper, localiser
-from mrc_lab.processes.death import Frozen
+from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.records.rundir import all_runs
 from mrc_lab.session.fidelity import MachineFidelity
 from mrc_lab.session.real import AgentProcess, RealSession
@@ -158,7 +158,7 @@ def lab_status(session: RealSession) -> LabStatus:
     )
 
 
-def _host(name: str, client: HostClient, lost: str | None, frozen: Frozen | None) -> HostRow:
+def _host(name: str, client: HostClient, lost: str | None, frozen: StoppedProcess | None) -> HostRow:
     if lost:
         return HostRow(name, False, error=lost)
     if frozen is not None:

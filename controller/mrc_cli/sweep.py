@@ -48,30 +48,35 @@ class _RunsByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_RunsByDefault,
-    help="Many runs of one experiment: `mrclab sweep FILE` runs them (`run` may be left out), `report` draws them.",
+    help="Run one experiment over many settings and seeds, and draw the results.",
     no_args_is_help=True,
 )
 
-Folder = Annotated[pathlib.Path, typer.Argument(help="the folder of a sweep")]
+Folder = Annotated[pathlib.Path, typer.Argument(help="folder of a sweep's results")]
 
 
 @app.command(DEFAULT)
 def run(
-    name: Annotated[str, typer.Argument(help="a sweep: its name or file")],
+    name: Annotated[str, typer.Argument(help="name or file of a sweep")],
     output: Annotated[
         pathlib.Path | None,
-        typer.Option("-o", "--output", help="folder; what was run into it before is not run again"),
+        typer.Option("-o", "--output", help="folder for results; runs that it already has are not repeated"),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Dask workers on this machine; as many as cores; 0: none, one run after another")
+        int | None,
+        typer.Option(help="Dask workers on this machine (default: one per core; 0: no Dask, runs in sequence)"),
     ] = None,
-    scheduler: Annotated[str | None, typer.Option(help="a Dask scheduler that runs: tls://HOST:8786")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="address of a running Dask scheduler, such as tls://HOST:8786")
+    ] = None,
     cluster_file: Annotated[
-        pathlib.Path | None, typer.Option("--cluster", help="a file that describes a Dask cluster")
+        pathlib.Path | None, typer.Option("--cluster", help="a file that describes a Dask cluster to start")
     ] = None,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Dask's dashboard on loopback")] = False,
-    again: Annotated[bool, typer.Option("--again", help="do those again that were not good")] = False,
-    check: Annotated[bool, typer.Option("--check", help="check all points and count the runs")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="serve Dask's dashboard on loopback")] = False,
+    again: Annotated[bool, typer.Option("--again", help="repeat the runs that failed")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="check all points and count the runs, without running them")
+    ] = False,
 ) -> None:
     """Do the runs of a sweep that are not done yet; exit code 1 if one is not good, and that is not allowed."""
     source = load_sweep(name)
@@ -226,10 +231,12 @@ def report(folder: Folder) -> None:
 @app.command()
 def repeat(
     folder: Folder,
-    digest: Annotated[str, typer.Argument(metavar="RUN", help="a run: the beginning of its digest")],
+    digest: Annotated[str, typer.Argument(metavar="RUN", help="a run, by the beginning of its digest")],
     output: Annotated[
         pathlib.Path | None,
-        typer.Option("-o", "--output", help="write its lab and experiment there, and do not run it"),
+        typer.Option(
+            "-o", "--output", help="write the run's lab and experiment files to this folder instead of running it"
+        ),
     ] = None,
 ) -> None:
     """Do one run of a sweep again and print its numbers; exit code 1 if they are not those that are kept."""
@@ -239,7 +246,7 @@ def repeat(
         _write_files(made, chosen, output)
         return
     task = made.task(chosen)
-    if wrong := measure.stranger(task):
+    if wrong := measure.environment_difference(task):
         raise ExperimentError(f"{folder}: this is not what made the run: {wrong}")
     with interruptible():
         answer = measure.perform(task)

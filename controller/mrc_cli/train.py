@@ -31,22 +31,34 @@ EVERY = 10
 
 def verb(
     model: Annotated[str, typer.Option(help=f"what is trained: {', '.join(MODELS)}")] = "digits",
-    backend: Annotated[str, typer.Option(help="mrc, roce or gloo, or several: mrc,roce")] = "mrc",
-    schedule: Annotated[str | None, typer.Option(help="an experiment, whose schedule is done to the lab")] = None,
-    lab: Annotated[
-        str | None, typer.Option("--lab", help="a lab; the one that is up, else the experiment's, else default")
+    backend: Annotated[str, typer.Option(help="mrc, roce or gloo, or a list such as mrc,roce to compare them")] = "mrc",
+    schedule: Annotated[
+        str | None, typer.Option(help="an experiment whose schedule of failures is applied to the lab")
     ] = None,
-    hosts: Annotated[str | None, typer.Option(help="hosts with a rank each: h0,h3; all if left out")] = None,
-    steps: Annotated[int, typer.Option(help="steps, at least: a job lasts as long as its schedule, too")] = 60,
-    batch: Annotated[int, typer.Option(help="samples of a rank in a step")] = 16,
-    seed: Annotated[int, typer.Option(help="of model and order of the data")] = 1,
-    checkpoint: Annotated[int, typer.Option(help="steps between two checkpoints")] = 10,
-    restarts: Annotated[int, typer.Option(help="how often a job that died is started again")] = 2,
-    patience: Annotated[float, typer.Option(help="seconds after which a collective operation has failed")] = 20.0,
+    lab: Annotated[
+        str | None,
+        typer.Option(
+            "--lab", help="a lab (default: the one that is up, otherwise the experiment's, otherwise `default`)"
+        ),
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(help="hosts that run a rank each, such as h0,h3 (default: all)")] = None,
+    steps: Annotated[
+        int, typer.Option(help="least number of steps; a job also lasts until its schedule has ended")
+    ] = 60,
+    batch: Annotated[int, typer.Option(help="samples per rank and step")] = 16,
+    seed: Annotated[int, typer.Option(help="seed of the model and of the order of the data")] = 1,
+    checkpoint: Annotated[int, typer.Option(help="steps between checkpoints")] = 10,
+    restarts: Annotated[int, typer.Option(help="how often a failed job is restarted")] = 2,
+    collective_timeout: Annotated[
+        float, typer.Option(help="seconds after which a collective operation that has not ended counts as failed")
+    ] = 20.0,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Train by PyTorch in a lab, a rank in each host, while things break; exit code 1 if a job never ends well."""
+    """Train a PyTorch model with one rank per host while the lab fails around it.
+
+    Exit with 1 if a job does not complete.
+    """
     backends = backend.split(",")
     for each in backends:
         if each not in ranks.BACKENDS or backends.count(each) > 1:
@@ -60,7 +72,7 @@ def verb(
     ):
         if not least <= value <= most:
             raise ExperimentError(f"{option} is a number from {least} to {most}, not {value}")
-    seconds("--patience", patience, least=1)
+    seconds("--collective-timeout", collective_timeout, least=1)
     experiment = None if schedule is None else load_experiment(schedule)
     if experiment is not None and not experiment.schedule:
         raise ExperimentError(f"--schedule: experiment {experiment.name} has no schedule")
@@ -73,7 +85,7 @@ def verb(
     _check(topology, name, actions)
     ranks.need("torch", *(() if model == "gpt-tiny" else ("sklearn",)))
     need_namespaces()
-    plan = TrainingPlan(model, names, steps, batch, seed, checkpoint, patience, restarts, actions)
+    plan = TrainingPlan(model, names, steps, batch, seed, checkpoint, collective_timeout, restarts, actions)
     folder = output or resultdir.default_folder(f"train-{model}", "real")
     found = []
     with interruptible() as interruption, resultdir.prepared(folder, 0.0):
@@ -99,7 +111,7 @@ def _names(topology: Topology, lab: str, hosts: str | None) -> list[str]:
     names = known if hosts is None else hosts.split(",")
     for each in names:
         if each not in known or names.count(each) > 1:
-            what = "is named twice" if each in known else f"is no host of {lab}; it has: {', '.join(known)}"
+            what = "is named twice" if each in known else f"is not a host of {lab}; it has: {', '.join(known)}"
             raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
     if len(names) < 2:
         raise ExperimentError(f"--hosts: a job needs at least 2 ranks, not {len(names)}")

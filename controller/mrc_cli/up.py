@@ -27,18 +27,20 @@ Connect = Annotated[
 
 
 def verb(
-    lab: Annotated[str, typer.Argument(help="a lab file, or the name of a lab that comes with mrclab")] = "default",
-    transport: Annotated[str, typer.Option(help="mrc, or roce for the single-path baseline")] = "mrc",
-    links: Annotated[str, typer.Option(help="memory: one process for all switches; veth: one process each")] = "memory",
+    lab: Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab")] = "default",
+    transport: Annotated[str, typer.Option(help="mrc, or roce for the single-path baseline (default: mrc)")] = "mrc",
+    links: Annotated[
+        str, typer.Option(help="memory: one process for all switches; veth: one process per switch")
+    ] = "memory",
     switch: Switch = None,
     compiler: Compiler = None,
     trust_code: TrustCode = False,
     connect: Connect = None,
     web: Web = False,
 ) -> None:
-    """Bring a lab up on the real clock: namespaces, switches, tables, host agents.
+    """Start a lab on the real clock: namespaces, switches, tables and host agents.
 
-    With --web the command shows it until Ctrl-C; the lab stays up.
+    With --web the command serves the live view until Ctrl-C; the lab stays up.
     """
     if transport not in ("mrc", "roce"):
         raise RunError(f"transport is mrc or roce, not '{transport}'")

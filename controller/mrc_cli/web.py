@@ -21,26 +21,32 @@ from mrc_topo.labfile import load_lab
 if TYPE_CHECKING:
     from mrc_web.page import Page
 
-Host = Annotated[str, typer.Option(help="the address to listen on; others than this machine's own reach the lab then")]
+Host = Annotated[
+    str, typer.Option(help="address to listen on; any other than loopback lets other machines reach the lab")
+]
 
 Show = Callable[["Page", Callable[[], object]], None]
 
 
 def verb(
     what: Annotated[
-        str | None, typer.Argument(help="a folder of results, to replay; an experiment, to simulate; else a lab")
+        str | None, typer.Argument(help="a folder of results to replay, or an experiment to simulate (default: a lab)")
     ] = None,
     lab: Annotated[str | None, typer.Option(help="the lab that is up, or the one to simulate")] = None,
     clock: Clock = None,
     speed: Annotated[
         float | None,
-        typer.Option(min=0, max=1000, help="of a simulation or replay, 1 if left out; 0: as fast as it goes"),
+        typer.Option(
+            min=0, max=1000, help="speed of a simulation or replay (default: 1, as in reality; 0: as fast as possible)"
+        ),
     ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="start a simulation paused, until `resume`")] = False,
+    paused: Annotated[
+        bool, typer.Option("--paused", help="start a simulation paused; `resume` on the page continues it")
+    ] = False,
     port: Port = None,
     host: Host = "127.0.0.1",
 ) -> None:
-    """Show a lab, a simulation or a recorded run in a browser, and break it there; until Ctrl-C."""
+    """Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C."""
     clock = clock_of(clock)
     check_page()
     # What cannot be shown is refused before there is an address to open.

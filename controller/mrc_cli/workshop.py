@@ -23,16 +23,17 @@ from mrc_workshop import grade as grading
 from mrc_workshop import judge, leaderboard, learner, verify
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.grade import Grade
-from mrc_workshop.judge import Line, Report
+from mrc_workshop.judge import CheckLine, Report
 from mrc_workshop.kinds import catalogue
 
 WIDTH = 110
 
-app = typer.Typer(help="Exercises: learn MRC by breaking and mending it.", no_args_is_help=True)
+app = typer.Typer(help="Learn MRC with exercises that check your own code in simulated time.", no_args_is_help=True)
 
-Number = Annotated[str, typer.Argument(help="an exercise: its number, or its name")]
+Number = Annotated[str, typer.Argument(help="number or name of an exercise")]
 SomeNumber = Annotated[
-    str | None, typer.Argument(metavar="[NUMBER]", help="an exercise, or a folder of one; left out: of this folder")
+    str | None,
+    typer.Argument(metavar="[NUMBER]", help="an exercise or a folder of one (default: the exercise of this folder)"),
 ]
 Folder = Annotated[str | None, typer.Argument(metavar="[DIR]", help="the learner's folder")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -70,10 +71,10 @@ def list_exercises(as_json: Json = False) -> None:
 
 @app.command()
 def start(number: Number, folder: Folder = None) -> None:
-    """Copy the starter of an exercise into a new folder (./NN-name if left out)."""
+    """Copy the starter of an exercise into a new folder (default: ./NN-name)."""
     exercise = exercises.find(number)
     place = pathlib.Path(exercise.name if folder is None else folder)
-    names = learner.lay_out(exercise, place, exercise.starter)
+    names = learner.copy_exercise(exercise, place, exercise.starter)
     learner.Progress().note(exercise.name, folder=str(place.absolute()))
     typer.echo(f"{exercise.name}: {exercise.content.title} (about {exercise.content.minutes} minutes)")
     typer.echo(f"{place}: {', '.join(names)}")
@@ -88,7 +89,7 @@ def check(
     as_json: Json = False,
     keep: Annotated[bool, typer.Option(help="write a small capture and a report into DIR/check")] = True,
 ) -> None:
-    """Run your files in simulated time and say what holds; exit code 1 if anything does not."""
+    """Check your files in simulated time. Exit with 1 if a check fails."""
     progress = learner.Progress()
     exercise, place = _meant(number, folder, progress)
     with interruptible():
@@ -119,10 +120,10 @@ def hint(number: SomeNumber = None) -> None:
 
 @app.command()
 def solution(number: Number, folder: Folder = None) -> None:
-    """Copy a solution into a new folder (./NN-name-solution if left out), where `check` runs on it."""
+    """Copy a solution into a new folder (default: ./NN-name-solution), where `check` runs on it."""
     exercise = exercises.find(number)
     place = pathlib.Path(f"{exercise.name}-solution" if folder is None else folder)
-    names = learner.lay_out(exercise, place, exercise.solution, readme=False)
+    names = learner.copy_exercise(exercise, place, exercise.solution, readme=False)
     typer.echo(f"{place}: {', '.join(names)}; mrclab workshop check {exercise.number} {place}")
 
 
@@ -138,7 +139,7 @@ def reset(number: SomeNumber = None, folder: Folder = None) -> None:
 
 @app.command("progress")
 def show_progress(as_json: Json = False) -> None:
-    """How far you are with each exercise."""
+    """Show your progress in each exercise."""
     progress = learner.Progress()
     found = [exercises.load(folder) for folder in exercises.known().values()]
     if as_json:
@@ -163,7 +164,7 @@ def kinds() -> None:
 
 
 @app.command()
-def new(folder: Annotated[str, typer.Argument(metavar="DIR", help="a new folder, named NN-name")]) -> None:
+def new(folder: Annotated[str, typer.Argument(metavar="DIR", help="folder to create, named NN-name")]) -> None:
     """Make a new exercise from the template, for `mrclab workshop verify`."""
     place = pathlib.Path(folder)
     if exercises.FOLDER_NAME.match(place.name) is None:
@@ -179,20 +180,24 @@ def new(folder: Annotated[str, typer.Argument(metavar="DIR", help="a new folder,
 @app.command("verify")
 def verify_exercise(
     number: Annotated[
-        str | None, typer.Argument(help="an exercise: its number, name or folder; all if left out", metavar="N")
+        str | None, typer.Argument(help="number, name or folder of an exercise (default: all)", metavar="N")
     ] = None,
     runs: Annotated[
         int, typer.Option("--runs", min=1, help="repeat it this many times; all must give the same result")
     ] = 1,
     hash_seeds: Annotated[
-        int, typer.Option("--hash-seeds", min=1, help="of the runs: how many values of PYTHONHASHSEED, in turn")
+        int,
+        typer.Option("--hash-seeds", min=1, help="number of values of PYTHONHASHSEED that the repetitions use in turn"),
     ] = 1,
     answer: Annotated[
-        list[str] | None, typer.Option("--answer", help="of its answers only this; may be given several times")
+        list[str] | None, typer.Option("--answer", help="check only this answer; may be given several times")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check an exercise: its starter fails, its solution passes, its wrong answers are told apart. Exit code 0 or 1."""
+    """Check that the starter fails, the solution passes, and each wrong answer gets its own message.
+
+    Exit with 1 if one of them does not.
+    """
     many = runs > 1 or hash_seeds > 1
     if many and as_json:
         raise WorkshopError("--json prints the results of one run; leave --runs and --hash-seeds out")
@@ -237,25 +242,25 @@ def _again_and_again(exercise: Exercise, runs: int, hash_seeds: int, answers: Se
 
 
 Submissions = Annotated[str, typer.Argument(metavar="DIR", help="a folder with a sub-folder for each submission")]
-Only = Annotated[str | None, typer.Option("--exercise", help="one exercise; left out: all")]
+Only = Annotated[str | None, typer.Option("--exercise", help="one exercise (default: all)")]
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", help="a hidden seed of your own; may be given several times")
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="checks at a time; one per core if left out")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="checks in parallel (default: one per core)")]
 
 
 @app.command("grade")
 def grade_class(
     submissions: Submissions,
     output: Annotated[
-        str, typer.Option("-o", "--output", help="CSV file; grades in it are not made again")
+        str, typer.Option("-o", "--output", help="CSV file; submissions that it already grades are skipped")
     ] = "grades.csv",
     number: Only = None,
     seed: Seeds = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Check a class, each submission confined; grades and reasons go to a CSV file. Exit code 0 whatever they are."""
+    """Grade a class: check each submission in a sandbox and write grades with reasons to a CSV file."""
     made = _graded(submissions, output, number, seed, jobs, as_json)
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in made], indent=1))
@@ -269,19 +274,18 @@ def grade_class(
 def rank_class(
     submissions: Submissions,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="CSV file for the ranking; left out: it is only printed")
+        str | None, typer.Option("-o", "--output", help="CSV file for the ranking (default: only print it)")
     ] = None,
     grades: Annotated[
-        str, typer.Option("--grades", help="CSV file of grades, as `grade` writes; what is in it is not run again")
+        str,
+        typer.Option("--grades", help="CSV file of grades as written by `grade`; submissions in it are not run again"),
     ] = "grades.csv",
-    number: Annotated[
-        str | None, typer.Option("--exercise", help="an open exercise; left out: the one there is")
-    ] = None,
+    number: Annotated[str | None, typer.Option("--exercise", help="an open exercise (default: the only one)")] = None,
     seed: Seeds = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the policies of a class over visible and hidden scenarios. Exit code 0 whatever the scores are."""
+    """Rank the policies of a class over visible and hidden scenarios."""
     exercise = leaderboard.chosen(number)
     place, path = pathlib.Path(submissions), pathlib.Path(grades)
     tell = _teller(as_json)
@@ -357,7 +361,7 @@ def _show(exercise: Exercise, report: Report, hints: int) -> None:
         typer.echo(f"To look at: {', '.join(report.files)}")
 
 
-def _explain(line: Line) -> None:
+def _explain(line: CheckLine) -> None:
     if line.mistake:
         for part in _plain(line.mistake).splitlines():
             _wrapped(part)

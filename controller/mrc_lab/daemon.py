@@ -32,12 +32,12 @@ from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import HostNet, HostNetError
 from mrc_lab.lab_slice import LabSlice
-from mrc_lab.processes.death import SHELL, Death, Frozen, cause, several
-from mrc_lab.processes.process import Patience, frozen
+from mrc_lab.processes.exits import SHELL, ProcessExit, StoppedProcess, cause, several
+from mrc_lab.processes.process import ProgressTimeout, frozen
 from mrc_lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_lab.records.rundir import RunError
 from mrc_lab.scheduling import AGENT_NICE, raise_session
-from mrc_lab.switches.backend import COMMANDS, ForwardingBackend, Household
+from mrc_lab.switches.backend import COMMANDS, ForwardingBackend, ProcessSupervisor
 from mrc_lab.switches.bmv2 import Bmv2Switches
 from mrc_lab.switches.forwarders import chosen
 from mrc_lab.switches.kernel import KernelSwitches
@@ -60,7 +60,7 @@ UNANSWERED = (HostError, P4RuntimeError)
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
 
 
-class Stopped(Exception):
+class StartCancelled(Exception):
     """The daemon was told to end while it was still starting."""
 
 
@@ -81,12 +81,12 @@ def may_be_realtime() -> bool:
     return granted(lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))
 
 
-def may_be_nice() -> bool:
+def may_set_niceness() -> bool:
     """Whether our processes may take the agents' niceness."""
     return granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, AGENT_NICE))
 
 
-def behind_of(house: Household, bmv2: str) -> ForwardingBackend | None:
+def forwarding_backend(house: ProcessSupervisor, bmv2: str) -> ForwardingBackend | None:
     """Return the backend that forwards behind the fabric's wires; None: the fabric forwards itself. `bmv2`: BMv2's
     program.
     """
@@ -99,7 +99,7 @@ def behind_of(house: Household, bmv2: str) -> ForwardingBackend | None:
 def first_line(process: subprocess.Popen[bytes]) -> str:
     """Wait for a process's first line of output while it starts, and return it; empty if it ended without one."""
     assert process.stdout is not None
-    patience = Patience(process.pid, READY_S)
+    patience = ProgressTimeout(process.pid, READY_S)
     while not patience.over():
         if select.select([process.stdout], [], [], WATCH_S)[0]:
             return process.stdout.readline().decode()
@@ -111,7 +111,7 @@ class Daemon:
 
     def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str, bmv2: str = "") -> None:
         self.folder = folder
-        self.topology = topology = topology.carrying(transport)
+        self.topology = topology = topology.for_transport(transport)
         self.transport = transport
         #: Of a lab on several machines, what is here.
         self.part = LabSlice.load(folder.path)
@@ -128,7 +128,7 @@ class Daemon:
         self._buried: list[subprocess.Popen[bytes]] = []
         self.devices: list[Device] = []
         #: What forwards, where it is not the fabric process.
-        self.behind = behind_of(self, bmv2)
+        self.behind = forwarding_backend(self, bmv2)
         self.loop = SelectLoop()
         self.record = Record(roles={"labd": os.getpid()})
         #: Set by a signal: no `Event`, whose lock the main thread may hold when the signal comes.
@@ -139,7 +139,7 @@ class Daemon:
             hard = resource.getrlimit(limit)[1]
             resource.setrlimit(limit, (hard, hard))
         self.realtime = may_be_realtime()
-        self.nice = may_be_nice()
+        self.nice = may_set_niceness()
         if self.nice:
             raise_session("self")
 
@@ -175,7 +175,7 @@ class Daemon:
         self._start_agents()
         self.record.fabric = fabric
         self.record.hosts = {host.name: self.net.pid(host.name) for host in self.hosts}
-        self.bury()
+        self.record_exits()
         if self.record.deaths:
             # What died after it had answered: a lab without it is not up.
             raise RunError(several(self.record.deaths))
@@ -186,13 +186,13 @@ class Daemon:
     def end(self, number: int) -> None:
         """Handle SIGTERM and SIGINT: end a running lab, or stop starting one at once."""
         if not self.ended:
-            self.record.deaths.append(Death.now("labd", f"was told to end by {signal.Signals(number).name}"))
+            self.record.deaths.append(ProcessExit.now("labd", f"was told to end by {signal.Signals(number).name}"))
         self.ended = True
         if self.starting:
             self.starting = False
-            raise Stopped
+            raise StartCancelled
 
-    def bury(self) -> None:
+    def record_exits(self) -> None:
         """Record which children have died since the last call, why they died, and which are frozen."""
         processes = self.children | self.shells
         dead = {role: process for role, process in processes.items() if process.poll() is not None}
@@ -201,7 +201,7 @@ class Daemon:
             if process not in self._buried:
                 others = [each for each, carrier in dead.items() if carrier is process and each != role]
                 last = last_line(self.folder.log(role)) if process.returncode > 0 else ""
-                fresh.append(Death.now(role, cause(process.returncode, others) + (last and f": {last}")))
+                fresh.append(ProcessExit.now(role, cause(process.returncode, others) + (last and f": {last}")))
         self._buried = list(dead.values())
         now = time.time()
         stopped = {
@@ -214,19 +214,19 @@ class Daemon:
             self.record.frozen = stopped
             self.write()
 
-    def await_death(self, seconds: float) -> None:
+    def await_exit(self, seconds: float) -> None:
         """Wait until a child is known to have died: the kernel closes its sockets before it can be reaped."""
         deadline = time.monotonic() + seconds
         while not self.record.deaths and time.monotonic() < deadline:
             time.sleep(WATCH_S)
             with contextlib.suppress(OSError):
-                self.bury()
+                self.record_exits()
 
     def check_alive(self, role: str) -> Callable[[], None]:
-        """See `behind.Household`."""
+        """See `behind.ProcessSupervisor`."""
 
         def check() -> None:
-            self.bury()
+            self.record_exits()
             death = next((each for each in self.record.deaths if each.role == role), None)
             if death is not None:
                 raise RunError(self._last(role) or death.text())
@@ -234,7 +234,7 @@ class Daemon:
         return check
 
     def _check_answers(self, role: str) -> Callable[[], None]:
-        check, patience = self.check_alive(role), Patience(self.children[role].pid, READY_S)
+        check, patience = self.check_alive(role), ProgressTimeout(self.children[role].pid, READY_S)
 
         def check_answers() -> None:
             check()
@@ -244,19 +244,19 @@ class Daemon:
         return check_answers
 
     def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """See `behind.Household`."""
+        """See `behind.ProcessSupervisor`."""
         with self._log(role) as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._keep(process, role)
         return process
 
     def signal(self, role: str, number: int) -> None:
-        """See `behind.Household`."""
+        """See `behind.ProcessSupervisor`."""
         if role in self.children:
             self.children[role].send_signal(number)
 
-    def part_with(self, role: str) -> None:
-        """See `behind.Household`."""
+    def end_unrecorded(self, role: str) -> None:
+        """See `behind.ProcessSupervisor`."""
         process = self.children.pop(role, None)
         if process is not None:
             process.kill()
@@ -335,11 +335,11 @@ class Daemon:
         """
         while not self.ended and self.folder.record_file.exists():
             with contextlib.suppress(OSError):
-                self.bury()
+                self.record_exits()
             self.loop.run(WATCH_S)
-            if self.part is not None and self.part.cut_off():
+            if self.part is not None and self.part.commander_gone():
                 self.record.deaths.append(
-                    Death.now("labd", "has ended: the coordinator of this slice of a lab is gone")
+                    ProcessExit.now("labd", "has ended: the coordinator of this slice of a lab is gone")
                 )
                 self.ended = True
 
@@ -376,15 +376,18 @@ def main(argv: list[str]) -> int:
         daemon.start()
         daemon.wait()
         code = 0
-    except Stopped:
+    except StartCancelled:
         code = 0
     except FAILURES as error:
         record = daemon.record if daemon is not None else Record()
         text = str(error)
         if daemon is not None:
             # What does not answer may have died of something that it could not tell itself.
-            daemon.await_death(GRACE_S)
-            told = [several(record.deaths), *(Frozen(role, since).text() for role, since in record.frozen.items())]
+            daemon.await_exit(GRACE_S)
+            told = [
+                several(record.deaths),
+                *(StoppedProcess(role, since).text() for role, since in record.frozen.items()),
+            ]
             # Its last words are in what is said of a death, and why the dead do not answer need not be said.
             known = any(text in each for each in told) or bool(record.deaths and isinstance(error, UNANSWERED))
             told.append("" if known else text)

@@ -209,7 +209,7 @@ def _credits(link: Link) -> dict[int, CreditSettings]:
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
     """Return warnings about a lab file: links that need more headroom for flow control than it gives."""
     found: dict[tuple[int, int], list[str]] = {}
-    for link in topology.carrying(transport).links.values():
+    for link in topology.for_transport(transport).links.values():
         pfc = link.queue.pfc
         if pfc is not None and pfc.headroom is not None:
             needed = needed_headroom(topology, link, clock)
@@ -376,7 +376,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Set
     }
 
 
-class _Computed(Mapping[str, V]):
+class _LazyPeers(Mapping[str, V]):
     """By the peers' addresses what a function says of host and peer, computed when it is asked for: all pairs of a
     large lab would take more memory than its simulation."""
 
@@ -428,9 +428,9 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
     profiles: Mapping[str, list[list[int]]] = {}
     routes: Mapping[str, dict[str, list[str]]] = {}
     if lab.ev.mode is EvMode.EXPLICIT:
-        profiles = _Computed(topology, host, _profile)
+        profiles = _LazyPeers(topology, host, _profile)
     if MODES[lab.routing.mode].carriers:
-        routes = _Computed(topology, host, _routes)
+        routes = _LazyPeers(topology, host, _routes)
     if clock == "real":
         profiles, routes = dict(profiles), dict(routes)
     fields = generated_fields(lab.routing.mode, lab.t1_per_plane) if lab.ev.mode is EvMode.GENERATED else []

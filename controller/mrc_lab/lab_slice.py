@@ -53,7 +53,7 @@ class LabSlice:
             os.set_inheritable(each, False)
         return part
 
-    def cut_off(self) -> bool:
+    def commander_gone(self) -> bool:
         """Whether the process that commands the slice is gone."""
         return bool(select.select([self.lifeline], [], [], 0)[0])
 

@@ -16,7 +16,7 @@ from mrc_lab.hosts.hostnet import HostNetError, check_installed
 from mrc_lab.lab_slice import LabSlice
 from mrc_lab.processes.launch import LaunchOrder
 from mrc_lab.processes.launcher import LaunchError, launch
-from mrc_lab.processes.namespaces import NamespaceError, Owner, owner_for_root, user_name
+from mrc_lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
 from mrc_lab.processes.process import KILL_AFTER_S, end_process, wait_dead
 from mrc_lab.records import shells
 from mrc_lab.records.record import LAB_FOLDER, State, last_line
@@ -36,9 +36,9 @@ from mrc_lab.records.rundir import (
     claimed,
     is_locked,
 )
+from mrc_lab.requested import RequestedLab
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.program import FabricProgram, program_of
-from mrc_lab.wanted import WantedLab
 from mrc_topo.labfile import lab_path
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
@@ -102,23 +102,23 @@ def up(
 
     Raises:
         LabError: the lab file.
-        PartMissing: what shall forward or compile is not here.
+        ReferencePartMissing: what shall forward or compile is not here.
         PolicyRefused: its policies may not run.
         ProgramError, RunError, HostNetError, NamespaceError: as `bring_up`.
     """
-    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
+    wanted = RequestedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
     return bring_up(wanted, progress, links)
 
 
 def bring_up(
-    wanted: WantedLab,
+    wanted: RequestedLab,
     progress: Progress = quiet,
     links: str = "memory",
     *,
     part: LabSlice | None = None,
     key: str = "",
 ) -> tuple[str, Topology]:
-    """Bring a lab up that was checked (`WantedLab.of` with a clock); see `up`.
+    """Bring a lab up that was checked (`RequestedLab.of` with a clock); see `up`.
 
     Of one that is on several machines it takes a `part`, and the `key` of the tunnels to the others (hexadecimal
     digits): `mrc_lab.machines`.
@@ -138,7 +138,7 @@ def bring_up(
     # The project's own program is compiled inside.
     lab_runs_another = topology.lab.compiler == "p4c" or topology.lab.program is not None
     program = program_of(topology) if lab_runs_another else None
-    owner = owner_for_root()
+    owner = lab_owner()
     lab = topology.lab
     uid, gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
     state = State(
@@ -216,7 +216,7 @@ def _environment(owner: Owner | None) -> dict[str, str]:
 
 
 def _place_files(
-    run: RunDir, state: State, wanted: WantedLab, program: FabricProgram | None, part: LabSlice | None, key: str
+    run: RunDir, state: State, wanted: RequestedLab, program: FabricProgram | None, part: LabSlice | None, key: str
 ) -> None:
     """Put into the run directory what the lab's daemon reads: lab file, policies, program, the part's description."""
     source, inside = lab_path(wanted.lab).resolve(), run.folder.path / run.lab_file.name

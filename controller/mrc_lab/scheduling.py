@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mrc_common.plain import OMIT_NONE
-from mrc_lab.processes.death import Role, RoleKind
+from mrc_lab.processes.exits import Role, RoleKind
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import RunDir, RunError, all_runs
 
@@ -45,7 +45,7 @@ class Scheduling:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class MachineActivity:
     """What else the machine does: other labs (of ours by name, of other users by number), cores, load of a minute."""
 
     other_labs: Sequence[str]
@@ -132,7 +132,7 @@ def measure(run: RunDir) -> Scheduling:
     )
 
 
-def surroundings(run: RunDir) -> Surroundings:
+def machine_activity(run: RunDir) -> MachineActivity:
     """Return what else the machine does beside a lab."""
     ours: dict[int, str] = {}
     for other in all_runs():
@@ -141,7 +141,7 @@ def surroundings(run: RunDir) -> Surroundings:
             if first is not None:
                 ours[first.pid] = other.name
     running = {int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and _is_lab(entry)}
-    return Surroundings(
+    return MachineActivity(
         other_labs=sorted(name for pid, name in ours.items() if pid in running and name != run.name),
         labs_of_others=len(running - set(ours)),
         cores=os.cpu_count() or 1,

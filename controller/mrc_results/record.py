@@ -24,7 +24,7 @@ from mrc_host.answers import (
 from mrc_host.proto.events import EvState
 from mrc_host.proto.statistics import QpStatistics
 from mrc_lab.faults.action import Action
-from mrc_lab.processes.death import Death
+from mrc_lab.processes.exits import ProcessExit
 from mrc_lab.session.fidelity import UNMEASURED, Fidelity
 from mrc_results.provenance import Provenance
 from mrc_results.reading import RESULT, FolderError, of_any_version, readable
@@ -80,7 +80,7 @@ class RunResult:
     statistics: dict[str, HostStatistics | None] = field(default_factory=dict)
     fidelity: Fidelity = UNMEASURED
     failures: list[str] = field(default_factory=list)
-    deaths: list[Death] = field(default_factory=list)
+    deaths: list[ProcessExit] = field(default_factory=list)
     waiting: dict[str, JobWaiting] = field(default_factory=dict)
     interrupted: str = ""
     program_counters: Mapping[str, int] | None = field(default=None, metadata=OMIT_NONE)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from mrc_lab import describe
-from mrc_lab.processes.death import Death
+from mrc_lab.processes.exits import ProcessExit
 from mrc_results import analysis, evidence, steps
 from mrc_results.analysis import Recovery
 from mrc_results.check import Check
@@ -19,13 +19,13 @@ from mrc_topo.topology import Topology
 @dataclass(frozen=True)
 class Verdict:
     """All checks; `valid` tells whether the machine kept up with the run (a simulation always does). `deaths`: what of
-    the lab died meanwhile (`lab.death.Death`). `interrupted`: the signal that ended the run before its time."""
+    the lab died meanwhile (`lab.death.ProcessExit`). `interrupted`: the signal that ended the run before its time."""
 
     checks: list[Check]
     recoveries: list[Recovery]
     valid: bool
     reasons: list[str]
-    deaths: list[Death] = field(default_factory=list)
+    deaths: list[ProcessExit] = field(default_factory=list)
     interrupted: str = ""
 
     @property

@@ -13,7 +13,7 @@ from mrc_common.rpc import Request
 from mrc_host.answers import JobWaiting
 from mrc_host.requests import GetWaiting
 from mrc_lab.hosts.hostclient import HostControl, HostError, HostGone
-from mrc_lab.processes.death import SHELL, Death
+from mrc_lab.processes.exits import SHELL, ProcessExit
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.base import Session
 from mrc_lab.switches.p4rt import P4RuntimeError
@@ -137,7 +137,7 @@ class Losses:
         """Whether something has died that the run needs; of a shell only who wants into the host has need."""
         return any(role not in self.session.hosts and not role.endswith(SHELL) for role, _ in self._mourned)
 
-    def _write_down(self, death: Death) -> None:
+    def _write_down(self, death: ProcessExit) -> None:
         self._mourned.add((death.role, death.how))
         result = self.result
         result.deaths.append(death)

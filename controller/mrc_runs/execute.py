@@ -20,13 +20,13 @@ from mrc_lab.machines import lifecycle as machines
 from mrc_lab.machines.session import session_of
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.management.clustermapper import Localiser
-from mrc_lab.processes.death import several
+from mrc_lab.processes.exits import several
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import LabDied, RunDir, RunError
+from mrc_lab.requested import RequestedLab
 from mrc_lab.session.base import Session
 from mrc_lab.session.virtual import VirtualSession
-from mrc_lab.switches import fitting
-from mrc_lab.wanted import WantedLab
+from mrc_lab.switches import mapping
 from mrc_results import provenance, resultdir, verdict
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
@@ -92,7 +92,7 @@ def session_for(
         ConfigError: a policy cannot be loaded.
         NamespaceError: there can be no real-clock lab here.
     """
-    wanted = WantedLab.of(
+    wanted = RequestedLab.of(
         lab, transport, switch=switch, compiler=compiler, policies=policies, trust_code=trust_code, clock=clock
     )
     with session_on(wanted, clock, progress) as session:
@@ -101,9 +101,13 @@ def session_for(
 
 @contextlib.contextmanager
 def session_on(
-    wanted: WantedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
+    wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
 ) -> Iterator[Session]:
-    """As `session_for`, of a lab that was checked (`WantedLab.of` with a clock); `cores`: what a simulation may use."""
+    """As `session_for`, of a lab that was checked (`RequestedLab.of` with a clock).
+
+    Args:
+        cores: how many cores a simulation may use.
+    """
     lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
@@ -148,7 +152,7 @@ def _tell_lacking(lab: str, session: Session) -> None:
     """Print to stderr what a program of the lab's own does not implement, a line each."""
     if session.topology.lab.program is not None:
         program = session.program
-        for text in fitting.lacking(session.topology, program.names):
+        for text in mapping.lacking(session.topology, program.names):
             print(f"note: {lab}: {program.path}: {text}", file=sys.stderr, flush=True)
 
 
@@ -171,13 +175,13 @@ def _down(run: RunDir, first: Process | None) -> None:
             lifecycle.down(run.name)
 
 
-def wanted_by(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> WantedLab:
-    """Return an experiment's lab, with what the experiment chooses itself; checked with a `clock` (`WantedLab.of`).
+def wanted_by(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> RequestedLab:
+    """Return an experiment's lab, with what the experiment chooses itself; checked with a `clock` (`RequestedLab.of`).
 
     Raises:
         LabError: there is no such lab.
     """
-    return WantedLab.of(
+    return RequestedLab.of(
         experiment.lab,
         experiment.transport,
         switch=experiment.switch,

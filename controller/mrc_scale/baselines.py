@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mrc_scale.evs import Ends, Evs
-from mrc_scale.fabric import Bools, Fabric, Floats, Shape
+from mrc_scale.evs import Endpoints, Evs
+from mrc_scale.fabric import Bools, Fabric, FabricShape, Floats
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels, workers
 from mrc_scale.schema import RoceSpec
-from mrc_scale.shares import Model, Prices
+from mrc_scale.shares import LinkPrices, Model
 from mrc_topo import addressing
 from mrc_topo.modes import ecmp_salt
 
@@ -45,7 +45,7 @@ class Baseline:
     outage_s: float
 
 
-def uplinks(shape: Shape, flows: Flows, plane: int, source_ports: NDArray[np.int64]) -> NDArray[np.uint32]:
+def uplinks(shape: FabricShape, flows: Flows, plane: int, source_ports: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Return the hash by which T0s choose the uplinks of flows in a plane (CRC-32, before it is reduced to their
     number).
     """
@@ -79,7 +79,13 @@ class _Ecmp:
     """RoCE's queue pairs on their paths."""
 
     def __init__(
-        self, shape: Shape, flows: Flows, ends: Ends, spec: RoceSpec, kernels: Kernels, usable: tuple[float, float]
+        self,
+        shape: FabricShape,
+        flows: Flows,
+        ends: Endpoints,
+        spec: RoceSpec,
+        kernels: Kernels,
+        usable: tuple[float, float],
     ) -> None:
         self.shape, self.ends, self.kernels, self.usable = shape, ends, kernels, usable
         self.parts: list[tuple[int, NDArray[np.uint32]]] = []
@@ -109,26 +115,26 @@ class _Ecmp:
                     living = np.flatnonzero(~(links[plane, src[qp]] | links[plane, dst[qp]]))
                     if len(living):
                         hop[qp] = living[int(hop[qp]) % len(living)]
-            found.append(self._shares(plane, hop, Ends(src, dst, src_nic, dst_nic), links, ports, demand / each))
+            found.append(self._shares(plane, hop, Endpoints(src, dst, src_nic, dst_nic), links, ports, demand / each))
         return found, stalled, broken
 
     def _shares(
-        self, plane: int, hop: NDArray[np.uint32], ends: Ends, links: Bools, ports: Bools, demand: float
+        self, plane: int, hop: NDArray[np.uint32], ends: Endpoints, links: Bools, ports: Bools, demand: float
     ) -> Floats:
-        one = Shape(1, self.shape.t0s, self.shape.t1s, self.shape.nics, self.shape.per_t0, self.shape.port_bps,
+        one = FabricShape(1, self.shape.t0s, self.shape.t1s, self.shape.nics, self.shape.per_t0, self.shape.port_bps,
                     self.shape.fabric_bps)  # fmt: skip
         ones = np.ones((1, len(hop)), np.int32)
         held = hop.astype(np.uint16).reshape(1, -1, 1)
         evs = Evs(held, np.zeros(held.shape, np.uint8), ones, ones * 0, 1, 0)
         with ThreadPoolExecutor(1) as pool:
-            model, prices = Model(one, ends, evs, self.kernels, pool, self.usable), Prices.fresh(one)
+            model, prices = Model(one, ends, evs, self.kernels, pool, self.usable), LinkPrices.fresh(one)
             model.set_dead(links[plane : plane + 1], ports[plane : plane + 1], prices)
             rates, _ = model.max_min(np.full(len(hop), demand), prices, LEVEL)
         return rates
 
 
 def ecmp(
-    shape: Shape, flows: Flows, ends: Ends, whole: Fabric, failed: Fabric, spec: RoceSpec, kernels: Kernels,
+    shape: FabricShape, flows: Flows, ends: Endpoints, whole: Fabric, failed: Fabric, spec: RoceSpec, kernels: Kernels,
     payload: float, usable: tuple[float, float] = (1.0, 1.0),
 ) -> Baseline:  # fmt: skip
     """Single-path RoCE over hashing switches, before and after what has failed."""
@@ -143,9 +149,9 @@ def ecmp(
 
 
 def adaptive(
-    shape: Shape,
+    shape: FabricShape,
     flows: Flows,
-    ends: Ends,
+    ends: Endpoints,
     whole: Fabric,
     failed: Fabric,
     wanted: Floats,
@@ -173,7 +179,9 @@ def adaptive(
     )
 
 
-def _adaptive_rates(shape: Shape, ends: Ends, fabric: Fabric, wanted: Floats, share: float) -> tuple[list[Floats], int]:
+def _adaptive_rates(
+    shape: FabricShape, ends: Endpoints, fabric: Fabric, wanted: Floats, share: float
+) -> tuple[list[Floats], int]:
     """Rates by plane when each T0 spreads over all T1s that lead to the other, and the queue pairs without a port."""
     links, ports = fabric.dead_links(), fabric.dead_ports()
     rates: list[Floats] = []
@@ -209,7 +217,7 @@ def _passing(pairs: Floats, alive: Bools, capacity: float) -> Floats:
     return share
 
 
-def fabrics(shape: Shape, names: Sequence[tuple[str, int | None]]) -> tuple[Fabric, Fabric]:
+def fabrics(shape: FabricShape, names: Sequence[tuple[str, int | None]]) -> tuple[Fabric, Fabric]:
     """Return a whole fabric, and one in which these elements (name, lanes) have failed."""
     failed = Fabric(shape)
     for name, lanes in names:

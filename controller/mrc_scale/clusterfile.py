@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mrc_common import document
 from mrc_common.document import Document, DocumentError, KeyPath
 from mrc_scale import jobs, timeline
-from mrc_scale.fabric import Fabric, Shape, UnknownElement
+from mrc_scale.fabric import Fabric, FabricShape, UnknownElement
 from mrc_scale.schema import CLASSES, Cluster
 from mrc_topo.named import find
 from mrc_topo.shipped import shipped
@@ -32,7 +32,7 @@ class Loaded:
     """A cluster file that was read: what it says, the shape of its fabric, and what fails when."""
 
     cluster: Cluster
-    shape: Shape
+    shape: FabricShape
     events: list[timeline.Event]
     name: str
 
@@ -81,16 +81,16 @@ def parse_cluster(
     return Loaded(cluster, shape, _events(cluster, shape, read, folder), name)
 
 
-def shape_of(cluster: Cluster) -> Shape:
+def shape_of(cluster: Cluster) -> FabricShape:
     """Return the fabric of a cluster, without a check."""
     per_t0 = cluster.nics_per_t0 or cluster.radix // 2
     t1s = cluster.t1_per_plane or cluster.radix // 2
     nics = cluster.nics or per_t0 * (cluster.radix if cluster.nics_per_t0 is None else 2)
     rate = cluster.port_rate
-    return Shape(cluster.planes, -(-nics // per_t0), t1s, nics, per_t0, rate, cluster.fabric_rate or rate)
+    return FabricShape(cluster.planes, -(-nics // per_t0), t1s, nics, per_t0, rate, cluster.fabric_rate or rate)
 
 
-def _wrong(cluster: Cluster, shape: Shape) -> list[tuple[KeyPath, str]]:
+def _wrong(cluster: Cluster, shape: FabricShape) -> list[tuple[KeyPath, str]]:
     """Return what is wrong with a cluster as a whole: key and text."""
     found: list[tuple[KeyPath, str]] = []
     radix, planes = cluster.radix, cluster.planes
@@ -134,7 +134,7 @@ def _wrong(cluster: Cluster, shape: Shape) -> list[tuple[KeyPath, str]]:
     return found
 
 
-def _events(cluster: Cluster, shape: Shape, read: Document, folder: Path | None) -> list[timeline.Event]:
+def _events(cluster: Cluster, shape: FabricShape, read: Document, folder: Path | None) -> list[timeline.Event]:
     probe = Fabric(shape)
     for number, failure in enumerate(cluster.failures):
         place: KeyPath = ("failures", number)

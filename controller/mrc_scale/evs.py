@@ -91,7 +91,13 @@ def draw(
 
 
 def take_out(
-    kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Ends, dead: tuple[Bools, Bools], used: Bools, state: int
+    kernels: Kernels,
+    pool: ThreadPoolExecutor,
+    evs: Evs,
+    ends: Endpoints,
+    dead: tuple[Bools, Bools],
+    used: Bools,
+    state: int,
 ) -> NDArray[np.int32]:
     """One round in which all active EVs that cross something dead are found so and leave, to the state ASSUMED_BAD or
     DENIED, in the planes that are used; backups take their places, which may be dead, too. Returns how many were found,
@@ -108,7 +114,7 @@ def take_out(
 
 
 def bring_back(
-    kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Ends, dead: tuple[Bools, Bools], state: int
+    kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Endpoints, dead: tuple[Bools, Bools], state: int
 ) -> int:
     """EVs in a state (ASSUMED_BAD: their probes are answered, DENIED: they are allowed again) that cross nothing dead
     come back, as `EvSet` has it. Returns how many."""
@@ -124,7 +130,7 @@ def bring_back(
 
 
 @dataclass(frozen=True)
-class Ends:
+class Endpoints:
     """T0s of the senders and of the receivers of queue pairs, and their NICs."""
 
     src: NDArray[np.int32]
@@ -133,4 +139,4 @@ class Ends:
     dst_nic: NDArray[np.int32]
 
 
-__all__ = ["ASSUMED_BAD", "DENIED", "GOOD", "Ends", "Evs", "bring_back", "draw", "keys", "take_out", "text_of"]
+__all__ = ["ASSUMED_BAD", "DENIED", "GOOD", "Endpoints", "Evs", "bring_back", "draw", "keys", "take_out", "text_of"]

@@ -29,7 +29,7 @@ class UnknownElement(ValueError):
 
 
 @dataclass(frozen=True)
-class Shape:
+class FabricShape:
     """Sizes and rates (bits per second of one direction)."""
 
     planes: int
@@ -59,7 +59,7 @@ class Shape:
 class Fabric:
     """What of a shape is alive. `count_*` say by how many failures something is dead, so that they may overlap."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: FabricShape) -> None:
         self.shape = shape
         planes = shape.planes
         self.links = np.zeros((planes, shape.t0s, shape.t1s), np.int32)

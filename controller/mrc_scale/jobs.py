@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mrc_scale.fabric import Floats, Ints, Shape
+from mrc_scale.fabric import FabricShape, Floats, Ints
 from mrc_scale.schema import JobSpec
 
 
@@ -49,7 +49,7 @@ def count(specs: Sequence[JobSpec], nics: int) -> int:
     return total
 
 
-def flows(specs: Sequence[JobSpec], shape: Shape, seed: int) -> Flows:
+def flows(specs: Sequence[JobSpec], shape: FabricShape, seed: int) -> Flows:
     """Return the queue pairs of all jobs, ordered by sender."""
     rng = np.random.default_rng([seed, 1])
     taken = sum(job.nics or 0 for job in specs)
@@ -68,7 +68,7 @@ def flows(specs: Sequence[JobSpec], shape: Shape, seed: int) -> Flows:
     return Flows(src[order].astype(np.int32), dst[order].astype(np.int32), jobs[order].astype(np.int32), size[order])
 
 
-def _place(job: JobSpec, free: Ints, wanted: int, shape: Shape, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def _place(job: JobSpec, free: Ints, wanted: int, shape: FabricShape, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Return the NICs of a job in the order of its ranks, and those that are left."""
     if job.placement == "random":
         chosen = rng.permutation(free)[:wanted]

@@ -18,11 +18,11 @@ from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_scale import evs as ev_states
 from mrc_scale import queueing
 from mrc_scale.clusterfile import Loaded
-from mrc_scale.evs import Ends, Evs
+from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, Fabric, Floats
 from mrc_scale.jobs import Flows, flows, step_seconds
 from mrc_scale.kernels import Kernels, workers
-from mrc_scale.shares import Loads, Model, Prices, window_bps
+from mrc_scale.shares import LinkLoads, LinkPrices, Model, window_bps
 from mrc_scale.timeline import Event, times
 from mrc_topo.schema import HEADER_BYTES
 
@@ -60,8 +60,8 @@ class ClusterResult:
     loaded: Loaded
     flows: Flows
     steps: list[ClusterStep]
-    first: Loads
-    worst: Loads
+    first: LinkLoads
+    worst: LinkLoads
     worst_bin: int
     rates: Floats
     worst_rates: Floats
@@ -93,12 +93,12 @@ class ClusterResult:
 
 
 @dataclass
-class Until:
+class Interval:
     """What held until something changed: rates of queue pairs, prices and loads of links."""
 
     rates: Floats
-    prices: Prices
-    load: Loads
+    prices: LinkPrices
+    load: LinkLoads
 
 
 class ClusterRun:
@@ -116,7 +116,7 @@ class ClusterRun:
         self.fabric = Fabric(shape)
         self.evs = evs
         t0 = self.fabric.t0_of
-        self.ends = Ends(t0[self.flows.src], t0[self.flows.dst], self.flows.src, self.flows.dst)
+        self.ends = Endpoints(t0[self.flows.src], t0[self.flows.dst], self.flows.src, self.flows.dst)
         self.payload = cluster.path_mtu / (cluster.path_mtu + HEADER_BYTES)
         self.packet_bits = (cluster.path_mtu + HEADER_BYTES) * 8
         bdp = shape.nic_bps / 8 * cluster.base_rtt / 1e9
@@ -174,11 +174,11 @@ class ClusterRun:
         waiting = list(self.loaded.events)
         bins = times(cluster, waiting)
         steps: list[ClusterStep] = []
-        first = worst = Loads.none(self.loaded.shape)
+        first = worst = LinkLoads.none(self.loaded.shape)
         rates = worst_rates = np.zeros(len(self.flows))
         worst_bin, least = 0, math.inf
         dead_then = self.fabric.dead_links()
-        prices, load = Prices.fresh(self.loaded.shape), first
+        prices, load = LinkPrices.fresh(self.loaded.shape), first
         done = 0
         while bins:
             now = bins.pop(0)
@@ -187,12 +187,14 @@ class ClusterRun:
             )
             due = [event for event in waiting if event.at // cluster.bin <= now]
             waiting = waiting[len(due) :]
-            step, revived = self._change(model, evs, Until(rates, prices, load), due, now, steps[-1] if steps else None)
+            step, revived = self._change(
+                model, evs, Interval(rates, prices, load), due, now, steps[-1] if steps else None
+            )
             if revived and revived not in bins and revived * cluster.bin < cluster.duration:
                 bins = sorted({*bins, revived})
             links = self.fabric.dead_links()
             # From the same beginning each time: what is repaired is as it was before.
-            prices = Prices.fresh(self.loaded.shape)
+            prices = LinkPrices.fresh(self.loaded.shape)
             model.set_dead(links, self.fabric.dead_ports(), prices)
             demand = np.full(len(self.flows), self.window_bps)
             wanted = model.ports_only(demand)
@@ -222,7 +224,7 @@ class ClusterRun:
         )  # fmt: skip
 
     def _change(
-        self, model: Model, evs: Evs, until: Until, due: list[Event], now: int, before: ClusterStep | None
+        self, model: Model, evs: Evs, until: Interval, due: list[Event], now: int, before: ClusterStep | None
     ) -> tuple[ClusterStep, int]:
         """Return what happens in a bin: failures are found at the price of packets, repaired paths are probed. Also
         the bin in which EVs that are probed now will be back, 0: no need."""
@@ -252,7 +254,7 @@ class ClusterRun:
         return step, revived
 
     def _find(
-        self, model: Model, evs: Evs, until: Until, dead: tuple[Bools, Bools], ports: Bools, step: ClusterStep
+        self, model: Model, evs: Evs, until: Interval, dead: tuple[Bools, Bools], ports: Bools, step: ClusterStep
     ) -> None:
         """Run rounds of detection: packets sent on dead EVs are lost until the endpoint detects that."""
         rates = until.rates
@@ -300,7 +302,7 @@ class ClusterRun:
         if step.hit:
             step.worst_nic = float(np.bincount(self.flows.src, lost).max())
 
-    def _turned(self, model: Model, until: Until) -> Floats:
+    def _turned(self, model: Model, until: Interval) -> Floats:
         """Of the active EVs of each plane and queue pair, those that no mark makes pass over, as weights."""
         spec, shape = self.loaded.cluster.model, self.loaded.shape
         parts = []
@@ -308,7 +310,7 @@ class ClusterRun:
             # Thresholds are of one queue; its room counts twice (`queueing.places`).
             share = queueing.marked(carried / shape.fabric_bps, self.room, spec.ecn_low, spec.ecn_high)
             parts.append(1.0 / (1.0 + share))
-        return model.weights(until.prices, Prices(*parts))
+        return model.weights(until.prices, LinkPrices(*parts))
 
     def _line_rates(self) -> tuple[float, float, float, float]:
         shape = self.loaded.shape

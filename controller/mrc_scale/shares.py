@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mrc_scale.evs import Ends, Evs
-from mrc_scale.fabric import Bools, Floats, Shape
+from mrc_scale.evs import Endpoints, Evs
+from mrc_scale.fabric import Bools, FabricShape, Floats
 from mrc_scale.kernels import Kernels
 from mrc_scale.queueing import used
 
@@ -28,7 +28,7 @@ NOTHING = 1e-9
 
 
 @dataclass
-class Loads:
+class LinkLoads:
     """Bits per second by link: `up` and `dn` are `[plane, T0, T1]`, `out` and `into` (NIC ports) `[plane, NIC]`."""
 
     up: Floats
@@ -37,7 +37,7 @@ class Loads:
     into: Floats
 
     @classmethod
-    def none(cls, shape: Shape, value: float = 0.0) -> Loads:
+    def none(cls, shape: FabricShape, value: float = 0.0) -> LinkLoads:
         """Return the same everywhere."""
         fabric, ports = (shape.planes, shape.t0s, shape.t1s), (shape.planes, shape.nics)
         return cls(*(np.full(size, value) for size in (fabric, fabric, ports, ports)))
@@ -48,14 +48,14 @@ class Loads:
 
 
 @dataclass
-class Prices:
+class LinkPrices:
     """What links between T0 and T1 cost, at least 1; infinite where nothing passes."""
 
     up: Floats
     dn: Floats
 
     @classmethod
-    def fresh(cls, shape: Shape) -> Prices:
+    def fresh(cls, shape: FabricShape) -> LinkPrices:
         """All links alike."""
         size = (shape.planes, shape.t0s, shape.t1s)
         return cls(np.ones(size), np.ones(size))
@@ -68,7 +68,7 @@ class Model:
     """
 
     def __init__(
-        self, shape: Shape, ends: Ends, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor,
+        self, shape: FabricShape, ends: Endpoints, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor,
         usable: tuple[float, float] = (1.0, 1.0), steering: float = np.inf, room: float | None = None,
     ) -> None:  # fmt: skip
         """`usable`: what of NIC ports and of links between switches can be used; `steering`: the highest price. `room`:
@@ -83,10 +83,10 @@ class Model:
             steering,
         )
         self.room = room
-        self.capacity = Loads.none(shape, self.port_bps)
+        self.capacity = LinkLoads.none(shape, self.port_bps)
         self.capacity.up[:] = self.capacity.dn[:] = self.fabric_bps
 
-    def set_dead(self, links: Bools, ports: Bools, prices: Prices) -> None:
+    def set_dead(self, links: Bools, ports: Bools, prices: LinkPrices) -> None:
         """Set the elements that carry nothing; planes of queue pairs and prices follow. Links that came back cost what
         the others do."""
         for price in (prices.up, prices.dn):
@@ -101,11 +101,11 @@ class Model:
         self.use = (count > 0) & ~ports[:, ends.src_nic] & ~ports[:, ends.dst_nic]
         self.planes = self.use.sum(axis=0)
 
-    def weights(self, prices: Prices, values: Prices | None = None) -> Floats:
+    def weights(self, prices: LinkPrices, values: LinkPrices | None = None) -> Floats:
         """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
         `values`: each multiplied by the lower value of its two links."""
         ends, found = self.ends, np.zeros(self.use.shape)
-        values = values or Prices.fresh(self.shape)
+        values = values or LinkPrices.fresh(self.shape)
         tasks = [
             (
                 self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, prices.up[p], prices.dn[p], values.up[p],
@@ -116,7 +116,7 @@ class Model:
         list(self.pool.map(lambda task: self.kernels.weigh(*task), tasks))
         return found
 
-    def idle(self, wanted: Floats, rates: Floats, load: Loads, prices: Prices) -> tuple[Floats, Loads]:
+    def idle(self, wanted: Floats, rates: Floats, load: LinkLoads, prices: LinkPrices) -> tuple[Floats, LinkLoads]:
         """Rates and load, less what links between switches idle although they are wanted: packets meet at random, so
         one has none while others have a queue. A queue pair loses the mean of that over its EVs, for its window is one.
         A link to which more is brought than it carries never idles."""
@@ -128,14 +128,14 @@ class Model:
             rho = np.where(full, np.maximum(more, carried), carried) / self.fabric_bps
             shares.append(np.divide(used(rho, self.room), np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0))
         whole = self.weights(prices)
-        each = np.divide(self.weights(prices, Prices(*shares)), whole, out=np.ones(whole.shape), where=whole > 0)
+        each = np.divide(self.weights(prices, LinkPrices(*shares)), whole, out=np.ones(whole.shape), where=whole > 0)
         part = np.divide((each * self.use).sum(axis=0), self.planes, out=np.ones(len(rates)), where=self.planes > 0)
         return rates * part, self.load(rates * part, prices)
 
-    def load(self, rates: Floats, prices: Prices) -> Loads:
+    def load(self, rates: Floats, prices: LinkPrices) -> LinkLoads:
         """Return what all links carry when queue pairs send at these rates."""
         shape, ends = self.shape, self.ends
-        made = Loads.none(shape)
+        made = LinkLoads.none(shape)
         each = np.divide(rates, self.planes, out=np.zeros(len(rates)), where=self.planes > 0)
 
         def part(p: int) -> None:
@@ -150,7 +150,7 @@ class Model:
         list(self.pool.map(part, range(shape.planes)))
         return made
 
-    def least(self, wanted: Bools, values: Loads, prices: Prices) -> Floats:
+    def least(self, wanted: Bools, values: LinkLoads, prices: LinkPrices) -> Floats:
         """Of each wanted queue pair the least value on its links; infinite for the others."""
         ends = self.ends
         found = np.full(self.use.shape, np.inf)
@@ -168,7 +168,7 @@ class Model:
         least: Floats = found.min(axis=0)
         return least
 
-    def max_min(self, demand: Floats, prices: Prices, level: float = LEVEL) -> tuple[Floats, Loads]:
+    def max_min(self, demand: Floats, prices: LinkPrices, level: float = LEVEL) -> tuple[Floats, LinkLoads]:
         """Max-min fair rates of queue pairs that want `demand` and split it as the prices say; the load of all links.
 
         Progressive filling: all rates rise together until links are full, whose queue pairs then stay where they are.
@@ -177,10 +177,10 @@ class Model:
         """
         rates = np.zeros(len(demand))
         waiting: Bools = (self.planes > 0) & (demand > 0)
-        used = Loads.none(self.shape)
+        used = LinkLoads.none(self.shape)
         share = self.load(waiting.astype(float), prices)
         while waiting.any():
-            room = Loads(
+            room = LinkLoads(
                 *(
                     np.divide(np.maximum(have - gone, 0.0), part, out=np.full(part.shape, np.inf), where=part > NOTHING)
                     for have, gone, part in zip(self.capacity.each(), used.each(), share.each(), strict=True)
@@ -222,7 +222,7 @@ class Model:
             waiting = waiting & ~stop
         return rates
 
-    def steer(self, rates: Floats, prices: Prices, steps: int, enough: float = 0.003) -> Loads | None:
+    def steer(self, rates: Floats, prices: LinkPrices, steps: int, enough: float = 0.003) -> LinkLoads | None:
         """Move load off links that would carry more than they can; change `prices`. End early when no link is
         more than `enough` above its capacity. Returns the last load, None for no step."""
         load = None

@@ -89,5 +89,5 @@ def read_trace(text: str, name: str, fabric: Fabric) -> list[Event]:
 def _time(text: str | None) -> int:
     found = parse_time_ns(text or "")
     if not 0 <= found < math.inf:
-        raise ValueError(f"'{text}' is no time")
+        raise ValueError(f"'{text}' is not a time")
     return found

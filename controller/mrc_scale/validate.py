@@ -22,7 +22,7 @@ from mrc_scale.clusterfile import Loaded, parse_cluster
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels, workers
 from mrc_scale.run import ClusterResult, ClusterRun
-from mrc_scale.shares import Prices
+from mrc_scale.shares import LinkPrices
 from mrc_topo.plan import plan
 
 # Rates that differ by 1 % are one level (`shares.LEVEL`): goodput is reported no finer.
@@ -83,7 +83,7 @@ def _spraying(kernels: Kernels) -> Iterator[Row]:
     shape = loaded.shape
     with ThreadPoolExecutor(workers()) as pool:
         model, _ = _model(run, kernels, pool)
-        load = model.load(np.ones(len(run.flows)), Prices.fresh(shape))
+        load = model.load(np.ones(len(run.flows)), LinkPrices.fresh(shape))
     share = loaded.cluster.ev.active / shape.planes / shape.t1s
     senders = float(np.count_nonzero(run.ends.src != run.ends.dst)) / shape.t0s
     expected = 100 * math.sqrt((1 - share) / (senders * share))
@@ -139,7 +139,7 @@ def _slowest(kernels: Kernels, name: str) -> float:
         dead = run.fabric.dead_links()
         for _ in range(8):
             ev_states.take_out(kernels, pool, evs, run.ends, (dead, dead), model.use, ev_states.ASSUMED_BAD)
-        prices = Prices.fresh(shape)
+        prices = LinkPrices.fresh(shape)
         model.set_dead(dead, run.fabric.dead_ports(), prices)
         wanted = model.ports_only(np.full(len(every), shape.nic_bps))
         load = model.steer(wanted, prices, STEERED, 0.0)

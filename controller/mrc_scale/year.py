@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_scale.fabric import Floats, Ints, Shape
+from mrc_scale.fabric import FabricShape, Floats, Ints
 from mrc_scale.schema import Cluster, ElementRates, RoceSpec, YearSpec
 from mrc_topo.plan import Plan
 
@@ -56,12 +56,12 @@ class _Intervals:
     end: Floats
 
 
-def outcomes(cluster: Cluster, shape: Shape, plan: Plan, spec: YearSpec) -> list[Outcome]:
+def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan, spec: YearSpec) -> list[Outcome]:
     """MRC on planes and RoCE on three tiers, through the same kind of year."""
     return [_mrc(cluster, shape, spec), _roce(cluster, plan, spec)]
 
 
-def _mrc(cluster: Cluster, shape: Shape, spec: YearSpec) -> Outcome:
+def _mrc(cluster: Cluster, shape: FabricShape, spec: YearSpec) -> Outcome:
     rng = np.random.default_rng([cluster.seed, 3])
     hours = spec.days * 24
     planes, t1s = shape.planes, shape.t1s

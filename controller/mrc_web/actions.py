@@ -115,7 +115,7 @@ class Seek(Model):
     seconds: Annotated[float, Field(ge=0, le=1e6)]
 
 
-class Nothing(Model):
+class NoArguments(Model):
     """A command without arguments."""
 
 
@@ -126,11 +126,11 @@ MODELS: dict[str, type[Model]] = {
     "allow": Elements,
     "capture": Capture,
     "start": Start,
-    "stop": Nothing,
+    "stop": NoArguments,
     "run": Experiment,
-    "save": Nothing,
-    "pause": Nothing,
-    "resume": Nothing,
+    "save": NoArguments,
+    "pause": NoArguments,
+    "resume": NoArguments,
     "step": Step,
     "speed": Speed,
     "seek": Seek,

@@ -9,7 +9,7 @@ import re
 import tempfile
 
 from mrc_lab.hosts.inside import check_here
-from mrc_lab.records.following import Following, place_of
+from mrc_lab.records.capture_tail import CaptureTail, place_of
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
@@ -25,7 +25,7 @@ class Captures:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mrclab-captures-")
-        self._going: dict[str, Following | None] = {}
+        self._going: dict[str, CaptureTail | None] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._numbers = itertools.count(1)
         self._files: dict[str, pathlib.Path] = {}
@@ -59,7 +59,7 @@ class Captures:
                 check_here(session.state)
             except RunError as error:
                 raise CommandError(str(error)) from error
-            following = Following(session.run.folder, path, number)
+            following = CaptureTail(session.run.folder, path, number)
             session.target.capture(*place, following.name)
             self._going[port] = following
         elif isinstance(session, VirtualSession):

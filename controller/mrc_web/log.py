@@ -33,7 +33,7 @@ class Log:
         return rows[max(number - first, 0) :]
 
 
-class Teller:
+class LogWriter:
     """Puts what hosts log into words; what happened many times at once into one line."""
 
     def __init__(self, topology: Topology, add: Callable[[int, str, str, str], None]) -> None:

@@ -76,13 +76,13 @@ def registry(environment: Mapping[str, str] = os.environ) -> str:
     """Return the address of the registry, without a slash at its end.
 
     Raises:
-        NpmError: what is set is no address.
+        NpmError: what is set is not an address.
     """
     found = settings(environment).get("registry", REGISTRY).rstrip("/")
     parts = urllib.parse.urlsplit(found)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise NpmError(
-            f"the npm registry {found!r} is no http address; NPM_CONFIG_REGISTRY or `registry=` in ~/.npmrc sets it"
+            f"the npm registry {found!r} is not an http address; NPM_CONFIG_REGISTRY or `registry=` in ~/.npmrc sets it"
         )
     return found
 
@@ -170,7 +170,7 @@ def check(what: str, data: bytes, integrity: str) -> None:
     except binascii.Error:
         wanted = b""
     if len(wanted) != hashlib.sha512().digest_size:
-        raise NpmError(f"{what}: {integrity!r} is no sha512 hash as npm writes it")
+        raise NpmError(f"{what}: {integrity!r} is not a sha512 hash as npm writes it")
     found = hashlib.sha512(data).digest()
     if not hmac.compare_digest(found, wanted):
         raise NpmError(
@@ -183,7 +183,7 @@ def members(what: str, data: bytes, inside: list[str]) -> dict[str, bytes]:
     """Files of a package by their names in it. Nothing is written, so no name in it can lead anywhere.
 
     Raises:
-        NpmError: one is not in it, or is no plain file.
+        NpmError: one is not in it, or is not a plain file.
     """
     found: dict[str, bytes] = {}
     try:
@@ -192,10 +192,10 @@ def members(what: str, data: bytes, inside: list[str]) -> dict[str, bytes]:
                 member = archive.getmember(f"package/{name}")
                 source = archive.extractfile(member) if member.isreg() and member.size <= MOST_BYTES else None
                 if source is None:
-                    raise NpmError(f"{what}: {name} is no file, or larger than {MOST_BYTES >> 20} MiB")
+                    raise NpmError(f"{what}: {name} is not a file, or larger than {MOST_BYTES >> 20} MiB")
                 found[name] = source.read()
     except KeyError:
         raise NpmError(f"{what}: no file {name} in the package") from None
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise NpmError(f"{what}: this is no package ({error})") from error
+        raise NpmError(f"{what}: this is not a package ({error})") from error
     return found

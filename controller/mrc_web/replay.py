@@ -28,11 +28,11 @@ from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology, TopologyError
 from mrc_web import actions
 from mrc_web.hub import POINTS, Answer, CommandError, Hub
-from mrc_web.log import Teller
+from mrc_web.log import LogWriter
 from mrc_web.sampler import SAMPLE_S
 from mrc_web.state import (
     FORMAT,
-    Broken,
+    ActiveFailure,
     HostState,
     Job,
     LinkState,
@@ -168,7 +168,7 @@ class Replay:
             rows.append((at, "failure" if happening.fails else "restore", action.describe(), action.target))
             if happening.error:
                 rows.append((at, "note", happening.error, action.target))
-        teller = Teller(self.topology, lambda t_ns, what, text, element: rows.append((t_ns, what, text, element)))
+        teller = LogWriter(self.topology, lambda t_ns, what, text, element: rows.append((t_ns, what, text, element)))
         for host, events in self.result.events.items():
             batch: list[Event] = []
             for row in events:
@@ -213,7 +213,7 @@ class Replay:
             }
             for plane in range(self.topology.lab.planes)
         ]
-        broken: list[Broken] = [
+        broken: list[ActiveFailure] = [
             {
                 "target": each.target,
                 "kind": each.kind,

@@ -12,18 +12,18 @@ from typing import Final, cast
 
 from mrc_host.answers import JobProgress, Sample
 from mrc_host.requests import GetEvents, GetView, View
-from mrc_lab.faults.ledger import Ledger
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper
 from mrc_lab.management.clustermapper import Localiser, Probed
-from mrc_lab.processes.death import Role, RoleKind
+from mrc_lab.processes.exits import Role, RoleKind
 from mrc_lab.session.base import Session
 from mrc_runs.endings import LOST
 from mrc_topo.topology import Topology
-from mrc_web.log import Log, Teller
+from mrc_web.log import Log, LogWriter
 from mrc_web.state import (
     FORMAT,
-    Broken,
+    ActiveFailure,
     Congestion,
     Fidelity,
     HostState,
@@ -56,7 +56,7 @@ STEP_NS: Final = 2_000_000_000
 RUNNING: Final = Running.RUNNING
 
 
-class Budget:
+class SampleBudget:
     """Says when a look is due: not before `least_s` since the last one, nor before it has been paid for.
 
     What a look costs the lab is taken for `ANSWERS` times the CPU time that asking took here. The wall's time would not
@@ -99,7 +99,7 @@ class Budget:
         """Delay the next sample by this time."""
         self._next = self.clock() + seconds
 
-    def hurry(self) -> None:
+    def sample_now(self) -> None:
         """Make the next sample due now."""
         self._next = 0.0
 
@@ -144,7 +144,7 @@ class Sampler:
         self.localiser = localiser
         self.began_ns = layout["began_ns"]
         self._number = 0
-        self._teller = Teller(self.topology, log.add)
+        self._teller = LogWriter(self.topology, log.add)
         self._hosts: list[HostState] = [{} for _ in self.topology.hosts]
         self._cursors: dict[str, int] = {}
         self._silent: dict[str, float] = {}
@@ -161,32 +161,32 @@ class Sampler:
         self._seen_trims = (-1, -1)
         self._count_until = 0.0
         self.problem = ""
-        self._host_budget = Budget(SAMPLE_S * 0.9, share * HOSTS)
-        self._fabric_budget = Budget(SAMPLE_S * 0.9, share * PORTS)
-        self._fidelity_budget = Budget(FIDELITY_S, share * FIDELITY)
+        self._host_budget = SampleBudget(SAMPLE_S * 0.9, share * HOSTS)
+        self._fabric_budget = SampleBudget(SAMPLE_S * 0.9, share * PORTS)
+        self._fidelity_budget = SampleBudget(FIDELITY_S, share * FIDELITY)
         # These ask the lab nothing.
-        self._ledger_budget = Budget(SAMPLE_S * 0.9, share)
-        self._found_budget = Budget(FOUND_S, share)
-        self._harm_budget = Budget(HARM_S, share)
+        self._ledger_budget = SampleBudget(SAMPLE_S * 0.9, share)
+        self._found_budget = SampleBudget(FOUND_S, share)
+        self._harm_budget = SampleBudget(HARM_S, share)
         self._frozen: set[str] = set()
         self._harm: set[str] = set()
 
     # --- looking -----------------------------------------------------------------------------------------
 
-    def hurry(self) -> None:
+    def sample_now(self) -> None:
         """Something was done: the next sample looks at the truth."""
         for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
-            budget.hurry()
+            budget.sample_now()
 
     def sample(self) -> State:
         """Sample what is due."""
         now_ns = self.session.now_ns()
-        self._look(self._harm_budget, self._look_for_harm)
-        self._look(self._host_budget, self._look_at_hosts)
-        self._look(self._ledger_budget, self._ledger)
-        self._look(self._fabric_budget, self._look_at_ports)
-        self._look(self._found_budget, self._look_for_findings)
-        self._look(self._fidelity_budget, self._look_at_fidelity)
+        self._sample_if_due(self._harm_budget, self._sample_exits)
+        self._sample_if_due(self._host_budget, self._sample_hosts)
+        self._sample_if_due(self._ledger_budget, self._ledger)
+        self._sample_if_due(self._fabric_budget, self._sample_ports)
+        self._sample_if_due(self._found_budget, self._sample_findings)
+        self._sample_if_due(self._fidelity_budget, self._sample_fidelity)
         self._number += 1
         return {
             "format": FORMAT,
@@ -212,7 +212,7 @@ class Sampler:
             "commands": 0,
         }
 
-    def _look(self, budget: Budget, look: Callable[[], None]) -> None:
+    def _sample_if_due(self, budget: SampleBudget, look: Callable[[], None]) -> None:
         """One part of a look, if it is due; what does not answer is said in `problem` or in its row."""
         if not budget.due():
             return
@@ -220,7 +220,7 @@ class Sampler:
         try:
             look()
         except LOST as error:
-            if look == self._look_at_ports:
+            if look == self._sample_ports:
                 self.problem = self.problem or f"the fabric does not answer: {error}"
         finally:
             budget.spend()
@@ -230,7 +230,7 @@ class Sampler:
 
     # --- hosts ---------------------------------------------------------------------------------------------
 
-    def _look_at_hosts(self) -> None:
+    def _sample_hosts(self) -> None:
         wall = time.monotonic()
         totals: dict[str, int] = {}
         jobs: dict[str, dict[str, JobProgress]] = {}
@@ -279,7 +279,7 @@ class Sampler:
 
     def _ledger(self) -> None:
         """Sample failures and denied elements, whichever program caused them."""
-        failures: Ledger = self.session.failures
+        failures: FaultLedger = self.session.failures
         failures.reload()
         self._denied = set(self.session.denied_now())
         causes = {(each.target, each.kind): each.describe() for each in failures.causes}
@@ -292,9 +292,9 @@ class Sampler:
             if key not in causes:
                 self._note("restore", f"restored: {text}", key[0])
         self._causes = causes
-        self._fabric_budget.hurry()
+        self._fabric_budget.sample_now()
 
-    def _broken(self) -> list[Broken]:
+    def _broken(self) -> list[ActiveFailure]:
         return [
             {
                 "target": each.target,
@@ -315,7 +315,7 @@ class Sampler:
             row["denied"] = link.name in self._denied
         return list(self._links)
 
-    def _look_at_ports(self) -> None:
+    def _sample_ports(self) -> None:
         now_ns = self.session.now_ns()
         counters = self._counters()
         seen = self.session.samples(counters.values())
@@ -373,7 +373,7 @@ class Sampler:
 
     # --- what is made of it --------------------------------------------------------------------------------
 
-    def _look_for_findings(self) -> None:
+    def _sample_findings(self) -> None:
         localiser = self.localiser or clustermapper.Clustermapper()
         found = {each.element: each.state for each in localiser.locate(self.topology, self._probes)}
         truth = self.session.failures.broken
@@ -386,7 +386,7 @@ class Sampler:
                 self._note("found", f"the hosts no longer find {name} {state}; the truth: {now}", name)
         self._found = found
 
-    def _look_for_harm(self) -> None:
+    def _sample_exits(self) -> None:
         """Sample what has died or is frozen; processes that do not answer are not asked anything."""
         frozen = {each.role: each.text() for each in self.session.frozen()}
         for role, text in frozen.items():
@@ -413,7 +413,7 @@ class Sampler:
             # A call to a frozen process blocks until it continues.
             self._fabric_budget.wait(2 * HARM_S)
 
-    def _look_at_fidelity(self) -> None:
+    def _sample_fidelity(self) -> None:
         if self._frozen:
             return
         measured = self.session.fidelity()

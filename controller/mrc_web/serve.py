@@ -74,7 +74,7 @@ def _own_addresses() -> set[str]:
     return set()
 
 
-class _Uvicorn(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """One whose signals are the command's own."""
 
     @contextlib.contextmanager
@@ -106,7 +106,7 @@ class Serving:
             loop="asyncio",
         )
         self._hub = server.hub
-        self._server = _Uvicorn(config)
+        self._server = _UvicornServer(config)
         self._socket = sock
         self._thread = threading.Thread(target=self._run, name="mrclab web", daemon=True)
 

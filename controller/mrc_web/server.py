@@ -117,7 +117,7 @@ class Server:
             arguments = json.loads(await request.body() or b"{}")
             answer = await asyncio.wait_for(asyncio.wrap_future(self.hub.submit(name, arguments)), COMMAND_S)
         except (ValueError, RecursionError) as error:
-            return JSONResponse({"error": f"this is no JSON: {error}"[:300]}, 400)
+            return JSONResponse({"error": f"this is not JSON: {error}"[:300]}, 400)
         except CommandError as error:
             return JSONResponse({"error": str(error)}, 409)
         except TimeoutError:

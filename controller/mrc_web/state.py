@@ -137,7 +137,7 @@ class SwitchState(TypedDict, total=False):
 
 class LinkState(TypedDict, total=False):
     """A link: what it carried in each direction, and what waits at its low (`up_`) and high (`down_`) end, if that is
-    a switch's. `state`: up, cut, cut_up, cut_down (one direction), or dark (an end is no running switch); `impaired`:
+    a switch's. `state`: up, cut, cut_up, cut_down (one direction), or dark (one end does not run); `impaired`:
     a failure in force makes it worse, `denied`: it is on the denylist."""
 
     state: str
@@ -160,7 +160,7 @@ class PlaneState(TypedDict):
     ports_up: int
 
 
-class Broken(TypedDict):
+class ActiveFailure(TypedDict):
     """A failure in force (`mrc_lab.faults.action.Action`), with its description."""
 
     target: str
@@ -228,7 +228,7 @@ class State(TypedDict):
     links: list[LinkState]
     planes: list[PlaneState]
     goodput_bps: int
-    broken: list[Broken]
+    broken: list[ActiveFailure]
     denied: list[str]
     found: dict[str, str]
     captures: list[str]

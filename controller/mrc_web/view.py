@@ -26,7 +26,7 @@ from mrc_web import actions, save
 from mrc_web.captures import Captures
 from mrc_web.hub import Answer, CommandError, Hub
 from mrc_web.pairs import Pairs
-from mrc_web.sampler import PAIRS, SAMPLE_S, SHARE, Budget, Sampler
+from mrc_web.sampler import PAIRS, SAMPLE_S, SHARE, SampleBudget, Sampler
 from mrc_web.state import Job, Layout, Mode, Pair, layout_of
 
 #: Pages hear of the pairs that they look at so often.
@@ -89,7 +89,7 @@ class View:
         self._step_ns = 0
         self._slice_ns = 1_000_000
         self._next_sample = 0.0
-        self._pair_budget = Budget(PAIR_S)
+        self._pair_budget = SampleBudget(PAIR_S)
         self._base = (0.0, 0)
         self._measured: list[tuple[float, int]] = []
 
@@ -118,7 +118,7 @@ class View:
         # A simulation waits for its pages: that costs only its speed.
         self.sampler = Sampler(session, layout, self.hub.log, finder, 4 * SHARE if virtual else SHARE)
         self._pairs = Pairs(session, began)
-        self._pair_budget = Budget(PAIR_S, SHARE * PAIRS)
+        self._pair_budget = SampleBudget(PAIR_S, SHARE * PAIRS)
         self._rebase()
         self.hub.log.add(0, "note", f"lab {session.topology.lab.name}, {session.clock} clock, {transport}")
 
@@ -293,10 +293,10 @@ class View:
             self._done += 1
             self._next_sample = 0.0
             if self.sampler is not None:
-                self.sampler.hurry()
+                self.sampler.sample_now()
         if self._pair_budget.due():
             self._pair_budget.begin()
-            self._look_at_pairs()
+            self._sample_pairs()
             self._pair_budget.spend()
         now = time.monotonic()
         if now >= self._next_sample:
@@ -305,7 +305,7 @@ class View:
             took = time.monotonic() - now
             self._next_sample = now + max(SAMPLE_S, 3 * took)
 
-    def _look_at_pairs(self) -> None:
+    def _sample_pairs(self) -> None:
         wanted = self.hub.wanted()
         if self._pairs is None or self.session is None:
             return

@@ -28,11 +28,11 @@ import psutil
 from pydantic import ValidationError
 
 from mrc_lab import lifecycle
-from mrc_lab.processes.namespaces import Owner, owner_for_root
+from mrc_lab.processes.namespaces import Owner, lab_owner
 from mrc_topo.shipped import shipped
 from mrc_workshop.confined import NOT_ISOLATED, Confinement
 from mrc_workshop.exercise import Limits, WorkshopError
-from mrc_workshop.idleness import Idleness, use_of
+from mrc_workshop.idleness import IdleTime, use_of
 from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
 from p4lite.folders import FolderError, make_private
 from p4lite.switch.native import build
@@ -207,7 +207,7 @@ class _Process:
         self._total += len(data)
         self._kept += data[: KEPT_OUTPUT - len(self._kept)]
         if self._total > MAX_OUTPUT:
-            raise _Ended(f"it printed more than {MAX_OUTPUT >> 20} MB")
+            raise _LimitExceeded(f"it printed more than {MAX_OUTPUT >> 20} MB")
         return bool(data)
 
     @property
@@ -231,7 +231,7 @@ class _Process:
 
 
 def _private() -> list[pathlib.Path]:
-    """Where there may be what is no learner's business: the whole machine; homes, temporary files and a checkout with
+    """Return the folders that a learner must not read: of the whole machine; homes, temporary files and a checkout with
     its past are named, too, since they may lie below what is needed of it."""
     places = [pathlib.Path("/"), pathlib.Path(tempfile.gettempdir()), pathlib.Path(os.path.expanduser("~"))]
     with contextlib.suppress(KeyError):
@@ -260,7 +260,7 @@ def _covered(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
                 waiting += [each for each in path.iterdir() if not each.is_symlink()]
 
 
-class _Ended(Exception):
+class _LimitExceeded(Exception):
     """A process that took more than it may, and what."""
 
 
@@ -284,7 +284,7 @@ def run(
         stop: once it is set, the processes are ended.
     """
     (scratch.perform / JOB).write_text(job.model_dump_json())
-    owner = owner_for_root()
+    owner = lab_owner()
     folders = [scratch.perform, scratch.play] if plays else [scratch.perform]
     pipes: Sequence[socket.socket | None] = socket.socketpair() if plays else [None]
     if owner is not None:
@@ -293,7 +293,7 @@ def run(
     begin = time.monotonic()
     running: list[_Process] = []
     reason = not_graded = ""
-    idle = Idleness(begin)
+    idle = IdleTime(begin)
     try:
         for folder, pipe in zip(folders, pipes, strict=True):
             order = Confinement(
@@ -313,8 +313,8 @@ def run(
             running.append(_Process(order, pipe))
             if pipe is not None:
                 pipe.close()  # so that each sees the other's end
-        _attend(running, begin, allowed, idle, stop)
-    except _Ended as ended:
+        _collect_output(running, begin, allowed, idle, stop)
+    except _LimitExceeded as ended:
         reason = str(ended)
     except _NotGraded as ended:
         not_graded = str(ended)
@@ -367,8 +367,8 @@ def _pids(running: Sequence[_Process]) -> list[int]:
     return found
 
 
-def _attend(
-    running: Sequence[_Process], begin: float, allowed: Limits, idle: Idleness, stop: threading.Event | None
+def _collect_output(
+    running: Sequence[_Process], begin: float, allowed: Limits, idle: IdleTime, stop: threading.Event | None
 ) -> None:
     """Read what is printed until the first process ends, and then a while for the others.
 
@@ -399,7 +399,7 @@ def _attend(
             _check_time(now - begin, allowed, idle)
             for process in running:
                 if _size(process.scratch) > MAX_SCRATCH_BYTES:
-                    raise _Ended("it wrote more than 1 GB of files")
+                    raise _LimitExceeded("it wrote more than 1 GB of files")
         ready, _, _ = select.select(printing, [], [], LOOK_S / 5)
         for process in ready:
             if not process.read():
@@ -423,9 +423,9 @@ def _check_stop(stop: threading.Event | None) -> None:
         raise _NotGraded("interrupted")
 
 
-def _check_time(spent_s: float, allowed: Limits, idle: Idleness) -> None:
+def _check_time(spent_s: float, allowed: Limits, idle: IdleTime) -> None:
     if idle.seconds > allowed.wall_s:
-        raise _Ended(
+        raise _LimitExceeded(
             f"it waited for {allowed.wall_s} s without computing, which is the limit; does it sleep, or wait for what "
             "never comes?"
         )

@@ -131,7 +131,7 @@ def _part(order: Confinement, scratch: pathlib.Path, isolation: dict[str, bool])
         return player.main(wire, scratch, isolation)
     if not isolation["namespaces"]:
         with contextlib.suppress(OSError):
-            limits.keep_others_out()
+            limits.forbid_tracing()
     from mrc_workshop import perform
 
     return perform.main(scratch, isolation, wire)

@@ -20,7 +20,7 @@ Kind = Literal["host_link", "fabric_link", "t0", "t1"]
 Range = tuple[Annotated[float, Field(ge=0, le=1_000_000)], Annotated[float, Field(ge=0, le=1_000_000)]]
 
 
-class DrawnLink(Model):
+class RandomLink(Model):
     """A link between two switches that is bad for the whole run: what the seed draws from the ranges is in the place of
     the lab's own. `loss`: probability; `rate_mbps`; `delay_ms`."""
 
@@ -49,7 +49,7 @@ class DrawnLink(Model):
         return drawn
 
 
-def overrides(links: list[DrawnLink], topology: Topology, seed: int) -> dict[str, dict[str, str | float]]:
+def overrides(links: list[RandomLink], topology: Topology, seed: int) -> dict[str, dict[str, str | float]]:
     """Return what the links suffer, by their names, as `overrides` of a lab file: each is another link of the lab.
 
     Raises:
@@ -62,7 +62,7 @@ def overrides(links: list[DrawnLink], topology: Topology, seed: int) -> dict[str
     return {name: link.override(rng) for name, link in zip(rng.sample(names, len(links)), links, strict=True)}
 
 
-class Drawn(Model):
+class RandomFailures(Model):
     """`count` failures, one after another: the first `first` seconds after the beginning, then one every `every`
     seconds, each mended after half of that. No kind of element fails twice before all have.
 

@@ -8,14 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mrc_common.document import NAME, Model
+from mrc_common.document import NAME, Model, formerly
 from mrc_common.errors import ExitCode, UsageError
 from mrc_results.expectation import Expectation
 from mrc_runs.experiment import ExperimentStep, ProfileSpec, Workload, read
 from mrc_topo.named import UnknownNameError
 from mrc_topo.named import find as find_named
 from mrc_topo.shipped import shipped
-from mrc_workshop.drawn import Drawn, DrawnLink
+from mrc_workshop.drawn import RandomFailures, RandomLink
 from mrc_workshop.job import Document
 from mrc_workshop.kinds import catalogue
 
@@ -56,16 +56,17 @@ class Inject(Model):
 class RunSpec(Model):
     """One simulated run. It has either a `workload` with its `schedule`, or `inject`.
 
-    `lab`: a lab that comes with mrclab, a file beside `exercise.yaml`, or one of the learner's files; `only`: the keys
-    of the learner's lab file that may differ from the starter's. `program`, `policies`: the learner's own.
+    `lab`: a lab that comes with mrclab, a file beside `exercise.yaml`, or one of the learner's files; `may_change`:
+    the keys of the learner's lab file that may differ from the starter's. `program`, `policies`: the learner's own.
     `capture`: whose switch ports are recorded, with `snaplen` bytes of each packet. `hidden`: only with hidden seeds,
     and not shown. `experiment`: the learner's experiment file, of which `workload`, `schedule` and `expect` count.
-    `drawn`: failures beside those of `schedule`, which the seed draws; `links`: bad links, which it draws, too.
+    `random_failures`: failures beside those of `schedule`, which the seed draws; `random_links`: bad links, which it
+    draws, too.
     """
 
     name: Name
     lab: Annotated[str, Field(min_length=1, max_length=200)] = "tiny"
-    only: list[str] = []
+    may_change: Annotated[list[str], Field(json_schema_extra=formerly("only"))] = []
     changes: Document = {}
     program: str | None = None
     policies: dict[Policy, Annotated[str, Field(pattern=CLASS)]] = {}
@@ -75,8 +76,8 @@ class RunSpec(Model):
     experiment: str | None = None
     profiles: list[ProfileSpec] = []
     schedule: list[ExperimentStep] = []
-    drawn: Drawn | None = None
-    links: Annotated[list[DrawnLink], Field(max_length=20)] = []
+    random_failures: Annotated[RandomFailures | None, Field(json_schema_extra=formerly("drawn"))] = None
+    random_links: Annotated[list[RandomLink], Field(max_length=20, json_schema_extra=formerly("links"))] = []
     expect: Expectation = Expectation()
     capture: Ports = "none"
     snaplen: Annotated[int, Field(ge=64, le=65_535)] = 160
@@ -88,19 +89,19 @@ class RunSpec(Model):
             raise ValueError("a run has exactly one of workload, experiment and inject")
         if self.inject is not None and self.capture != "none":
             raise ValueError("a run with inject records every port; leave capture out")
-        if self.drawn is not None and self.workload is None:
-            raise ValueError("drawn failures need a workload of the exercise's own")
+        if self.random_failures is not None and self.workload is None:
+            raise ValueError("`random_failures` needs a `workload` in the same run; add one")
         return self
 
 
 class CheckSpec(Model):
     """One line of a check: its `kind` (`mrclab workshop kinds`), of which `runs` (all if left out), with its `params`.
 
-    `says` is what is printed; `hint` is shown first when it fails.
+    `statement` is what is printed; `hint` is shown first when it fails.
     """
 
     kind: Name
-    says: Text
+    statement: Annotated[Text, Field(json_schema_extra=formerly("says"))]
     runs: list[Name] = []
     params: Document = {}
     hint: Text | None = None
@@ -141,7 +142,7 @@ class ExerciseFile(Model):
     def _plain(cls, edit: list[str]) -> list[str]:
         for each in edit:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(p4|py|yaml|md|txt)", each):
-                raise ValueError(f"'{each[:60]}' is no plain file name ending in .p4, .py, .yaml, .md or .txt")
+                raise ValueError(f"'{each[:60]}' is not a plain file name ending in .p4, .py, .yaml, .md or .txt")
         return edit
 
     @model_validator(mode="after")
@@ -157,7 +158,7 @@ class ExerciseFile(Model):
         for run in self.runs:
             for what, named in (("program", run.program), ("experiment", run.experiment)):
                 if named is not None and named not in self.edit:
-                    raise ValueError(f"run '{run.name}': {what} '{named}' is none of the files to edit")
+                    raise ValueError(f"run '{run.name}': {what} '{named}' is not one of the files to edit")
             for policy, where in run.policies.items():
                 if where.partition(":")[0] + ".py" not in self.edit:
                     raise ValueError(f"run '{run.name}': policy {policy} '{where}' is in none of the files to edit")

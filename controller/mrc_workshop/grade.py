@@ -145,7 +145,7 @@ def read(path: pathlib.Path) -> list[Grade]:
             raise ValueError("other columns")
         return [_grade(row) for row in rows]
     except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise WorkshopError(f"{path}: is no file of grades ({error}); give another with -o") from error
+        raise WorkshopError(f"{path}: is not a file of grades ({error}); give another with -o") from error
 
 
 def _grade(row: dict[str, str]) -> Grade:
@@ -202,7 +202,7 @@ def grade(
         jobs: checks at a time; one per core if left out.
 
     Raises:
-        WorkshopError: no submissions, or the output is no file of grades.
+        WorkshopError: no submissions, or the output is not a file of grades.
         WriteError: grades cannot be kept.
     """
     before = {(each.submission, each.exercise, each.digest): each for each in read(output)}

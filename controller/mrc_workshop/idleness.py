@@ -19,7 +19,7 @@ LONGEST_LOOK_S = 2.0
 
 
 @dataclass(frozen=True)
-class Use:
+class CpuUse:
     """CPU time that threads had and time for which they waited for a core, s; whether one is held up now."""
 
     cpu_s: float
@@ -27,7 +27,7 @@ class Use:
     held_up: bool
 
 
-def use_of(pids: Iterable[int], proc: pathlib.Path = pathlib.Path("/proc")) -> Use:
+def use_of(pids: Iterable[int], proc: pathlib.Path = pathlib.Path("/proc")) -> CpuUse:
     """Sum up what all threads of some processes have used until now; those that have ended count nothing."""
     cpu_ns = waited_ns = 0
     held_up = False
@@ -40,19 +40,19 @@ def use_of(pids: Iterable[int], proc: pathlib.Path = pathlib.Path("/proc")) -> U
                     used, waited, *_ = (task / "schedstat").read_text().split()
                     cpu_ns += int(used)
                     waited_ns += int(waited)
-    return Use(cpu_ns / 1e9, waited_ns / 1e9, held_up)
+    return CpuUse(cpu_ns / 1e9, waited_ns / 1e9, held_up)
 
 
-class Idleness:
+class IdleTime:
     """Adds up idle time (`seconds`) from looks at what was used; `cpu_s` is the most CPU time that was seen."""
 
     def __init__(self, now: float) -> None:
         self.seconds = 0.0
         self.cpu_s = 0.0
         self._at = now
-        self._before = Use(0.0, 0.0, held_up=False)
+        self._before = CpuUse(0.0, 0.0, held_up=False)
 
-    def look(self, now: float, use: Use) -> None:
+    def look(self, now: float, use: CpuUse) -> None:
         """Take in what was used until `now`, s."""
         passed = min(now - self._at, LONGEST_LOOK_S)
         busy = max(use.cpu_s - self._before.cpu_s, 0.0) + max(use.waited_s - self._before.waited_s, 0.0)

@@ -28,7 +28,7 @@ JOB, FACTS = "job.json", "facts.json"
 MAX_FACTS_BYTES = 64 << 20
 
 
-class Order(Model):
+class RunOrder(Model):
     """One run: `lab` is YAML text, `experiment` a document as `runs.experiment.Experiment` has it (none with `inject`).
     `program` and `policies` name files in the learner's folder."""
 
@@ -50,10 +50,10 @@ class Job(Model):
     """All runs of a check, in order. `edit`: the learner's files."""
 
     edit: list[str]
-    orders: list[Order]
+    orders: list[RunOrder]
 
 
-class Judged(Model):
+class JudgedCheck(Model):
     """A check of a run's own verdict (`mrc_results.check.Check`)."""
 
     what: str
@@ -78,7 +78,7 @@ class RunFacts(Model):
     counters: dict[str, int] = {}
     ports: dict[str, dict[str, int]] = {}
     events: dict[str, list[object]] = {}
-    checks: list[Judged] = []
+    checks: list[JudgedCheck] = []
     folder: str = ""
 
 
@@ -94,7 +94,7 @@ class Run:
     """A run as checks see it: its facts, and the topology and the packets of it."""
 
     facts: RunFacts
-    order: Order
+    order: RunOrder
     out: pathlib.Path
 
     @property
@@ -108,7 +108,7 @@ class Run:
         return parse_lab(self.order.lab, self.order.name)
 
     @functools.cached_property
-    def packets(self) -> list[trace.Seen]:
+    def packets(self) -> list[trace.CapturedPacket]:
         """What the switches saw."""
         folder = self.out / pathlib.Path(self.facts.folder).name
         return trace.read_folder(folder, self.topology)

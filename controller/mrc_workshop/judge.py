@@ -23,10 +23,10 @@ from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology
 from mrc_workshop import confine, drawn, keep
 from mrc_workshop.exercise import FILE, CheckSpec, Exercise, NotGraded, RunSpec, WorkshopError
-from mrc_workshop.job import Document, Job, Order, Run
+from mrc_workshop.job import Document, Job, Run, RunOrder
 from mrc_workshop.kinds import catalogue
 from mrc_workshop.kinds.registry import Finding
-from mrc_workshop.trace import CaptureError, Seen
+from mrc_workshop.trace import CapturedPacket, CaptureError
 
 
 class SubmissionError(WorkshopError):
@@ -34,7 +34,7 @@ class SubmissionError(WorkshopError):
 
 
 @dataclass(frozen=True)
-class Line:
+class CheckLine:
     """One line of a check's outcome. `passed` None: it could not be judged."""
 
     what: str
@@ -44,7 +44,7 @@ class Line:
     evidence: tuple[str, ...] = ()
     where: str = ""
     hint: str = ""
-    packets: tuple[Seen, ...] = ()
+    packets: tuple[CapturedPacket, ...] = ()
     details: Document = field(default_factory=dict)
 
     def document(self) -> Document:
@@ -57,7 +57,7 @@ class Report:
     """The outcome of a check. `score`: of an open exercise, passed or not. `output`: what the code printed."""
 
     exercise: str
-    lines: list[Line]
+    lines: list[CheckLine]
     output: str = ""
     score: float | None = None
     spent_s: float = 0.0
@@ -70,7 +70,7 @@ class Report:
         return bool(self.lines) and all(line.passed for line in self.lines)
 
     @property
-    def first_failure(self) -> Line | None:
+    def first_failure(self) -> CheckLine | None:
         """The line that tells the learner what to look at."""
         return next((line for line in self.lines if line.passed is False), None)
 
@@ -149,7 +149,7 @@ class _Refused(Exception):
 
     def __init__(self, what: str, mistake: str) -> None:
         super().__init__(mistake)
-        self.line = Line(what, False, mistake=mistake)
+        self.line = CheckLine(what, False, mistake=mistake)
 
 
 def _sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
         path = folder / name
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
-                problems.append(f"{path}: is no plain file")
+                problems.append(f"{path}: is not a plain file")
                 continue
             found[name] = read_text(path, str(path))
         except FileNotFoundError:
@@ -183,7 +183,7 @@ def stretched(seed: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], quick: bool) -> list[Order]:
+def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], quick: bool) -> list[RunOrder]:
     seeds = exercise.content.seeds
     visible = seeds.visible[:1] if quick else seeds.visible
     wanted = [(run, seed, False) for seed in visible for run in exercise.runs(hidden=False)]
@@ -198,7 +198,7 @@ def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], qu
         except ValueError as error:
             raise WorkshopError(f"{exercise.folder / FILE}: run '{run.name}': {error}") from error
         orders.append(
-            Order(
+            RunOrder(
                 name=run.name,
                 seed=seed,
                 hidden=hidden,
@@ -226,10 +226,12 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
             raise _Refused(what, error.problems[0]) from error
         document: Document = yaml.safe_load(sources[run.lab])
         reference: Document = yaml.safe_load((exercise.starter / run.lab).read_text())
-        changed = {key for key in {*document, *reference} if document.get(key) != reference.get(key)} - set(run.only)
+        changed = {key for key in {*document, *reference} if document.get(key) != reference.get(key)} - set(
+            run.may_change
+        )
         if changed:
             keys = ", ".join(sorted(changed))
-            allowed = ", ".join(run.only) or "nothing"
+            allowed = ", ".join(run.may_change) or "nothing"
             raise _Refused(what, f"{run.lab}: {keys}: is not yours to change in this exercise; yours: {allowed}")
     elif beside.is_file():
         document = yaml.safe_load(beside.read_text())
@@ -242,8 +244,8 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
     if run.policies:
         document["policies"] = {**document.get("policies", {}), **run.policies}
     lab = Lab.model_validate(document)
-    if run.links:
-        document = merged(document, {"overrides": drawn.overrides(run.links, Topology(lab), seed)})
+    if run.random_links:
+        document = merged(document, {"overrides": drawn.overrides(run.random_links, Topology(lab), seed)})
         Lab.model_validate(document)
     return document
 
@@ -271,10 +273,10 @@ def _experiment(run: RunSpec, sources: dict[str, str], lab: Document) -> tuple[D
     else:
         assert run.workload is not None
         document["workload"] = run.workload.model_dump()
-    if run.drawn is not None and run.workload is not None:
+    if run.random_failures is not None and run.workload is not None:
         topology = Topology(Lab.model_validate(lab))
         hosts = run.workload.hosts or [host.name for host in topology.hosts]
-        steps = run.drawn.steps(topology, hosts, int(lab["seed"]))
+        steps = run.random_failures.steps(topology, hosts, int(lab["seed"]))
         document["schedule"] += [each.model_dump(exclude_defaults=True) for each in steps]
         document["schedule"].sort(key=lambda step: float(step["at"]))
     Experiment.model_validate(document)
@@ -292,8 +294,8 @@ STAGES = {
 
 
 def _judge(
-    exercise: Exercise, sources: dict[str, str], orders: list[Order], outcome: confine.Outcome, out: pathlib.Path
-) -> tuple[list[Line], float | None]:
+    exercise: Exercise, sources: dict[str, str], orders: list[RunOrder], outcome: confine.Outcome, out: pathlib.Path
+) -> tuple[list[CheckLine], float | None]:
     content = exercise.content
     programs = [name for name in sources if name.endswith(".p4")]
     modules = [name for name in sources if name.endswith(".py")]
@@ -302,20 +304,20 @@ def _judge(
     lines = []
     broken = next((run for run in runs if run.facts.stage), None)
     if outcome.reason:
-        lines.append(Line("it comes to an end within its limits", False, mistake=outcome.reason))
+        lines.append(CheckLine("it comes to an end within its limits", False, mistake=outcome.reason))
     elif len(runs) < len(orders):
         lines.append(
-            Line("it leaves what was recorded", False, mistake="its process left other facts than those asked for")
+            CheckLine("it leaves what was recorded", False, mistake="its process left other facts than those asked for")
         )
     elif broken is not None:
         files = ", ".join(programs if broken.facts.stage == "program" else modules) or "it"
         what = STAGES.get(broken.facts.stage, "it runs").format(files=files)
-        lines.append(Line(what, False, mistake=broken.facts.problem, where=broken.label))
+        lines.append(CheckLine(what, False, mistake=broken.facts.problem, where=broken.label))
     elif programs or modules:
         stage = "program" if programs else "python"
-        lines.append(Line(STAGES[stage].format(files=", ".join(programs or modules)), True))
+        lines.append(CheckLine(STAGES[stage].format(files=", ".join(programs or modules)), True))
     if lines and lines[0].passed is False:
-        return [*lines, *(Line(spec.says, None) for spec in content.checks)], None
+        return [*lines, *(CheckLine(spec.statement, None) for spec in content.checks)], None
     score = None
     for spec in content.checks:
         line, scored = _line(spec, runs, sources)
@@ -324,11 +326,11 @@ def _judge(
     return lines, score
 
 
-def _same(facts: Any, order: Order) -> bool:
+def _same(facts: Any, order: RunOrder) -> bool:
     return (facts.name, facts.seed, facts.hidden) == (order.name, order.seed, order.hidden)
 
 
-def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tuple[Line, float | None]:
+def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tuple[CheckLine, float | None]:
     concerned = [run for run in runs if not spec.runs or run.facts.name in spec.runs]
     try:
         finding = catalogue.judge(spec.kind, spec.params, concerned, sources)
@@ -337,8 +339,8 @@ def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tupl
         finding = Finding(False, "", f"what was recorded cannot be judged: {type(error).__name__}: {error}")
     where = "" if finding.run is None else finding.run.label
     return (
-        Line(
-            spec.says,
+        CheckLine(
+            spec.statement,
             finding.passed,
             finding.measured,
             finding.mistake,

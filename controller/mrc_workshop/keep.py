@@ -13,7 +13,7 @@ from mrc_common.files import write_whole
 from mrc_workshop import trace
 from mrc_workshop.exercise import Exercise
 from mrc_workshop.job import Document
-from mrc_workshop.trace import Seen
+from mrc_workshop.trace import CapturedPacket
 
 CAPTURE, PAGE, REPORT = "evidence.pcapng", "check.html", "report.html"
 #: A capture for a look; who wants all of it runs the lab.
@@ -28,7 +28,7 @@ class _Line(Protocol):
     mistake: str
     evidence: tuple[str, ...]
     where: str
-    packets: tuple[Seen, ...]
+    packets: tuple[CapturedPacket, ...]
 
 
 def keep(

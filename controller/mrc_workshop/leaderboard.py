@@ -108,5 +108,5 @@ def write(path: pathlib.Path, places: Sequence[Place]) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise WorkshopError(f"{path}: cannot be read; give another file with -o") from error
     if other:
-        raise WorkshopError(f"{path}: is no leaderboard, and is not overwritten; give another file with -o")
+        raise WorkshopError(f"{path}: is not a leaderboard, and is not overwritten; give another file with -o")
     write_whole(path, out.getvalue())

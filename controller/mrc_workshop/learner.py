@@ -98,7 +98,7 @@ def _default_path() -> pathlib.Path:
     return (pathlib.Path(base) if base else pathlib.Path.home() / ".local" / "state") / "mrclab" / "workshop.json"
 
 
-def lay_out(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path, readme: bool = True) -> list[str]:
+def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path, readme: bool = True) -> list[str]:
     """Copy starter or solution into a new or empty folder, with the README; return the names of the files.
 
     Raises:
@@ -126,14 +126,14 @@ def lay_out(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path, read
 def _readme(exercise: Exercise, folder: pathlib.Path) -> str:
     """Its README, whose links to what is here lead there from a learner's folder, too."""
 
-    def led(found: re.Match[str]) -> str:
+    def absolute_link(found: re.Match[str]) -> str:
         path, mark, place = found.group(1).partition("#")
         target = exercise.folder / path
         if not target.exists():
             return found.group()
         return f"]({os.path.relpath(target.resolve(), folder.resolve())}{mark}{place})"
 
-    return RELATIVE.sub(led, (exercise.folder / exercises.README).read_text(encoding="utf-8"))
+    return RELATIVE.sub(absolute_link, (exercise.folder / exercises.README).read_text(encoding="utf-8"))
 
 
 def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
@@ -179,7 +179,7 @@ def locate(exercise: Exercise | None, folder: str | None, progress: Progress) ->
         if exercise is None:
             name = exercise_of(place)
             if name is None:
-                raise WorkshopError(f"{place}: not known of which exercise it is; give the number, too")
+                raise WorkshopError(f"{place}: cannot tell which exercise this is; give its number as well")
             exercise = exercises.find(name)
         return exercise, place
     if exercise is None:

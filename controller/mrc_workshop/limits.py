@@ -104,7 +104,7 @@ def end_with_parent() -> None:
     check(libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "ending with the parent")
 
 
-def keep_others_out() -> None:
+def forbid_tracing() -> None:
     """Other processes of this user can neither trace this one nor open its memory.
 
     Raises:

@@ -35,8 +35,8 @@ from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import LabError, parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import inject, limits
-from mrc_workshop.job import FACTS, JOB, Facts, Job, Judged, Order, RunFacts
-from mrc_workshop.standins import Players
+from mrc_workshop.job import FACTS, JOB, Facts, Job, JudgedCheck, RunFacts, RunOrder
+from mrc_workshop.standins import LearnerProcess
 from mrc_workshop.wire import Wire
 from p4lite.switch.errors import BuildError, ControlError
 from p4lite.switch.errors import ProgramError as SwitchProgramError
@@ -63,11 +63,11 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
         isolation["no processes"] = limits.forbid_processes()
     # No Python of a learner's runs in this process, so nothing has to be forbidden here.
     isolation["no other files"] = True
-    players = None if wire is None else Players(wire, learner, job.edit)
+    players = None if wire is None else LearnerProcess(wire, learner, job.edit)
     if players is not None:
         theirs = players.greeted()
         isolation = {what: had and bool(theirs.get(what)) for what, had in isolation.items()}
-    with policy.supplied(_nobody if players is None else players):
+    with policy.supplied(_no_policies if players is None else players):
         facts = Facts(
             runs=[
                 _facts(order, "program", problems[order.program])
@@ -81,11 +81,11 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
     return 0
 
 
-def _nobody(reference: str, kind: str) -> Callable[..., Any]:
+def _no_policies(reference: str, kind: str) -> Callable[..., Any]:
     raise ConfigError(f"policies.{kind}: {reference}: the exercise takes no classes")
 
 
-def _facts(order: Order, stage: str = "", problem: str = "", **more: Any) -> RunFacts:
+def _facts(order: RunOrder, stage: str = "", problem: str = "", **more: Any) -> RunFacts:
     shown = problem[:4000]
     return RunFacts(name=order.name, seed=order.seed, hidden=order.hidden, stage=stage, problem=shown, **more)
 
@@ -104,7 +104,9 @@ def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
     return problems
 
 
-def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int, players: Players | None) -> RunFacts:
+def _perform(
+    order: RunOrder, learner: pathlib.Path, out: pathlib.Path, number: int, players: LearnerProcess | None
+) -> RunFacts:
     folder = out / f"{number:02d}-{order.name}"
     folder.mkdir()
     try:
@@ -165,7 +167,7 @@ def _captured(session: VirtualSession, folder: pathlib.Path, which: str, snaplen
             port.capture(None)
 
 
-def _inject(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
+def _inject(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
     """Frames from outside, without hosts: they never act, because their driver is never called."""
     session = VirtualSession(topology)
     try:
@@ -177,13 +179,13 @@ def _inject(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
                 fabric.inject(fabric.switch(switch.device_id).port(port.t0_port), each.frame, each.at_ns)
                 fabric.run_until(each.at_ns + inject.GAP_NS - 1)
             fabric.run_until(fabric.now_ns + 10 * inject.GAP_NS)
-            _look(session, topology)
+            _send_looks(session, topology)
         return _facts(order, folder=folder.name, ports=session.fabric_sample()["ports"])
     finally:
         session.close()
 
 
-def _look(session: VirtualSession, topology: Topology) -> None:
+def _send_looks(session: VirtualSession, topology: Topology) -> None:
     """Let the switches forward what they have no route for, and send `inject.looks`."""
     fabric = session.server.fabric
     for each in inject.looks(topology):
@@ -209,7 +211,7 @@ def _note_deepest(ports: dict[str, dict[str, int]], fabric: Series, started_ns: 
         ports[name]["max_at_ns"] = int(times[int(np.argmax(depth))]) - started_ns
 
 
-def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
+def _run(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
     experiment = Experiment.model_validate(order.experiment)
     execute.check(experiment, topology)
     with Recording(folder) as recording:
@@ -235,7 +237,7 @@ def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
             ports=ports,
             events=events,
             checks=[
-                Judged(what=each.what, expected=each.expected, measured=each.measured, passed=each.passed)
+                JudgedCheck(what=each.what, expected=each.expected, measured=each.measured, passed=each.passed)
                 for each in judged.checks
             ],
             folder=folder.name,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mrc_lab.management.clustermapper import Views
 
 
-class Player:
+class LearnerObjects:
     """The classes and objects of one run."""
 
     def __init__(self, wire: Wire, learner: pathlib.Path) -> None:
@@ -92,5 +92,5 @@ class Player:
 def main(wire: Wire, scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
     """Play until the simulation is over."""
     wire.send(["hello", isolation])
-    Player(wire, scratch / "learner").serve()
+    LearnerObjects(wire, scratch / "learner").serve()
     return 0

@@ -36,7 +36,7 @@ from mrc_host.proto.limits import ConfigError
 from mrc_lab.management.clustermapper import Finding, Views
 from mrc_topo.topology import Topology
 from mrc_workshop.mirrors import INPUTS
-from mrc_workshop.wire import Gone, Wire, WireError
+from mrc_workshop.wire import PeerGone, Wire, WireError
 
 MAX_DRAWN_BITS = 4096
 #: The state of Python's generator has 19937 bits, each told bit is a linear equation of it, and the values of EVs tell
@@ -50,7 +50,7 @@ ANSWERED = (EvInput.REVIVED, EvInput.REVIVED_SKIP, EvInput.ALWAYS_SKIP)
 Observer = Callable[[int, int, int, EvInput, int], None]
 
 
-class Players:
+class LearnerProcess:
     """The other process, as a `mrc_host.policy.Supplier` of stand-ins for the classes that it has."""
 
     def __init__(self, wire: Wire, learner: pathlib.Path, edit: Sequence[str]) -> None:
@@ -91,7 +91,7 @@ class Players:
         where = f"{path.name}: {name}"
         (number,) = self.ask(["load", kind, path.name, name], where)
         if kind == "localiser":
-            return lambda: Finder(self, number, where)
+            return lambda: LocaliserStandIn(self, number, where)
         kinds: dict[str, Callable[..., Any]] = {"congestion": Window, "ev": Evs, "loss": Detector}
         make = kinds[kind]
         return lambda *given: make(self, number, where, *given)
@@ -117,7 +117,7 @@ class Players:
                 if not 0 < bits <= MAX_DRAWN_BITS:
                     raise PolicyError(f"{where}: draws {bits} random bits at a time")
                 self._wire.send([self._draw(rng, bits)])
-        except Gone:
+        except PeerGone:
             raise PolicyError(f"{where}: its process ended before it had answered, in the middle of the run") from None
         except (WireError, TypeError, ValueError, IndexError) as error:
             raise PolicyError(f"{where}: its process answered with nonsense: {error}"[:MAX_TEXT]) from None
@@ -146,7 +146,7 @@ def _checked(kind: str, method: str, where: str, policy: Any, given: tuple[Any, 
 class Window(CongestionControl):
     """Stands in for a congestion controller."""
 
-    def __init__(self, players: Players, number: int, where: str, config: CcConfig, mtu: int) -> None:
+    def __init__(self, players: LearnerProcess, number: int, where: str, config: CcConfig, mtu: int) -> None:
         super().__init__(mtu, config.base_rtt_ns, float(mtu), float(mtu))
         self._players, self._where = players, where
         settings = [config.algorithm, dataclasses.asdict(config), mtu]
@@ -188,7 +188,7 @@ class Evs(EvSet):
 
     def __init__(  # no call of the base's, which draws
         self,
-        players: Players,
+        players: LearnerProcess,
         number: int,
         where: str,
         universe: EvUniverse,
@@ -325,7 +325,7 @@ class Detector(LossDetector):
     """Stands in for a loss detector. With every call it tells what changed on the board since the last one."""
 
     def __init__(
-        self, players: Players, number: int, where: str, board: Scoreboard, rtt: Rtt, same_ev: bool, rack: bool
+        self, players: LearnerProcess, number: int, where: str, board: Scoreboard, rtt: Rtt, same_ev: bool, rack: bool
     ) -> None:
         super().__init__(board, rtt, same_ev, rack)
         self._players, self._where = players, where
@@ -429,14 +429,14 @@ class Detector(LossDetector):
         return [fresh, gone, changed, slow, told, self.adaptive], numbers
 
 
-class Finder:
+class LocaliserStandIn:
     """Stands in for a localiser."""
 
-    def __init__(self, players: Players, number: int, where: str) -> None:
+    def __init__(self, players: LearnerProcess, number: int, where: str) -> None:
         self._players, self._number, self._where = players, number, where
 
     def locate(self, topology: Topology, views: Views) -> list[Finding]:
-        """See `Localiser`. The lab is the one of the run (`Players.begin`)."""
+        """See `Localiser`. The lab is the one of the run (`LearnerProcess.begin`)."""
         (found,) = self._players.ask(["locate", self._number, views], f"{self._where}.locate")
         try:
             return [Finding(str(element), str(state), tuple(map(str, names))) for element, state, names in found]

@@ -34,7 +34,7 @@ class CaptureError(Exception):
 
 
 @dataclass(frozen=True)
-class Seen:
+class CapturedPacket:
     """A packet at a port of a switch. `data` may be cut (`snaplen`), `length` is what was on the wire."""
 
     t_ns: int
@@ -119,13 +119,13 @@ class Seen:
         return self.data[at + 2 : at + 7] + self.data[at + 8 : at + IPV6 + UDP + BTH]
 
 
-def read_folder(folder: pathlib.Path, topology: Topology) -> list[Seen]:
+def read_folder(folder: pathlib.Path, topology: Topology) -> list[CapturedPacket]:
     """All packets in the captures `SWITCH_PORT.pcapng` of a folder, in order of time.
 
     Raises:
-        CaptureError: a file is no capture, or there is too much of them.
+        CaptureError: a file is not a capture, or there is too much of them.
     """
-    found: list[Seen] = []
+    found: list[CapturedPacket] = []
     total = 0
     for switch in topology.switches:
         for port in switch.links:
@@ -141,7 +141,7 @@ def read_folder(folder: pathlib.Path, topology: Topology) -> list[Seen]:
     return found
 
 
-def _packets(data: bytes, switch: str, port: int) -> Iterable[Seen]:
+def _packets(data: bytes, switch: str, port: int) -> Iterable[CapturedPacket]:
     at = 0
     while at + 12 <= len(data):
         kind, length = struct.unpack_from("<II", data, at)
@@ -154,11 +154,11 @@ def _packets(data: bytes, switch: str, port: int) -> Iterable[Seen]:
             end = at + 28 + captured + (-captured & 3)
             flags = struct.unpack_from("<I", data, end + 4)[0]
             packet = data[at + 28 : at + 28 + captured]
-            yield Seen(high << 32 | low, switch, port, flags != INBOUND, packet, original)
+            yield CapturedPacket(high << 32 | low, switch, port, flags != INBOUND, packet, original)
         at += length
 
 
-def write(path: pathlib.Path, packets: Sequence[Seen]) -> None:
+def write(path: pathlib.Path, packets: Sequence[CapturedPacket]) -> None:
     """Write packets as a pcap-ng file, an interface for each port (`SWITCH:PORT`), for Wireshark with
     `docs/mrc.lua`.
     """
@@ -227,7 +227,7 @@ def address_text(topology: Topology, address: bytes) -> str:
     return f"{text} [{', '.join(shown) or 'empty'}]"
 
 
-def line(topology: Topology, seen: Seen) -> str:
+def line(topology: Topology, seen: CapturedPacket) -> str:
     """Return a packet in two lines: when, where and whereto; and what its headers say."""
     where = f"{seen.t_ns / 1e6:11.6f} ms  {seen.switch} port {seen.port} {'out' if seen.out else 'in '}"
     if not seen.is_ipv6:
@@ -243,7 +243,7 @@ def line(topology: Topology, seen: Seen) -> str:
     return f"{where}  {parts[0]}{'; '.join(parts[1:])}"
 
 
-def _mrc(seen: Seen) -> str:
+def _mrc(seen: CapturedPacket) -> str:
     at, inner = seen.bth_at, seen.inner_at
     if at is None:
         return ""

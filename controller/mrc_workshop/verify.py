@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mrc_common.document import NAME, Model, printable
+from mrc_common.document import NAME, Model, formerly, printable
 from mrc_common.plain import DecodeError, decode
 from mrc_runs.experiment import read
 from mrc_workshop import judge
@@ -40,11 +40,11 @@ class Replacement(Model):
     new: str
 
 
-class Wrong(Model):
+class WrongAnswer(Model):
     """A wrong answer: what differs from the solution, and what the check must say of it."""
 
     name: Annotated[str, Field(pattern=NAME)]
-    says: Annotated[str, Field(min_length=5)]
+    expected_text: Annotated[str, Field(min_length=5, json_schema_extra=formerly("says"))]
     replace: Annotated[list[Replacement], Field(min_length=1)]
 
 
@@ -52,7 +52,7 @@ class WrongFile(Model):
     """`wrong.yaml`."""
 
     starter: Annotated[str, Field(min_length=5)]
-    wrong: Annotated[list[Wrong], Field(min_length=3)]
+    wrong: Annotated[list[WrongAnswer], Field(min_length=3)]
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class TrialRow:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """An answer and what must come of it: to pass, or to fail with a text that has `says` in it."""
+class SelfCheck:
+    """An answer and what must come of it: to pass, or to fail with a text that has `expected_text` in it."""
 
     name: str
-    says: str | None
+    expected_text: str | None
     report: Report
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -85,16 +85,16 @@ class Trial:
     @property
     def holds(self) -> bool:
         """Whether it came so."""
-        if self.says is None:
+        if self.expected_text is None:
             return self.report.passed
-        return not self.report.passed and " ".join(self.says.split()) in " ".join(self.report.reason.split())
+        return not self.report.passed and " ".join(self.expected_text.split()) in " ".join(self.report.reason.split())
 
     def text(self) -> str:
         """Return the outcome in a line."""
         found = "passed" if self.report.passed else f"failed: {self.report.reason}"
         if self.holds:
             return f"{self.name}: {found}"
-        wanted = "must pass" if self.says is None else f"must fail and say '{self.says}'"
+        wanted = "must pass" if self.expected_text is None else f"must fail and say '{self.expected_text}'"
         return f"{self.name}: {wanted}, but {found}"
 
 
@@ -103,7 +103,7 @@ def load(exercise: Exercise) -> WrongFile:
     return read(WrongFile, exercise.folder / FILE, EXAMPLE)
 
 
-def write_wrong(exercise: Exercise, wrong: Wrong, folder: pathlib.Path) -> None:
+def write_wrong(exercise: Exercise, wrong: WrongAnswer, folder: pathlib.Path) -> None:
     """Write a wrong answer into a folder.
 
     Raises:
@@ -127,7 +127,7 @@ def write_wrong(exercise: Exercise, wrong: Wrong, folder: pathlib.Path) -> None:
 
 def trials(
     exercise: Exercise, progress: Callable[[str], None] = lambda text: None, only: Sequence[str] = ()
-) -> Iterator[Trial]:
+) -> Iterator[SelfCheck]:
     """Check starter, solution and every wrong answer; those that must fail, with the first visible seed alone.
 
     Raises:
@@ -140,7 +140,7 @@ def trials(
         raise WorkshopError(
             f"{exercise.folder / FILE}: no answer '{printable(unknown)}'; there are: {', '.join(known)}"
         )
-    for name, says, folder in (
+    for name, expected_text, folder in (
         ("starter", expected.starter, exercise.starter),
         ("solution", None, exercise.solution),
     ):
@@ -148,7 +148,9 @@ def trials(
             continue
         progress(name)
         begin = _clock()
-        yield _timed(Trial(name, says, judge.check(exercise, folder, quick=says is not None)), begin)
+        yield _timed(
+            SelfCheck(name, expected_text, judge.check(exercise, folder, quick=expected_text is not None)), begin
+        )
     for wrong in expected.wrong:
         if only and wrong.name not in only:
             continue
@@ -157,11 +159,11 @@ def trials(
         yield _timed(try_wrong(exercise, wrong), begin)
 
 
-def try_wrong(exercise: Exercise, wrong: Wrong) -> Trial:
+def try_wrong(exercise: Exercise, wrong: WrongAnswer) -> SelfCheck:
     """Check one wrong answer with the first visible seed. Raises WorkshopError as `write_wrong`."""
     with tempfile.TemporaryDirectory(prefix="mrclab-wrong-") as made:
         write_wrong(exercise, wrong, pathlib.Path(made))
-        return Trial(wrong.name, wrong.says, judge.check(exercise, pathlib.Path(made), quick=True))
+        return SelfCheck(wrong.name, wrong.expected_text, judge.check(exercise, pathlib.Path(made), quick=True))
 
 
 def _clock() -> tuple[float, float]:
@@ -170,7 +172,7 @@ def _clock() -> tuple[float, float]:
     return sum(each.ru_utime + each.ru_stime for each in used), time.monotonic()
 
 
-def _timed(trial: Trial, begin: tuple[float, float]) -> Trial:
+def _timed(trial: SelfCheck, begin: tuple[float, float]) -> SelfCheck:
     cpu, wall = _clock()
     return replace(trial, cpu_s=cpu - begin[0], wall_s=wall - begin[1])
 

@@ -17,10 +17,10 @@ _decode = json.JSONDecoder().decode
 
 
 class WireError(Exception):
-    """The other end sent what is no message."""
+    """The other end sent what is not a message."""
 
 
-class Gone(WireError):
+class PeerGone(WireError):
     """There is no other end any more."""
 
 
@@ -37,7 +37,7 @@ class Wire:
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
         except OSError as error:
-            raise Gone(str(error.strerror)) from None
+            raise PeerGone(str(error.strerror)) from None
 
     def receive(self) -> list[Any]:
         """Wait for the next message and return it.
@@ -59,9 +59,9 @@ class Wire:
             try:
                 data = self._socket.recv(1 << 18)
             except OSError as error:
-                raise Gone(str(error.strerror)) from None
+                raise PeerGone(str(error.strerror)) from None
             if not data:
-                raise Gone("it was closed")
+                raise PeerGone("it was closed")
             buffer += data
         try:
             message = _decode(buffer[_LENGTH.size : need].decode())

@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 from typing import Any, Final, NamedTuple
 
 from mrc_common.plain import OMIT_NONE
-from mrc_common.rpc import Nothing, Request
+from mrc_common.rpc import Done, Request
 from mrc_host.answers import (
     Event,
     EvRow,
@@ -120,7 +120,7 @@ class GetView(Request[View], verb="view"):
 
 
 @dataclass(frozen=True)
-class SetPort(Request[Nothing], verb="port"):
+class SetPort(Request[Done], verb="port"):
     """Enable or disable a port."""
 
     port: int
@@ -135,7 +135,7 @@ class Provided(StrEnum):
 
 
 @dataclass(frozen=True)
-class Provide(Request[HostFidelity | Nothing], verb="provide"):
+class Provide(Request[HostFidelity | Done], verb="provide"):
     """Ask how well the agent keeps up, or begin that measurement again."""
 
     what: Provided
@@ -215,7 +215,7 @@ class PrepareJob(Request[RankAttributes], verb="prepare"):
 
 
 @dataclass(frozen=True)
-class ConnectJob(Request[Nothing], verb="connect"):
+class ConnectJob(Request[Done], verb="connect"):
     """Connect the queue pairs of a job, with the attributes of the peers by rank."""
 
     job: str
@@ -223,7 +223,7 @@ class ConnectJob(Request[Nothing], verb="connect"):
 
 
 @dataclass(frozen=True)
-class StartJob(Request[Nothing], verb="start"):
+class StartJob(Request[Done], verb="start"):
     """Begin the workload."""
 
     job: str
@@ -244,7 +244,7 @@ class WindDownJob(Request[Begun], verb="wind_down"):
 
 
 @dataclass(frozen=True)
-class StopJobAfter(Request[Nothing], verb="stop_after"):
+class StopJobAfter(Request[Done], verb="stop_after"):
     """Set the number of iterations: at least as many as any rank has begun."""
 
     job: str
@@ -341,7 +341,7 @@ class SetProfileState(Request[ProfileDocument], verb="profile_state"):
 
 
 @dataclass(frozen=True)
-class DeleteProfile(Request[Nothing], verb="profile_delete"):
+class DeleteProfile(Request[Done], verb="profile_delete"):
     """Forget a profile in INIT."""
 
     kind: ProfileKind
@@ -411,7 +411,7 @@ class PairDocument:
     """The queue pairs to a peer, and the congestion control that they share, if any is connected."""
 
     qps: Sequence[PairRow]
-    cc: NsccStatistics | CcStatistics | Nothing
+    cc: NsccStatistics | CcStatistics | Done
 
 
 @dataclass(frozen=True)
@@ -548,7 +548,7 @@ class PollEventQueue(Request[QueuedEvents], verb="ev_events_poll"):
 
 
 @dataclass(frozen=True)
-class DestroyEventQueue(Request[Nothing], verb="ev_events_destroy"):
+class DestroyEventQueue(Request[Done], verb="ev_events_destroy"):
     """Forget a queue."""
 
     queue: int

@@ -58,7 +58,7 @@ def check_private(path: Path, *, closed: bool = False) -> Path:
         real = shown.resolve(strict=True)
         found = real.lstat()
         if not stat.S_ISDIR(found.st_mode):
-            raise FolderError(f"{path} is no folder")
+            raise FolderError(f"{path} is not a folder")
         if found.st_uid != os.geteuid():
             raise FolderError(f"{path}: belongs to user {found.st_uid}, not to you")
         if closed and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -101,7 +101,7 @@ def check_code_file(path: Path) -> Path:
     except OSError as error:
         raise FolderError(f"{path}: cannot look at it: {error.strerror}") from None
     if not stat.S_ISREG(found.st_mode):
-        raise FolderError(f"{path}: is no plain file")
+        raise FolderError(f"{path}: is not a plain file")
     if found.st_uid not in owners:
         raise FolderError(f"{path}: belongs to user {found.st_uid}, not to you; copy it after a look at what is in it")
     if _is_changeable(found, sticky=False):

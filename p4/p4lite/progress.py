@@ -16,7 +16,7 @@ AFTER_S = 2.0
 """Seconds of silence."""
 
 
-class _Shown:
+class _ShownLine:
     def __init__(self, name: str, after: float):
         self.name = name
         self.after = after
@@ -38,7 +38,7 @@ class _Shown:
             self.show()
 
 
-_current: _Shown | None = None
+_current: _ShownLine | None = None
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def shown(name: str, after: float | None = None) -> Iterator[None]:
     if _current is not None:
         yield
         return
-    _current = _Shown(name, AFTER_S if after is None else after)
+    _current = _ShownLine(name, AFTER_S if after is None else after)
     try:
         yield
     finally:

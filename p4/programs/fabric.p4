@@ -69,7 +69,7 @@ control Occupancy(in bit<9> port, out bit<32> waiting) {
     }
 }
 
-/* Takes an uplink, the `number`th from `start` on, if there are so many and fewer bytes wait for it. */
+/* Takes an uplink, the `number`th from `start` on, if it exists and fewer bytes wait for it. */
 control Candidate(in bit<9> first, in bit<16> count, in bit<16> number, in bit<16> start, inout bit<16> choice,
                   inout bit<32> least) {
     apply {
@@ -154,7 +154,7 @@ control Uplinks(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.first_uplink = first_port;
         meta.uplinks = count;
     }
-    /* `silence`: after so many microseconds without a packet a flow may be given another uplink; 0: every packet. */
+    /* `silence`: after this time in microseconds without a packet a flow may be given another uplink; 0: every packet. */
     action adaptive(bit<9> first_port, bit<16> count, bit<32> salt, bit<48> silence) {
         meta.uplink_method = UPLINK_ADAPTIVE;
         meta.first_uplink = first_port;

@@ -28,12 +28,12 @@ class Add(rpc.Request[Sum], verb="add"):
 
 
 @dataclass(frozen=True)
-class Refuse(rpc.Request[rpc.Nothing], verb="refuse"):
+class Refuse(rpc.Request[rpc.Done], verb="refuse"):
     number: int
 
 
 @dataclass(frozen=True)
-class Fail(rpc.Request[rpc.Nothing], verb="fail"):
+class Fail(rpc.Request[rpc.Done], verb="fail"):
     pass
 
 
@@ -42,7 +42,7 @@ class Wrong(rpc.Request[Sum], verb="wrong"):
     pass
 
 
-def refuse(request: Refuse, now: int) -> rpc.Nothing:
+def refuse(request: Refuse, now: int) -> rpc.Done:
     raise rpc.RefusedError("not now", request.number)
 
 

@@ -15,7 +15,7 @@ from mrc_cli.status import lab_status
 from mrc_host.answers import HostFidelity, LagSummary
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostError
-from mrc_lab.processes.death import Death, cause
+from mrc_lab.processes.exits import ProcessExit, cause
 from mrc_lab.processes.process import Process
 from mrc_lab.records.record import LabFolder, Record, State
 from mrc_lab.records.rundir import RunDir
@@ -90,7 +90,7 @@ def test_agents_are_told_how_often_they_look_and_the_base_rtt_has_room_for_it(
 
 
 def test_a_death_names_all_whom_the_process_carried() -> None:
-    death = Death.now("h1", cause(-9, ["h0", "h2"]))
+    death = ProcessExit.now("h1", cause(-9, ["h0", "h2"]))
     assert death.text().startswith("h1 was killed by SIGKILL, in one process with h0, h2 (at ")
 
 

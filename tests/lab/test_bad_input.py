@@ -103,13 +103,14 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("words", "hint"), OPTIONS, ids=lambda value: str(value)[:60])
-def test_options_of_run(words: list[str], hint: str, call: Call) -> None:
+def test_run_refuses_a_bad_option_with_exit_code_2(words: list[str], hint: str, call: Call) -> None:
     refused(call, *RUN, *words, hint=hint)
 
 
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
+        (["train", "--patience", "3"], "option --patience was renamed; write --collective-timeout instead; see mrclab"),
         (["run", "nothing"], "no experiment of that name"),
         (["run", "x" * 5000], "no experiment of that name"),
         (["run", "\x1b]0;title\x07"], "no experiment of that name"),
@@ -126,14 +127,14 @@ def test_options_of_run(words: list[str], hint: str, call: Call) -> None:
         (["capture", "h0:0", "--seconds", "nan"], "--seconds is a number of seconds"),
         (["capture", "h0:0", "--seconds", "-1"], "--seconds is a number of seconds"),
         (["fail", "h0:0", "--set", "loss=nan"], "no lab is up"),
-        (["down", "../x"], "no lab name"),
-        (["down", "\x1b[31m"], "no lab name"),
+        (["down", "../x"], "not a lab name"),
+        (["down", "\x1b[31m"], "not a lab name"),
         (["no-such-verb"], "No such command 'no-such-verb'; see mrclab --help"),
         (["run"], "Missing argument 'name'; see mrclab run --help"),
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_other_verbs(words: list[str], hint: str, call: Call) -> None:
+def test_verb_refuses_a_bad_argument_with_exit_code_2(words: list[str], hint: str, call: Call) -> None:
     refused(call, *words, hint=hint)
 
 
@@ -170,7 +171,7 @@ FILES = [
     ("name: a\ntitle: t\nworkload: {name: write_bw}\nschedule: " + "[" * 20_000, 4, "nested deeper than 32"),
     ("name: a\ntitle: t\nworkload: {name: write_bw}\nschedule:\n- {at: -1, fail: h0:0}\n", 5, "schedule.0.at"),
     ("name: a\ntitle: t\nworkload: {name: write_bw}\nschedule:\n- {at: 1}\n", 5, "schedule.0: a step has exactly one"),
-    ("name: a\ntitle: t\nworkload: {name: write_bw}\nschedule:\n- {at: true, fail: h0:0}\n", 5, "true is no value"),
+    ("name: a\ntitle: t\nworkload: {name: write_bw}\nschedule:\n- {at: true, fail: h0:0}\n", 5, "true is not a value"),
     ("- name: a\n", 1, "an experiment is a mapping with name"),
     ("", 1, "an experiment is a mapping with name"),
 ]

@@ -15,7 +15,7 @@ from mrc_host.node.jobs import Job
 from mrc_host.workloads.base import Workload
 from mrc_lab.faults import fabric, kinds
 from mrc_lab.faults.action import Action
-from mrc_lab.faults.ledger import Ledger
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.session import virtual
 from mrc_runs.experiment import ExperimentError, parse
 from mrc_studies.chaos import run, schedule
@@ -163,9 +163,9 @@ BUSY = [
 
 def forget_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a ledger restore a link when the first of its causes is removed."""
-    change = Ledger._change
+    change = FaultLedger._change
 
-    def changed(self: Ledger, lab: Any, write: Any, gone: Any, come: Any) -> None:
+    def changed(self: FaultLedger, lab: Any, write: Any, gone: Any, come: Any) -> None:
         links = {name for name, _ in self._together(gone).cut}
         also = [
             each
@@ -174,7 +174,7 @@ def forget_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         change(self, lab, write, [*gone, *also], come)
 
-    monkeypatch.setattr(Ledger, "_change", changed)
+    monkeypatch.setattr(FaultLedger, "_change", changed)
 
 
 def restore_the_wrong_port(monkeypatch: pytest.MonkeyPatch) -> None:

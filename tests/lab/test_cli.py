@@ -123,7 +123,7 @@ def test_interruptions_leave_nothing_behind(environment: dict[str, str], tmp_pat
                 assert again.returncode == 0, again.stderr
                 assert mrclab(environment, "down").returncode == 0
         else:
-            # A killed `mrclab up` leaves a lab that comes up by itself: that is no orphan, `down` ends it.
+            # A killed `mrclab up` leaves a lab that comes up by itself: that is not an orphan, `down` ends it.
             mrclab(environment, "down", "tiny")
             assert mrclab(environment, "cleanup").returncode == 0
         assert left_behind(before, tmp_path) == [], (attempt, words[0], number)

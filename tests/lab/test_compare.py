@@ -140,7 +140,7 @@ def test_policies_run_on_the_real_clock_if_trusted(
     def check(topology: Topology, clock: str, transport: str, *, trust_code: bool) -> None:
         raise RunError(f"{topology.lab.policies.loss} on the {clock} clock: trusted: {trust_code}")
 
-    monkeypatch.setattr("mrc_lab.wanted.own.check", check)
+    monkeypatch.setattr("mrc_lab.requested.own.check", check)
     with pytest.raises(RunError, match=f"own.py:Own on the real clock: trusted: {trust_code}"):
         compare.compare(compare.load_comparison(str(tmp_path)), trust_code=trust_code)
 

@@ -9,7 +9,7 @@ import pytest
 
 from mrc_lab import describe
 from mrc_lab.session.base import Session
-from mrc_lab.switches.forwarders import PartMissing, chosen
+from mrc_lab.switches.forwarders import ReferencePartMissing, chosen
 from mrc_runs.execute import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
@@ -176,13 +176,15 @@ def test_bad_settings(text: str, place: str, problem: str) -> None:
 
 
 def test_reference_switches_have_no_credits() -> None:
-    topology = parse_lab("name: x\nqueues: {credits: {}}").carrying("roce")
-    with pytest.raises(PartMissing, match=r"bmv2 has no link-level credits; leave queues.credits out, or use p4lite"):
+    topology = parse_lab("name: x\nqueues: {credits: {}}").for_transport("roce")
+    with pytest.raises(
+        ReferencePartMissing, match=r"bmv2 has no link-level credits; leave queues.credits out, or use p4lite"
+    ):
         chosen(topology, "bmv2", "p4lite")
 
 
 def test_what_hosts_and_switches_are_told() -> None:
-    topology = parse_lab("name: x\nqueues: {credits: {buffer: 32KiB}}\nroce: {repair: reorder}").carrying("roce")
+    topology = parse_lab("name: x\nqueues: {credits: {buffer: 32KiB}}\nroce: {repair: reorder}").for_transport("roce")
     assert topology.lab.queues.trim is None
     roce = describe.host_config(topology, topology.hosts[0], "virtual", "roce").roce()
     assert (roce.credits, roce.reorders, roce.selective_repeat) == (True, True, False)
@@ -193,5 +195,5 @@ def test_what_hosts_and_switches_are_told() -> None:
     assert rules.DSCP_CREDITED not in [each.match[0].value for each in classes]
     limits = [each.params["queue_limit"] for each in entries if each.table == rules.PORTS]
     assert set(limits) == {rules.NEVER}
-    plain = load_lab("tiny").carrying("roce")
+    plain = load_lab("tiny").for_transport("roce")
     assert not describe.host_config(plain, plain.hosts[0], "virtual", "roce").roce().credits

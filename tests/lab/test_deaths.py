@@ -17,7 +17,7 @@ import pytest
 
 from mrc_common.plain import DecodeError
 from mrc_lab.daemon import Daemon
-from mrc_lab.processes.death import LAST_WORD, WORDS, Death, cause, leave_word
+from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
 from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.records.record import LabFolder, Record, State
 from mrc_lab.records.rundir import RunDir, RunError
@@ -56,14 +56,14 @@ def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
 # -- what is known of a death ---------------------------------------------------------------------------------
 
 
-def test_causes() -> None:
+def test_exit_status_is_described_by_signal_or_code() -> None:
     assert cause(-9) == "was killed by SIGKILL"
     assert cause(-200) == "was killed by signal 200"
     assert cause(3) == "ended by itself with exit code 3"
 
 
 def test_a_death_says_when() -> None:
-    death = Death("h1", "was killed by SIGKILL", 7_500_000_000, time.time())
+    death = ProcessExit("h1", "was killed by SIGKILL", 7_500_000_000, time.time())
     assert death.text(5_000_000_000).startswith("h1 was killed by SIGKILL (2.50 s after the start, at ")
     assert " after the start" not in death.text()
     assert " after the start" not in death.text(8_000_000_000)
@@ -76,15 +76,17 @@ def test_a_record_of_deaths_is_not_trusted(document: object) -> None:
 
 
 def test_words_of_a_death_can_be_printed() -> None:
-    (death,) = Record.parse({"deaths": [dataclasses.asdict(Death("h0", "died\x1b[2J" + "x" * WORDS, 1, 2.0))]}).deaths
-    assert death == Death("h0", "died[2J" + "x" * (WORDS - 8), 1, 2.0)
+    (death,) = Record.parse(
+        {"deaths": [dataclasses.asdict(ProcessExit("h0", "died\x1b[2J" + "x" * WORDS, 1, 2.0))]}
+    ).deaths
+    assert death == ProcessExit("h0", "died[2J" + "x" * (WORDS - 8), 1, 2.0)
 
 
-def test_last_words(tmp_path: pathlib.Path) -> None:
-    leave_word(tmp_path, 0)
+def test_daemon_exit_is_recorded_only_when_it_was_not_requested(tmp_path: pathlib.Path) -> None:
+    record_daemon_exit(tmp_path, 0)
     assert not (tmp_path / LAST_WORD).exists()
-    leave_word(tmp_path / "nowhere", -9)
-    leave_word(tmp_path, -9)
+    record_daemon_exit(tmp_path / "nowhere", -9)
+    record_daemon_exit(tmp_path, -9)
     word = LabFolder(tmp_path).last_word()
     assert word is not None
     assert (word.role, word.how) == ("labd", "was killed by SIGKILL")
@@ -102,7 +104,7 @@ def test_deaths_of_a_lab_that_lives(recorded: RunDir) -> None:
     first = recorded.read().first
     assert first is not None
     assert recorded.deaths(first) == []
-    agent = Death.now("h1", "was killed by SIGKILL")
+    agent = ProcessExit.now("h1", "was killed by SIGKILL")
     recorded.folder.write(Record(phase="up", deaths=[agent]))
     assert recorded.deaths(first) == [agent]
     # What dies after the lab was told to end is no news.
@@ -122,7 +124,7 @@ def test_deaths_of_a_lab_that_is_gone(recorded: RunDir) -> None:
     child.kill()
     child.wait()
     assert "without a word" in recorded.deaths(first)[0].how
-    leave_word(recorded.folder.path, -11)
+    record_daemon_exit(recorded.folder.path, -11)
     assert [(each.role, each.how) for each in recorded.deaths(first)] == [("labd", "was killed by SIGSEGV")]
     recorded.remove()
     assert REMOVED in recorded.deaths(first)[0].how
@@ -134,7 +136,7 @@ def test_a_session_on_a_lab_that_is_gone_says_of_what(recorded: RunDir, tmp_path
     assert first is not None
     state = State("tiny", lab_file=str(recorded.lab_file), first=first)
     recorded.write(state)
-    fabric = Death.now("fabric", "was killed by SIGKILL")
+    fabric = ProcessExit.now("fabric", "was killed by SIGKILL")
     recorded.folder.write(Record(phase="ending", deaths=[fabric]))
     with pytest.raises(RunError, match=r"lab 'tiny' is ending: the fabric's process was killed by SIGKILL \(at "):
         RealSession("tiny")
@@ -145,7 +147,7 @@ def test_a_session_on_a_lab_that_is_gone_says_of_what(recorded: RunDir, tmp_path
     recorded.write(dataclasses.replace(state, first=Process.of("lab", child.pid)))
     child.kill()
     child.wait()
-    leave_word(recorded.folder.path, -11)
+    record_daemon_exit(recorded.folder.path, -11)
     with pytest.raises(
         RunError, match=r"has died: the fabric's .* SIGKILL \(.*; the lab's daemon .* SIGSEGV \(.*; `mrclab"
     ):
@@ -162,7 +164,7 @@ def test_a_bad_record_of_a_death_is_refused(row: object, recorded: RunDir) -> No
 # -- and what a run makes of it -------------------------------------------------------------------------------
 
 
-def strike(end: str, moment_s: float) -> bool:
+def signal_process(end: str, moment_s: float) -> bool:
     """Strike after a delay from the start of the target; return whether there was something to strike."""
     role = {"SIGTERM of labd": "labd", "mrclab down": "lab"}.get(end, end)
     deadline = time.monotonic() + HANGS_S
@@ -190,7 +192,7 @@ def struck_run(end: str, moment_s: float, lab: str, folder: pathlib.Path) -> str
         [*command, "-o", str(output)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        assert strike(end, moment_s)
+        assert signal_process(end, moment_s)
         said, _ = process.communicate(timeout=HANGS_S)
     finally:
         process.kill()
@@ -305,15 +307,15 @@ def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -
 def test_the_daemon_waits_for_the_death_that_silence_announces(tmp_path: pathlib.Path) -> None:
     daemon = Daemon(LabFolder(tmp_path), load_lab(lab_file(tmp_path, "tiny", **SMALL)), "mrc", "memory")
     daemon.children["fabric"] = subprocess.Popen(["sh", "-c", "sleep 0.5; exit 3"])
-    daemon.bury()
+    daemon.record_exits()
     assert daemon.record.deaths == []
-    daemon.await_death(HANGS_S)
+    daemon.await_exit(HANGS_S)
     assert [(each.role, each.how) for each in daemon.record.deaths] == [("fabric", "ended by itself with exit code 3")]
     assert LabFolder(tmp_path).read().deaths == daemon.record.deaths
-    daemon.bury()
+    daemon.record_exits()
     assert len(daemon.record.deaths) == 1
     # The next process of that role is another.
     daemon.children["fabric"] = again = subprocess.Popen(["sh", "-c", "exit 3"])
     again.wait()
-    daemon.bury()
+    daemon.record_exits()
     assert [each.role for each in daemon.record.deaths] == ["fabric", "fabric"]

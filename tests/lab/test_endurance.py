@@ -77,7 +77,7 @@ def test_a_planted_leak_is_found(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--hours", "0"], ["--hours", "nan"], ["--leak", "-1"], ["--longest", "1"]])
-def test_usage(arguments: list[str]) -> None:
+def test_endurance_with_wrong_arguments_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         endurance.main(arguments)
     assert end.value.code == 2

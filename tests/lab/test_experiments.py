@@ -26,7 +26,7 @@ MANUAL = (FOLDER.parent / "docs" / "lab.md").read_text()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", usual_experiments())
-def test_experiment(name: str, tmp_path: pathlib.Path) -> None:
+def test_built_in_experiment_passes_all_its_checks(name: str, tmp_path: pathlib.Path) -> None:
     outcome = execute.execute(load_experiment(name), "virtual", folder=tmp_path, live=False)
     missed = [check for check in outcome.verdict.checks if not check.passed]
     assert not missed, missed

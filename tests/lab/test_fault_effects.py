@@ -11,7 +11,7 @@ import pytest
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.effects import DOWN, UP, Effects, together
 from mrc_lab.faults.kinds import KINDS, LARGEST
-from mrc_lab.faults.ledger import Ledger, MemoryRecord, UnsettledError
+from mrc_lab.faults.ledger import FaultLedger, MemoryRecord, UnsettledError
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import SwitchState
@@ -127,7 +127,7 @@ def calls(action: Action, *, lab: FakeLab | None = None) -> list[str]:
     """Return the calls with which a failure is put into a fabric, without the look at it."""
     fake = lab or FakeLab(load_lab("default"))
     fake.log.clear()
-    Ledger(fake.topology, fake.refill).perform(fake, action)
+    FaultLedger(fake.topology, fake.refill).perform(fake, action)
     return [each for each in fake.log if each != "info"]
 
 
@@ -149,7 +149,7 @@ def test_cut_is_one_call_for_the_directions_that_change(target: str, direction: 
 
 def test_only_the_direction_that_is_not_cut_yet_is_turned() -> None:
     fake = FakeLab(load_lab("default"))
-    ledger = Ledger(fake.topology, fake.refill)
+    ledger = FaultLedger(fake.topology, fake.refill)
     ledger.perform(fake, Action("fail", LINK, "link_down", "up"))
     switch = fake.topology.switch("p1-t0.0")
     port = next(number for number, link in switch.links.items() if link.name == LINK)
@@ -165,7 +165,7 @@ def test_only_the_direction_that_is_not_cut_yet_is_turned() -> None:
 
 def test_reboot_empties_the_tables_and_keeps_the_controllers_connection() -> None:
     fake = FakeLab(load_lab("default"))
-    ledger = Ledger(fake.topology, fake.refill)
+    ledger = FaultLedger(fake.topology, fake.refill)
     ledger.perform(fake, Action("fail", T1, "reboot"))
     fake.log.clear()
     ledger.perform(fake, Action("restore", T1))
@@ -176,7 +176,7 @@ def test_reboot_empties_the_tables_and_keeps_the_controllers_connection() -> Non
 
 def test_element_left_in_doubt_is_broken_until_it_is_restored() -> None:
     fake = FakeLab(load_lab("default"))
-    ledger = Ledger(fake.topology, fake.refill, MemoryRecord())
+    ledger = FaultLedger(fake.topology, fake.refill, MemoryRecord())
     before = fake.state()
     fake.calls_left, fake.late = 2, True
     with pytest.raises(UnsettledError, match=LINK):
@@ -203,7 +203,7 @@ def test_drawn_impairments_are_one_or_two_that_can_be_made(topology: Topology) -
     seen: dict[str, set[Any]] = {}
     for seed in range(400):
         settings = drawn("impair", LINK, topology, seed)
-        Ledger(topology, lambda name: None).check(Action("fail", LINK, "impair", settings=settings))
+        FaultLedger(topology, lambda name: None).check(Action("fail", LINK, "impair", settings=settings))
         assert ("reorder_extra_ns" in settings) == ("reorder" in settings)
         assert 1 <= len(settings.keys() - {"reorder_extra_ns"}) <= 2
         for key, value in settings.items():
@@ -244,7 +244,7 @@ def test_drawn_transceivers_have_one_or_two_ports_of_the_switch(topology: Topolo
     ids=str,
 )
 def test_settings_are_refused_just_beyond_their_bounds(settings: Any, good: bool, topology: Topology) -> None:
-    ledger = Ledger(topology, lambda name: None)
+    ledger = FaultLedger(topology, lambda name: None)
     if good:
         ledger.check(Action("fail", LINK, "impair", settings=settings))
     else:

@@ -14,7 +14,7 @@ from mrc_common.plain import decode, encode
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError, flapping
 from mrc_lab.faults.kinds import KINDS
-from mrc_lab.faults.ledger import Ledger, LedgerState, MemoryRecord, UnsettledError
+from mrc_lab.faults.ledger import FaultLedger, LedgerState, MemoryRecord, UnsettledError
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RunRecord
@@ -33,8 +33,8 @@ def fake() -> FakeLab:
 
 
 @pytest.fixture
-def ledger(fake: FakeLab) -> Ledger:
-    return Ledger(fake.topology, fake.refill)
+def ledger(fake: FakeLab) -> FaultLedger:
+    return FaultLedger(fake.topology, fake.refill)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +59,14 @@ def ledger(fake: FakeLab) -> Ledger:
 def test_restore_puts_back_exactly_what_was_there(fake: FakeLab, action: Action) -> None:
     record = MemoryRecord()
     before = fake.state()
-    Ledger(fake.topology, fake.refill, record).perform(fake, action)
+    FaultLedger(fake.topology, fake.refill, record).perform(fake, action)
     assert fake.state() != before
     gone = {port for port, up in fake.carriers.items() if not up}
     assert bool(gone) == (action.target in (PORT, "p2-t0.1") and action.kind in ("port_down", "stop"))
     # Another process restores it, from what this one wrote down.
     record.state = decode(LedgerState, json.loads(json.dumps(encode(record.state))))
     fake.log.clear()
-    other = Ledger(fake.topology, fake.refill, record)
+    other = FaultLedger(fake.topology, fake.refill, record)
     assert other.broken == {action.target: action.describe()}
     other.perform(fake, Action("restore", action.target))
     assert fake.state() == before
@@ -74,7 +74,7 @@ def test_restore_puts_back_exactly_what_was_there(fake: FakeLab, action: Action)
     assert record.state == LedgerState([], {}, [])
 
 
-def test_first_in_first_out(fake: FakeLab, ledger: Ledger) -> None:
+def test_first_in_first_out(fake: FakeLab, ledger: FaultLedger) -> None:
     """A cut link stays cut as long as one of two failures cuts it, whichever is restored first."""
     before = fake.state()
     ledger.fail(fake, Action("fail", "p0-t0.1--p0-t1.0", "link_down"))
@@ -87,7 +87,7 @@ def test_first_in_first_out(fake: FakeLab, ledger: Ledger) -> None:
     assert fake.state() == before
 
 
-def test_a_port_stays_down_when_its_t0_comes_back(fake: FakeLab, ledger: Ledger) -> None:
+def test_a_port_stays_down_when_its_t0_comes_back(fake: FakeLab, ledger: FaultLedger) -> None:
     before = fake.state()
     ledger.fail(fake, Action("fail", "p2-t0.1", "stop"))
     ledger.fail(fake, Action("fail", PORT, "port_down"))
@@ -97,7 +97,7 @@ def test_a_port_stays_down_when_its_t0_comes_back(fake: FakeLab, ledger: Ledger)
     assert fake.state() == before
 
 
-def test_several_kinds_at_one_target(fake: FakeLab, ledger: Ledger) -> None:
+def test_several_kinds_at_one_target(fake: FakeLab, ledger: FaultLedger) -> None:
     before = fake.state()
     ledger.fail(fake, Action("fail", LINK, "impair", settings={"loss": 0.2}))
     lossy = fake.state()
@@ -114,7 +114,7 @@ def test_several_kinds_at_one_target(fake: FakeLab, ledger: Ledger) -> None:
     assert fake.state() == before
 
 
-def test_what_breaks_off_midway_is_undone(fake: FakeLab, ledger: Ledger) -> None:
+def test_what_breaks_off_midway_is_undone(fake: FakeLab, ledger: FaultLedger) -> None:
     before = fake.state()
     plain = fake.set_state
 
@@ -134,7 +134,7 @@ def test_what_breaks_off_midway_is_undone(fake: FakeLab, ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_cannot_be_undone_is_remembered(fake: FakeLab, ledger: Ledger, late: bool) -> None:
+def test_what_cannot_be_undone_is_remembered(fake: FakeLab, ledger: FaultLedger, late: bool) -> None:
     before = fake.state()
     # Of a look, a cut and a carrier the second or third does not get through, nor does anything after it.
     for left in (2, 3):
@@ -150,7 +150,7 @@ def test_what_cannot_be_undone_is_remembered(fake: FakeLab, ledger: Ledger, late
         assert fake.state() == before
 
 
-def test_restore_all_goes_on_where_one_cannot_be_restored(fake: FakeLab, ledger: Ledger) -> None:
+def test_restore_all_goes_on_where_one_cannot_be_restored(fake: FakeLab, ledger: FaultLedger) -> None:
     for action in (Action("fail", LINK), Action("fail", T1, "reboot"), Action("fail", PORT)):
         ledger.fail(fake, action)
 
@@ -169,7 +169,7 @@ def test_restore_all_goes_on_where_one_cannot_be_restored(fake: FakeLab, ledger:
 
 def test_a_run_restores_its_own_failures_only(fake: FakeLab) -> None:
     record = MemoryRecord()
-    by_hand, run = (Ledger(fake.topology, fake.refill, record) for _ in range(2))
+    by_hand, run = (FaultLedger(fake.topology, fake.refill, record) for _ in range(2))
     by_hand.fail(fake, Action("fail", LINK))
     run.fail(fake, Action("fail", PORT))
     by_hand.fail(fake, Action("fail", T1))
@@ -191,13 +191,13 @@ def test_several_processes_change_the_record(tmp_path: pathlib.Path, monkeypatch
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
     topology = load_lab("default")
     fake = FakeLab(topology)
-    ledger = Ledger(topology, fake.refill, RunRecord(run))
+    ledger = FaultLedger(topology, fake.refill, RunRecord(run))
     assert sorted(ledger.broken) == sorted(list(topology.links)[number * 4] for number in range(3))
     assert sorted(ledger.restore_all(fake)) == sorted(list(topology.links)[number * 4] for number in range(3))
     assert RunRecord(run).read() == LedgerState([], {}, [])
 
 
-def test_directions_are_seen_from_the_host(fake: FakeLab, ledger: Ledger) -> None:
+def test_directions_are_seen_from_the_host(fake: FakeLab, ledger: FaultLedger) -> None:
     for target, outgoing in ((LINK, False), (PORT, True)):
         ledger.fail(fake, Action("fail", target, "link_down", "up"))
         link = fake.topology.links[target]
@@ -206,7 +206,7 @@ def test_directions_are_seen_from_the_host(fake: FakeLab, ledger: Ledger) -> Non
         assert (port.up_outgoing, port.up_incoming) == (outgoing, not outgoing)
 
 
-def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: Ledger) -> None:
+def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: FaultLedger) -> None:
     """Right after a carrier came back the port still reads as down; a failure then must not take that for its state."""
     switch = fake.switches[fake.topology.switch("p2-t0.1").device_id]
     port = fake.topology.links[PORT].high.port
@@ -233,7 +233,7 @@ def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: Ledge
         ([Action("fail", "p0-t0.0--p0-t1.0"), Action("fail", "p0-t0.1--p0-t1.1")], 0.25),
     ],
 )
-def test_expected_loss(fake: FakeLab, ledger: Ledger, actions: list[Action], loss: float) -> None:
+def test_expected_loss(fake: FakeLab, ledger: FaultLedger, actions: list[Action], loss: float) -> None:
     for action in actions:
         ledger.fail(fake, action)
     assert ledger.expected_loss() == pytest.approx(loss)
@@ -264,14 +264,16 @@ def test_expected_loss(fake: FakeLab, ledger: Ledger, actions: list[Action], los
         (Action("restore", "h3"), "h3:0"),
     ],
 )
-def test_bad_actions(fake: FakeLab, ledger: Ledger, action: Action, hint: str) -> None:
+def test_refused_failure_leaves_the_lab_unchanged(
+    fake: FakeLab, ledger: FaultLedger, action: Action, hint: str
+) -> None:
     before = fake.state()
     with pytest.raises(FailureError, match=hint):
         ledger.perform(fake, action)
     assert fake.state() == before
 
 
-def test_unknown_targets(ledger: Ledger) -> None:
+def test_unknown_targets(ledger: FaultLedger) -> None:
     with pytest.raises(UnknownElement, match=r"p0-t1\.0"):
         ledger.check(Action("fail", "p0-t1.9", "stop"))
 
@@ -313,7 +315,7 @@ def test_what_cannot_be_broken_is_refused_before_anything_is_touched(fake: FakeL
     def ready(action: Action) -> None:
         raise FailureError(f"{action.target} is dead")
 
-    ledger = Ledger(fake.topology, fake.refill, ready=ready)
+    ledger = FaultLedger(fake.topology, fake.refill, ready=ready)
     with pytest.raises(FailureError, match=r"p0-t1\.0 is dead"):
         ledger.fail(fake, Action("fail", "p0-t1.0", "freeze"))
     assert (ledger.broken, ledger.unsettled) == ({}, [])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mrc_common.plain import decode, encode
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.ledger import Ledger, LedgerState, MemoryRecord, UnsettledError
+from mrc_lab.faults.ledger import FaultLedger, LedgerState, MemoryRecord, UnsettledError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_studies.chaos.invariants import entries
 from mrc_studies.chaos.truth import expected
@@ -38,7 +38,7 @@ def test_the_ledger_knows_the_fabric(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 12), label="steps")):
         # Every step is another process, which knows what is written and nothing else.
         record.state = decode(LedgerState, json.loads(json.dumps(encode(record.state))))
-        ledger = Ledger(TINY, fake.refill, record)
+        ledger = FaultLedger(TINY, fake.refill, record)
         were = list(ledger.causes)
         fake.calls_left = data.draw(st.none() | st.integers(1, 12), label="calls that get through")
         fake.late = data.draw(st.booleans(), label="late")
@@ -70,7 +70,7 @@ def test_the_ledger_knows_the_fabric(data: st.DataObject) -> None:
     assert not any(vars(record.state).values())
 
 
-def check(fake: FakeLab, before: tuple[Any, ...], ledger: Ledger) -> None:
+def check(fake: FakeLab, before: tuple[Any, ...], ledger: FaultLedger) -> None:
     """Every element that is not marked is as the causes say."""
     info, carriers = expected(TINY, before[0], before[1], ledger.causes)
     now = fake.state()
@@ -157,13 +157,13 @@ def labs(draw: st.DrawFn) -> Topology:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 def test_capacity_lost_is_what_maximum_flows_say(topology: Topology, data: st.DataObject) -> None:
     fake = FakeLab(topology)
-    ledger = Ledger(topology, fake.refill)
+    ledger = FaultLedger(topology, fake.refill)
     host = data.draw(st.integers(0, topology.lab.hosts - 1), label="host")
     for action in data.draw(st.lists(actions(topology), max_size=5), label="failures"):
         with contextlib.suppress(FailureError):
             ledger.fail(fake, action)
     assert ledger.expected_loss([host]) == pytest.approx(max(lost(topology, ledger.causes, [host]), 0.0), abs=1e-5)
     for cause in ledger.causes:
-        alone = kinds.KINDS[cause.kind].capacity_lost(topology, cause, host)
-        assert alone == pytest.approx(max(lost(topology, [cause], [host]), 0.0), abs=1e-5)
-        assert alone <= ledger.expected_loss() + 1e-9 or "rate_bps" in str(ledger.causes)
+        by_itself = kinds.KINDS[cause.kind].capacity_lost(topology, cause, host)
+        assert by_itself == pytest.approx(max(lost(topology, [cause], [host]), 0.0), abs=1e-5)
+        assert by_itself <= ledger.expected_loss() + 1e-9 or "rate_bps" in str(ledger.causes)

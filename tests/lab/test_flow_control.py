@@ -73,10 +73,10 @@ def test_mrc_stays_lossy_on_the_same_lab(tmp_path: pathlib.Path) -> None:
 
 def test_what_a_transport_finds() -> None:
     topology = parse_lab("name: x\nqueues: {pfc: {xoff: 64KiB}}")
-    roce, mrc = topology.carrying("roce"), topology.carrying("mrc")
+    roce, mrc = topology.for_transport("roce"), topology.for_transport("mrc")
     assert mrc.lab.queues == parse_lab("name: x").lab.queues
     assert roce.lab.queues.trim is None
-    assert load_lab("tiny").carrying("mrc") is not None
+    assert load_lab("tiny").for_transport("mrc") is not None
     for found, marks in ((roce, True), (mrc, False)):
         entries = [
             entry
@@ -91,7 +91,7 @@ def test_what_a_transport_finds() -> None:
 
 def test_a_plain_lab_is_the_same_for_mrc() -> None:
     topology = load_lab("tiny")
-    assert topology.carrying("mrc") is topology
+    assert topology.for_transport("mrc") is topology
 
 
 @pytest.mark.parametrize(

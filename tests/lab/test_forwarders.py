@@ -20,14 +20,14 @@ from typer.testing import CliRunner
 
 from mrc_cli.app import app
 from mrc_lab.describe import FabricPlan, fabric_description
-from mrc_lab.processes.death import Death
+from mrc_lab.processes.exits import ProcessExit
 from mrc_lab.records.record import Record
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.fidelity import Fidelity, judge
 from mrc_lab.session.load import SwitchLoad, Thread, threads_of
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.bmv2 import packets_per_second
-from mrc_lab.switches.forwarders import PartMissing, check, check_clock, chosen
+from mrc_lab.switches.forwarders import ReferencePartMissing, check, check_clock, chosen
 from mrc_lab.switches.kernel import routes
 from mrc_lab.switches.program import FabricProgram, ProgramError, by_p4c, fabric_program
 from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
@@ -72,9 +72,9 @@ def test_a_lab_file_names_its_switch_and_options_override_it() -> None:
     other = chosen(lab, "p4lite", "p4lite")
     assert (other.lab.switch, other.lab.compiler) == ("p4lite", "p4lite")
     assert rules.all_entries(other) == rules.all_entries(lab)
-    with pytest.raises(PartMissing, match="switch is p4lite, bmv2 or kernel, not 'ovs'"):
+    with pytest.raises(ReferencePartMissing, match="switch is p4lite, bmv2 or kernel, not 'ovs'"):
         chosen(lab, "ovs")
-    with pytest.raises(PartMissing, match="compiler is p4lite or p4c, not 'gcc'"):
+    with pytest.raises(ReferencePartMissing, match="compiler is p4lite or p4c, not 'gcc'"):
         chosen(lab, None, "gcc")
     with pytest.raises(Exception, match="switch"):
         parse_lab(f"{TINY}switch: ovs\n")
@@ -86,20 +86,22 @@ def test_the_kernel_neither_marks_nor_trims() -> None:
     assert lab.lab.queues.ecn is lab.lab.queues.trim is None
     assert all(link.queue.ecn is link.queue.trim is None for link in lab.links.values())
     assert lab.links["p0-t0.0--p0-t1.0"].queue.limit == 65536
-    with pytest.raises(PartMissing, match="the kernel cannot route structured_ev: it reads no EV"):
+    with pytest.raises(ReferencePartMissing, match="the kernel cannot route structured_ev: it reads no EV"):
         chosen(load_lab("structured-ev"), "kernel")
-    with pytest.raises(PartMissing, match="the kernel runs no P4 program"):
+    with pytest.raises(ReferencePartMissing, match="the kernel runs no P4 program"):
         chosen(load_lab("tiny"), "kernel", "p4c")
 
 
 def test_only_p4lite_has_the_virtual_clock() -> None:
     lab = chosen(load_lab("tiny"), "bmv2")
-    with pytest.raises(PartMissing, match="switch bmv2 has the real clock only; `--clock real`, or `--switch p4lite`"):
+    with pytest.raises(
+        ReferencePartMissing, match="switch bmv2 has the real clock only; `--clock real`, or `--switch p4lite`"
+    ):
         check_clock(lab, "virtual")
     check_clock(lab, "real")
     workload = Workload(name="all_to_all", params={"block_bytes": 1000, "iterations": 1})
     experiment = Experiment(name="e", title="e", lab="tiny", switch="kernel", workload=workload)
-    with pytest.raises(PartMissing, match="switch kernel has the real clock only"):
+    with pytest.raises(ReferencePartMissing, match="switch kernel has the real clock only"):
         execute(experiment, "virtual")
 
 
@@ -133,7 +135,7 @@ def test_bmv2_that_is_not_here_or_does_not_work(
     if case == "silent":
         monkeypatch.setattr(forwarders, "TRY_S", 0.2)
     make(nothing_installed / "simple_switch_grpc")
-    with pytest.raises(PartMissing, match=text) as caught:
+    with pytest.raises(ReferencePartMissing, match=text) as caught:
         check(chosen(load_lab("tiny"), "bmv2"))
     assert str(caught.value).endswith("; docs/reference-parts.md tells where it comes from")
     assert "\n" not in str(caught.value)
@@ -142,7 +144,7 @@ def test_bmv2_that_is_not_here_or_does_not_work(
 
 def test_parts_that_the_environment_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_BMV2", str(tmp_path / "nowhere"))
-    with pytest.raises(PartMissing, match=r"BMv2 is missing: MRCLAB_BMV2=.*/nowhere is no program"):
+    with pytest.raises(ReferencePartMissing, match=r"BMv2 is missing: MRCLAB_BMV2=.*/nowhere is not a program"):
         check(chosen(load_lab("tiny"), "bmv2"))
     monkeypatch.setenv("MRCLAB_BMV2", str(stand_in.executable(tmp_path)))
     assert forwarders.problem(chosen(load_lab("tiny"), "bmv2")) is None
@@ -160,14 +162,14 @@ def test_a_missing_part_is_told_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mrc_lab.lifecycle.check", lambda: None)
     done = CliRunner().invoke(app, [*command, option])
-    assert isinstance(done.exception, PartMissing), done.output
+    assert isinstance(done.exception, ReferencePartMissing), done.output
     assert not (tmp_path / "results").exists()
     assert not list((tmp_path / "run").glob("*"))
 
 
 def test_half_of_the_switches_dead_is_one_line() -> None:
-    deaths = [Death.now(f"p0-t0.{index}", "was killed by SIGKILL") for index in range(4)]
-    record = Record(deaths=[Death.now("h0", "ended"), *deaths], hosts={"h0": 1})
+    deaths = [ProcessExit.now(f"p0-t0.{index}", "was killed by SIGKILL") for index in range(4)]
+    record = Record(deaths=[ProcessExit.now("h0", "ended"), *deaths], hosts={"h0": 1})
     state = SimpleNamespace(record=record)
     lab = cast(RunDir, SimpleNamespace(name="tiny", read=lambda: state))
     told = r"^lab 'tiny' is damaged: p0-t0\.0 .*, p0-t0\.1 .*, p0-t0\.2 was .* and 1 more; `mrclab down tiny` first$"

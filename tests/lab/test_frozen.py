@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mrc_lab.processes.death import Frozen
+from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.processes.process import Process, frozen
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.real import RealSession
@@ -64,8 +64,8 @@ def test_a_process_that_a_signal_has_stopped() -> None:
 
 
 def test_it_is_said_since_when() -> None:
-    assert Frozen("h1").text() == "h1 is frozen: a signal has stopped it"
-    assert Frozen("fabric", time.time()).text().startswith(f"the fabric's process {STOPPED}")
+    assert StoppedProcess("h1").text() == "h1 is frozen: a signal has stopped it"
+    assert StoppedProcess("fabric", time.time()).text().startswith(f"the fabric's process {STOPPED}")
 
 
 @pytest.fixture

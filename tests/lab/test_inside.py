@@ -166,7 +166,7 @@ def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathl
 
 @pytest.mark.lab
 @pytest.mark.slow
-def test_capture_refuses(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
+def test_capture_refuses_ports_and_files_that_do_not_exist(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
     for port, hint in (("h0", "names no port"), ("h0:2", "ports 0 to 1"), ("p0-t0.0:9", "has ports"), ("h9:0", "h9")):
         assert hint in mrclab(lab, "capture", port, code=2).stderr
     done = mrclab(lab, "capture", "h0:0", "-o", str(tmp_path / "no" / "c.pcapng"), code=2)

@@ -87,6 +87,6 @@ def test_the_cache_stays_small(cache: pathlib.Path, compiled: list[Any]) -> None
         os.utime(old, (time.time() - 1000 - number,) * 2)
     kept.unlink()
     program.fabric_program()
-    assert len(list(cache.glob("p4-program-*.json"))) == program._Kept.MOST
+    assert len(list(cache.glob("p4-program-*.json"))) == program._CachedProgram.MOST
     assert kept.exists()
-    assert len(list(cache.glob("p4-program-*.sum"))) == program._Kept.MOST
+    assert len(list(cache.glob("p4-program-*.sum"))) == program._CachedProgram.MOST

@@ -78,7 +78,7 @@ def test_what_is_computed_on_demand_is_what_the_real_clock_writes_down(mode: str
 def test_a_lab_too_large_for_the_real_clock_is_refused_there() -> None:
     topology = parse_lab("name: a\nhosts: 300\nhosts_per_t0: 100\nt0_per_plane: 3\n", "a")
     with pytest.raises(
-        forwarders.PartMissing, match=r"lab 'a' has 300 hosts, the real clock takes 256 at most; .*virt"
+        forwarders.ReferencePartMissing, match=r"lab 'a' has 300 hosts, the real clock takes 256 at most; .*virt"
     ):
         forwarders.check(topology)
 

@@ -22,7 +22,7 @@ import pytest
 from mrc_lab import scheduling
 from mrc_lab.processes import namespaces
 from mrc_lab.processes.launch import LaunchOrder
-from mrc_lab.processes.namespaces import Owner, explain, is_machine_root, owner_for_root
+from mrc_lab.processes.namespaces import Owner, explain, is_machine_root, lab_owner
 from mrc_lab.processes.process import wait_dead
 from mrc_lab.records.rundir import RunDir
 from support.lab import users
@@ -77,7 +77,7 @@ def test_everything_of_a_lab_is_in_its_namespaces_and_nothing_is_root(lab: RunDi
     assert not {name for name in interfaces if name.startswith(("h0", "p0-"))}, "an interface on the machine"
     state = lab.read()
     assert state.first is not None
-    owner = owner_for_root()
+    owner = lab_owner()
     uid = os.geteuid() if owner is None else owner.uid
     rows = statuses(lab)
     # First process, daemon, fabric, Mininet's shells, two agents.
@@ -209,10 +209,10 @@ def test_list_and_fidelity_say_what_runs(lab: RunDir) -> None:
     assert measured.agents.granted in ("nice -15", f"nice {os.nice(0)}")
     # Beside other sessions the agents' niceness is worth what their session's is.
     assert measured.agents.session in (measured.agents.granted, "not grouped")
-    around = scheduling.surroundings(lab)
+    around = scheduling.machine_activity(lab)
     assert set(vars(around)) == {"other_labs", "labs_of_others", "cores", "load_1min"}
     assert "tiny" not in str(around.other_labs)
-    assert scheduling.surroundings(RunDir("another")).other_labs == ["tiny"]
+    assert scheduling.machine_activity(RunDir("another")).other_labs == ["tiny"]
 
 
 # -- and nothing of it is left -------------------------------------------------------------------------------------
@@ -366,7 +366,9 @@ def test_a_seccomp_filter_is_named(tmp_path: pathlib.Path) -> None:
         ({}, errno.EINVAL, "unshare", "built without user namespaces"),
     ],
 )  # fmt: skip
-def test_reasons(settings: dict[str, str], number: int, step: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_namespace_is_explained_by_the_machines_settings(
+    settings: dict[str, str], number: int, step: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(namespaces, "_setting", settings.get)
     monkeypatch.setattr(namespaces, "is_machine_root", lambda: False)
     text = explain(step, number)
@@ -397,19 +399,19 @@ def test_a_lab_in_a_user_namespace_that_has_one_user(tmp_path: pathlib.Path) -> 
 @pytest.mark.root
 def test_whom_root_maps_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
-    found = owner_for_root()
+    found = lab_owner()
     assert found is not None
     assert found.uid in namespaces.LAB_UIDS
     assert found.groups == ()
     with pytest.raises(KeyError):
         pwd.getpwuid(found.uid)
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
-    behind = owner_for_root()
+    behind = lab_owner()
     assert behind is not None
     assert behind.uid == NOBODY
     for value in ("0", "x", "4000000000"):
         monkeypatch.setenv("SUDO_UID", value)
-        assert owner_for_root() == found
+        assert lab_owner() == found
 
 
 def launched(order: LaunchOrder, tmp_path: pathlib.Path) -> str:
@@ -465,7 +467,7 @@ def test_root_in_a_chroot_has_namespaces_too(mount: bool, tmp_path: pathlib.Path
     place = tmp_path / "place"
     (place / "inner").mkdir(parents=True)
     chroot = place if mount else place / "inner"
-    # A chroot whose root is no mount gets each folder of the machine bound into it.
+    # A chroot whose root is not a mount gets each folder of the machine bound into it.
     script = f"""
 set -e
 if {str(mount).lower()}; then mount --rbind / {chroot}; else

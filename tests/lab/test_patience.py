@@ -14,8 +14,8 @@ import pytest
 from mrc_lab import daemon
 from mrc_lab.daemon import Daemon, first_line
 from mrc_lab.processes import process
-from mrc_lab.processes.death import Frozen
-from mrc_lab.processes.process import Patience, Process
+from mrc_lab.processes.exits import StoppedProcess
+from mrc_lab.processes.process import Process, ProgressTimeout
 from mrc_lab.records import rundir
 from mrc_lab.records.record import LabFolder, Record
 from mrc_lab.records.rundir import LabDied, RunError
@@ -81,8 +81,8 @@ class Slow:
     def processes(self) -> list[Process]:
         return []
 
-    def frozen(self) -> list[Frozen]:
-        return [Frozen("h1", None)] if self.stopped else []
+    def frozen(self) -> list[StoppedProcess]:
+        return [StoppedProcess("h1", None)] if self.stopped else []
 
 
 def test_a_lab_that_works_is_waited_for(work: Work) -> None:
@@ -101,7 +101,7 @@ def test_a_lab_that_hangs_or_never_ends_its_work_is_not(work: Work, share: float
     assert run.ended
     assert ("h1" in str(caught.value)) is frozen
     assert len(work.asked) == asked
-    assert asked < Patience.PERIODS or "in 1 s" in str(caught.value)
+    assert asked < ProgressTimeout.PERIODS or "in 1 s" in str(caught.value)
 
 
 def test_what_the_processes_of_a_lab_that_hangs_have_said_is_told(work: Work, tmp_path: pathlib.Path) -> None:

@@ -97,7 +97,7 @@ def test_an_operation_that_fails_ends_the_table() -> None:
 
 
 @given(st.integers(1, 1 << 20), st.integers(0, 1 << 22), st.floats(1.01, 100))
-def test_sizes(first: int, more: int, factor: float) -> None:
+def test_sizes_of_perf_grow_by_the_factor_up_to_the_last(first: int, more: int, factor: float) -> None:
     found = perf.sizes(first, first + more, factor)
     assert found[0] == first
     assert found == sorted(set(found))
@@ -115,7 +115,7 @@ def test_a_size_is_rounded_to_whole_elements_of_every_rank(size: int, ranks: int
         kind.plan(ranks, kind.complete(collective.params(found, ranks)))
 
 
-def test_what_is_printed() -> None:
+def test_perf_prints_a_row_per_size_as_nccl_tests_do() -> None:
     where = ["--lab", "tiny", "--clock", "virtual"]
     done = mrclab("all_to_all", "-b", "8", "-e", "256", "-f", "4", "-n", "1", *where)
     assert done.exit_code == 0, done.output
@@ -176,7 +176,7 @@ def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest
         (["all_reduce", "--qps", "65"], "--qps is a number from 1 to 64, not 65"),
         (["all_reduce", "--transport", "tcp"], "--transport is mrc or roce, not 'tcp'"),
         (["all_reduce", "--clock", "wall"], "clock is real or virtual, not 'wall'"),
-        (["all_reduce", "--hosts", "h0,h9"], "--hosts: 'h9' is no host of tiny; it has: h0, h1, h2, h3"),
+        (["all_reduce", "--hosts", "h0,h9"], "--hosts: 'h9' is not a host of tiny; it has: h0, h1, h2, h3"),
         (["all_reduce", "--hosts", "h0,h0"], "--hosts: 'h0' is named twice"),
         (["all_reduce", "--hosts", "h0"], "at least 2 ranks"),
         (["all_gather", "-e", "15"], "all_gather among 4 ranks takes 16 bytes at least"),

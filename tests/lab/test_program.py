@@ -12,7 +12,7 @@ import pytest
 from mrc_cli import app as cli
 from mrc_lab.session.base import closing
 from mrc_lab.session.virtual import VirtualSession
-from mrc_lab.switches import fitting, forwarders
+from mrc_lab.switches import forwarders, mapping
 from mrc_lab.switches.program import FabricProgram, OwnProgramError, fabric_program, program_of, sources_of
 from mrc_topo.labfile import LabError, load_lab
 
@@ -178,7 +178,7 @@ def test_direct_counters_count_entries_and_misses(tmp_path: pathlib.Path, run: R
 def test_fabric_p4_lacks_nothing_in_any_lab() -> None:
     names = fabric_program().names
     for name in ("tiny", "structured-ev", "spray", "ecmp", "srv6-srh"):
-        assert fitting.lacking(load_lab(name), names) == []
+        assert mapping.lacking(load_lab(name), names) == []
 
 
 def edited(old: str, new: str) -> str:
@@ -238,7 +238,7 @@ def test_entries_of_its_own_stay(tmp_path: pathlib.Path) -> None:
         "actions = { end_un; NoAction; }", "actions = { end_un; NoAction; } const entries = { 7: end_un(); }"
     )
     topology = load_lab(lab_file(tmp_path, const))
-    assert any("has entries of its own" in text for text in fitting.lacking(topology, program_of(topology).names))
+    assert any("has entries of its own" in text for text in mapping.lacking(topology, program_of(topology).names))
 
 
 def test_a_program_is_found_from_the_lab_file_and_must_be_a_file(
@@ -273,7 +273,7 @@ def test_what_a_lab_keeps_of_its_program(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_kernel_runs_no_program(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(forwarders.PartMissing, match="leave `program` out"):
+    with pytest.raises(forwarders.ReferencePartMissing, match="leave `program` out"):
         forwarders.chosen(load_lab(lab_file(tmp_path)), "kernel")
 
 

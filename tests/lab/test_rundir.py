@@ -51,7 +51,7 @@ def test_state_survives_a_round_trip_and_names_are_checked() -> None:
         assert (path.stat().st_mode & 0o777) == 0o700
     with pytest.raises(RunError, match="in use"):
         RunDir("one").create()
-    with pytest.raises(RunError, match="no lab name"):
+    with pytest.raises(RunError, match="not a lab name"):
         RunDir("../etc")
     with pytest.raises(RunError, match="no lab 'two' is up; up: one"):
         RunDir("two").read()

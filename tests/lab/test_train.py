@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from mrc_cli import train as train_verb
 from mrc_cli.app import app
 from mrc_lab.faults.action import Action
-from mrc_lab.processes.death import Death
+from mrc_lab.processes.exits import ProcessExit
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.training import job, page, summary
 from mrc_studies.training.job import Job, JobResult, TrainingPlan
@@ -114,7 +114,7 @@ def test_a_job_that_cannot_be_started_again_fails() -> None:
 def test_a_job_is_not_started_again_in_a_lab_that_is_dead(role: str, attempts: int) -> None:
     """An agent may be started again by then; the rest of a lab never is."""
     session: Any = Clock()
-    session.dead.append(Death.now(role, "was killed by SIGKILL"))
+    session.dead.append(ProcessExit.now(role, "was killed by SIGKILL"))
     plan = TrainingPlan("digits", NAMES, 30, restarts=2, schedule=[(1.0, Action("fail", LINK, "link_down"))])
     result = Job(session, plan, "roce").go()
     found = summary.summary(result)
@@ -196,7 +196,7 @@ def train(*words: str) -> Result:
         (["--batch", "0"], "--batch is a number from 1 to 1024, not 0"),
         (["--restarts", "-1"], "--restarts is a number from 0 to 100, not -1"),
         (["--hosts", "h0"], "a job needs at least 2 ranks, not 1"),
-        (["--hosts", "h0,x"], "--hosts: 'x' is no host of tiny; it has: h0, h1, h2, h3"),
+        (["--hosts", "h0,x"], "--hosts: 'x' is not a host of tiny; it has: h0, h1, h2, h3"),
         (["--schedule", "nothing"], "nothing: no experiment of that name"),
         (["--schedule", "training-64"], "--schedule on lab tiny: port down h17:1"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from scapy.layers.inet6 import IPv6
 from scapy.utils import PcapNgReader
 
-from mrc_lab.records.following import Following
+from mrc_lab.records.capture_tail import CaptureTail
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_lab.session.virtual import VirtualSession
@@ -37,7 +37,7 @@ def capture(made: Session, device: int, number: int, path: pathlib.Path) -> Iter
         port.capture(None)
         return
     assert isinstance(made, RealSession)
-    with Following(made.run.folder, path) as following:
+    with CaptureTail(made.run.folder, path) as following:
         made.target.capture(device, number, following.name)
         yield
         made.target.capture(device, number, None)

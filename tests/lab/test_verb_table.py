@@ -31,5 +31,5 @@ def test_help_imports_no_verb() -> None:
         "finally: print([name for name in ('mrc_lab', 'mrc_cli.up', 'numpy', 'grpc') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Bring a lab up" in done.stdout
+    assert "Start a lab on the real clock" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"

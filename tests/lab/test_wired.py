@@ -41,7 +41,7 @@ class House:
         assert (role, self.process) != (NAME, "dead")
         self.process = {signal.SIGSTOP: "frozen", signal.SIGCONT: "running"}[signal.Signals(number)]
 
-    def part_with(self, role: str) -> None:
+    def end_unrecorded(self, role: str) -> None:
         self.process, self.filled = "dead", False
 
     def check_alive(self, role: str) -> Callable[[], None]:

@@ -82,7 +82,7 @@ def check_measured(name: str, result: RunResult) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("transport", ["mrc", "roce"])
-def test_matrix(transport: str, clock: str) -> None:
+def test_every_workload_completes_over_each_transport_and_clock(transport: str, clock: str) -> None:
     # Long enough for three polls on the real clock; one lab for all, because bringing it up takes longer.
     duration = 0.3 if clock == "real" else 0.12
     with session("tiny", clock, transport) as made:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_lab.machines.clock import KEPT, Clock, Reading
+from mrc_lab.machines.clock import KEPT, Clock, ClockOffset
 from mrc_lab.machines.session import CLOCK_NS, clock_problem
 from mrc_lab.session.fidelity import ClockFidelity
 
@@ -23,7 +23,7 @@ def test_the_clock_is_as_far_ahead_as_is_said_within_what_is_said(
     clock = Clock()
     for there, back in delays:
         received = start_ns + there + back
-        clock.add(Reading.of(start_ns, start_ns + there + ahead_ns, received))
+        clock.add(ClockOffset.of(start_ns, start_ns + there + ahead_ns, received))
         best = clock.best
         assert best is not None
         assert abs(best.ahead_ns - ahead_ns) <= best.uncertainty_ns

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from mrc_lab.machines import coordinator
-from mrc_lab.machines.clock import Reading
-from mrc_lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, PartFacts, RemoteMachine
+from mrc_lab.machines.clock import ClockOffset
+from mrc_lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, RemoteMachine, SliceReadiness
 from mrc_lab.machines.sources import version
 from mrc_lab.machines.stream import GREETING, HEAD, MESSAGE
 from mrc_lab.records.record import Record
@@ -80,7 +80,7 @@ def test_a_silent_machine_is_lost(posts: Callable[[list[str]], RemoteMachine], t
 
 
 def test_what_leads_to_no_part_says_what_it_said(posts: Callable[[list[str]], RemoteMachine]) -> None:
-    assert "it is no part of mrclab; it says: hello" in lost(posts(["echo", "hello"]))
+    assert "it is not part of mrclab; it says: hello" in lost(posts(["echo", "hello"]))
     died = lost(posts(["sh", "-c", "echo 'no such host' >&2; exit 255"]))
     assert "`sh ...`, which leads there, ended by itself with exit code 255" in died
     assert died.count("no such host") == 1
@@ -108,17 +108,17 @@ def test_a_refusal_is_the_answer(posts: Callable[[list[str]], RemoteMachine], tm
 def test_who_is_told_to_end_waits_no_longer(posts: Callable[[list[str]], RemoteMachine]) -> None:
     over = threading.Event()
     threading.Timer(0.1, over.set).start()
-    with pytest.raises(coordinator.Stopped):
+    with pytest.raises(coordinator.StartCancelled):
         posts(["sleep", "60"]).answer("here", WAIT_S, over.is_set)
 
 
 def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str]], RemoteMachine]) -> None:
     post = posts(["sleep", "60"])
     for _ in range(coordinator.PINGS):
-        post.clock.add(Reading(7_000_000_000, 400_000, 800_000))
+        post.clock.add(ClockOffset(7_000_000_000, 400_000, 800_000))
     with pytest.raises(MachineError, match=r"its monotonic clock is \+7.000 s from ours, .*CONFIG_TIME_NS"):
         post.measure(NEVER)
-    post.facts = PartFacts(frame_bytes=9000, time_namespaces=True)
+    post.facts = SliceReadiness(frame_bytes=9000, time_namespaces=True)
     post.measure(NEVER)
     assert post.ahead_ns == -7_000_000_000
     assert post.document().clock == ClockFidelity(
@@ -126,7 +126,7 @@ def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str
     )
     near = posts(["sleep", "60"])
     for _ in range(coordinator.PINGS):
-        near.clock.add(Reading(900_000, 400_000, 800_000))
+        near.clock.add(ClockOffset(900_000, 400_000, 800_000))
     near.measure(NEVER)
     assert near.ahead_ns == 0
 
@@ -152,11 +152,11 @@ def test_a_crowded_machine_is_given_more_time(
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (47.0, 40.0, 30.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert coordinator.crowd() == 23.5
+    assert coordinator.processes_per_core() == 23.5
     post = posts(["sleep", "60"])
     over = threading.Event()
     threading.Timer(0.6, over.set).start()
-    with pytest.raises(coordinator.Stopped):
+    with pytest.raises(coordinator.StartCancelled):
         post.answer("here", 0.1, over.is_set)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     with pytest.raises(MachineError, match="does not answer within 0 s"):

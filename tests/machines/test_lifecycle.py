@@ -15,8 +15,8 @@ from mrc_lab.machines import lifecycle as machines
 from mrc_lab.machines.coordinator import MACHINES
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunDir, RunError, all_parts, all_runs
+from mrc_lab.requested import RequestedLab
 from mrc_lab.session.virtual import VirtualSession
-from mrc_lab.wanted import WantedLab
 
 LAB: dict[str, Any] = {
     "name": "two",
@@ -39,10 +39,10 @@ def own_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
 
 
-def wanted(folder: pathlib.Path, **changes: Any) -> WantedLab:
+def wanted(folder: pathlib.Path, **changes: Any) -> RequestedLab:
     path = folder / "two.yaml"
     path.write_text(yaml.safe_dump({**LAB, **changes}))
-    return WantedLab.of(str(path))
+    return RequestedLab.of(str(path))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def wanted(folder: pathlib.Path, **changes: Any) -> WantedLab:
         ({"machines": {}}, "memory", "ssh {ssh}", "lab 'two' has no `machines`"),
     ],
 )
-def test_what_cannot_be(
+def test_lab_that_several_machines_cannot_run_is_refused(
     tmp_path: pathlib.Path, changes: dict[str, Any], links: str, connect: str | None, hint: str
 ) -> None:
     with pytest.raises(RunError) as caught:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_lab.machines.stream import GREETING, HEAD, LARGEST, MESSAGE, OPEN, Broken, Line
+from mrc_lab.machines.stream import GREETING, HEAD, LARGEST, MESSAGE, OPEN, StreamBroken, StreamEnd
 
 WAIT_S = 20.0
 
@@ -27,8 +27,8 @@ class Ends:
         self.reached: dict[str, socket.socket] = {}
         there, here = os.pipe(), os.pipe()
         self.pipes = [*there, *here]
-        self.keeper = Line(here[0], there[1], self.hear)
-        self.part = Line(there[0], here[1], self.hear, self.opened)
+        self.keeper = StreamEnd(here[0], there[1], self.hear)
+        self.part = StreamEnd(there[0], here[1], self.hear, self.opened)
         self.threads = [threading.Thread(target=each.listen, daemon=True) for each in (self.keeper, self.part)]
         for thread in self.threads:
             thread.start()
@@ -157,11 +157,11 @@ def test_with_the_stream_its_connections_end() -> None:
         theirs.close()
 
 
-def said(data: bytes) -> Line:
+def said(data: bytes) -> StreamEnd:
     """Return the keeper's end of a stream on which exactly this was said."""
     source, sink = os.pipe()
     threading.Thread(target=lambda: (os.write(sink, data), os.close(sink)), daemon=True).start()
-    return Line(source, os.open(os.devnull, os.O_WRONLY), lambda message: None)
+    return StreamEnd(source, os.open(os.devnull, os.O_WRONLY), lambda message: None)
 
 
 def frame(kind: int, payload: bytes, length: int | None = None) -> bytes:
@@ -171,23 +171,23 @@ def frame(kind: int, payload: bytes, length: int | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (frame(9, b""), "no stream"),
-        (frame(MESSAGE, b"", LARGEST + 1), "no stream"),
-        (frame(MESSAGE, b"{"), "no JSON"),
-        (frame(MESSAGE, b"[1]"), "no object"),
+        (frame(9, b""), "not a stream"),
+        (frame(MESSAGE, b"", LARGEST + 1), "not a stream"),
+        (frame(MESSAGE, b"{"), "not JSON"),
+        (frame(MESSAGE, b"[1]"), "not an object"),
         (frame(OPEN, b"h0"), "not its to do"),
-        (b"Last login: today\r\n" * 3, "no stream"),
+        (b"Last login: today\r\n" * 3, "not a stream"),
     ],
 )
 def test_what_is_no_stream_is_said_to_be_none(data: bytes, words: str) -> None:
-    with pytest.raises(Broken, match=words):
+    with pytest.raises(StreamBroken, match=words):
         said(data).listen()
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=50)
 def test_any_bytes_are_a_stream_or_none(data: bytes) -> None:
-    with contextlib.suppress(Broken):
+    with contextlib.suppress(StreamBroken):
         said(data).listen()
 
 
@@ -195,7 +195,7 @@ def test_what_a_login_says_is_skipped_and_what_is_no_part_is_told() -> None:
     line = said(b"Welcome!\n" + GREETING + frame(MESSAGE, b"{}"))
     line.await_greeting()
     line.listen()
-    with pytest.raises(Broken, match="it says: sh: 1: mrclab: not found"):
+    with pytest.raises(StreamBroken, match="it says: sh: 1: mrclab: not found"):
         said(b"sh: 1: mrclab: not found\n").await_greeting()
-    with pytest.raises(Broken, match=r"^$"):
+    with pytest.raises(StreamBroken, match=r"^$"):
         said(b"").await_greeting()

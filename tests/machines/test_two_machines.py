@@ -276,7 +276,7 @@ def test_what_cannot_be_done_here_is_refused_with_the_place(world: World) -> Non
         patch.setenv("MRCLAB_PART", "two")
         assert "h1-p0" in mrclab("exec", "h1", "ip", "-br", "link").stdout
         patch.setenv("MRCLAB_PART", "../two")
-        assert "is no name of a machine" in mrclab("exec", "h1", "true", code=2).stderr
+        assert "is not the name of a machine" in mrclab("exec", "h1", "true", code=2).stderr
 
 
 def test_a_part_that_is_killed_is_named_by_a_run_and_by_commands(world: World) -> None:

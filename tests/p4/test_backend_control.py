@@ -343,7 +343,7 @@ ALL = STATEMENTS + CALLS + CONTROLS + HEADERS
 
 
 @pytest.mark.parametrize("case", ALL, ids=[c.name for c in ALL])
-def test_case(case: Case) -> None:
+def test_control_block_computes_the_expected_fields(case: Case) -> None:
     assert case.result() == INPUT | case.changes
 
 

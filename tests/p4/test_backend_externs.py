@@ -12,7 +12,7 @@ from support.p4.cases import INPUT, compile_text, pack, run, run_on, source, swi
 A, B, C, D = (INPUT[name] for name in "abcd")
 
 
-def test_register() -> None:
+def test_register_keeps_its_value_between_packets() -> None:
     body = "bit<16> n; r.read(n, 3); n = n + 1; r.write(3, n); hdr.h.c = n;"
     sw = switch(locals="register<bit<16>>(8) r;", body=body)
     assert [run_on(sw)["c"] for _ in range(3)] == [1, 2, 3]
@@ -30,7 +30,7 @@ def test_register_result_in_a_slice() -> None:
     assert run_on(sw)["d"] == 0x9ABCCDF0
 
 
-def test_counter() -> None:
+def test_counter_counts_packets_and_bytes_by_index() -> None:
     sw = switch(locals="counter(4, CounterType.packets_and_bytes) c;", body="c.count((bit<32>)hdr.h.b & 3);")
     run_on(sw)
     run_on(sw, b=1)
@@ -38,7 +38,7 @@ def test_counter() -> None:
     assert [n for n, _ in sw.counters["Ig.c"]] == [1, 2, 0, 0]
 
 
-def test_meter() -> None:
+def test_meter_gives_the_colour_of_its_cell() -> None:
     sw = switch(
         locals="meter(4, MeterType.bytes) m;",
         body="bit<2> colour = 3; m.execute_meter(1, colour); hdr.h.a = (bit<8>)colour;",
@@ -71,7 +71,7 @@ FIELDS = bytes([B]) + C.to_bytes(2, "big") + bytes([0xA5])
 
 
 @pytest.mark.parametrize("algo", ["crc16", "crc32", "csum16", "xor16", "identity"])
-def test_hash(algo: str) -> None:
+def test_hash_extern_gives_the_algorithms_value_in_its_range(algo: str) -> None:
     body = f"bit<32> r; hash(r, HashAlgorithm.{algo}, 32w10, {{ hdr.h.b, hdr.h.c, 8w0xa5 }}, 32w1000); hdr.h.d = r;"
     assert run(body=body)["d"] == 10 + HASHES[algo](FIELDS) % 1000
 
@@ -100,7 +100,7 @@ def test_digest_takes_the_values_of_the_call() -> None:
     assert sw.doc["learn_lists"][0]["id"] == 1
 
 
-def test_drop() -> None:
+def test_mark_to_drop_drops_unless_the_port_is_set_again() -> None:
     sw = switch(body="mark_to_drop(sm);")
     assert sw.process(0, pack()) == []
     assert run(body="mark_to_drop(sm); sm.egress_spec = 2;") == INPUT

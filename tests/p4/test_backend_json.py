@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
     return compile_text(source(**RICH))
 
 
-def test_it_is_json(document: dict[str, Any]) -> None:
+def test_document_survives_a_json_round_trip(document: dict[str, Any]) -> None:
     assert json.loads(json.dumps(document)) == document
     assert document["__meta__"]["version"] == [2, 23]
 
@@ -77,7 +77,7 @@ def test_header_types_fill_whole_bytes(document: dict[str, Any]) -> None:
         assert sum(f[1] for f in made["fields"]) % 8 == 0
 
 
-def test_names(document: dict[str, Any]) -> None:
+def test_objects_in_the_json_have_their_control_plane_names(document: dict[str, Any]) -> None:
     tables = {t["name"] for p in document["pipelines"] for t in p["tables"]}
     assert {"absolute", "Ig.two"} <= tables
     assert {"Ig.set", "Ig.renamed", "NoAction"} <= {a["name"] for a in document["actions"]}
@@ -115,7 +115,7 @@ def test_every_node_is_there(document: dict[str, Any]) -> None:
             assert {conditional["true_next"], conditional["false_next"]} <= names
 
 
-def test_errors_and_enums(document: dict[str, Any]) -> None:
+def test_json_lists_errors_and_enum_members_with_their_values(document: dict[str, Any]) -> None:
     codes = dict(document["errors"])
     assert codes["NoError"] == 0
     assert codes["Mine"] == len(codes) - 1
@@ -217,7 +217,7 @@ def test_other_architectures_are_refused() -> None:
         ({"parser": "state start { pkt.extract(hdr.h); transition reject; }"}, "rejected"),
     ],
 )
-def test_warnings(parts: dict[str, str], warning: str) -> None:
+def test_backend_warns_of_what_the_target_ignores(parts: dict[str, str], warning: str) -> None:
     program = frontend.load_text(source(**parts), "case.p4")
     backend.generate(program, program.reporter)
     assert any(warning in d.message for d in program.reporter.diagnostics)

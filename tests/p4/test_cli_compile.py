@@ -81,12 +81,12 @@ def test_warnings_and_what_to_do_with_them(good: str, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("argv", [[], ["x.p4", "--nope"], ["-", "--watch"], ["x.p4", "-o"]])
-def test_wrong_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_with_wrong_arguments_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(argv) == 2
     assert "error" in capsys.readouterr().err
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_help_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
     assert "--p4info" in capsys.readouterr().out
 

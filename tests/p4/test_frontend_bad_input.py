@@ -1,4 +1,4 @@
-"""Input that is no program: files that cannot be read, endless nesting, broken directives. One clear line each."""
+"""Input that is not a program: files that cannot be read, endless nesting, broken directives. One clear line each."""
 
 from __future__ import annotations
 

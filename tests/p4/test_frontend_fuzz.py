@@ -59,7 +59,7 @@ def attempt(text: str, *, whole: bool = True) -> None:
 
 @settings(max_examples=250)
 @given(st.lists(st.sampled_from(SNIPPETS), max_size=60))
-def test_token_soup(parts: list[str]) -> None:
+def test_random_tokens_end_in_diagnostics_not_exceptions(parts: list[str]) -> None:
     attempt(" ".join(parts))
 
 

@@ -206,7 +206,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_feature_is_accepted(name: str) -> None:
+def test_feature_of_the_language_compiles_without_error(name: str) -> None:
     assert errors(ACCEPTED[name]) == []
 
 

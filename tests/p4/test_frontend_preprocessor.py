@@ -170,7 +170,7 @@ def test_a_line_with_a_hash_that_is_no_directive(line: str) -> None:
     assert [(d.name, d.pos.line) for d in tree.decls] == [("x", 3)]
     (warning,) = reporter.diagnostics
     assert warning.pos.line == 2
-    assert "is no preprocessor directive: the line is ignored, as p4c does; a comment starts with //" in warning.message
+    assert "is not a preprocessor directive; it is ignored, as by p4c; a comment starts with //" in warning.message
 
 
 @pytest.mark.parametrize(("wrong", "meant"), [("inclde <a>", "include"), ("endfi", "endif"), ("ifdfe X", "ifdef")])

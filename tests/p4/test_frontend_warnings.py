@@ -67,7 +67,7 @@ QUIET = {
 
 
 @pytest.mark.parametrize("name", WARNED)
-def test_warned(name: str) -> None:
+def test_faulty_program_gives_exactly_its_warning(name: str) -> None:
     text, message = WARNED[name]
     assert errors(text) == []
     assert any(re.search(message, w) for w in warnings(text)), warnings(text)
@@ -75,5 +75,5 @@ def test_warned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUIET)
-def test_quiet(name: str) -> None:
+def test_program_without_a_fault_gives_no_warning(name: str) -> None:
     assert warnings(program(apply=QUIET[name])) == []

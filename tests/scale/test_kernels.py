@@ -16,7 +16,7 @@ from mrc_host.proto.paths.ev import ASSUMED_BAD, EvInput, EvSet
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_scale import evs as ev_states
 from mrc_scale import kernels
-from mrc_scale.evs import Ends
+from mrc_scale.evs import Endpoints
 from mrc_scale.kernels import Kernels
 from mrc_topo import Paths, parse_lab
 from mrc_topo.ev import hop_of
@@ -113,7 +113,7 @@ def test_states_follow_the_endpoint(
         values = list(wanted.universe.by_plane[plane])
         wanted.order[plane][:] = wanted.order[plane].__class__("H", values[: wanted.target])
         wanted.backup[plane][:] = wanted.backup[plane].__class__("H", values[wanted.target :])
-    ends = Ends(*(np.array([number], np.int32) for number in (0, 1, 0, 1)))
+    ends = Endpoints(*(np.array([number], np.int32) for number in (0, 1, 0, 1)))
     vague = False
     with ThreadPoolExecutor(1) as pool:
         for returns, dead in deaths:
@@ -153,7 +153,7 @@ def test_states_follow_the_endpoint(
 
 def test_denied_evs_leave_active_set_and_backups_and_come_back(made: Kernels) -> None:
     found = drawn(made, ["1/a/0/1/0"], 2, 8, 16, 8)
-    ends = Ends(*(np.array([number], np.int32) for number in (0, 1, 0, 1)))
+    ends = Endpoints(*(np.array([number], np.int32) for number in (0, 1, 0, 1)))
     links = np.zeros((2, 2, 8), bool)
     links[:, 1, 3] = True  # the receiver's side
     with ThreadPoolExecutor(1) as pool:

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 from mrc_scale import evs as ev_states
 from mrc_scale import kernels
-from mrc_scale.evs import Ends
-from mrc_scale.fabric import Fabric, Shape
-from mrc_scale.shares import Model, Prices
+from mrc_scale.evs import Endpoints
+from mrc_scale.fabric import Fabric, FabricShape
+from mrc_scale.shares import LinkPrices, Model
 
-SHAPE = Shape(planes=2, t0s=3, t1s=4, nics=9, per_t0=3, port_bps=100.0, fabric_bps=80.0)
+SHAPE = FabricShape(planes=2, t0s=3, t1s=4, nics=9, per_t0=3, port_bps=100.0, fabric_bps=80.0)
 
 
-def model(pool: ThreadPoolExecutor, pairs: list[tuple[int, int]], active: int = 4, shape: Shape = SHAPE) -> Model:
+def model(pool: ThreadPoolExecutor, pairs: list[tuple[int, int]], active: int = 4, shape: FabricShape = SHAPE) -> Model:
     src, dst = (np.array(each, np.int32) for each in zip(*pairs, strict=True))
     t0 = Fabric(shape).t0_of
     texts = [f"1/x/{number}/0/0" for number in range(len(pairs))]
     made = kernels.reference()
     evs = ev_states.draw(made, pool, texts, shape.planes, shape.t1s, shape.planes * shape.t1s, active, 1)
-    return Model(shape, Ends(t0[src], t0[dst], src, dst), evs, made, pool)
+    return Model(shape, Endpoints(t0[src], t0[dst], src, dst), evs, made, pool)
 
 
 nic = st.integers(0, SHAPE.nics - 1)
@@ -33,7 +33,7 @@ pairs = st.lists(st.tuples(nic, nic).filter(lambda pair: pair[0] != pair[1]), mi
 dead = st.sets(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 3)), max_size=5)
 
 
-def broken(made: Model, links: set[tuple[int, int, int]], prices: Prices) -> None:
+def broken(made: Model, links: set[tuple[int, int, int]], prices: LinkPrices) -> None:
     fabric = Fabric(SHAPE)
     for plane, t0, t1 in links:
         fabric.links[plane, t0, t1] += 1
@@ -44,7 +44,7 @@ def broken(made: Model, links: set[tuple[int, int, int]], prices: Prices) -> Non
 @given(pairs=pairs, links=dead, steps=st.integers(0, 5))
 def test_what_is_sent_arrives(pairs: list[tuple[int, int]], links: set[tuple[int, int, int]], steps: int) -> None:
     with ThreadPoolExecutor(1) as pool:
-        made, prices = model(pool, pairs), Prices.fresh(SHAPE)
+        made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
         broken(made, links, prices)
         rates = np.where(made.planes > 0, 7.0, 0.0)
         made.steer(rates, prices, steps)
@@ -60,7 +60,7 @@ def test_what_is_sent_arrives(pairs: list[tuple[int, int]], links: set[tuple[int
         assert load.up[plane, t0, t1] == load.dn[plane, t0, t1] == 0
 
 
-def fractions(made: Model, prices: Prices) -> np.ndarray:
+def fractions(made: Model, prices: LinkPrices) -> np.ndarray:
     """Row by queue pair: what of its rate each link carries; and the capacities, in the same order."""
     rows = []
     for number in range(len(made.planes)):
@@ -75,7 +75,7 @@ def fractions(made: Model, prices: Prices) -> np.ndarray:
 def test_shares_are_max_min_fair(pairs: list[tuple[int, int]], links: set[tuple[int, int, int]], wish: float) -> None:
     """By the definition: who has less than it wants has a full link on which nobody has more."""
     with ThreadPoolExecutor(1) as pool:
-        made, prices = model(pool, pairs), Prices.fresh(SHAPE)
+        made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
         broken(made, links, prices)
         rates, load = made.max_min(np.full(len(pairs), wish), prices, level=1e-9)
         part = fractions(made, prices)
@@ -96,7 +96,7 @@ def test_shares_are_max_min_fair(pairs: list[tuple[int, int]], links: set[tuple[
 @given(pairs=pairs, level=st.sampled_from([0.01, 0.1, 1.0]))
 def test_levels_that_are_taken_as_one_overload_nothing(pairs: list[tuple[int, int]], level: float) -> None:
     with ThreadPoolExecutor(1) as pool:
-        made, prices = model(pool, pairs), Prices.fresh(SHAPE)
+        made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
         made.set_dead(Fabric(SHAPE).dead_links(), Fabric(SHAPE).dead_ports(), prices)
         exact, _ = made.max_min(np.full(len(pairs), 400.0), prices, level=1e-9)
         rates, load = made.max_min(np.full(len(pairs), 400.0), prices, level=level)
@@ -111,7 +111,7 @@ def test_steering_finds_what_a_maximum_flow_finds(links: set[tuple[int, int, int
     """With all T1s in use by every queue pair, no more than the maximum flow, and all of it once load has moved."""
     pairs = [(number, number + 3) for number in range(3)]
     with ThreadPoolExecutor(1) as pool:
-        made, prices = model(pool, pairs, active=8), Prices.fresh(SHAPE)
+        made, prices = model(pool, pairs, active=8), LinkPrices.fresh(SHAPE)
         broken(made, links, prices)
         most = []
         for plane in range(SHAPE.planes):

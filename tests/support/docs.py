@@ -75,7 +75,7 @@ class Command:
 
     @property
     def is_synopsis(self) -> bool:
-        """Whether it has placeholders (`FILE`, `[LAB]`, `...`), so that nobody can type it as it is."""
+        """Whether it has placeholders (`FILE`, `[LAB]`, `...`), so that it cannot be typed as it is."""
         return any(_PLACEHOLDER.search(word) for part in self.parts for word in [*part, *self.variables.values()])
 
     @property

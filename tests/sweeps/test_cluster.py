@@ -261,10 +261,10 @@ def test_nobody_else_talks_to_our_workers(tmp_path: pathlib.Path) -> None:
         for other in (address, address.replace("tls://", "tcp://")):
             with pytest.raises((OSError, TypeError)), contextlib.closing(Client(other, timeout=2)):
                 pass
-        stranger = cluster.TlsFiles(**_certificate(tmp_path))
+        environment_difference = cluster.TlsFiles(**_certificate(tmp_path))
         with (
             pytest.raises(OSError),
-            contextlib.closing(Client(address, timeout=2, security=cluster._security(stranger))),
+            contextlib.closing(Client(address, timeout=2, security=cluster._security(environment_difference))),
         ):
             pass
         listening = {

@@ -169,7 +169,7 @@ def test_workers_elsewhere_get_and_give_plain_data(pinned: plan.SweepPlan, monke
 
     monkeypatch.setattr(measure, "perform", perform)
     task = pinned.task(pinned.runs[0])
-    told = json.loads(json.dumps(measure.perform_elsewhere(json.loads(json.dumps(encode(task))))))
+    told = json.loads(json.dumps(measure.run_in_worker(json.loads(json.dumps(encode(task))))))
     assert seen == [task]
     assert decode(Answer, told, lenient=True) == invented(task)
 

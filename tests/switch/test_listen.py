@@ -90,7 +90,7 @@ def test_by_default_a_socket_of_the_owners(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_nobody_gets_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_another_user_cannot_connect_to_the_socket(tmp_path_factory: pytest.TempPathFactory) -> None:
     """As user nobody, on the default socket and on one in a folder that everybody can open."""
     base = Path("/run") / f"p4lite-test-{os.getpid()}"
     base.mkdir(mode=0o755)
@@ -152,7 +152,7 @@ def test_addresses_that_are_none(address: str) -> None:
 def test_paths_where_there_can_be_no_socket(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     for path, text in (
-        (tmp_path / "file", "no socket"),
+        (tmp_path / "file", "not a socket"),
         (tmp_path / "none" / "s", "there is no folder"),
         (tmp_path / ("x" * 108), "more than the 107"),
     ):

@@ -180,7 +180,7 @@ def description() -> dict[str, Any]:
     }
 
 
-def test_a_fabric_process(tmp_path: Path) -> None:
+def test_fabric_process_serves_the_described_switches(tmp_path: Path) -> None:
     path = write_json(tmp_path / "fabric.json", description())
     with SwitchProcess("--fabric", path, command=SERVER) as server:
         with TargetClient(server.address) as target:

@@ -13,5 +13,5 @@ def test_a_formula_becomes_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, -0.5, 0, None, True, "h0", "a=b", ""])
-def test_all_else_stays(value: object) -> None:
+def test_csv_cell_leaves_harmless_values_unchanged(value: object) -> None:
     assert csv_cell(value) is value

@@ -54,7 +54,7 @@ BAD = [
     ("name: a\nlinks: [", 2, "", "not YAML"),
     ("name: a\n\tx: 1", 2, "", "not YAML"),
     ("a: &a [*a]", 1, "", ""),
-    ("name: a\nplanes: true", 2, "planes", "true is no value"),
+    ("name: a\nplanes: true", 2, "planes", "true is not a value"),
     ("name: a\nmax_oversubscription: .inf", 2, "max_oversubscription", "a finite number is needed, not .inf"),
     ("name: a\nmax_oversubscription: .nan", 2, "max_oversubscription", "a finite number"),
     ("name: a\nmax_oversubscription: 1.0e+400", 2, "max_oversubscription", "a finite number"),
@@ -171,11 +171,11 @@ def test_overrides_change_their_link_only() -> None:
     ("text", "value"),
     [("100Mbps", 10**8), ("1.6 Gbps", 1_600_000_000), ("40kbps", 40_000), (7, 7), ("2.5gbps", 2_500_000_000)],
 )
-def test_rates(text: str | int, value: int) -> None:
+def test_rates_parse_with_their_units(text: str | int, value: int) -> None:
     assert parse_rate_bps(text) == value
 
 
-def test_times_and_sizes() -> None:
+def test_times_and_sizes_parse_with_their_units() -> None:
     assert parse_time_ns("1.5us") == 1500
     assert parse_time_ns("2ms") == 2_000_000
     assert parse_size_bytes("64KiB") == 65536

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mrc_topo import Path, PathError, Paths, RoutingMode, Srv6Path, Topology, addressing, ev, load_lab, rules
 from mrc_topo.addressing import Tier
-from mrc_topo.walk import Walker, WalkError, check_routes
+from mrc_topo.walk import PacketTracer, WalkError, check_routes
 from topo.strategies import topologies
 
 SRV6 = (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH)
@@ -31,7 +31,7 @@ def test_every_path_reaches_its_destination_by_the_tables(topology: Topology) ->
 
 @given(topologies(SRV6), st.data())
 def test_every_ev_of_a_profile_reaches_its_destination(topology: Topology, data: st.DataObject) -> None:
-    paths, walker = Paths(topology), Walker(topology)
+    paths, walker = Paths(topology), PacketTracer(topology)
     src, dst = pair(data, topology)
     resolve = paths.resolver(src)
     profile = paths.profile(src, dst)
@@ -65,7 +65,7 @@ def test_path_to_ev_and_back(topology: Topology, salt: int, data: st.DataObject)
 
 @given(topologies((RoutingMode.ECMP,)), st.data())
 def test_an_ev_that_hashes_to_a_path_is_found(topology: Topology, data: st.DataObject) -> None:
-    paths, walker = Paths(topology), Walker(topology)
+    paths, walker = Paths(topology), PacketTracer(topology)
     src, dst = pair(data, topology)
     for path in paths.all_paths(src, dst):
         value = paths.ev_of_path(path, data.draw(st.integers(0, ev.SALTS - 1)))
@@ -75,7 +75,7 @@ def test_an_ev_that_hashes_to_a_path_is_found(topology: Topology, data: st.DataO
 @given(topologies(), st.data())
 def test_an_element_is_crossed_by_the_evs_it_says(topology: Topology, data: st.DataObject) -> None:
     """Checked against walks through the tables, not against the code that says it."""
-    paths, walker = Paths(topology), Walker(topology)
+    paths, walker = Paths(topology), PacketTracer(topology)
     mode = topology.lab.routing.mode
     src, dst = pair(data, topology)
     address = topology.hosts[dst].address
@@ -105,7 +105,7 @@ def test_an_element_is_crossed_by_the_evs_it_says(topology: Topology, data: st.D
 
 @given(topologies(SRV6), st.data())
 def test_probes_come_back(topology: Topology, data: st.DataObject) -> None:
-    paths, walker = Paths(topology), Walker(topology)
+    paths, walker = Paths(topology), PacketTracer(topology)
     host = data.draw(st.integers(0, topology.lab.hosts - 1))
     for plane in range(topology.lab.planes):
         port = addressing.host_port_name(host, plane)
@@ -117,7 +117,7 @@ def test_probes_come_back(topology: Topology, data: st.DataObject) -> None:
             assert (far.host, far.links) == (f"h{host}", (port, up, up, port))
 
 
-def test_documented_example() -> None:
+def test_example_of_the_topology_page_is_the_computed_path() -> None:
     """The example of docs/topology.md."""
     topology = load_lab("default")
     paths = Paths(topology)
@@ -145,19 +145,19 @@ def test_bad_stacks_and_evs() -> None:
         ((0x0400, 0x1800, 0x0401, 0x0C00), "different planes"),
         ((0x0400, 0x0401, 0x0C00), "no path host to host"),
         ((0x0402, 0x0800, 0x0401, 0x0C00), "begin at the source's T0"),
-        ((0x0400, 0x0123), "no uSID"),
+        ((0x0400, 0x0123), "not a uSID"),
     ]:
         with pytest.raises(PathError, match=words):
             paths.path_of_srv6(0, Srv6Path(addressing.carrier(usids)))
     with pytest.raises(PathError, match="outside the locator block"):
         paths.path_of_srv6(0, Srv6Path(bytes(16)))
-    walker = Walker(topology)
+    walker = PacketTracer(topology)
     with pytest.raises(WalkError, match="no route"):
         walker.srv6(0, 0, Srv6Path(addressing.carrier((0x0400, 0x0809))))
     with pytest.raises(WalkError, match="the path ends here"):
         walker.srv6(0, 0, Srv6Path(addressing.carrier((0x0400,))))
     with pytest.raises(WalkError, match="no route to"):
-        Walker(load_lab("ecmp")).plain(0, 0, addressing.host_address(0, 9), 0xC000)
+        PacketTracer(load_lab("ecmp")).plain(0, 0, addressing.host_address(0, 9), 0xC000)
 
 
 def test_profiles_differ_between_pairs_and_qps_and_spread_over_paths() -> None:

@@ -77,7 +77,7 @@ def test_counts_agree_with_a_built_fabric(half: int, planes: int, nics: int) -> 
         (64, 8, 3000, "connect 1 to 2048"),
     ],
 )
-def test_impossible_numbers(radix: int, planes: int, nics: int | None, words: str) -> None:
+def test_plan_refuses_numbers_that_no_fabric_can_have(radix: int, planes: int, nics: int | None, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         plan(radix, planes, nics)
 

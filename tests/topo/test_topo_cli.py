@@ -60,7 +60,7 @@ def test_errors_are_one_line_and_exit_2() -> None:
     assert mrclab_topo("draw", "tiny", "-o", "/nonexistent/x.svg").exit_code == 2
 
 
-def test_plan() -> None:
+def test_topo_plan_prints_the_numbers_of_the_paper() -> None:
     text = mrclab_topo("plan", "--radix", "512", "--planes", "8").output
     for words in ("131,072", "6,144", "10,240", "524,288", "786,432", "2,048", "0.391%", "3.125%", "12.500%"):
         assert words in text

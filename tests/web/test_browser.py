@@ -132,7 +132,7 @@ def test_what_a_page_can_do_to_links_ports_and_workloads(browser: Any, simulatio
     one.page.context.close()
 
 
-def test_by_keyboard_alone(browser: Any, simulation: tuple[Watching, Serving]) -> None:
+def test_page_can_be_used_with_the_keyboard_only(browser: Any, simulation: tuple[Watching, Serving]) -> None:
     view, serving = simulation
     one = opened(browser, serving.url)
     one.until("window.mrclab?.latest()?.goodput_bps > 0")

@@ -139,9 +139,9 @@ def test_another_package_is_refused_whole(vendor: pathlib.Path, registry: Regist
     ("data", "reason"),
     [
         (package(("package/dist/a.js", b"1")), "no file LICENSE in the package"),
-        (package(("package/dist/a.js", None), ("package/LICENSE", b"")), "dist/a.js is no file"),
-        (b"no archive", "this is no package"),
-        (GOOD[:60], "this is no package"),
+        (package(("package/dist/a.js", None), ("package/LICENSE", b"")), "dist/a.js is not a file"),
+        (b"no archive", "this is not a package"),
+        (GOOD[:60], "this is not a package"),
     ],
     ids=["a file less", "a folder", "no archive", "cut off"],
 )
@@ -158,10 +158,10 @@ def test_a_package_that_lacks_what_is_wanted(
 
 
 def test_links_are_no_files_and_sizes_have_a_bound(monkeypatch: pytest.MonkeyPatch, registry: Registry) -> None:
-    with pytest.raises(npm.NpmError, match=r"link\.js is no file"):
+    with pytest.raises(npm.NpmError, match=r"link\.js is not a file"):
         npm.members("thing", GOOD, ["link.js"])
     monkeypatch.setattr(npm, "MOST_BYTES", 5)
-    with pytest.raises(npm.NpmError, match=r"dist/a\.js is no file, or larger"):
+    with pytest.raises(npm.NpmError, match=r"dist/a\.js is not a file, or larger"):
         npm.members("thing", GOOD, ["dist/a.js"])
     monkeypatch.setattr(npm, "MOST_PACKED", 999)
     registry.answers = [(200, LONG)]
@@ -219,11 +219,11 @@ def test_the_registry_is_the_one_that_npm_would_ask(tmp_path: pathlib.Path, monk
     assert npm.registry(home | {"NPM_CONFIG_REGISTRY": "https://said.example/a"}) == "https://said.example/a"
     assert npm.registry(home | {"npm_config_registry": "https://said.example"}) == "https://said.example"
     for wrong in ("file:///etc", "registry", "http://"):
-        with pytest.raises(npm.NpmError, match="is no http address; NPM_CONFIG_REGISTRY"):
+        with pytest.raises(npm.NpmError, match="is not an http address; NPM_CONFIG_REGISTRY"):
             npm.registry(home | {"NPM_CONFIG_REGISTRY": wrong})
 
 
 @pytest.mark.parametrize("wrong", ["sha1-abc", "sha512-abc", "sha512-!", "", "sha512-" + "A" * 86 + "=="])
 def test_a_hash_that_is_none_lets_nothing_through(wrong: str) -> None:
-    with pytest.raises(npm.NpmError, match="no sha512 hash" if "AAA" not in wrong else "not what is wanted"):
+    with pytest.raises(npm.NpmError, match="not a sha512 hash" if "AAA" not in wrong else "not what is wanted"):
         npm.check("thing", LONG, wrong)

@@ -10,7 +10,7 @@ import pytest
 from mrc_topo.labfile import load_lab
 from mrc_web.hub import POINTS, Hub
 from mrc_web.log import LINES
-from mrc_web.sampler import ANSWERS, Budget, Rates
+from mrc_web.sampler import ANSWERS, Rates, SampleBudget
 from mrc_web.state import layout_of
 from mrc_web.view import View
 
@@ -24,7 +24,7 @@ class Clock:
 
 def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
     clock = Clock()
-    budget = Budget(0.1, 0.02, lambda: clock.wall, lambda: clock.cpu)
+    budget = SampleBudget(0.1, 0.02, lambda: clock.wall, lambda: clock.cpu)
     for cost, wait in ((0.0, 0.1), (0.0005, 0.1), (0.004, 0.004 * ANSWERS / 0.02)):
         assert budget.due()
         budget.begin()
@@ -37,7 +37,7 @@ def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
     assert budget.due()
     budget.wait(3.0)
     assert not budget.due()
-    budget.hurry()
+    budget.sample_now()
     assert budget.due()
 
 

@@ -48,7 +48,7 @@ def test_a_check_that_depends_on_the_hash_seed_is_noticed(
     shutil.copytree(shipped("workshop") / "TEMPLATE", folder)
     document = yaml.safe_load((folder / "exercise.yaml").read_text())
     document["runs"][0] = {**document["runs"][0], "lab": "tiny", "policies": {"ev": "policy:Mine"}}
-    del document["runs"][0]["only"]
+    del document["runs"][0]["may_change"]
     document |= {"edit": ["policy.py"], "language": "Python"}
     (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
     for part in ("starter", "solution"):

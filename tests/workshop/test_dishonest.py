@@ -157,7 +157,7 @@ def _finder(folder: pathlib.Path) -> Exercise:
         "schedule": [{"at": 0.2, "fail": LINK, "kind": "link_down", "evidence": {"carried": 0.99}}],
     }
     document |= {"edit": ["finder.py"], "language": "Python", "runs": [run], "seeds": {"visible": [1], "hidden": [7]}}
-    document["checks"] = [{"kind": "localised", "says": "the failure is named"}]
+    document["checks"] = [{"kind": "localised", "statement": "the failure is named"}]
     (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
     for part in ("starter", "solution"):
         (folder / part / "finder.py").write_text(HONEST)

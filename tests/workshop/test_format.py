@@ -21,11 +21,11 @@ from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
 from mrc_topo.units import parse_rate_bps, parse_time_ns
 from mrc_workshop import confine, exercise, inject, judge, keep, learner, trace, verify
-from mrc_workshop.drawn import Drawn, DrawnLink, overrides
+from mrc_workshop.drawn import RandomFailures, RandomLink, overrides
 from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.job import Job
 from mrc_workshop.kinds import catalogue
-from mrc_workshop.trace import Seen
+from mrc_workshop.trace import CapturedPacket
 
 TEMPLATE = shipped("workshop") / "TEMPLATE"
 MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"
@@ -54,7 +54,7 @@ def test_exercises_that_come_with_mrclab_are_sound() -> None:
 
 
 RUN = {"name": "one", "lab": "lab.yaml", "workload": {"name": "incast"}}
-CHECK = {"kind": "finished", "says": "it ends"}
+CHECK = {"kind": "finished", "statement": "it ends"}
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ CHECK = {"kind": "finished", "says": "it ends"}
     [
         ({"minuts": 3}, "minuts: unknown key; did you mean 'minutes'?"),
         ({"minutes": 1}, "minutes: input should be greater than or equal to 5"),
-        ({"edit": ["../lab.yaml"]}, "no plain file name"),
+        ({"edit": ["../lab.yaml"]}, "not a plain file name"),
         ({"edit": ["lab.yaml", "more.py"]}, "starter/more.py: is missing; `edit` of exercise.yaml names it"),
         ({"runs": [RUN, RUN]}, "two runs are called 'one'"),
         ({"runs": [RUN | {"workload": None}]}, "exactly one of workload, experiment and inject"),
         ({"runs": [RUN | {"workload": {"name": "incats"}}]}, "no workload 'incats'"),
         ({"runs": [RUN | {"lab": "other.yaml"}]}, "runs.0.lab: no file 'other.yaml' beside it or among `edit`"),
-        ({"runs": [RUN | {"program": "x.p4"}]}, "program 'x.p4' is none of the files to edit"),
+        ({"runs": [RUN | {"program": "x.p4"}]}, "program 'x.p4' is not one of the files to edit"),
         (
             {"runs": [RUN | {"policies": {"ev": "mine:Spray"}}]},
             "policy ev 'mine:Spray' is in none of the files to edit",
@@ -79,9 +79,13 @@ CHECK = {"kind": "finished", "says": "it ends"}
         ),
         ({"checks": [CHECK | {"runs": ["two"]}]}, "check 'finished': no run 'two'; there are: incast"),
         (
-            {"checks": [{"kind": "counters", "says": "x", "params": {"lest": {}}}]},
+            {"checks": [{"kind": "counters", "statement": "x", "params": {"lest": {}}}]},
             "params.lest: unknown key; did you mean",
         ),
+        ({"runs": [RUN | {"only": ["ev"]}]}, "runs.0.only: was renamed; write 'may_change' instead"),
+        ({"runs": [RUN | {"drawn": {}}]}, "runs.0.drawn: was renamed; write 'random_failures' instead"),
+        ({"runs": [RUN | {"links": []}]}, "runs.0.links: was renamed; write 'random_links' instead"),
+        ({"checks": [CHECK | {"says": "x"}]}, "checks.0.says: was renamed; write 'statement' instead"),
         ({"hints": []}, "hints"),
     ],
 )
@@ -109,7 +113,7 @@ def test_a_learners_files_must_be_files(folder: pathlib.Path, tmp_path: pathlib.
     with pytest.raises(judge.SubmissionError, match=r"lab.yaml: is missing; `mrclab workshop reset 42`"):
         judge.check(one, mine)
     (mine / "lab.yaml").symlink_to("/etc/passwd")
-    with pytest.raises(judge.SubmissionError, match=r"lab.yaml: is no plain file"):
+    with pytest.raises(judge.SubmissionError, match=r"lab.yaml: is not a plain file"):
         judge.check(one, mine)
 
 
@@ -124,10 +128,10 @@ def test_a_lab_that_cannot_be_is_a_failed_check_with_its_line(folder: pathlib.Pa
 
 def test_folders_of_a_learner(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     one, mine, progress = exercise.load(folder), tmp_path / "mine", learner.Progress(tmp_path / "state.json")
-    learner.lay_out(one, mine, one.starter)
+    learner.copy_exercise(one, mine, one.starter)
     assert (mine / "README.md").is_file()
     with pytest.raises(WorkshopError, match="is not empty"):
-        learner.lay_out(one, mine, one.starter)
+        learner.copy_exercise(one, mine, one.starter)
     (mine / "lab.yaml").write_text("name: mine\n")
     assert learner.reset(one, mine) == ["lab.yaml"]
     assert (mine / "lab.yaml").read_text() == (one.starter / "lab.yaml").read_text()
@@ -142,7 +146,7 @@ def test_folders_of_a_learner(folder: pathlib.Path, tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize("number", exercise.known())
 def test_links_of_the_readme_lead_somewhere_from_the_learners_folder(number: int, tmp_path: pathlib.Path) -> None:
     one = exercise.find(str(number))
-    learner.lay_out(one, tmp_path / "a" / "mine", one.starter)
+    learner.copy_exercise(one, tmp_path / "a" / "mine", one.starter)
     text = (tmp_path / "a" / "mine" / "README.md").read_text()
     links = re.findall(r"\]\(([^)#\s]+)", text)
     assert links
@@ -165,7 +169,7 @@ def test_a_plan_is_the_same_whenever_it_is_made() -> None:
 
 PACKETS = st.lists(
     st.builds(
-        Seen,
+        CapturedPacket,
         t_ns=st.integers(0, 2**63),
         switch=st.just("p0-t0.0"),
         port=st.just(1),
@@ -178,7 +182,9 @@ PACKETS = st.lists(
 
 
 @given(packets=PACKETS)
-def test_what_is_written_is_read_and_decoded(packets: list[Seen], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_written_is_read_and_decoded(
+    packets: list[CapturedPacket], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("captures")
     topology = load_lab("tiny")
     trace.write(folder / "p0-t0.0_1.pcapng", packets)
@@ -189,7 +195,7 @@ def test_what_is_written_is_read_and_decoded(packets: list[Seen], tmp_path_facto
 
 
 def test_a_page_cannot_be_written_by_what_is_on_it(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    line = judge.Line("it <b>ends</b>", False, mistake="<script>alert(1)</script>", evidence=("<img>",))
+    line = judge.CheckLine("it <b>ends</b>", False, mistake="<script>alert(1)</script>", evidence=("<img>",))
     keep.keep({}, exercise.load(folder), [line], tmp_path, tmp_path / "check")
     page = (tmp_path / "check" / "check.html").read_text()
     assert "<script" not in page
@@ -259,8 +265,8 @@ def test_of_a_learners_experiment_only_workload_schedule_and_expectation_count(
 def test_drawn_failures_are_of_the_lab_one_at_a_time_and_spare_the_workload(seed: int) -> None:
     lab = shipped("workshop") / "09-localisation" / "hidden.yaml"
     topology = load_lab(str(lab))
-    steps = Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
-    assert steps == Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
+    steps = RandomFailures(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
+    assert steps == RandomFailures(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
     assert [each.at for each in steps] == [0.5 + number / 2 for number in range(10)]
     fails, restores = [str(each.fail) for each in steps[::2]], [str(each.restore) for each in steps[1::2]]
     assert fails == restores
@@ -275,17 +281,17 @@ def test_drawn_failures_are_of_the_lab_one_at_a_time_and_spare_the_workload(seed
 
 def test_seeds_draw_other_failures() -> None:
     topology = load_lab(str(shipped("workshop") / "09-localisation" / "hidden.yaml"))
-    drawn = {str(Drawn(count=2).steps(topology, ["h0", "h1"], seed)) for seed in range(20)}
+    drawn = {str(RandomFailures(count=2).steps(topology, ["h0", "h1"], seed)) for seed in range(20)}
     assert len(drawn) > 15
     path = shipped("workshop") / "10-loss-and-pfc" / "path.yaml"
     with pytest.raises(ValueError, match="has no t1 that can be drawn"):
-        Drawn(count=1, kinds=["t1"]).steps(load_lab(str(path)), ["h0"], 1)
+        RandomFailures(count=1, kinds=["t1"]).steps(load_lab(str(path)), ["h0"], 1)
 
 
 @given(st.integers(0, 2**31 - 1))
 def test_drawn_links_are_others_of_the_lab_within_their_ranges(seed: int) -> None:
     topology = load_lab(str(shipped("workshop") / "11-open" / "lab.yaml"))
-    wanted = [DrawnLink(loss=(0.03, 0.08)), DrawnLink(rate_mbps=(1.5, 4), delay_ms=(2, 2))]
+    wanted = [RandomLink(loss=(0.03, 0.08)), RandomLink(rate_mbps=(1.5, 4), delay_ms=(2, 2))]
     lossy, slow = overrides(wanted, topology, seed).items()
     assert lossy[0] != slow[0]
     assert not any(topology.element(name).is_host_link for name, _ in (lossy, slow))
@@ -307,10 +313,11 @@ def test_the_seeds_draw_the_hidden_scenarios_of_the_open_exercise(monkeypatch: p
     monkeypatch.setattr(confine, "run", stopped)
     one = exercise.load(shipped("workshop") / "11-open")
     seeds = range(100, 108)
+    secret = [judge.stretched(seed) for seed in seeds]
     with pytest.raises(WorkshopError, match="enough"):
         judge.check(one, one.starter, seeds=seeds)
     for name in ("hidden-lossy-link", "hidden-dead-link", "hidden-slow-link"):
-        orders = [order for order in jobs[0].orders if order.name == name and order.seed in seeds]
+        orders = [order for order in jobs[0].orders if order.name == name and order.seed in secret]
         drawn = {
             (str(yaml.safe_load(order.lab).get("overrides")), str((order.experiment or {})["schedule"]))
             for order in orders
@@ -325,11 +332,11 @@ def test_the_seeds_draw_the_hidden_scenarios_of_the_open_exercise(monkeypatch: p
 )
 def test_a_link_that_nothing_is_drawn_for_is_told(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        DrawnLink.model_validate(given)
+        RandomLink.model_validate(given)
 
 
 def test_more_bad_links_than_there_are_is_told(folder: pathlib.Path) -> None:
-    change(folder, runs=[RUN | {"links": [{"loss": [0.1, 0.2]}] * 20}], checks=[CHECK])
+    change(folder, runs=[RUN | {"random_links": [{"loss": [0.1, 0.2]}] * 20}], checks=[CHECK])
     one = exercise.load(folder)
     with pytest.raises(WorkshopError, match=r"exercise.yaml: run 'one': lab '.*' has \d+ links between switches"):
         judge.check(one, one.starter)

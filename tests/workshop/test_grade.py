@@ -22,7 +22,7 @@ import yaml
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise, grade, judge, leaderboard, learner
 from mrc_workshop.exercise import Exercise, WorkshopError
-from mrc_workshop.idleness import LONGEST_LOOK_S, Idleness, Use, use_of
+from mrc_workshop.idleness import LONGEST_LOOK_S, CpuUse, IdleTime, use_of
 
 pytestmark = pytest.mark.slow
 
@@ -115,11 +115,11 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Exercise:
     document = yaml.safe_load((folder / "exercise.yaml").read_text())
     run = document["runs"][0] | {"lab": "tiny", "policies": {"congestion": "policy:Mine"}}
     run["workload"]["params"]["iterations"] = 1
-    run.pop("only")
+    run.pop("may_change")
     document |= {"edit": ["policy.py"], "language": "Python", "runs": [run]}
     document |= {"limits": {"cpu_s": 12, "wall_s": 60, "memory_mb": 2048}, "seeds": {"visible": [1], "hidden": [2]}}
     document["runs"][0]["hidden"] = False
-    document["checks"] = [{"kind": "finished", "says": "it ends"}]
+    document["checks"] = [{"kind": "finished", "statement": "it ends"}]
     (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
     for part in ("starter", "solution"):
         (folder / part / "policy.py").write_text(POLITE)
@@ -201,7 +201,7 @@ def test_what_is_graded_is_not_graded_again(
     assert calls[3:] == ["bob"]
     assert [each.passed for each in again] == [True, True, False]
     output.write_text("a,b\n1,2\n")
-    with pytest.raises(WorkshopError, match="is no file of grades"):
+    with pytest.raises(WorkshopError, match="is not a file of grades"):
         grade.grade(place, output, only=one)
 
 
@@ -237,9 +237,9 @@ def test_what_holds_no_exercise_has_a_grade_and_a_reason(tmp_path: pathlib.Path)
             ("linked", "it is a link, and links are not followed"),
             ("empty", "no folder of an exercise in it"),
             ("inside", "no folder of an exercise in it"),
-            ("file", "usid.p4: is no plain file"),
-            ("device", "usid.p4: is no plain file"),
-            ("pipe", "usid.p4: is no plain file"),
+            ("file", "usid.p4: is not a plain file"),
+            ("device", "usid.p4: is not a plain file"),
+            ("pipe", "usid.p4: is not a plain file"),
         ):
             assert reason in made[name].reason, made[name]
 
@@ -283,12 +283,12 @@ def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_p
     ids=["computes", "waits for a core", "stopped or behind others", "sleeps"],
 )
 def test_only_those_that_sleep_are_idle(cpu: float, waited: float, held_up: bool, idle_s: float) -> None:
-    idle = Idleness(0.0)
+    idle = IdleTime(0.0)
     for number in range(1, 201):
-        idle.look(number * 0.5, Use(number * cpu, number * waited, held_up))
+        idle.look(number * 0.5, CpuUse(number * cpu, number * waited, held_up))
     assert idle.seconds == pytest.approx(idle_s)
     # For an hour this process was kept from looking: that says nothing about the submission.
-    idle.look(3700.0, Use(200 * cpu, 200 * waited, held_up=False))
+    idle.look(3700.0, CpuUse(200 * cpu, 200 * waited, held_up=False))
     assert idle.seconds <= idle_s + LONGEST_LOOK_S + 1e-6
 
 

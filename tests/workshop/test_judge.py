@@ -18,14 +18,14 @@ from mrc_topo.shipped import shipped
 from mrc_workshop import confine, exercise, judge, keep
 from mrc_workshop.confine import Outcome
 from mrc_workshop.exercise import Exercise, Limits, NotGraded, WorkshopError
-from mrc_workshop.job import Facts, Job, Order, Run, RunFacts
-from mrc_workshop.judge import Line, Report, SubmissionError, stretched
+from mrc_workshop.job import Facts, Job, Run, RunFacts, RunOrder
+from mrc_workshop.judge import CheckLine, Report, SubmissionError, stretched
 from mrc_workshop.kinds import registry
 from mrc_workshop.kinds.registry import Finding, NoParams
 from mrc_workshop.trace import CaptureError
 
 TEXTS = {"lab.yaml": (shipped("workshop") / "TEMPLATE" / "starter" / "lab.yaml").read_text()}
-CHECKS: list[dict[str, Any]] = [{"kind": "planted", "says": "the first", "hint": "look at it"}]
+CHECKS: list[dict[str, Any]] = [{"kind": "planted", "statement": "the first", "hint": "look at it"}]
 
 
 class Params(NoParams):
@@ -70,7 +70,7 @@ def made(folder: pathlib.Path, texts: dict[str, str] | None = None, **changes: A
 
 def orders(
     made: Exercise, sources: dict[str, str] | None = None, more: Sequence[int] = (), quick: bool = False
-) -> list[Order]:
+) -> list[RunOrder]:
     """Return the runs that a check asks for."""
     return judge._orders(made, sources or TEXTS, more, quick)
 
@@ -102,19 +102,19 @@ def checked(
 
 
 def test_report_passes_only_when_every_line_passes() -> None:
-    good, bad, unknown = Line("good", True), Line("bad", False, "3", "a mistake"), Line("unknown", None)
+    good, bad, unknown = CheckLine("good", True), CheckLine("bad", False, "3", "a mistake"), CheckLine("unknown", None)
     assert Report("e", [good, good]).passed
     assert not Report("e", []).passed
     assert not Report("e", [good, unknown]).passed
     assert Report("e", [good, unknown, bad]).first_failure is bad
     assert Report("e", [good, unknown]).first_failure is None
     assert Report("e", [good, bad]).reason == "a mistake"
-    assert Report("e", [Line("bad", False, "3")]).reason == "bad: 3"
+    assert Report("e", [CheckLine("bad", False, "3")]).reason == "bad: 3"
     assert Report("e", [good]).reason == ""
 
 
 def test_documents_hold_everything_but_packets() -> None:
-    line = Line("w", False, "m", "x", ("e",), "where", "hint", (), {"a": 1})
+    line = CheckLine("w", False, "m", "x", ("e",), "where", "hint", (), {"a": 1})
     row = {"what": "w", "passed": False, "measured": "m", "mistake": "x", "evidence": ("e",), "where": "where"}
     row |= {"hint": "hint", "details": {"a": 1}}
     assert line.document() == row
@@ -155,7 +155,7 @@ def test_every_wrong_file_is_named(tmp_path: pathlib.Path) -> None:
         judge._sources(exercise_, folder)
     lines = str(error.value).splitlines()
     assert lines[0] == f"{folder}/lab.yaml: is missing; `mrclab workshop reset 42` brings the starter back"
-    assert lines[1:3] == [f"{folder}/a.py: is no plain file", f"{folder}/b.py: is no plain file"]
+    assert lines[1:3] == [f"{folder}/a.py: is not a plain file", f"{folder}/b.py: is not a plain file"]
     assert lines[3].startswith(f"{folder}/c.py")
     assert len(lines) == 4
 
@@ -198,7 +198,7 @@ def test_injected_run_has_no_experiment_and_no_report(tmp_path: pathlib.Path) ->
     assert (order.inject, order.experiment, order.report) == ("usid_paths", None, False)
 
 
-def refused(exercise_: Exercise, sources: dict[str, str]) -> Line:
+def refused(exercise_: Exercise, sources: dict[str, str]) -> CheckLine:
     """Return the line with which a learner's document is refused."""
     with pytest.raises(judge._Refused) as error:
         orders(exercise_, sources)
@@ -221,7 +221,7 @@ def test_lab_may_differ_only_in_the_keys_of_the_exercise(tmp_path: pathlib.Path)
         "lab.yaml: description, hosts, path_mtu: is not yours to change in this exercise; yours: queues"
     )
     shutil.rmtree(tmp_path / "42-made")
-    line = refused(made(tmp_path, runs=[{"only": []}]), changed(seed=5))
+    line = refused(made(tmp_path, runs=[{"may_change": []}]), changed(seed=5))
     assert line.mistake == "lab.yaml: seed: is not yours to change in this exercise; yours: nothing"
 
 
@@ -263,7 +263,7 @@ def test_lab_of_a_secret_hidden_seed_gets_a_seed_too_long_to_guess(tmp_path: pat
 
 
 def test_bad_links_are_drawn_from_the_seed(tmp_path: pathlib.Path) -> None:
-    run = {"links": [{"loss": [0.1, 0.2]}]}
+    run = {"random_links": [{"loss": [0.1, 0.2]}]}
     exercise_ = made(tmp_path, runs=[run], seeds={"visible": [1, 2], "hidden": [1]})
     drawn = [yaml.safe_load(each.lab)["overrides"] for each in orders(exercise_)]
     assert drawn[0] == drawn[2] != drawn[1]
@@ -273,7 +273,7 @@ def test_bad_links_are_drawn_from_the_seed(tmp_path: pathlib.Path) -> None:
 
 
 def test_exercise_that_cannot_be_run_is_the_teachers_error(tmp_path: pathlib.Path) -> None:
-    exercise_ = made(tmp_path, runs=[{"links": [{"loss": [0.1, 0.2]}] * 20}])
+    exercise_ = made(tmp_path, runs=[{"random_links": [{"loss": [0.1, 0.2]}] * 20}])
     with pytest.raises(WorkshopError, match=r"42-made/exercise.yaml: run 'incast': lab 'template' has 8 links"):
         orders(exercise_)
 
@@ -307,7 +307,7 @@ def test_learners_experiment_chooses_workload_schedule_and_expectations_only(tmp
 
 def test_drawn_failures_join_the_schedule_in_the_order_of_time(tmp_path: pathlib.Path) -> None:
     step = {"at": 0.7, "fail": "h0:0", "kind": "link_down", "evidence": {"carried": 0.5}}
-    run = {"schedule": [step], "drawn": {"count": 2, "first": 0.5, "every": 1.0, "kinds": ["t1"]}}
+    run = {"schedule": [step], "random_failures": {"count": 2, "first": 0.5, "every": 1.0, "kinds": ["t1"]}}
     found = orders(made(tmp_path, runs=[run]))[0].experiment
     assert found is not None
     assert [each["at"] for each in found["schedule"]] == [0.5, 0.7, 1.0, 1.5, 2.0]
@@ -322,16 +322,19 @@ def test_passing_check_tells_what_was_measured(
 ) -> None:
     told: list[str] = []
     report, _ = checked(made(tmp_path), monkeypatch, progress=told.append)
-    assert report.lines == [Line("the first", True, "measured", where="incast, seed 1")]
+    assert report.lines == [CheckLine("the first", True, "measured", where="incast, seed 1")]
     assert (report.output, report.spent_s, report.isolation) == ("printed\n", 1.5, {"network": True})
     assert (report.exercise, report.files, told) == ("42-made", [], ["running", "judging"])
     assert [[run.facts.seed for run in each] for each in planted] == [[1, 7]]
 
 
 def test_failing_check_shows_its_hint_and_where(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = [{**CHECKS[0], "params": {"passed": False}}, {"kind": "planted", "says": "2", "params": {"passed": False}}]
+    checks = [
+        {**CHECKS[0], "params": {"passed": False}},
+        {"kind": "planted", "statement": "2", "params": {"passed": False}},
+    ]
     report, _ = checked(made(tmp_path, checks=checks), monkeypatch)
-    assert report.lines[0] == Line(
+    assert report.lines[0] == CheckLine(
         "the first", False, "measured", "a mistake", where="incast, seed 1", hint="look at it"
     )
     assert report.lines[1].hint == ""
@@ -346,7 +349,7 @@ def test_check_gets_the_runs_that_it_names(
     assert names == [[("second", 7)], [("incast", 1), ("incast", 7), ("second", 7)]]
 
 
-def test_first_score_counts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_takes_the_first_score_of_its_checks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = [{**CHECKS[0], "params": {"score": score}} for score in (None, 0.0, 3.0)]
     report, _ = checked(made(tmp_path, checks=checks), monkeypatch)
     assert report.score == 0.0
@@ -371,8 +374,8 @@ def test_an_error_of_the_machine_is_not_taken_for_the_learners(
 def test_ended_process_fails_and_leaves_the_rest_open(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, _ = checked(made(tmp_path), monkeypatch, lambda job: Outcome(ran(job), "it took 9 s", "", 1.0))
     assert report.lines == [
-        Line("it comes to an end within its limits", False, mistake="it took 9 s"),
-        Line("the first", None),
+        CheckLine("it comes to an end within its limits", False, mistake="it took 9 s"),
+        CheckLine("the first", None),
     ]
     assert report.score is None
 
@@ -389,7 +392,10 @@ def test_other_facts_than_those_asked_for_fail(
 ) -> None:
     report, _ = checked(made(tmp_path), monkeypatch, lambda job: Outcome(facts(job), "", "", 1.0))
     mistake = "its process left other facts than those asked for"
-    assert report.lines == [Line("it leaves what was recorded", False, mistake=mistake), Line("the first", None)]
+    assert report.lines == [
+        CheckLine("it leaves what was recorded", False, mistake=mistake),
+        CheckLine("the first", None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -407,7 +413,7 @@ def test_run_that_broke_off_says_where(
 ) -> None:
     exercise_ = made(tmp_path, {"mine.p4": "", "mine.py": ""}, edit=["lab.yaml", "mine.p4", "mine.py"])
     report, _ = checked(exercise_, monkeypatch, lambda job: Outcome(ran(job, stage=stage, problem="why"), "", "", 1.0))
-    assert report.lines == [Line(what, False, mistake="why", where="incast, seed 1"), Line("the first", None)]
+    assert report.lines == [CheckLine(what, False, mistake="why", where="incast, seed 1"), CheckLine("the first", None)]
 
 
 @pytest.mark.parametrize(

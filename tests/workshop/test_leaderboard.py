@@ -64,7 +64,7 @@ def small(folder: pathlib.Path, runs: tuple[str, ...]) -> Exercise:
     document = yaml.safe_load((folder / "exercise.yaml").read_text())
     document["runs"] = [each for each in document["runs"] if each["name"] in runs]
     for each in document["runs"]:
-        if each.pop("links", None):
+        if each.pop("random_links", None):
             each["changes"] = LOSSY
     (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
     return exercise.load(folder)
@@ -174,7 +174,7 @@ def test_another_file_is_not_overwritten(tmp_path: pathlib.Path) -> None:
         "2,b,0.0,False,it broke,yes",
     ]
     (tmp_path / "notes.txt").write_text("mine\n")
-    with pytest.raises(WorkshopError, match="is no leaderboard, and is not overwritten"):
+    with pytest.raises(WorkshopError, match="is not a leaderboard, and is not overwritten"):
         leaderboard.write(tmp_path / "notes.txt", places)
 
 

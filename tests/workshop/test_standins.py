@@ -26,8 +26,8 @@ from mrc_results.record import RunResult
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment
 from mrc_topo.labfile import parse_lab
-from mrc_workshop.player import Player
-from mrc_workshop.standins import Players
+from mrc_workshop.player import LearnerObjects
+from mrc_workshop.standins import LearnerProcess
 from mrc_workshop.wire import Wire
 from support.lab.results import plain
 
@@ -86,9 +86,9 @@ class Finder:
 def played(folder: pathlib.Path, lab: str) -> Iterator[None]:
     """Policies of this folder are played by another thread."""
     ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=Player(Wire(theirs), folder).serve)
+    thread = threading.Thread(target=LearnerObjects(Wire(theirs), folder).serve)
     thread.start()
-    players = Players(Wire(ours), folder, ["mine.py"])
+    players = LearnerProcess(Wire(ours), folder, ["mine.py"])
     try:
         players.begin(lab)
         with policy.supplied(players):
@@ -218,7 +218,7 @@ class Crooked:
 
     def __init__(self, *answers: object) -> None:
         ours, self._theirs = socket.socketpair()
-        self.players = Players(Wire(ours), pathlib.Path("/learner"), ["mine.py"])
+        self.players = LearnerProcess(Wire(ours), pathlib.Path("/learner"), ["mine.py"])
         for each in answers:
             data = each if isinstance(each, bytes) else json.dumps(each).encode()
             self._theirs.sendall(len(data).to_bytes(4, "big") + data if not isinstance(each, bytes) else each)
@@ -372,7 +372,7 @@ class _Asking:
 def test_the_generator_of_an_endpoint_cannot_be_recovered_from_what_is_drawn() -> None:
     """624 draws of 32 bits are the state of Python's generator, from which all that was drawn and will be follows."""
     wire, rng = _Asking(2000), random.Random("seed")
-    players = Players(cast(Any, wire), pathlib.Path(), [])
+    players = LearnerProcess(cast(Any, wire), pathlib.Path(), [])
     players.ask(["call", 0], "", rng)
     own = random.Random("seed")
     wanted = [own.getrandbits(32) for _ in range(2000)]
@@ -381,13 +381,13 @@ def test_the_generator_of_an_endpoint_cannot_be_recovered_from_what_is_drawn() -
     assert wire.drawn[:same] == wanted[:same]
     assert len(set(wire.drawn)) > 1990
     again = _Asking(2000)
-    Players(cast(Any, again), pathlib.Path(), []).ask(["call", 0], "", random.Random("seed"))
+    LearnerProcess(cast(Any, again), pathlib.Path(), []).ask(["call", 0], "", random.Random("seed"))
     assert again.drawn == wire.drawn, "the same run gets the same numbers"
 
 
 def test_what_differs_between_links_is_not_told() -> None:
     wire = _Asking(0)
-    Players(cast(Any, wire), pathlib.Path(), []).begin(
+    LearnerProcess(cast(Any, wire), pathlib.Path(), []).begin(
         "name: tiny\nseed: 77\noverrides: {p0-t0.0--p0-t1.0: {loss: 0.05}}\npolicies: {ev: policy:Mine}\nplanes: 2\n"
     )
     assert yaml.safe_load(wire.sent[0][1]) == {"name": "tiny", "planes": 2, "seed": 1}

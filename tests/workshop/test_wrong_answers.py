@@ -9,7 +9,7 @@ import pytest
 
 from mrc_workshop import exercise, verify
 from mrc_workshop.exercise import Exercise
-from mrc_workshop.verify import Wrong
+from mrc_workshop.verify import WrongAnswer
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ ANSWERS = [(each, wrong) for each in EXERCISES for wrong in verify.load(each).wr
 
 
 @pytest.mark.parametrize(("one", "wrong"), ANSWERS, ids=[f"{each.name}-{wrong.name}" for each, wrong in ANSWERS])
-def test_wrong_answer_is_named(one: Exercise, wrong: Wrong) -> None:
+def test_wrong_answer_is_named(one: Exercise, wrong: WrongAnswer) -> None:
     trial = verify.try_wrong(one, wrong)
     assert trial.holds, trial.text()
     assert trial.report.first_failure is not None

@@ -60,6 +60,15 @@ _KINDS = {
 }
 
 
+#: Where the JSON schema of a key lists the names that the key had in earlier versions.
+FORMERLY = "formerly"
+
+
+def formerly(*names: str) -> dict[str, Any]:
+    """Return the `json_schema_extra` of a field that had other names before: each is refused with the new name."""
+    return {FORMERLY: list(names)}
+
+
 class DocumentError(UsageError):
     """A document that cannot be used; each entry of `problems` is one line for the user."""
 
@@ -75,11 +84,11 @@ class Model(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_boolean(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool):
             wanted = cls.model_fields[str(info.field_name)].annotation
             if wanted is not bool and bool not in typing.get_args(wanted):
-                raise ValueError(f"{str(value).lower()} is no value of this key")
+                raise ValueError(f"{str(value).lower()} is not a value of this key")
         return value
 
 
@@ -143,7 +152,7 @@ def read_text(path: str | os.PathLike[str], name: str) -> str:
     """
     name = printable(name)
     try:
-        # Never opens what is no file: a device may act on that, a pipe would wait.
+        # Never opens what is not a file: a device may act on that, a pipe would wait.
         _only_files(os.stat(path).st_mode, name)
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
@@ -269,7 +278,7 @@ def unknown_key(model: type[BaseModel], path: KeyPath) -> tuple[KeyPath, str] | 
     if there may be such a place. Below what holds anything (`params`), any key may be."""
     for length in range(1, len(path) + 1):
         here = path[:length]
-        allowed = [] if isinstance(here[-1], int) else _fields(model, here)
+        allowed = {} if isinstance(here[-1], int) else _fields(model, here)
         if allowed and here[-1] not in allowed:
             return here, explain(model, {"loc": here, "msg": "", "type": "extra_forbidden"})
     return None
@@ -280,8 +289,8 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """Return the keys that are allowed where `path` ends."""
+def _fields(model: type[BaseModel], path: KeyPath) -> dict[str, dict[str, Any]]:
+    """Return the keys that are allowed where `path` ends, each with its JSON schema."""
     schema = _schema(model)
     definitions = schema.get("$defs", {})
     here = schema
@@ -291,15 +300,16 @@ def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
         else:
             step = here.get("properties", {}).get(part) or here.get("additionalProperties") or {}
             if not isinstance(step, dict):  # anything may be there
-                return []
+                return {}
         options = [step, *step.get("anyOf", []), *step.get("allOf", [])]
         found = next((option for option in options if "$ref" in option), None)
         here = definitions.get(str(found["$ref"]).rsplit("/", 1)[-1], step) if found else step
         if found is None and "items" not in here:
             here = next((option for option in options if "items" in option), here)
         if not isinstance(here, dict):
-            return []
-    return list(here.get("properties", {}))
+            return {}
+    properties: dict[str, dict[str, Any]] = here.get("properties", {})
+    return properties
 
 
 def explain(model: type[BaseModel], entry: Any) -> str:
@@ -307,7 +317,11 @@ def explain(model: type[BaseModel], entry: Any) -> str:
     path: KeyPath = tuple(entry["loc"])
     message = printable(str(entry["msg"]).removeprefix("Value error, "))
     if entry["type"] == "extra_forbidden":
-        allowed = _fields(model, path)
+        fields = _fields(model, path)
+        for name, schema in fields.items():
+            if path[-1] in schema.get(FORMERLY, ()):
+                return f"was renamed; write '{name}' instead"
+        allowed = list(fields)
         near = difflib.get_close_matches(str(path[-1]), allowed, 1)
         hint = f"did you mean '{near[0]}'?" if near else f"allowed here: {', '.join(allowed)}"
         return f"unknown key; {hint}"

@@ -201,7 +201,7 @@
       this.slider = section.querySelector("input"); this.button = section.querySelector("button");
       this.now = section.querySelector(".now");
       this.slider.max = data.t.length - 1;
-      // The slider stands at the first frame after the failure, until somebody plays.
+      // The slider stands at the first frame after the failure, until it is played.
       this.slider.value = Math.max(data.t.findIndex(time => time > data.at), 0);
       this.slider.addEventListener("input", () => { this.stop(); this.draw(); });
       this.button.addEventListener("click", () => this.timer === null ? this.play() : this.stop());

@@ -61,7 +61,7 @@ class UnreachableError(MrclabError):
 
 
 @dataclass(frozen=True)
-class Nothing:
+class Done:
     """The answer that says only that something is done."""
 
 
@@ -123,7 +123,7 @@ class Verbs:
         return handler(request, now)
 
 
-class Lines:
+class LineBuffer:
     """Bytes that arrive in pieces, as whole lines."""
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
@@ -156,7 +156,7 @@ class Client:
         self.path = path
         self.timeout_s = timeout_s
         self._socket: socket.socket | None = None
-        self._lines = Lines()
+        self._lines = LineBuffer()
 
     @property
     def connected(self) -> bool:
@@ -237,7 +237,7 @@ class Client:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._lines = Lines()
+        self._lines = LineBuffer()
 
 
 class Loop(Protocol):
@@ -313,7 +313,7 @@ class Server:
         self.loop = loop
         self.carry_out = carry_out
         self.limit = limit
-        self._peers: dict[int, tuple[socket.socket, Lines]] = {}
+        self._peers: dict[int, tuple[socket.socket, LineBuffer]] = {}
         self._listener = listen(path)
         loop.watch(self._listener.fileno(), self._accept)
         #: Clients to which a thread sends the rest of an answer, those that have it, and how the loop hears of it.
@@ -322,12 +322,12 @@ class Server:
         self._bell = socket.socketpair()
         for end in self._bell:
             end.setblocking(False)
-        loop.watch(self._bell[0].fileno(), self._hear_again)
+        loop.watch(self._bell[0].fileno(), self._resume_reading)
 
     def _accept(self, now: int) -> None:
         with contextlib.suppress(OSError):  # the client has gone, or no file descriptor is left for it
             peer, _ = self._listener.accept()
-            self._peers[peer.fileno()] = (peer, Lines(self.limit))
+            self._peers[peer.fileno()] = (peer, LineBuffer(self.limit))
             self.loop.watch(peer.fileno(), functools.partial(self._read, peer.fileno()))
 
     def _read(self, fd: int, now: int) -> None:
@@ -383,7 +383,7 @@ class Server:
 
         threading.Thread(target=send, name="control-answer", daemon=True).start()
 
-    def _hear_again(self, now: int) -> None:
+    def _resume_reading(self, now: int) -> None:
         """Watch the clients that have their answers, and take what they sent meanwhile."""
         with contextlib.suppress(BlockingIOError):
             self._bell[0].recv(_RECV_BYTES)

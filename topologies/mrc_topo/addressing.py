@@ -55,7 +55,7 @@ def parse_usid(value: int) -> tuple[int, Tier, int]:
     """(plane, tier, index) of a uSID. Raises ValueError for one that no rule yields."""
     kind = value >> 10 & 3
     if not 0 < value <= 0xFFFF or kind == 0:
-        raise ValueError(f"{value:#06x} is no uSID of this laboratory")
+        raise ValueError(f"{value:#06x} is not a uSID of this laboratory")
     return value >> 12, Tier(kind), value & 0x3FF
 
 

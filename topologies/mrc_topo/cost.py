@@ -35,7 +35,7 @@ class Costs(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class CostSummary:
     """Of a design: power of switches and transceivers (kW, without cooling), what they cost, and a year's electricity
     with cooling (USD)."""
 
@@ -77,14 +77,14 @@ def load_costs(path: str | Path | None = None) -> Costs:
         raise CostError(read.explain(Costs, error, "costs")) from error
 
 
-def bill(design: Design, costs: Costs) -> Bill:
+def bill(design: Design, costs: Costs) -> CostSummary:
     """Return what a design draws and costs. A switch counts by its capacity: `radix` ports of a NIC's share of a
     plane.
     """
     tbps = design.total_switches * design.radix * costs.nic_gbps / design.planes / 1000
     switch_kw = tbps * costs.switch_watts_per_tbps / 1000
     transceiver_kw = design.optics * costs.transceiver_watts / 1000
-    return Bill(
+    return CostSummary(
         switch_kw=switch_kw,
         transceiver_kw=transceiver_kw,
         switch_usd=tbps * costs.switch_usd_per_tbps,

@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from mrc_topo.modes import HOP_MASK, MODES, Chooser, RoutingMode
+from mrc_topo.modes import HOP_MASK, MODES, RoutingMode, UplinkChooser
 
 #: Source ports are dynamic ones: 0xC000 to 0xFFFF.
 SALT_BASE: Final = 0xC000
@@ -57,7 +57,7 @@ class EvField:
 
 def generated_fields(mode: RoutingMode, t1_count: int) -> tuple[EvField, ...]:
     """Return the field rules of a GENERATED profile that yields EVs of this module's layout."""
-    if MODES[mode].chooser is Chooser.EV and t1_count > 0:
+    if MODES[mode].chooser is UplinkChooser.EV and t1_count > 0:
         hop = EvField(12, 0, 0, t1_count - 1, (1 << (t1_count - 1).bit_length()) - 1)
     else:
         hop = EvField(12, 0, 0, 0, 0)
@@ -72,7 +72,7 @@ def draw_profile(
     Each plane's EVs are spread over its T1s as equally as they divide; without `even` each EV's T1 is drawn by itself,
     as an endpoint does that generates EVs without a controller (`mrc-protocol.md §7`).
     """
-    named = t1_count if MODES[mode].chooser is Chooser.EV else 0
+    named = t1_count if MODES[mode].chooser is UplinkChooser.EV else 0
     profile = []
     for plane in range(planes):
         hops: list[int] = []

@@ -61,7 +61,7 @@ class RoutingSpec(Model):
         return self
 
 
-class Chooser(Enum):
+class UplinkChooser(Enum):
     """What decides which T1 a packet takes."""
 
     EV = "the EV names it"
@@ -85,7 +85,7 @@ class Mode:
     is plain IPv6), `uplink` the choice of a T0 with this device id.
     """
 
-    chooser: Chooser
+    chooser: UplinkChooser
     encapsulation: str
     carriers: int
     uplink: Callable[[RoutingSpec, int], Uplink]
@@ -119,9 +119,9 @@ def _spray(routing: RoutingSpec, device_id: int) -> Uplink:
 
 
 MODES: Final = {
-    RoutingMode.SRV6_USID: Mode(Chooser.EV, "srv6_usid128", 1, _hash),
-    RoutingMode.SRV6_SRH: Mode(Chooser.EV, "srv6_srh256", 2, _hash),
-    RoutingMode.STRUCTURED_EV: Mode(Chooser.EV, "stev32", 0, _hop_field),
-    RoutingMode.ECMP: Mode(Chooser.HASH, "stev32", 0, _hash),
-    RoutingMode.SPRAY: Mode(Chooser.SWITCH, "stev32", 0, _spray),
+    RoutingMode.SRV6_USID: Mode(UplinkChooser.EV, "srv6_usid128", 1, _hash),
+    RoutingMode.SRV6_SRH: Mode(UplinkChooser.EV, "srv6_srh256", 2, _hash),
+    RoutingMode.STRUCTURED_EV: Mode(UplinkChooser.EV, "stev32", 0, _hop_field),
+    RoutingMode.ECMP: Mode(UplinkChooser.HASH, "stev32", 0, _hash),
+    RoutingMode.SPRAY: Mode(UplinkChooser.SWITCH, "stev32", 0, _spray),
 }

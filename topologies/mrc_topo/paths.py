@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mrc_topo import addressing, ev
 from mrc_topo.addressing import Tier
-from mrc_topo.modes import MODES, Chooser, ecmp_salt
+from mrc_topo.modes import MODES, UplinkChooser, ecmp_salt
 from mrc_topo.topology import Host, Link, Switch, Topology
 
 
@@ -96,9 +96,9 @@ class Paths:
         plane = ev.plane_of(value) if plane is None else plane
         if self.topology.t0_of(src) == self.topology.t0_of(dst):
             return self.path(src, dst, plane, None)
-        if self.mode.chooser is Chooser.EV:
+        if self.mode.chooser is UplinkChooser.EV:
             return self.path(src, dst, plane, ev.hop_of(value))
-        if self.mode.chooser is Chooser.SWITCH:
+        if self.mode.chooser is UplinkChooser.SWITCH:
             self.path(src, dst, plane, 0)
             return None
         t0 = self.topology.device_id(plane, Tier.T0, self.topology.t0_of(src))
@@ -119,9 +119,9 @@ class Paths:
 
         By rule in structured and SRv6 modes; by search in ECMP; impossible where switches spray.
         """
-        if path.t1 is None or self.mode.chooser is Chooser.EV:
+        if path.t1 is None or self.mode.chooser is UplinkChooser.EV:
             return ev.make_ev(path.plane, path.t1 or 0, salt)
-        if self.mode.chooser is Chooser.HASH:
+        if self.mode.chooser is UplinkChooser.HASH:
             for step in range(ev.SALTS):
                 value = ev.make_ev(path.plane, 0, (salt + step) % ev.SALTS)
                 if self.path_of_ev(path.src, path.dst, value) == path:

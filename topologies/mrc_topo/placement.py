@@ -71,7 +71,7 @@ class Placement:
             self._check_all("switches", switches)
             self._check_used()
             self._check_families()
-            self._dig()
+            self._placed_tunnels()
 
     def hosts(self, machine: str) -> list[Host]:
         """Return the hosts on a machine."""
@@ -106,7 +106,7 @@ class Placement:
                 found = _named(word, names, key)
                 if not found:
                     shown = f"{', '.join(names[:3])} to {names[-1]}" if len(names) > 4 else ", ".join(names)
-                    raise TopologyError(f"'{word}' is none of the lab's {kind}; it has {shown}", key)
+                    raise TopologyError(f"'{word}' is not one of the lab's {kind}; it has {shown}", key)
                 for name in found:
                     other = self.machine_of.setdefault(name, machine)
                     if other != machine:
@@ -137,7 +137,7 @@ class Placement:
             if machine not in self.machine_of.values():
                 raise TopologyError("no host and no switch is here; place some, or leave it out", ("machines", machine))
 
-    def _dig(self) -> None:
+    def _placed_tunnels(self) -> None:
         """Yield the tunnels with their ports."""
         used = dict.fromkeys(self.machines, 0)
         for link in self.topology.links.values():

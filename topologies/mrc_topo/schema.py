@@ -49,9 +49,11 @@ def _one_machine(text: str) -> str:
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
-        raise ValueError(f"'{printable(text)}' is no IP address; give a number such as 10.0.0.1, and no name") from None
+        raise ValueError(
+            f"'{printable(text)}' is not an IP address; give a number such as 10.0.0.1, and no name"
+        ) from None
     if found.is_unspecified or found.is_multicast or "%" in text:
-        raise ValueError(f"{text} is no address of one machine")
+        raise ValueError(f"{text} is not an address of one machine")
     return str(found)
 
 
@@ -80,7 +82,7 @@ class LinkRates(Model):
 class EcnSpec(Model):
     """Marking probability rises from 0 at `kmin` to 1 at `kmax` bytes in the egress data queue.
 
-    Queues towards hosts mark only with `host_ports`: MRC's never do, DCQCN's always (`Lab.carrying`).
+    Queues towards hosts mark only with `host_ports`: MRC's never do, DCQCN's always (`Lab.for_transport`).
     """
 
     kmin: Size = 16_384
@@ -108,7 +110,7 @@ class WatchdogSpec(Model):
 
 
 class PfcSpec(Model):
-    """Priority flow control (IEEE 802.1Qbb) of every port, for transports that need it (`Lab.carrying`).
+    """Priority flow control (IEEE 802.1Qbb) of every port, for transports that need it (`Lab.for_transport`).
 
     Sizes are of what came in through one port and waits in the switch. `xon` null: half of `xoff`; `headroom` null:
     what the port's link needs.
@@ -131,8 +133,8 @@ class PfcSpec(Model):
 
 
 class CreditSpec(Model):
-    """Link-level credits of every port, after InfiniBand's, for transports that need it (`Lab.carrying`): data is sent
-    only where it has room in the `buffer` of the port at the other end of its link."""
+    """Link-level credits of every port, after InfiniBand's, for transports that need it (`Lab.for_transport`): data is
+    sent only where it has room in the `buffer` of the port at the other end of its link."""
 
     buffer: SomeSize = 65_536
 
@@ -154,8 +156,8 @@ class QueueSpec(Model):
             return [DATA_PRIORITY]
         return [] if self.pfc is None else self.pfc.priorities
 
-    def carrying(self, transport: str) -> QueueSpec:
-        """See `Lab.carrying`."""
+    def for_transport(self, transport: str) -> QueueSpec:
+        """See `Lab.for_transport`."""
         if transport == "mrc":
             return self.model_copy(update={"pfc": None, "credits": None}) if self.lossless else self
         changes: dict[str, object] = {}
@@ -374,17 +376,17 @@ class Lab(Model):
     machines: dict[str, MachineSpec] = {}
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
-    def carrying(self, transport: str) -> Lab:
+    def for_transport(self, transport: str) -> Lab:
         """Return the lab as a transport needs it: MRC's class is lossy, so its switches have neither priority flow
         control nor
         credits, and MRC chooses its paths itself; RoCE's has what the file says, and ECN at the last hop, too, as DCQCN
         expects; a lossless class is never trimmed.
         """
         overrides = {
-            name: each if each.queue is None else each.model_copy(update={"queue": each.queue.carrying(transport)})
+            name: each if each.queue is None else each.model_copy(update={"queue": each.queue.for_transport(transport)})
             for name, each in self.overrides.items()
         }
-        queues = self.queues.carrying(transport)
+        queues = self.queues.for_transport(transport)
         adaptive = self.routing.adaptive is not None and transport == "mrc"
         if queues is self.queues and overrides == self.overrides and not adaptive:
             return self

@@ -122,9 +122,9 @@ class Topology:
         self._switch_by_name = {switch.name: switch for switch in self.switches}
         self._host_by_name = {host.name: host for host in self.hosts}
 
-    def carrying(self, transport: str) -> Topology:
-        """Return the same fabric with the queues that hosts of a transport find (`Lab.carrying`)."""
-        lab = self.lab.carrying(transport)
+    def for_transport(self, transport: str) -> Topology:
+        """Return the same fabric with the queues that hosts of a transport find (`Lab.for_transport`)."""
+        lab = self.lab.for_transport(transport)
         return self if lab is self.lab else Topology(lab)
 
     # --- numbers by rule -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, product
 
 from mrc_topo import addressing, ev, rules
-from mrc_topo.modes import Chooser
+from mrc_topo.modes import UplinkChooser
 from mrc_topo.paths import Path, Paths, Srv6Path
 from mrc_topo.rules import Match, TableEntry
 from mrc_topo.topology import Topology
@@ -20,14 +20,14 @@ class WalkError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class PacketPath:
     """Links crossed in order, and the host that the last one leads to."""
 
     links: tuple[str, ...]
     host: str
 
 
-class Walker:
+class PacketTracer:
     """Follows packets through the entries of a whole lab."""
 
     def __init__(self, topology: Topology) -> None:
@@ -39,7 +39,7 @@ class Walker:
                 tables.setdefault(entry.table, []).append(entry)
             self._tables[name] = tables
 
-    def srv6(self, src: int, plane: int, route: Srv6Path) -> Walk:
+    def srv6(self, src: int, plane: int, route: Srv6Path) -> PacketPath:
         """Return the way of an SRv6 packet from a host port. Raises WalkError."""
         destination = int.from_bytes(route.destination, "big")
         segments = [int.from_bytes(segment, "big") for segment in route.segments]
@@ -61,10 +61,12 @@ class Walker:
             link, node, done = self._leave(node, entry.params["port"])
             crossed.append(link)
             if done:
-                return Walk(tuple(crossed), node)
+                return PacketPath(tuple(crossed), node)
         raise WalkError("hop limit exceeded: the source route loops")
 
-    def plain(self, src: int, plane: int, destination: bytes, value: int, *, sprayed_to: int | None = None) -> Walk:
+    def plain(
+        self, src: int, plane: int, destination: bytes, value: int, *, sprayed_to: int | None = None
+    ) -> PacketPath:
         """Return the way of an MRC packet without SRv6 and with an EV; where switches spray, `sprayed_to` is the T1
         that this packet happens to be given. Raises WalkError.
         """
@@ -83,7 +85,7 @@ class Walker:
             link, node, done = self._leave(node, number)
             crossed.append(link)
             if done:
-                return Walk(tuple(crossed), node)
+                return PacketPath(tuple(crossed), node)
         raise WalkError("hop limit exceeded: the routes loop")
 
     def _leave(self, node: str, number: int) -> tuple[str, str, bool]:
@@ -135,7 +137,7 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
     In ECMP, where an EV decides, the EVs of each pair's profile are followed instead. Raises WalkError if a
     packet ends elsewhere or goes another way than `Paths` says.
     """
-    paths, walker = Paths(topology), Walker(topology)
+    paths, walker = Paths(topology), PacketTracer(topology)
     mode = paths.mode
     count = 0
     hosts = range(topology.lab.hosts)
@@ -143,7 +145,7 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
         if src == dst:
             continue
         address = topology.hosts[dst].address
-        if mode.chooser is Chooser.HASH:
+        if mode.chooser is UplinkChooser.HASH:
             for value in chain.from_iterable(paths.profile(src, dst)):
                 expected = paths.path_of_ev(src, dst, value)
                 assert expected is not None
@@ -153,7 +155,7 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
         for path in paths.all_paths(src, dst):
             if mode.carriers:
                 taken = walker.srv6(src, path.plane, paths.srv6(path))
-            elif mode.chooser is Chooser.EV:
+            elif mode.chooser is UplinkChooser.EV:
                 taken = walker.plain(src, path.plane, address, paths.ev_of_path(path))
             else:
                 taken = walker.plain(src, path.plane, address, 0, sprayed_to=path.t1)
@@ -162,6 +164,6 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
     return count
 
 
-def _check(taken: Walk, expected: Path) -> None:
+def _check(taken: PacketPath, expected: Path) -> None:
     if taken.links != expected.links:
         raise WalkError(f"h{expected.src} to h{expected.dst}: goes {taken.links}, not {expected.links}")

@@ -8,7 +8,7 @@ import typer
 
 from mrc_topo import LabError, Topology, load_lab
 
-LabName = Annotated[str, typer.Argument(help="a lab file, or the name of a lab that comes with mrclab")]
+LabName = Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab")]
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 

@@ -15,7 +15,9 @@ from mrc_topo import draw
 
 def verb(
     lab: Lab,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="file; default: standard output")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="file to write (default: standard output)")
+    ] = None,
     dot: Annotated[bool, typer.Option("--dot", help="Graphviz source instead of SVG")] = False,
 ) -> None:
     """Draw a lab as SVG, or as Graphviz source."""

@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.topo.common import Json, fail
-from mrc_topo.cost import Bill, CostError, Costs, bill, compared, load_costs
+from mrc_topo.cost import CostError, Costs, CostSummary, bill, compared, load_costs
 from mrc_topo.plan import Design, PlanError
 from mrc_topo.plan import plan as make_plan
 
 
 def verb(
-    radix: Annotated[int, typer.Option(help="ports of a switch, at one plane's speed")] = 512,
-    planes: Annotated[int, typer.Option(help="planes, and links of a NIC")] = 8,
-    nics: Annotated[int | None, typer.Option(help="NICs; default: as many as two tiers connect")] = None,
+    radix: Annotated[int, typer.Option(help="ports of a switch, at the speed of one plane")] = 512,
+    planes: Annotated[int, typer.Option(help="planes; each NIC has one link into each")] = 8,
+    nics: Annotated[int | None, typer.Option(help="NICs (default: as many as two tiers connect)")] = None,
     compare: Annotated[
-        str | None, typer.Option(help="designs of several radixes and planes, as '256,512 x 4,8', side by side")
+        str | None, typer.Option(help="compare designs of several radixes and plane counts, such as '256,512 x 4,8'")
     ] = None,
     costs: Annotated[
         pathlib.Path | None, typer.Option(help="file of power and prices; default: topologies/costs/default.yaml")
@@ -79,7 +79,7 @@ def _compare(designs: list[Design], prices: Costs, as_json: bool) -> None:
     Console().print(table)
 
 
-def _cost_rows(bills: tuple[Bill, ...], nics: int) -> list[tuple[str, list[str]]]:
+def _cost_rows(bills: tuple[CostSummary, ...], nics: int) -> list[tuple[str, list[str]]]:
     return [
         (
             "power of switches, transceivers, MW",

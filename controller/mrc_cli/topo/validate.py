@@ -13,7 +13,7 @@ from mrc_topo import LabError, load_lab, rules, walk
 ALL_PAIRS = 256
 
 
-def verb(labs: Annotated[list[str], typer.Argument(help="lab files or names of labs")]) -> None:
+def verb(labs: Annotated[list[str], typer.Argument(help="lab files, or names of built-in labs")]) -> None:
     """Check lab files: schema, radix, oversubscription, and every route of every path; exit code 2 for a bad file."""
     code = 0
     for lab in labs:

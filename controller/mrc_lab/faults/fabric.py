@@ -40,7 +40,7 @@ class FabricControl(Protocol):
         """Empty a switch as a reboot does."""
 
 
-class Breakable(Protocol):
+class FaultTarget(Protocol):
     """A lab whose fabric and NICs can be made to fail (a session)."""
 
     @property
@@ -52,7 +52,7 @@ class Breakable(Protocol):
 
 
 @dataclass(frozen=True)
-class WayState:
+class DirectionState:
     """One direction of a link."""
 
     up: bool
@@ -63,15 +63,15 @@ class WayState:
 class LinkState:
     """A link as it was found before its first failure; up is away from the host."""
 
-    up: WayState
-    down: WayState
+    up: DirectionState
+    down: DirectionState
 
 
 #: What was found at a link or a switch.
 Found = LinkState | SwitchState
 
 
-def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, Found]:
+def look(topology: Topology, lab: FaultTarget, names: Iterable[str]) -> dict[str, Found]:
     """Return the present state of links and switches."""
     switches = lab.fabric.info().switches
     found: dict[str, Found] = {}
@@ -85,8 +85,8 @@ def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, 
             # A port on an interface also reads as down while that is down, or has just come up again; the link is not
             # cut for that.
             device_down = port.interface is not None and not (port.up_outgoing or port.up_incoming)
-            outgoing = WayState(port.up_outgoing or device_down, port.outgoing)
-            incoming = WayState(port.up_incoming or device_down, port.incoming)
+            outgoing = DirectionState(port.up_outgoing or device_down, port.outgoing)
+            incoming = DirectionState(port.up_incoming or device_down, port.incoming)
             up, down = (incoming, outgoing) if element.is_host_link else (outgoing, incoming)
             found[name] = LinkState(up, down)
     return found
@@ -95,7 +95,7 @@ def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, 
 def wanted(name: str, found: LinkState, effects: Effects) -> LinkState:
     """Return the state of a link under all effects."""
     up, down = (
-        WayState(
+        DirectionState(
             state.up and (name, way) not in effects.cut,
             replace(state.settings, **effects.settings.get((name, way), {})),
         )
@@ -104,7 +104,7 @@ def wanted(name: str, found: LinkState, effects: Effects) -> LinkState:
     return LinkState(up, down)
 
 
-def put_link(topology: Topology, lab: Breakable, link: Link, now: LinkState | None, then: LinkState) -> None:
+def put_link(topology: Topology, lab: FaultTarget, link: Link, now: LinkState | None, then: LinkState) -> None:
     """Bring a link from a state (None: unknown) into another."""
     device, number = _switch_end(topology, link)
     # Of the port at the T0: away from the host is outgoing on fabric links, incoming on host links.
@@ -129,7 +129,7 @@ def put_link(topology: Topology, lab: Breakable, link: Link, now: LinkState | No
             lab.fabric.set_port_up(device, number, up, name)
 
 
-def put_carrier(lab: Breakable, link: Link, up: bool) -> None:
+def put_carrier(lab: FaultTarget, link: Link, up: bool) -> None:
     """Set or clear the carrier of a host port."""
     lab.set_carrier(link.low.node, link.low.port, up)
 

@@ -21,7 +21,7 @@ from mrc_common.errors import MrclabError
 from mrc_lab.faults import fabric, kinds
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.effects import Effects, together
-from mrc_lab.faults.fabric import Breakable, Found, LinkState
+from mrc_lab.faults.fabric import FaultTarget, Found, LinkState
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Link, Switch, Topology
 from p4lite.switch.fabric.values import SwitchState
@@ -46,7 +46,7 @@ class Record(Protocol):
     def read(self) -> LedgerState:
         """Return the state that was written last; empty at first."""
 
-    def alone(self) -> contextlib.AbstractContextManager[Callable[[LedgerState], None]]:
+    def exclusive(self) -> contextlib.AbstractContextManager[Callable[[LedgerState], None]]:
         """Exclude other writers while the context lasts; yield the function that writes."""
 
 
@@ -60,14 +60,14 @@ class MemoryRecord:
         return self.state
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Callable[[LedgerState], None]]:
+    def exclusive(self) -> Iterator[Callable[[LedgerState], None]]:
         yield self._write
 
     def _write(self, state: LedgerState) -> None:
         self.state = state
 
 
-class Ledger:
+class FaultLedger:
     """The failures of a lab.
 
     Args:
@@ -149,7 +149,7 @@ class Ledger:
         """
         return kinds.check(self.topology, action)
 
-    def perform(self, lab: Breakable, action: Action) -> None:
+    def perform(self, lab: FaultTarget, action: Action) -> None:
         """Carry an action out.
 
         Raises:
@@ -161,7 +161,7 @@ class Ledger:
         else:
             self.restore(lab, action.target, action.kind)
 
-    def fail(self, lab: Breakable, action: Action) -> None:
+    def fail(self, lab: FaultTarget, action: Action) -> None:
         """Inject a failure; see `perform`."""
         action = self.check(action)
         with self._alone() as write:
@@ -172,7 +172,7 @@ class Ledger:
             self._change(lab, write, gone=[], come=[action])
             self._own.append(action)
 
-    def restore(self, lab: Breakable, target: str, kind: str = "") -> None:
+    def restore(self, lab: FaultTarget, target: str, kind: str = "") -> None:
         """Remove a target's failures (or the one of a kind); effects of other failures on its elements stay.
 
         Raises:
@@ -187,7 +187,7 @@ class Ledger:
                 raise FailureError(f"{action.target} is not broken{f' by {kind}' if kind else ''}; broken: {now}")
             self._change(lab, write, gone, come=[])
 
-    def restore_all(self, lab: Breakable) -> list[str]:
+    def restore_all(self, lab: FaultTarget) -> list[str]:
         """Restore all failures, latest first, and settle what is unsettled; return the targets.
 
         Goes on where one cannot be restored, and raises the first error at the end.
@@ -195,12 +195,12 @@ class Ledger:
         with self._alone() as write:
             return self._restore_each(lab, write, list(self._causes))
 
-    def restore_own(self, lab: Breakable) -> list[str]:
+    def restore_own(self, lab: FaultTarget) -> list[str]:
         """Restore what this ledger broke and is still in force, and leave what others did; as `restore_all`."""
         with self._alone() as write:
             return self._restore_each(lab, write, [each for each in self._causes if each in self._own])
 
-    def _restore_each(self, lab: Breakable, write: Callable[[LedgerState], None], causes: list[Action]) -> list[str]:
+    def _restore_each(self, lab: FaultTarget, write: Callable[[LedgerState], None], causes: list[Action]) -> list[str]:
         problems: list[Exception] = []
         restored: list[str] = []
         for cause in reversed(causes):
@@ -215,12 +215,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[Callable[[LedgerState], None]]:
-        with self.record.alone() as write:
+        with self.record.exclusive() as write:
             self.reload()
             yield write
 
     def _change(
-        self, lab: Breakable, write: Callable[[LedgerState], None], gone: Sequence[Action], come: Sequence[Action]
+        self, lab: FaultTarget, write: Callable[[LedgerState], None], gone: Sequence[Action], come: Sequence[Action]
     ) -> None:
         """Remove and add causes in both the ledger and the lab, or in neither."""
         before = list(self._causes)
@@ -265,7 +265,7 @@ class Ledger:
         needed = self._together(causes).touched() | self._unsettled
         self._found = {name: found for name, found in self._found.items() if name in needed}
 
-    def _settle(self, lab: Breakable) -> None:
+    def _settle(self, lab: FaultTarget) -> None:
         """Complete or undo an earlier change that was interrupted, as far as possible."""
         effects = self.effects()
         for name in self.unsettled:
@@ -275,7 +275,7 @@ class Ledger:
 
     def _put(
         self,
-        lab: Breakable,
+        lab: FaultTarget,
         names: Iterable[str],
         will: Effects,
         was: Effects,

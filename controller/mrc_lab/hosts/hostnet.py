@@ -69,7 +69,7 @@ def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
     return names
 
 
-def behind_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, str]]:
+def backend_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, str]]:
     """Return a pair of interfaces for every port of every switch, by (switch name, port): the fabric's end, and that of
     whatever forwards in its place."""
     return {
@@ -88,7 +88,7 @@ class HostNet:
         self.topology = topology
         self.hosts = topology.hosts if hosts is None else tuple(hosts)
         self.veth = veth
-        self.behind = {} if topology.lab.switch == "p4lite" else behind_interfaces(topology)
+        self.behind = {} if topology.lab.switch == "p4lite" else backend_interfaces(topology)
         self.interfaces = switch_interfaces(topology, self.hosts)
         if veth:
             self.interfaces |= fabric_interfaces(topology)

@@ -85,7 +85,7 @@ class HostProcess:
                 raise RunError(f"host {self.host}: no word from {self.what} in time")
             data = self._out.read(65536)
             if data == b"":
-                raise RunError(f"host {self.host}: {self.what} has ended: {self.last_words()}")
+                raise RunError(f"host {self.host}: {self.what} has ended: {self.last_error_line()}")
             self._rest += data or b""
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode(errors="replace")
@@ -101,7 +101,7 @@ class HostProcess:
                 return self._rest.decode(errors="replace")
             self._rest += data or b""
 
-    def last_words(self) -> str:
+    def last_error_line(self) -> str:
         """Of a program that has ended: the last line on its standard error, else its exit code."""
         code = self.process.wait()
         self._listener.join(GRACE_S)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 from mrc_lab.processes import namespaces
-from mrc_lab.processes.death import SHELL
+from mrc_lab.processes.exits import SHELL
 from mrc_lab.records.record import LAB_FOLDER, LabFolder, State
 from mrc_lab.records.rundir import PART_VARIABLE, RunError
 
@@ -62,7 +62,7 @@ def run(
     return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
 
 
-def attend(state: State, words: Sequence[str], *, host: str) -> None:
+def run_in_host(state: State, words: Sequence[str], *, host: str) -> None:
     """Run a command in a host; only the command receives signals from the terminal meanwhile."""
     before = _leave_the_terminal()
     try:
@@ -76,7 +76,7 @@ def _leave_the_terminal() -> dict[signal.Signals, Any]:
     return {each: signal.signal(each, signal.SIG_IGN) for each in namespaces.FROM_TERMINAL}
 
 
-def become(state: State, words: Sequence[str], *, host: str) -> NoReturn:
+def exec_in_host(state: State, words: Sequence[str], *, host: str) -> NoReturn:
     """Replace this process by a command in a host. Its exit code is the command's, and killing it kills the command.
 
     What the terminal sends goes to the command alone, which says when it ends; we wait for it.

@@ -15,7 +15,7 @@ KEPT = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockOffset:
     """`ahead_ns`: by how much the other clock goes before ours, within `uncertainty_ns` in either direction."""
 
     ahead_ns: int
@@ -23,7 +23,7 @@ class Reading:
     rtt_ns: int
 
     @classmethod
-    def of(cls, sent_ns: int, theirs_ns: int, received_ns: int) -> Reading:
+    def of(cls, sent_ns: int, theirs_ns: int, received_ns: int) -> ClockOffset:
         """Of one exchange; `theirs_ns` is the other machine's time, the others are ours."""
         took = received_ns - sent_ns
         return cls(theirs_ns - sent_ns - took // 2, took - took // 2, took)
@@ -33,17 +33,17 @@ class Clock:
     """The clock of one machine."""
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque(maxlen=KEPT)
+        self._readings: deque[ClockOffset] = deque(maxlen=KEPT)
         #: All that there ever were.
         self.count = 0
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: ClockOffset) -> None:
         """Of an exchange just now."""
         self._readings.append(reading)
         self.count += 1
 
     @property
-    def best(self) -> Reading | None:
+    def best(self) -> ClockOffset | None:
         """The quickest of those that are remembered; None: none is."""
         # Others add meanwhile.
         return min(list(self._readings), key=lambda each: each.rtt_ns, default=None)

@@ -27,11 +27,11 @@ from dataclasses import asdict, dataclass, field, replace
 
 from mrc_common.files import write_whole
 from mrc_common.plain import OMIT_NONE, DecodeError, decode, encode
-from mrc_lab.machines.clock import Clock, Reading
+from mrc_lab.machines.clock import Clock, ClockOffset
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.sources import sources, version
-from mrc_lab.machines.stream import Broken, Line, Message
-from mrc_lab.processes.death import MACHINE, Death, Role, cause
+from mrc_lab.machines.stream import Message, StreamBroken, StreamEnd
+from mrc_lab.processes.exits import MACHINE, ProcessExit, Role, cause
 from mrc_lab.records.record import Record, read_untrusted
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.fidelity import ClockFidelity
@@ -63,7 +63,7 @@ SAID = 200
 
 
 @dataclass(frozen=True)
-class PartFacts:
+class SliceReadiness:
     """What a part has said before it came up: the largest frame that goes through its tunnels in one piece, and whether
     its kernel can give it another clock."""
 
@@ -73,7 +73,7 @@ class PartFacts:
 
 @dataclass(frozen=True)
 class MachineKnown:
-    """What the coordinator knows of a machine: how it was lost, its clock, and what it has said (`PartFacts`)."""
+    """What the coordinator knows of a machine: how it was lost, its clock, and what it has said (`SliceReadiness`)."""
 
     lost: str | None = None
     clock: ClockFidelity | None = None
@@ -81,7 +81,7 @@ class MachineKnown:
     time_namespaces: bool | None = field(default=None, metadata=OMIT_NONE)
 
 
-def what_is_known(run: RunDir) -> dict[str, MachineKnown]:
+def recorded_machines(run: RunDir) -> dict[str, MachineKnown]:
     """Return what the coordinator has written down of each machine."""
     try:
         return decode(dict[str, MachineKnown], json.loads(read_untrusted(run.folder.path / MACHINES)), lenient=True)
@@ -109,7 +109,7 @@ def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) ->
     return found
 
 
-class Stopped(Exception):
+class StartCancelled(Exception):
     """The coordinator was told to end while the lab was coming up."""
 
 
@@ -129,7 +129,7 @@ class CoordinatorOrder:
         return json.dumps(asdict(self)) + "\n"
 
 
-def crowd() -> float:
+def processes_per_core() -> float:
     """How many processes want each core of this machine, at least 1."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
@@ -145,9 +145,9 @@ class RemoteMachine:
         self.ahead_ns = 0
         self.set_within_ns = 0
         #: How the machine was lost; empty: it is not.
-        self.lost: Death | None = None
+        self.lost: ProcessExit | None = None
         self.ended = False
-        self.facts: PartFacts | None = None
+        self.facts: SliceReadiness | None = None
         self.tell: Callable[[str], object] = bool
         self._said = ""
         self._answers: dict[str, Message] = {}
@@ -163,7 +163,7 @@ class RemoteMachine:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.line = Line(self.process.stdout.fileno(), self.process.stdin.fileno(), self._hear)
+        self.line = StreamEnd(self.process.stdout.fileno(), self.process.stdin.fileno(), self._hear)
         self._echoing = threading.Thread(target=self._echo, daemon=True)
         self._echoing.start()
         for work in (self._listen, self._keep_asking):
@@ -185,7 +185,7 @@ class RemoteMachine:
         try:
             self.line.await_greeting()
             self.line.listen()
-        except Broken as error:
+        except StreamBroken as error:
             how = str(error)
         except (KeyError, TypeError, ValueError, DecodeError) as error:
             how = f"a message of it cannot be understood ({type(error).__name__}: {error})"
@@ -206,7 +206,7 @@ class RemoteMachine:
         """Mark the machine as lost."""
         with self._changed:
             if self.lost is None:
-                self.lost = Death.now(f"{MACHINE}{self.name}", f"is lost: {how}")
+                self.lost = ProcessExit.now(f"{MACHINE}{self.name}", f"is lost: {how}")
             self._changed.notify_all()
 
     def _hear(self, message: Message) -> None:
@@ -216,7 +216,7 @@ class RemoteMachine:
             self._heard = True
             self._silent_s = 0.0
             if said == "pong":
-                self.clock.add(Reading.of(int(message["sent_ns"]), int(message["t_ns"]), now))
+                self.clock.add(ClockOffset.of(int(message["sent_ns"]), int(message["t_ns"]), now))
             elif said == "progress":
                 self.tell(f"machine {self.name}: {message['text']}")
             elif said == "record":
@@ -248,10 +248,10 @@ class RemoteMachine:
                 if self.lost is not None:
                     raise MachineError(self.lost.how)
                 if stopped():
-                    raise Stopped
+                    raise StartCancelled
                 self.check()
                 now = time.monotonic()
-                waited, looked = waited + (now - looked) / crowd(), now
+                waited, looked = waited + (now - looked) / processes_per_core(), now
                 if waited > seconds:
                     raise MachineError(f"does not answer within {seconds:.0f} s")
                 self._changed.wait(LOOK_S)
@@ -264,7 +264,7 @@ class RemoteMachine:
             time.sleep(PING_S)
 
     def _ask(self) -> None:
-        with contextlib.suppress(Broken):
+        with contextlib.suppress(StreamBroken):
             self.line.send(do="ping", sent_ns=time.monotonic_ns())
 
     def check(self) -> None:
@@ -288,7 +288,7 @@ class RemoteMachine:
             MachineError: it cannot have it.
         """
         deadline = time.monotonic() + MEASURE_S
-        while self.lost is None and not stopped() and not self._known_well(deadline):
+        while self.lost is None and not stopped() and not self._clock_known(deadline):
             known = self.clock.count
             self._ask()
             with self._changed:
@@ -307,7 +307,7 @@ class RemoteMachine:
             self.ahead_ns = -best.ahead_ns
         self.set_within_ns = best.uncertainty_ns
 
-    def _known_well(self, deadline: float) -> bool:
+    def _clock_known(self, deadline: float) -> bool:
         best = self.clock.best
         if best is None or self.clock.count < PINGS:
             return False
@@ -332,7 +332,7 @@ class RemoteMachine:
         """Take the part down, and end the connection to it."""
         deadline = time.monotonic() + seconds
         if self.lost is None:
-            with contextlib.suppress(Broken):
+            with contextlib.suppress(StreamBroken):
                 self.line.send(do="end")
             with self._changed:
                 while not self.ended and self.lost is None and time.monotonic() < deadline:
@@ -363,7 +363,7 @@ class LabCoordinator:
         self.record = Record(roles={"labd": os.getpid()})
         self._written = ""
         self._listeners: dict[str, socket.socket] = {}
-        self._deaths: list[Death] = []
+        self._deaths: list[ProcessExit] = []
 
     def stop(self, *_: object) -> None:
         """Handle SIGTERM."""
@@ -403,7 +403,9 @@ class LabCoordinator:
                 )
             post.line.send(do="prepare", machine=post.name, lab=text, transport=self.order.transport)
             said = post.answer("prepare", PREPARE_S, self.is_ended)
-            post.facts = PartFacts(frame_bytes=int(said["frame_bytes"]), time_namespaces=bool(said["time_namespaces"]))
+            post.facts = SliceReadiness(
+                frame_bytes=int(said["frame_bytes"]), time_namespaces=bool(said["time_namespaces"])
+            )
             post.measure(self.is_ended)
 
         def probe(post: RemoteMachine) -> None:
@@ -437,7 +439,7 @@ class LabCoordinator:
         def done(post: RemoteMachine) -> str:
             try:
                 step(post)
-            except (MachineError, Broken) as error:
+            except (MachineError, StreamBroken) as error:
                 return f"machine {post.name}: {error}"
             return ""
 
@@ -445,14 +447,14 @@ class LabCoordinator:
             for each in [pool.submit(done, post) for post in self.posts]:
                 try:
                     problems.append(each.result())
-                except Stopped:
+                except StartCancelled:
                     stopped = True
                 if together and problems and problems[-1]:
                     self.ended = True
         if any(problems):
             raise RunError("; ".join(filter(None, problems)))
         if stopped:
-            raise Stopped
+            raise StartCancelled
 
     def is_ended(self) -> bool:
         """Whether there is no use in going on."""
@@ -483,12 +485,12 @@ class LabCoordinator:
                     peer, _ = made.accept()
                     try:
                         post.line.connect(there, peer)
-                    except Broken:
+                    except StreamBroken:
                         peer.close()
 
         threading.Thread(target=serve, daemon=True).start()
 
-    def _hang_up(self, post: RemoteMachine) -> None:
+    def _close_unreachable(self, post: RemoteMachine) -> None:
         """Close: the machine cannot be reached any more."""
         for role in [each for each in self._listeners if self._owner(each) is post]:
             self.run.socket(role).unlink(missing_ok=True)
@@ -516,9 +518,9 @@ class LabCoordinator:
         for post in self.posts:
             if post.lost is not None and post.lost not in record.deaths and not self.ended:
                 record.deaths.append(post.lost)
-                self._hang_up(post)
+                self._close_unreachable(post)
             for death in post.record.deaths:
-                known = Death(self._role(post, death.role), death.how, death.at_ns, death.at)
+                known = ProcessExit(self._role(post, death.role), death.how, death.at_ns, death.at)
                 if known not in record.deaths and not self.ended:
                     record.deaths.append(known)
         text = json.dumps(encode(record))
@@ -577,7 +579,7 @@ def main(argv: list[str]) -> int:
     try:
         coordinator.start()
         coordinator.wait()
-    except Stopped:
+    except StartCancelled:
         pass
     except (RunError, OSError) as error:
         coordinator.record.phase, coordinator.record.error = "failed", str(error)

@@ -12,12 +12,12 @@ import time
 from mrc_lab import describe, lifecycle
 from mrc_lab.lifecycle import quiet
 from mrc_lab.machines import connect as reach
-from mrc_lab.machines.coordinator import CoordinatorOrder, what_is_known
+from mrc_lab.machines.coordinator import CoordinatorOrder, recorded_machines
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.records import shells
 from mrc_lab.records.record import State, last_line
 from mrc_lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
-from mrc_lab.wanted import WantedLab
+from mrc_lab.requested import RequestedLab
 from mrc_topo.labfile import lab_path
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
@@ -41,14 +41,14 @@ def up(
     connect: str | None = None,
 ) -> tuple[str, Topology]:
     """As `lab.lifecycle.up`; `connect`: what leads to the other machines (`connect.words_for`)."""
-    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
+    wanted = RequestedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
     return bring_up(wanted, progress, links, connect)
 
 
 def bring_up(
-    wanted: WantedLab, progress: Progress = quiet, links: str = "memory", connect: str | None = None
+    wanted: RequestedLab, progress: Progress = quiet, links: str = "memory", connect: str | None = None
 ) -> tuple[str, Topology]:
-    """Bring a lab up that was checked (`WantedLab.of` with a clock), on all its machines.
+    """Bring a lab up that was checked (`RequestedLab.of` with a clock), on all its machines.
 
     Raises:
         RunError: a lab that cannot be on several machines, or one of them cannot do its part; as `lifecycle.bring_up`.
@@ -80,7 +80,7 @@ def bring_up(
     return run.name, topology
 
 
-def check(wanted: WantedLab, links: str) -> None:
+def check(wanted: RequestedLab, links: str) -> None:
     """Check that a lab can span several machines.
 
     Raises:
@@ -105,7 +105,7 @@ def in_pieces(name: str, topology: Topology) -> list[str]:
     with one piece the frame is lost, and taking them apart costs time."""
     frame, found = describe.frame_bytes(topology), []
     if topology.lab.machines:
-        for machine, known in what_is_known(RunDir(name)).items():
+        for machine, known in recorded_machines(RunDir(name)).items():
             room = known.frame_bytes
             if room is not None and room < frame:
                 less = (topology.lab.path_mtu - (frame - room)) // 4 * 4

@@ -26,22 +26,22 @@ from mrc_lab import lifecycle
 from mrc_lab.lab_slice import LabSlice
 from mrc_lab.machines import probe
 from mrc_lab.machines.sources import sources, version
-from mrc_lab.machines.stream import Broken, Line, Message
+from mrc_lab.machines.stream import Message, StreamBroken, StreamEnd
 from mrc_lab.machines.verbs import (
     ControlAgent,
     ListAgents,
     MeasureFidelity,
-    PartAgents,
-    PartFidelity,
     SetCarrier,
-    Strike,
-    Struck,
+    SignalProcess,
+    SignalSent,
+    SliceAgents,
+    SliceFidelity,
 )
 from mrc_lab.processes.namespaces import has_time_namespaces
 from mrc_lab.records.record import Record
 from mrc_lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
+from mrc_lab.requested import RequestedLab
 from mrc_lab.session.real import RealSession
-from mrc_lab.wanted import WantedLab
 from mrc_topo.placement import MACHINE, Placement, TunnelEnd
 from p4lite.switch.fabric.port import tunnel_socket
 
@@ -83,10 +83,10 @@ class RemoteLabAgent:
     questions for the time are answered meanwhile."""
 
     def __init__(self, source: int, sink: int) -> None:
-        self.line = Line(source, sink, self.heard, self.opened)
+        self.line = StreamEnd(source, sink, self.heard, self.opened)
         self.heard_at = time.monotonic()
         self.run: RunDir | None = None
-        self._wanted: WantedLab | None = None
+        self._wanted: RequestedLab | None = None
         self._machine = ""
         self._sockets: dict[str, socket.socket] = {}
         self._lifeline = -1
@@ -123,7 +123,7 @@ class RemoteLabAgent:
                 self.line.send(said="failed", what=what, error=text)
             else:
                 self.line.send(said=what, **answer)
-        except Broken:
+        except StreamBroken:
             self._ended.set()
 
     def opened(self, role: str) -> socket.socket:
@@ -152,7 +152,7 @@ class RemoteLabAgent:
         """Check everything that can be checked before anything runs, and open the tunnels."""
         machine, text = str(message["machine"]), str(message["lab"])
         if not MACHINE.match(machine):
-            raise RunError("its name is none of a machine")
+            raise RunError("its name is not the name of a machine")
         os.environ.pop(PART_VARIABLE, None)
         folder = base() / PARTS / machine
         for each in (base(), base() / PARTS, folder):
@@ -161,7 +161,7 @@ class RemoteLabAgent:
         os.environ["MRCLAB_RUN"] = str(folder)
         scratch = pathlib.Path(self._left.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-part-")))
         (scratch / "lab.yaml").write_text(text)
-        wanted = WantedLab.of(str(scratch / "lab.yaml"), str(message["transport"]), clock="real")
+        wanted = RequestedLab.of(str(scratch / "lab.yaml"), str(message["transport"]), clock="real")
         placement = Placement(wanted.topology)
         if machine not in placement.machines:
             raise RunError(f"the lab file has no machine {machine}")
@@ -202,7 +202,7 @@ class RemoteLabAgent:
         return {"record": encode(self._record())}
 
     def _progress(self, text: str) -> None:
-        with contextlib.suppress(Broken):
+        with contextlib.suppress(StreamBroken):
             self.line.send(said="progress", text=text)
 
     def _record(self) -> Record:
@@ -218,7 +218,7 @@ class RemoteLabAgent:
         assert run is not None
         assert session is not None
         known = ""
-        with contextlib.suppress(Broken):
+        with contextlib.suppress(StreamBroken):
             while not self._ended.is_set():
                 record, alive = self._record(), session.first.alive()
                 if not alive:
@@ -244,17 +244,17 @@ class RemoteLabAgent:
         if session is None:
             raise RunError(f"the part on {self._machine} is not up")
         verbs = rpc.Verbs()
-        verbs.add(MeasureFidelity, lambda request, now: PartFidelity(session.fidelity()))
-        verbs.add(ListAgents, lambda request, now: PartAgents(session.agents()))
-        verbs.add(Strike, lambda request, now: Struck(session.strike(request.role, request.number)))
+        verbs.add(MeasureFidelity, lambda request, now: SliceFidelity(session.fidelity()))
+        verbs.add(ListAgents, lambda request, now: SliceAgents(session.agents()))
+        verbs.add(SignalProcess, lambda request, now: SignalSent(session.signal_process(request.role, request.number)))
 
-        def carrier(request: SetCarrier, now: int) -> rpc.Nothing:
+        def carrier(request: SetCarrier, now: int) -> rpc.Done:
             session.set_carrier(request.host, request.port, request.up)
-            return rpc.Nothing()
+            return rpc.Done()
 
-        def agent(request: ControlAgent, now: int) -> rpc.Nothing:
+        def agent(request: ControlAgent, now: int) -> rpc.Done:
             actions[request.action](request.host)
-            return rpc.Nothing()
+            return rpc.Done()
 
         verbs.add(SetCarrier, carrier)
         verbs.add(ControlAgent, agent)
@@ -271,7 +271,7 @@ class RemoteLabAgent:
     def _leave(self) -> None:
         """Take the slice down and report it."""
         self._down()
-        with contextlib.suppress(Broken):
+        with contextlib.suppress(StreamBroken):
             self.line.send(said="ended")
         self._ended.set()
 
@@ -295,7 +295,7 @@ class RemoteLabAgent:
         def listen() -> None:
             try:
                 self.line.listen()
-            except Broken as error:
+            except StreamBroken as error:
                 print(f"mrclab part: {error}", file=sys.stderr)
             self._ended.set()
 
@@ -324,7 +324,7 @@ def main() -> int:
         signal.signal(number, station.stop)
     try:
         station.serve()
-    except Broken as error:
+    except StreamBroken as error:
         print(f"mrclab part: {error}", file=sys.stderr)
         return 1
     return 0

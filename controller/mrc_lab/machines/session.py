@@ -9,17 +9,17 @@ from dataclasses import replace
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.lab_slice import relayed
-from mrc_lab.machines.coordinator import what_is_known
+from mrc_lab.machines.coordinator import recorded_machines
 from mrc_lab.machines.remote import VERBS
-from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, Strike
-from mrc_lab.processes.death import Frozen, Role, RoleKind
+from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, SignalProcess
+from mrc_lab.processes.exits import Role, RoleKind, StoppedProcess
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrc_lab.session.real import AgentProcess, RealSession
 from mrc_topo.placement import Placement
 from p4lite.switch.fabric.values import TunnelStats
 
-#: A part's clock that is not known to be ours within this is no measure of when something happened.
+#: A part's clock that is not known to be ours within this is not a measure of when something happened.
 CLOCK_NS = 25_000_000
 #: Fewer datagrams than these say nothing about a tunnel.
 SENT = 20
@@ -68,16 +68,19 @@ class SpreadSession(RealSession):
         self._of(host).ask(ControlAgent(host, "restart"))
         self.clients[host].connect(wait_s=1.0)
 
-    def strike(self, role: str, number: int) -> bool:
+    def signal_process(self, role: str, number: int) -> bool:
         machine, _, part = role.partition(".")
         if role in self.placement.machine_of:
             machine, part = self.placement.machine_of[role], role
         if machine not in self._parts:
-            return super().strike(role, number)
-        return self._parts[machine].ask(Strike(part, number)).done
+            return super().signal_process(role, number)
+        return self._parts[machine].ask(SignalProcess(part, number)).done
 
-    def frozen(self) -> list[Frozen]:
-        return [*self.run.frozen(), *(Frozen(role, since) for role, since in self.run.read().record.frozen.items())]
+    def frozen(self) -> list[StoppedProcess]:
+        return [
+            *self.run.frozen(),
+            *(StoppedProcess(role, since) for role, since in self.run.read().record.frozen.items()),
+        ]
 
     def agents(self) -> list[AgentProcess]:
         found = []
@@ -98,7 +101,7 @@ class SpreadSession(RealSession):
 
     def machines(self) -> dict[str, MachineFidelity]:
         """Return what is known of each machine: where it is, what is there, its clock, and its tunnels' counts."""
-        known = what_is_known(self.run)
+        known = recorded_machines(self.run)
         tunnels = self._tunnels()
         found = {}
         for name, spec in self.placement.machines.items():

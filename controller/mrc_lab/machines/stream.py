@@ -32,14 +32,14 @@ Message = Mapping[str, Any]
 Heard = Callable[[Message], object]
 
 
-class Broken(Exception):
+class StreamBroken(Exception):
     """The stream has ended, or is none; the text says how."""
 
 
 class Connection:
     """One connection of a stream, joined to a local socket by two threads."""
 
-    def __init__(self, line: Line, number: int, local: socket.socket) -> None:
+    def __init__(self, line: StreamEnd, number: int, local: socket.socket) -> None:
         self._line = line
         self.number = number
         self._local = local
@@ -79,17 +79,17 @@ class Connection:
             self._local.shutdown(socket.SHUT_RDWR)
 
     def _outward(self) -> None:
-        with contextlib.suppress(OSError, Broken):
+        with contextlib.suppress(OSError, StreamBroken):
             while data := self._local.recv(CHUNK):
                 self._line.write(DATA, self.number, data)
         self.end()
         self._line.forget(self.number)
-        with contextlib.suppress(Broken):
+        with contextlib.suppress(StreamBroken):
             self._line.write(CLOSE, self.number, b"")
         self._local.close()
 
 
-class Line:
+class StreamEnd:
     """One end of a stream, on two descriptors. `heard` takes the messages, `opened` says what a connection to a role is
     joined to (OSError: to nothing)."""
 
@@ -123,7 +123,7 @@ class Line:
             seen += data
             if not data or len(seen) > SKIPPED + CHUNK:
                 said = "".join(each if each.isprintable() else " " for each in seen.decode(errors="replace"))
-                raise Broken(f"it is no part of mrclab; it says: {said.strip()[-200:]}" if said.strip() else "")
+                raise StreamBroken(f"it is not part of mrclab; it says: {said.strip()[-200:]}" if said.strip() else "")
         self._buffer = seen.partition(GREETING)[2]
 
     def send(self, **message: Any) -> None:
@@ -143,11 +143,11 @@ class Line:
         try:
             with self._writing:
                 if self._shut:
-                    raise Broken("the stream has ended")
+                    raise StreamBroken("the stream has ended")
                 while view:
                     view = view[os.write(self._sink, view) :]
         except OSError as error:
-            raise Broken(error.strerror or str(error)) from error
+            raise StreamBroken(error.strerror or str(error)) from error
 
     def shut(self) -> None:
         """Stop writing: the descriptor may soon belong to another connection."""
@@ -170,7 +170,7 @@ class Line:
         """Hand on what comes, until it ends.
 
         Raises:
-            Broken: what comes is no stream.
+            Broken: what comes is not a stream.
         """
         try:
             while (frame := self._frame()) is not None:
@@ -187,7 +187,7 @@ class Line:
             return None
         kind, number, length = HEAD.unpack(head)
         if kind not in (MESSAGE, OPEN, DATA, CLOSE) or length > LARGEST:
-            raise Broken("what it says is no stream of mrclab's")
+            raise StreamBroken("what it says is not a stream of mrclab's")
         payload = self._bytes(length)
         return None if payload is None else (kind, number, payload)
 
@@ -213,9 +213,9 @@ class Line:
             try:
                 message = json.loads(payload)
             except ValueError:
-                raise Broken("a message of it is no JSON") from None
+                raise StreamBroken("a message of it is not JSON") from None
             if not isinstance(message, dict):
-                raise Broken("a message of it is no object")
+                raise StreamBroken("a message of it is not an object")
             self._heard(message)
         elif kind == OPEN:
             self._accept(number, payload)
@@ -229,7 +229,7 @@ class Line:
 
     def _accept(self, number: int, payload: bytes) -> None:
         if self._opened is None:
-            raise Broken("it opens a connection, which is not its to do")
+            raise StreamBroken("it opens a connection, which is not its to do")
         try:
             local = self._opened(payload.decode(errors="replace"))
         except OSError:

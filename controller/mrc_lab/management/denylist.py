@@ -18,7 +18,7 @@ from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.session.base import Session
 from mrc_topo.addressing import Tier
-from mrc_topo.modes import MODES, Chooser
+from mrc_topo.modes import MODES, UplinkChooser
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Host, Link, Switch, Topology
 
@@ -30,7 +30,7 @@ class DenylistError(UsageError):
 
 
 @dataclass
-class _Orders:
+class _HostOrders:
     """What one host must be told about its QPs to one peer."""
 
     deny: set[int] = field(default_factory=set)
@@ -87,7 +87,7 @@ def apply(session: Session, denied: Iterable[str]) -> int:
     topology = session.topology
     elements = [topology.element(name) for name in sorted(denied)]
     paths = Paths(topology)
-    orders: dict[tuple[str, str], _Orders] = {}
+    orders: dict[tuple[str, str], _HostOrders] = {}
     for source, host in session.hosts.items():
         try:
             transport = host.ask(Hello()).transport
@@ -96,8 +96,8 @@ def apply(session: Session, denied: Iterable[str]) -> int:
         if transport != "mrc":
             raise DenylistError("denylists are of EVs, which only MRC has; this lab runs roce")
         for qp in host.ask(QueryEvs()).qps:
-            order = orders.setdefault((source, qp.peer), _Orders())
-            left = _sort_out(paths, elements, (source, qp.peer), qp.evs, order)
+            order = orders.setdefault((source, qp.peer), _HostOrders())
+            left = _sort_evs(paths, elements, (source, qp.peer), qp.evs, order)
             if not left:
                 names = ", ".join(each.name for each in elements)
                 raise DenylistError(f"without {names} no EV is left from {source} to {qp.peer}")
@@ -109,12 +109,12 @@ def apply(session: Session, denied: Iterable[str]) -> int:
     return changed
 
 
-def _sort_out(
+def _sort_evs(
     paths: Paths,
     elements: Sequence[Element],
     pair: tuple[str, str],
     evs: Iterable[EvRow],
-    order: _Orders,
+    order: _HostOrders,
 ) -> int:
     """Sort the EVs of one QP into the order; return how many are left in use."""
     source, destination = (paths.topology.host(name).index for name in pair)
@@ -142,5 +142,5 @@ def _check(topology: Topology, name: str) -> None:
     if isinstance(element, Host):
         raise DenylistError(f"{name} is a host; name one of its ports, like {name}:0")
     chosen_by_switch = element.tier is Tier.T1 if isinstance(element, Switch) else not element.is_host_link
-    if MODES[topology.lab.routing.mode].chooser is Chooser.SWITCH and chosen_by_switch:
+    if MODES[topology.lab.routing.mode].chooser is UplinkChooser.SWITCH and chosen_by_switch:
         raise DenylistError(f"{name}: in routing mode spray the switches choose, no EV has a path of its own")

@@ -22,17 +22,19 @@ def load(reference: str | None) -> Localiser:
     file = reference.rpartition(":")[0]
     elsewhere = supplier()
     if elsewhere is not None:
-        return Watched(elsewhere(reference, "localiser")(), file)
+        return CheckedLocaliser(elsewhere(reference, "localiser")(), file)
     cls = load_class(reference)
     if not callable(getattr(cls, "locate", None)):
-        raise ConfigError(f"{file}: class {cls.__name__} is no localiser: it must have locate(self, topology, views)")
+        raise ConfigError(
+            f"{file}: class {cls.__name__} is not a localiser: it must have locate(self, topology, views)"
+        )
     try:
-        return Watched(cls(), file)
+        return CheckedLocaliser(cls(), file)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{file}: class {cls.__name__} cannot be made without arguments: {error}") from error
 
 
-class Watched:
+class CheckedLocaliser:
     """What raises, or returns nonsense, becomes a `PolicyError`."""
 
     def __init__(self, inner: Any, file: str) -> None:

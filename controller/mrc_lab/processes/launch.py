@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
-from mrc_lab.processes import death, namespaces
+from mrc_lab.processes import exits, namespaces
 from mrc_lab.processes.namespaces import NamespaceError, Owner
 
 UMASK = 0o077
@@ -102,7 +102,7 @@ def _launch() -> int:
         return 1
     pid = os.fork()
     if pid == 0:
-        _first(order.command, lambda code: death.leave_word(pathlib.Path("/run/lab"), code))
+        _first(order.command, lambda code: exits.record_daemon_exit(pathlib.Path("/run/lab"), code))
     _say(f"pid {pid}")
     return 0
 
@@ -134,7 +134,7 @@ def _foreground(command: list[str]) -> int:
 
 def _probe() -> int:
     try:
-        namespaces.isolate(namespaces.owner_for_root(), {})
+        namespaces.isolate(namespaces.lab_owner(), {})
     except (NamespaceError, OSError) as error:
         _say(f"error {error}")
         return 1

@@ -170,7 +170,7 @@ def is_machine_root() -> bool:
     return first[0] == "0" and int(first[2]) > max(LAB_UIDS)
 
 
-def owner_for_root() -> Owner | None:
+def lab_owner() -> Owner | None:
     """Whom a lab is mapped to that we start: None, ourselves; for root the user behind sudo, else one of its own."""
     if not is_machine_root():
         return None
@@ -188,7 +188,7 @@ def owner_for_root() -> Owner | None:
     )
 
 
-def _become(owner: Owner) -> None:
+def _drop_to_owner(owner: Owner) -> None:
     """From root to the owner for good, keeping only what it takes to make a user namespace where users may not."""
     _check(_libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), "keeping a capability")
     try:
@@ -219,7 +219,7 @@ def _bind(source: int, target: str) -> None:
     _mount(f"/proc/self/fd/{source}", target, None, MS_BIND | MS_REC)
 
 
-def _furnish(binds: Mapping[str, str], owner: Owner | None) -> None:
+def _mount_run(binds: Mapping[str, str], owner: Owner | None) -> None:
     """Mount an empty /run with the folders of `binds` (place below /run: folder outside) in it."""
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     sources = {place: _open_folder(folder) for place, folder in binds.items()}
@@ -248,7 +248,7 @@ def _closed_parent(path: str, owner: Owner) -> str | None:
     return None
 
 
-def _reveal(trees: Sequence[str], owner: Owner) -> None:
+def _grant_access(trees: Sequence[str], owner: Owner) -> None:
     """Let the owner reach these folders though they lie in ones closed to it, like root's home.
 
     An empty folder covers each closed one, in this mount namespace only, and holds nothing but the way to the trees.
@@ -361,15 +361,15 @@ def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] 
         uid, gid = os.geteuid(), os.getegid()
         _check(_libc.unshare(everything), "unshare")
         _map(uid, gid)
-        _furnish(binds, None)
+        _mount_run(binds, None)
         if clock_ahead_ns:
             _set_clock(clock_ahead_ns)
         return
     _check(_libc.unshare(CLONE_NEWNS), "unshare")
     _leave_chroot()
-    _furnish(binds, owner)
-    _reveal(trees, owner)
-    _become(owner)
+    _mount_run(binds, owner)
+    _grant_access(trees, owner)
+    _drop_to_owner(owner)
     _check(_libc.unshare(everything), "unshare")
     _map(owner.uid, owner.gid)
     if clock_ahead_ns:

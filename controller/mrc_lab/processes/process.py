@@ -34,12 +34,12 @@ def frozen(pid: int) -> bool:
 def _stat(pid: int) -> list[str]:
     """Return what the kernel reports of a living process, from its state on."""
     fields = _fields(pathlib.Path(f"/proc/{pid}/stat"))
-    if fields is None or (fields[0] in "ZX" and not _others_live(pid)):
+    if fields is None or (fields[0] in "ZX" and not _has_live_threads(pid)):
         raise ProcessLookupError(pid)
     return fields
 
 
-def _others_live(pid: int) -> bool:
+def _has_live_threads(pid: int) -> bool:
     """Whether a process whose first thread has ended has others, which keep its sockets and files open."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -61,7 +61,7 @@ def wanted_s(pid: int) -> float:
     return spent_ns / 1e9
 
 
-class Patience:
+class ProgressTimeout:
     """How long to wait for a process: one period, and on while it works. A slow machine is not a process that hangs.
 
     Args:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
-from mrc_lab.processes.death import LAST_WORD, WORDS, Death
+from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit
 from mrc_lab.processes.process import Process
 
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
@@ -37,7 +37,7 @@ def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise FileNotFoundError(f"{path} is no file")
+            raise FileNotFoundError(f"{path} is not a file")
         file.seek(max(0, found.st_size - limit))
         return file.read(limit)
 
@@ -65,7 +65,7 @@ class Record:
     switches: dict[str, int] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     hosts: dict[str, int] = field(default_factory=dict)
-    deaths: list[Death] = field(default_factory=list)
+    deaths: list[ProcessExit] = field(default_factory=list)
     frozen: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -129,10 +129,10 @@ class LabFolder:
         except DecodeError as error:
             raise ValueError(f"{self.record_file}: {error}") from error
 
-    def last_word(self) -> Death | None:
+    def last_word(self) -> ProcessExit | None:
         """How the daemon died, where the lab's first process could still tell."""
         try:
-            return _checked(decode(Death, json.loads(read_untrusted(self.path / LAST_WORD))))
+            return _checked(decode(ProcessExit, json.loads(read_untrusted(self.path / LAST_WORD))))
         except (OSError, ValueError, DecodeError):
             return None
 
@@ -141,7 +141,7 @@ class LabFolder:
         write_whole(self.record_file, json.dumps(encode(record), indent=1))
 
 
-def _checked(death: Death) -> Death:
+def _checked(death: ProcessExit) -> ProcessExit:
     """Return a death that a lab reports, in words that can be printed."""
     if not ROLE.match(death.role):
         raise DecodeError("a death of a process that no lab has")

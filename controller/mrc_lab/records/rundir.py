@@ -30,8 +30,8 @@ import psutil
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
-from mrc_lab.processes.death import FEW, WORDS, Death, Frozen, several
-from mrc_lab.processes.process import KILL_AFTER_S, Patience, Process, end_process, frozen
+from mrc_lab.processes.exits import FEW, WORDS, ProcessExit, StoppedProcess, several
+from mrc_lab.processes.process import KILL_AFTER_S, Process, ProgressTimeout, end_process, frozen
 from mrc_lab.records.record import FORMAT, PROGRAM, LabFolder, State, last_line
 from p4lite.folders import FolderError, check_private
 
@@ -73,7 +73,7 @@ def base() -> pathlib.Path:
         return _base()
     if not NAME.match(part):
         raise RunError(
-            f"{PART_VARIABLE}: '{part}' is no name of a machine; it is the key below `machines` in a lab file"
+            f"{PART_VARIABLE}: '{part}' is not the name of a machine; it is the key below `machines` in a lab file"
         )
     return _base() / PARTS / part
 
@@ -120,7 +120,7 @@ def check_ours(path: pathlib.Path) -> bool:
 
 
 @dataclass(frozen=True)
-class _Basics:
+class _StateHeader:
     """What state.json of every version has."""
 
     first: Process | None = None
@@ -137,7 +137,7 @@ class RunDir:
     def __init__(self, name: str, folder: pathlib.Path | None = None) -> None:
         if not NAME.match(name):
             raise RunError(
-                f"'{name}' is no lab name: small letters, digits, - and _, at most 31, a letter or digit first"
+                f"'{name}' is not a lab name: small letters, digits, - and _, at most 31, a letter or digit first"
             )
         self.name = name
         self.path = (base() if folder is None else folder) / name
@@ -204,9 +204,9 @@ class RunDir:
         """
         return self._basics(self._recorded()).first
 
-    def _basics(self, document: object) -> _Basics:
+    def _basics(self, document: object) -> _StateHeader:
         try:
-            return decode(_Basics, document, lenient=True)
+            return decode(_StateHeader, document, lenient=True)
         except DecodeError as error:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
 
@@ -240,7 +240,7 @@ class RunDir:
         write_whole(self.state_file, json.dumps(document, indent=1))
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Let one process at a time change what is recorded."""
         with locked(self.path / "lock"):
             yield
@@ -248,7 +248,7 @@ class RunDir:
     @contextlib.contextmanager
     def change(self) -> Iterator[State]:
         """Read the state, yield it for changes, and record it, one writer at a time."""
-        with self.alone():
+        with self.exclusive():
             state = self.read()
             yield state
             self.write(state)
@@ -306,7 +306,7 @@ class RunDir:
                 found.setdefault(one, []).append(each.role)
         return found
 
-    def deaths(self, first: Process) -> list[Death]:
+    def deaths(self, first: Process) -> list[ProcessExit]:
         """Return what has died of the lab with this first process, oldest first; the last entry says if all of it is
         dead.
 
@@ -317,26 +317,28 @@ class RunDir:
         except (RunError, OSError):
             state = None
         if state is None or state.first != first:
-            return [Death.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
+            return [ProcessExit.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
         found = list(state.record.deaths)
         if state.ending:
             # What died after it was told to end died of that.
             with contextlib.suppress(OSError):
                 at = self.ending_file.stat().st_mtime
-                told = Death.then("lab", "was told to end (`mrclab down`)", at)
+                told = ProcessExit.then("lab", "was told to end (`mrclab down`)", at)
                 return [*(each for each in found if each.at < at and each.role != "labd"), told]
         if not first.alive() and not any(each.role == "labd" for each in found):
             # Written before the first process died; a record read before that may lack the newest.
             word = self.folder.last_word()
-            found.append(word or Death.now("lab", "died without a word: its first process was killed from outside"))
+            found.append(
+                word or ProcessExit.now("lab", "died without a word: its first process was killed from outside")
+            )
         return found
 
-    def frozen(self) -> list[Frozen]:
+    def frozen(self) -> list[StoppedProcess]:
         """Return the lab's processes that a signal has stopped."""
         try:
             record = self.read().record
             stopped = [each.role for each in self.processes() if each.role not in record.held and frozen(each.pid)]
-            return [Frozen(role, record.frozen.get(role)) for role in stopped]
+            return [StoppedProcess(role, record.frozen.get(role)) for role in stopped]
         except (RunError, OSError, psutil.Error):
             return []
 
@@ -472,7 +474,7 @@ def _await_up(run: RunDir, progress: Progress) -> None:
     first = state.first
     assert first is not None
     # What other machines do for it is not seen here; their coordinator sees whether they do something.
-    patience = Patience(first.pid, UP_S * (Patience.PERIODS if state.machines else 1))
+    patience = ProgressTimeout(first.pid, UP_S * (ProgressTimeout.PERIODS if state.machines else 1))
     while True:
         dead = run.is_dead()
         try:
@@ -499,12 +501,12 @@ def _await_up(run: RunDir, progress: Progress) -> None:
             if frozen or patience.over():
                 raise LabDied(
                     f"lab '{run.name}' did not come up in {patience.ends - patience.began:.0f} s"
-                    f"{frozen and f' ({frozen})'}{_last_words(run, state)}"
+                    f"{frozen and f' ({frozen})'}{_log_tails(run, state)}"
                 )
         time.sleep(0.05)
 
 
-def _last_words(run: RunDir, state: State) -> str:
+def _log_tails(run: RunDir, state: State) -> str:
     """Return what the processes started last have said: their logs are gone when the lab is."""
     said = [(role, last_line(run.folder.log(role))) for role in state.record.roles]
     return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])

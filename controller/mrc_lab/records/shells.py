@@ -26,7 +26,7 @@ def _identity(pid: int) -> str:
 
 
 def here() -> list[str]:
-    """Return what this command's shell is known by: its session, and the nearest ancestor that is no wrapper.
+    """Return what this command's shell is known by: its session, and the nearest ancestor that is not a wrapper.
 
     sudo gives each command a session of its own, and a script's commands have a session in common, but not a parent.
     """

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Protocol, TypeVar
 
 from mrc_lab.faults.fabric import FabricControl
-from mrc_lab.faults.ledger import Ledger
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostControl
-from mrc_lab.processes.death import Death, Frozen
+from mrc_lab.processes.exits import ProcessExit, StoppedProcess
 from mrc_lab.session import counters
 from mrc_lab.session.fidelity import Fidelity
 from mrc_lab.switches.program import FabricProgram, ProgramDocument
@@ -35,7 +35,7 @@ class Session(abc.ABC):
     topology: Topology
     hosts: Mapping[str, HostControl]
     fabric: LabFabric
-    failures: Ledger
+    failures: FaultLedger
     denied: set[str]
 
     @property
@@ -83,7 +83,7 @@ class Session(abc.ABC):
             HostError: it does not come up.
         """
 
-    def strike(self, role: str, number: int) -> bool:
+    def signal_process(self, role: str, number: int) -> bool:
         """Send a signal to a process of the lab other than an agent; return whether there is one."""
         return False
 
@@ -133,11 +133,11 @@ class Session(abc.ABC):
         """Elements on the denylist at present, from all sources."""
         return self.denied
 
-    def deaths(self) -> list[Death]:
+    def deaths(self) -> list[ProcessExit]:
         """Return what has died of the lab since the session began, oldest first; in a simulation nothing dies."""
         return []
 
-    def frozen(self) -> list[Frozen]:
+    def frozen(self) -> list[StoppedProcess]:
         """Return the lab's processes that a signal has stopped; a call to one of them blocks until it continues."""
         return []
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from p4.config.v1 import p4info_pb2
 
-from mrc_lab.switches.p4rt import Names
+from mrc_lab.switches.p4rt import P4InfoNames
 from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.fabric import Fabric
@@ -39,7 +39,7 @@ class SampleSource(Protocol):
         """All ports of all switches; see `TargetClient.samples`."""
 
 
-class Inside:
+class InProcessCounters:
     """Of a fabric in this process, the ports that `pauses` and `stalls` look at, without the way over gRPC: statistics
     of all ports of a large lab take longer than a call may."""
 
@@ -167,7 +167,7 @@ def program_counters(topology: Topology, source: CounterSource, names: Mapping[s
     return found
 
 
-def own_counters(topology: Topology, source: CounterSource, names: Names) -> dict[str, int]:
+def own_counters(topology: Topology, source: CounterSource, names: P4InfoNames) -> dict[str, int]:
     """Sum over all switches and cells every counter of a lab's own P4 program, by its full name.
 
     They are packets; of a counter that counts bytes only, bytes; of one that counts both, bytes are in `NAME.bytes`. A

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mrc_common.plain import OMIT_NONE, encode
 from mrc_host.answers import HostFidelity, Software
-from mrc_lab.scheduling import Scheduling, Surroundings
+from mrc_lab.scheduling import MachineActivity, Scheduling
 from mrc_lab.session.load import SwitchLoad
 from p4lite.switch.fabric.values import Lateness, TunnelStats
 
@@ -60,7 +60,7 @@ class MachineFidelity:
     tunnels: Mapping[str, TunnelStats] = field(default_factory=dict)
     fabric: Lateness | None = field(default=None, metadata=OMIT_NONE)
     scheduling: Scheduling | None = field(default=None, metadata=OMIT_NONE)
-    machine: Surroundings | None = field(default=None, metadata=OMIT_NONE)
+    machine: MachineActivity | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Fidelity:
     hosts: Mapping[str, HostFidelity] = field(default_factory=dict)
     switches: Mapping[str, SwitchLoad] = field(default_factory=dict)
     scheduling: Scheduling | None = None
-    machine: Surroundings | None = None
+    machine: MachineActivity | None = None
     machines: Mapping[str, MachineFidelity] = field(default_factory=dict)
 
     @property

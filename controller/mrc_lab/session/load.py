@@ -77,7 +77,7 @@ class SwitchLoad:
         )
 
 
-class Load:
+class ProcessLoad:
     """Measures, between `reset` and `measure`, those of a lab's processes whose roles are given."""
 
     def __init__(self, run: RunDir, roles: Collection[str]) -> None:

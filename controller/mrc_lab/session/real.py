@@ -20,11 +20,11 @@ from mrc_host.answers import HostFidelity
 from mrc_host.requests import Provide, Provided
 from mrc_lab import describe, scheduling
 from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.ledger import Ledger, LedgerState
+from mrc_lab.faults.ledger import FaultLedger, LedgerState
 from mrc_lab.hosts import inside
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import switch_interfaces
-from mrc_lab.processes.death import Death, Frozen
+from mrc_lab.processes.exits import ProcessExit, StoppedProcess
 from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.processes.process import frozen as is_frozen
 from mrc_lab.records.record import LAB_FOLDER, LabFolder
@@ -32,7 +32,7 @@ from mrc_lab.records.rundir import LabDied, RunDir, RunError
 from mrc_lab.session.base import Session
 from mrc_lab.session.fabricset import FabricSet
 from mrc_lab.session.fidelity import Fidelity, judge
-from mrc_lab.session.load import Load
+from mrc_lab.session.load import ProcessLoad
 from mrc_lab.session.wired import WiredFabric
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.backend import COMMANDS, dead_switch
@@ -60,8 +60,8 @@ class RunRecord:
             raise RunError(f"{self.file}: {error}; `mrclab down {self.run.name}` ends the lab") from error
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Callable[[LedgerState], None]]:
-        with self.run.alone():
+    def exclusive(self) -> Iterator[Callable[[LedgerState], None]]:
+        with self.run.exclusive():
             yield lambda state: write_whole(self.file, json.dumps(encode(state), indent=1))
 
 
@@ -100,15 +100,15 @@ class RealSession(Session):
         #: What had died before.
         self.mourned = set() if fresh else {(death.role, death.how) for death in record.deaths}
         chosen = forwarders.chosen(load_lab(pathlib.Path(state.lab_file)), state.switch, state.compiler)
-        self.topology = chosen.carrying(state.transport)
+        self.topology = chosen.for_transport(state.transport)
         self.clients = {host: HostClient(host, folder.socket(host)) for host in record.hosts}
         self.hosts = self.clients
         #: gRPC addresses: of the fabric processes with their device ids, and of switches that are servers of their own.
         self.addresses, self.switches = folder.fabric(record), folder.switches(record)
         self.target = self._connect()
-        self._load = Load(self.run, self.switches)
+        self._load = ProcessLoad(self.run, self.switches)
         self.fabric = self.target
-        self.failures = Ledger(self.topology, self._refill, RunRecord(self.run), self._ready)
+        self.failures = FaultLedger(self.topology, self._refill, RunRecord(self.run), self._ready)
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
         self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
@@ -139,18 +139,18 @@ class RealSession(Session):
     def program_document(self) -> ProgramDocument:
         return self.program.document() if self.run.program_file.exists() else shipped_document()
 
-    def deaths(self) -> list[Death]:
+    def deaths(self) -> list[ProcessExit]:
         found = self.run.deaths(self.first)
         return [death for death in found if (death.role, death.how) not in self.mourned]
 
-    def frozen(self) -> list[Frozen]:
+    def frozen(self) -> list[StoppedProcess]:
         found = {each.role: each for each in self.run.frozen()}
-        # An agent that was started again is no child of the lab's first process.
+        # An agent that was started again is not a child of the lab's first process.
         for host, dead in ((each.role, each) for each in self.run.deaths(self.first)):
             if host in self.clients and dead.role not in found:
                 with contextlib.suppress(HostError):
                     if is_frozen(self._agent(host).pid):
-                        found[host] = Frozen(host)
+                        found[host] = StoppedProcess(host)
         return list(found.values())
 
     def harm(self) -> list[str]:
@@ -176,8 +176,8 @@ class RealSession(Session):
     def p4runtime_address(self, switch: str) -> str:
         return self.target.address(self.topology.switch(switch).device_id)
 
-    def _agent(self, host: str, *, alone: bool = False) -> Process:
-        """Return the agent that serves a host's socket, whichever process started it; with `alone` it must serve no
+    def _agent(self, host: str, *, exclusive: bool = False) -> Process:
+        """Return the agent that serves a host's socket, whichever process started it; with `exclusive` it must serve no
         other host.
 
         Raises:
@@ -192,7 +192,7 @@ class RealSession(Session):
                 words = each.cmdline()
                 names = [sockets[word] for word in words if word in sockets] if "mrc_host.agent" in words else []
                 if host in names and self._lives_in(each.pid, lab):
-                    if alone and len(names) > 1:
+                    if exclusive and len(names) > 1:
                         raise HostError(
                             f"host {host}: its agent's process carries {', '.join(names)}, which would share its fate; "
                             f"bring the lab up with {describe.PER_HOST} in its file"
@@ -206,13 +206,13 @@ class RealSession(Session):
         return os.readlink(f"/proc/{pid}/ns/pid") == lab and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
     def freeze_agent(self, host: str) -> None:
-        self._agent(host, alone=True).signal(signal.SIGSTOP)
+        self._agent(host, exclusive=True).signal(signal.SIGSTOP)
 
     def thaw_agent(self, host: str) -> None:
-        self._agent(host, alone=True).signal(signal.SIGCONT)
+        self._agent(host, exclusive=True).signal(signal.SIGCONT)
 
     def kill_agent(self, host: str) -> None:
-        agent = self._agent(host, alone=True)
+        agent = self._agent(host, exclusive=True)
         agent.signal(signal.SIGKILL)
         wait_dead(agent, AGENT_S)
         self.clients[host].close()
@@ -226,7 +226,7 @@ class RealSession(Session):
         except HostError as error:
             raise HostError(f"{error}; see {self.run.folder.log(host)}") from error
 
-    def strike(self, role: str, number: int) -> bool:
+    def signal_process(self, role: str, number: int) -> bool:
         found = [each for each in self.run.processes() if each.role == role]
         for each in found:
             each.signal(number)
@@ -274,7 +274,7 @@ class RealSession(Session):
             hosts=hosts,
             switches={} if wired is None else self._load.measure(self._received(wired, begin=False)),
             scheduling=scheduling.measure(self.run),
-            machine=scheduling.surroundings(self.run),
+            machine=scheduling.machine_activity(self.run),
         )
         reasons = judge(measured, describe.base_rtt_ns(self.topology, self.clock))
         return replace(measured, valid=not reasons, reasons=reasons)

@@ -20,9 +20,9 @@ from mrc_host.answers import Software
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.host import CommandError, HostNode
 from mrc_lab import describe, policies
-from mrc_lab.faults.ledger import Ledger
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError, HostGone, Plain
-from mrc_lab.processes.death import Frozen
+from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
@@ -43,7 +43,7 @@ A = TypeVar("A")
 
 
 @contextlib.contextmanager
-def _cycles_seldom_looked_for() -> Iterator[None]:
+def _garbage_collected_rarely() -> Iterator[None]:
     """Let the garbage collector ignore objects that exist now, while the context lasts."""
     threshold = gc.get_threshold()
     gc.freeze()
@@ -93,7 +93,7 @@ class VirtualSession(Session):
     def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
         forwarders.check_clock(topology, self.clock)
         policies.check_files(topology)
-        self.topology = topology = topology.carrying(transport)
+        self.topology = topology = topology.for_transport(transport)
         self.transport = transport
         self._program = program_of(topology)
         self._started: dict[str, int] = {}
@@ -117,7 +117,7 @@ class VirtualSession(Session):
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
-        self.failures = Ledger(topology, self._refill)
+        self.failures = FaultLedger(topology, self._refill)
         self.denied = set()
 
     @property
@@ -178,20 +178,20 @@ class VirtualSession(Session):
         return counters.sample_inside(self.topology, self.server.fabric)
 
     def pauses(self) -> counters.ByPriority:
-        return counters.pauses(self.topology, counters.Inside(self.server.fabric))
+        return counters.pauses(self.topology, counters.InProcessCounters(self.server.fabric))
 
     def stalls(self) -> counters.ByPriority:
-        return counters.stalls(self.topology, counters.Inside(self.server.fabric))
+        return counters.stalls(self.topology, counters.InProcessCounters(self.server.fabric))
 
     def advance(self, seconds: float) -> None:
-        with _cycles_seldom_looked_for():
+        with _garbage_collected_rarely():
             self.driver.run_until(self.driver.now + round(seconds * 1e9))
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         self._carriers[host, port] = up
-        self._tell_carriers(host)
+        self._send_carriers(host)
 
-    def _tell_carriers(self, host: str) -> None:
+    def _send_carriers(self, host: str) -> None:
         """Tell a node of its ports' carriers, if it runs."""
         agent = self.virtual_hosts[host]
         if agent.frozen or agent.dead:
@@ -217,7 +217,7 @@ class VirtualSession(Session):
     def thaw_agent(self, host: str) -> None:
         self._agent(host).frozen = False
         self.driver.release(host)
-        self._tell_carriers(host)
+        self._send_carriers(host)
 
     def kill_agent(self, host: str) -> None:
         self._agent(host).dead = True
@@ -227,11 +227,11 @@ class VirtualSession(Session):
         agent = self.virtual_hosts[host]
         agent.node = self.nodes[host] = self._node(self.topology.host(host), self.transport)
         agent.dead = agent.frozen = False
-        self._tell_carriers(host)
+        self._send_carriers(host)
         self.driver.release(host, agent.node.datapath)
 
-    def frozen(self) -> list[Frozen]:
-        return [Frozen(name) for name, host in self.virtual_hosts.items() if host.frozen]
+    def frozen(self) -> list[StoppedProcess]:
+        return [StoppedProcess(name) for name, host in self.virtual_hosts.items() if host.frozen]
 
     def fidelity(self) -> Fidelity:
         # Simulated time waits for the machine; there is nothing to be late for.

@@ -18,7 +18,7 @@ from mrc_common.rpc import Request
 from mrc_lab.describe import BEHIND
 from mrc_lab.hosts.hostclient import HostClient, HostGone
 from mrc_lab.session.fabricset import FabricSet
-from mrc_lab.switches.backend import CheckSwitch, FitQueue, HoldSwitch, RestartSwitch
+from mrc_lab.switches.backend import CheckSwitch, HoldSwitch, RestartSwitch, SizeQueue
 from mrc_lab.switches.p4rt import Device, P4RuntimeError
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
@@ -155,13 +155,13 @@ class WiredFabric(FabricSet):
             ends.append((peer.node, peer.port, incoming))
         for name, number, settings in ends:
             if isinstance(settings, LinkSettings):
-                self._tell(FitQueue(name, number, settings.rate_bps), name)
+                self._tell(SizeQueue(name, number, settings.rate_bps), name)
 
     def address(self, device_id: int) -> str:
         return self.switches.get(self._name(device_id)) or super().address(device_id)
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """Of a switch that is no P4Runtime server, or does not answer at present, there is nothing to count."""
+        """Of a switch that is not a P4Runtime server, or does not answer at present, there is nothing to count."""
         name = self._name(device_id)
         if name not in self.switches or super().info().switches[device_id].state is not SwitchState.RUNNING:
             return []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from mrc_common.rpc import Nothing, Request, Verbs
+from mrc_common.rpc import Done, Request, Verbs
 from mrc_lab.hosts.hostnet import HostNet
 from mrc_lab.records.record import LabFolder, Record
 from mrc_lab.records.rundir import RunError
@@ -23,21 +23,21 @@ RUNNING, FROZEN, STOPPED = "running", "frozen", "stopped"
 
 
 @dataclass(frozen=True)
-class CheckSwitch(Request[Nothing], verb="check"):
+class CheckSwitch(Request[Done], verb="check"):
     """Is a switch alive? A dead one is a refusal that says how it died."""
 
     switch: str
 
 
 @dataclass(frozen=True)
-class Held:
+class SwitchModeResult:
     """`fresh`: the switch now runs without program and tables."""
 
     fresh: bool
 
 
 @dataclass(frozen=True)
-class HoldSwitch(Request[Held], verb="hold"):
+class HoldSwitch(Request[SwitchModeResult], verb="hold"):
     """Bring a switch into a state."""
 
     switch: str
@@ -45,14 +45,14 @@ class HoldSwitch(Request[Held], verb="hold"):
 
 
 @dataclass(frozen=True)
-class RestartSwitch(Request[Nothing], verb="restart"):
+class RestartSwitch(Request[Done], verb="restart"):
     """As after a reboot."""
 
     switch: str
 
 
 @dataclass(frozen=True)
-class FitQueue(Request[Nothing], verb="rate"):
+class SizeQueue(Request[Done], verb="rate"):
     """Fit the data queue of a port to the rate of its link; 0: it has none."""
 
     switch: str
@@ -65,7 +65,7 @@ def dead_switch(name: str, how: str, lab: str) -> str:
     return f"switch {name} is dead, its process {how}: nothing can be done to it; `mrclab down {lab}`, and up again"
 
 
-class Household(Protocol):
+class ProcessSupervisor(Protocol):
     """The daemon: whose children these processes are."""
 
     topology: Topology
@@ -79,7 +79,7 @@ class Household(Protocol):
     def signal(self, role: str, number: int) -> None:
         """Send a signal to a process."""
 
-    def part_with(self, role: str) -> None:
+    def end_unrecorded(self, role: str) -> None:
         """End a process at once without recording a death."""
 
     def check_alive(self, role: str) -> Callable[[], None]:
@@ -95,7 +95,7 @@ class ForwardingBackend(abc.ABC):
     #: Whether each is a P4Runtime server at its role's address.
     p4runtime: bool
 
-    def __init__(self, house: Household) -> None:
+    def __init__(self, house: ProcessSupervisor) -> None:
         self.house = house
 
     @abc.abstractmethod
@@ -124,7 +124,7 @@ class ForwardingBackend(abc.ABC):
         verbs.add(CheckSwitch, self._check)
         verbs.add(HoldSwitch, self._hold)
         verbs.add(RestartSwitch, self._restart)
-        verbs.add(FitQueue, self._rate)
+        verbs.add(SizeQueue, self._rate)
         return verbs
 
     def _switch(self, name: str) -> Switch:
@@ -140,11 +140,11 @@ class ForwardingBackend(abc.ABC):
             raise RunError(dead_switch(switch.name, str(death), self.house.topology.lab.name)) from error
         return switch
 
-    def _check(self, request: CheckSwitch, now: int) -> Nothing:
+    def _check(self, request: CheckSwitch, now: int) -> Done:
         self._switch(request.switch)
-        return Nothing()
+        return Done()
 
-    def _hold(self, request: HoldSwitch, now: int) -> Held:
+    def _hold(self, request: HoldSwitch, now: int) -> SwitchModeResult:
         switch = self._switch(request.switch)
         fresh = self.hold(switch, request.state)
         if request.state == RUNNING:
@@ -152,18 +152,18 @@ class ForwardingBackend(abc.ABC):
         else:
             self.house.record.held[switch.name] = request.state
         self.house.write()
-        return Held(fresh)
+        return SwitchModeResult(fresh)
 
-    def _restart(self, request: RestartSwitch, now: int) -> Nothing:
+    def _restart(self, request: RestartSwitch, now: int) -> Done:
         switch = self._switch(request.switch)
         self.restart(switch)
         self.house.record.held.pop(switch.name, None)
         self.house.write()
-        return Nothing()
+        return Done()
 
-    def _rate(self, request: FitQueue, now: int) -> Nothing:
+    def _rate(self, request: SizeQueue, now: int) -> Done:
         switch = self._switch(request.switch)
         if request.port not in switch.links:
             raise RunError(f"{switch.name} has no port {request.port}")
         self.set_rate(switch, request.port, request.rate_bps)
-        return Nothing()
+        return Done()

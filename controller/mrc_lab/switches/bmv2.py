@@ -13,10 +13,10 @@ import subprocess
 import time
 
 from mrc_lab import describe
-from mrc_lab.processes.process import Patience
+from mrc_lab.processes.process import ProgressTimeout
 from mrc_lab.records.rundir import RunError
 from mrc_lab.switches import offload
-from mrc_lab.switches.backend import FROZEN, RUNNING, STOPPED, ForwardingBackend, Household
+from mrc_lab.switches.backend import FROZEN, RUNNING, STOPPED, ForwardingBackend, ProcessSupervisor
 from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
@@ -56,7 +56,7 @@ class Bmv2Switches(ForwardingBackend):
 
     p4runtime = True
 
-    def __init__(self, house: Household, binary: str) -> None:
+    def __init__(self, house: ProcessSupervisor, binary: str) -> None:
         super().__init__(house)
         self.binary = binary
         self.notifies = False
@@ -85,7 +85,7 @@ class Bmv2Switches(ForwardingBackend):
     def _await(self, switch: Switch) -> None:
         """Wait until a switch answers on both interfaces, and set its queues."""
         check = self.house.check_alive(switch.name)
-        patience = Patience(self.house.record.roles[switch.name], READY_S)
+        patience = ProgressTimeout(self.house.record.roles[switch.name], READY_S)
         while True:
             try:
                 with SimpleSwitch((LOOPBACK, thrift_port(switch))) as thrift:
@@ -115,7 +115,7 @@ class Bmv2Switches(ForwardingBackend):
         role = switch.name
         now = self.house.record.held.get(role, RUNNING)
         if state == STOPPED:
-            self.house.part_with(role)
+            self.house.end_unrecorded(role)
         elif now == STOPPED:
             self._launch(switch)
             if state == FROZEN:
@@ -126,7 +126,7 @@ class Bmv2Switches(ForwardingBackend):
         return False
 
     def restart(self, switch: Switch) -> None:
-        self.house.part_with(switch.name)
+        self.house.end_unrecorded(switch.name)
         self._launch(switch)
 
     def _launch(self, switch: Switch) -> None:

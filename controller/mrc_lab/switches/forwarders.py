@@ -36,7 +36,7 @@ KERNEL_PROBE = (
 )
 
 
-class PartMissing(RunError):
+class ReferencePartMissing(RunError):
     """A reference part is not here, does not work, or cannot do what is asked of it; the text says what to do."""
 
 
@@ -48,7 +48,7 @@ def chosen(
     The kernel neither marks nor trims, so the queues of its labs are without both.
 
     Raises:
-        PartMissing: an unknown name, or a lab that this forwarder cannot carry; as `check_clock` and `check`.
+        ReferencePartMissing: an unknown name, or a lab that this forwarder cannot carry; as `check_clock` and `check`.
     """
     made = _chosen(topology, switch, compiler)
     if clock is not None:
@@ -61,19 +61,21 @@ def chosen(
 def _chosen(topology: Topology, switch: str | None, compiler: str | None) -> Topology:
     switch, compiler = switch or topology.lab.switch, compiler or topology.lab.compiler
     if switch not in FORWARDERS:
-        raise PartMissing(f"switch is {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}, not '{switch}'")
+        raise ReferencePartMissing(f"switch is {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}, not '{switch}'")
     if compiler not in COMPILERS:
-        raise PartMissing(f"compiler is {' or '.join(COMPILERS)}, not '{compiler}'")
+        raise ReferencePartMissing(f"compiler is {' or '.join(COMPILERS)}, not '{compiler}'")
     queues = [topology.lab.queues, *(each.queue for each in topology.lab.overrides.values() if each.queue)]
     for key, what in (("pfc", "priority flow control"), ("credits", "link-level credits")):
         if switch != "p4lite" and any(getattr(queue, key) is not None for queue in queues):
-            raise PartMissing(f"{switch} has no {what}; leave queues.{key} out, or use p4lite")
+            raise ReferencePartMissing(f"{switch} has no {what}; leave queues.{key} out, or use p4lite")
     lab = topology.lab.model_copy(update={"switch": switch, "compiler": compiler})
     if switch == "kernel":
         if topology.lab.program is not None:
-            raise PartMissing(f"the kernel runs no P4 program: leave `program` out of lab '{topology.lab.name}'")
+            raise ReferencePartMissing(
+                f"the kernel runs no P4 program: leave `program` out of lab '{topology.lab.name}'"
+            )
         if compiler != "p4lite":
-            raise PartMissing(f"the kernel runs no P4 program, so there is nothing for {compiler} to compile")
+            raise ReferencePartMissing(f"the kernel runs no P4 program, so there is nothing for {compiler} to compile")
         _check_kernel_mode(topology.lab)
         lab = _unmarked(lab)
     return topology if lab == topology.lab else Topology(lab)
@@ -83,7 +85,9 @@ def _check_kernel_mode(lab: Lab) -> None:
     mode = lab.routing.mode
     if mode not in KERNEL_MODES:
         modes = ", ".join(each.value for each in KERNEL_MODES)
-        raise PartMissing(f"the kernel cannot route {mode.value}: it reads no EV; routing.mode must be one of {modes}")
+        raise ReferencePartMissing(
+            f"the kernel cannot route {mode.value}: it reads no EV; routing.mode must be one of {modes}"
+        )
 
 
 def _unmarked(lab: Lab) -> Lab:
@@ -101,22 +105,22 @@ def check_clock(topology: Topology, clock: str) -> None:
     """Check that the forwarder has this clock.
 
     Raises:
-        PartMissing: it has not.
+        ReferencePartMissing: it has not.
     """
     switch = topology.lab.switch
     if clock != "real" and switch != "p4lite":
-        raise PartMissing(f"switch {switch} has the real clock only; `--clock real`, or `--switch p4lite`")
+        raise ReferencePartMissing(f"switch {switch} has the real clock only; `--clock real`, or `--switch p4lite`")
 
 
 def check(topology: Topology) -> None:
     """Check that the parts that a lab on the real clock asks for are here and work.
 
     Raises:
-        PartMissing: they are not, or there are more hosts than one machine has namespaces for.
+        ReferencePartMissing: they are not, or there are more hosts than one machine has namespaces for.
     """
     hosts = topology.lab.hosts
     if hosts > MAX_REAL_HOSTS:
-        raise PartMissing(
+        raise ReferencePartMissing(
             f"lab '{topology.lab.name}' has {hosts} hosts, the real clock takes {MAX_REAL_HOSTS} at most; `--clock "
             "virtual` has no such limit"
         )
@@ -132,7 +136,7 @@ def problem(topology: Topology) -> str | None:
     """Why a lab cannot have its parts here; None if it can."""
     try:
         check(topology)
-    except PartMissing as error:
+    except ReferencePartMissing as error:
         return str(error)
     return None
 
@@ -141,8 +145,10 @@ def _found(program: str, variable: str, what: str, environment: Mapping[str, str
     named = environment.get(variable)
     path = shutil.which(named or program, path=environment.get("PATH", os.defpath))
     if path is None:
-        where = f"{variable}={named} is no program" if named else f"{program} is not in PATH, and {variable} is not set"
-        raise PartMissing(f"{what} is missing: {where}; {HELP}")
+        where = (
+            f"{variable}={named} is not a program" if named else f"{program} is not in PATH, and {variable} is not set"
+        )
+        raise ReferencePartMissing(f"{what} is missing: {where}; {HELP}")
     return pathlib.Path(path).absolute()
 
 
@@ -157,7 +163,7 @@ def bmv2() -> pathlib.Path:
     """BMv2's switch with P4Runtime: MRCLAB_BMV2, or simple_switch_grpc in PATH.
 
     Raises:
-        PartMissing: there is none.
+        ReferencePartMissing: there is none.
     """
     return _found("simple_switch_grpc", "MRCLAB_BMV2", "BMv2", os.environ)
 
@@ -166,7 +172,7 @@ def p4c() -> pathlib.Path:
     """p4c's compiler for BMv2: MRCLAB_P4C, or p4c-bm2-ss in PATH.
 
     Raises:
-        PartMissing: there is none.
+        ReferencePartMissing: there is none.
     """
     return _found("p4c-bm2-ss", "MRCLAB_P4C", "p4c", os.environ)
 
@@ -178,17 +184,17 @@ def check_bmv2() -> pathlib.Path:
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=TRY_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PartMissing(f"{started}: {silence(error)}; {HELP}") from error
+        raise ReferencePartMissing(f"{started}: {silence(error)}; {HELP}") from error
     said = [*done.stdout.split(), *done.stderr.strip().splitlines()[-1:]]
     version = re.match(r"(\d+)\.(\d+)", said[0]) if said else None
     if done.returncode:
         word = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise PartMissing(f"{started}: {word[0]}; {HELP}")
+        raise ReferencePartMissing(f"{started}: {word[0]}; {HELP}")
     if version is None:
-        raise PartMissing(f"{started}: it says no version; {HELP}")
+        raise ReferencePartMissing(f"{started}: it says no version; {HELP}")
     if (int(version[1]), int(version[2])) < BMV2_LEAST:
         least = ".".join(map(str, BMV2_LEAST))
-        raise PartMissing(f"BMv2 is too old: {path} is version {said[0]}, and {least} is needed; {HELP}")
+        raise ReferencePartMissing(f"BMv2 is too old: {path} is version {said[0]}, and {least} is needed; {HELP}")
     return path
 
 
@@ -196,13 +202,13 @@ def check_kernel() -> None:
     """Check that this machine's kernel and iproute2 know uSIDs.
 
     Raises:
-        PartMissing: they do not.
+        ReferencePartMissing: they do not.
     """
     command = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--run", "sh", "-c", KERNEL_PROBE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         word = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-        raise PartMissing(
+        raise ReferencePartMissing(
             f"this kernel does not forward SRv6 uSIDs ({word}); it takes Linux 6.1 with "
             "CONFIG_IPV6_SEG6_LWTUNNEL, and iproute2 6.1"
         )

@@ -71,9 +71,9 @@ class KernelSwitches(ForwardingBackend):
             for switch in self.house.topology.switches
         }
         for switch in self.house.topology.switches:
-            self._furnish(switch, processes[switch.name].pid)
+            self._configure_switch(switch, processes[switch.name].pid)
 
-    def _furnish(self, switch: Switch, pid: int) -> None:
+    def _configure_switch(self, switch: Switch, pid: int) -> None:
         net, role = self.house.net, switch.name
         self._await_namespace(role, pid)
         ports = {port: net.behind[role, port][1] for port in switch.links}

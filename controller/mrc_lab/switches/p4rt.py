@@ -58,7 +58,7 @@ def parsed(p4info: str) -> Any:
     return text_format.Parse(p4info, p4info_pb2.P4Info())
 
 
-class Names:
+class P4InfoNames:
     """Identifiers and widths of a P4Info, by the full name, the alias, or a suffix that only one object has."""
 
     def __init__(self, info: Any) -> None:
@@ -70,7 +70,7 @@ class Names:
         self.registers = {register.preamble.name: register for register in info.registers}
 
     @classmethod
-    def of(cls, p4info: str) -> Names:
+    def of(cls, p4info: str) -> P4InfoNames:
         """Those of a P4Info text."""
         return cls(parsed(p4info))
 
@@ -152,7 +152,7 @@ class Device:
         self._wait = patient
         self.name = name
         self.p4info = parsed(p4info)
-        self.names = Names(self.p4info)
+        self.names = P4InfoNames(self.p4info)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         self.election = p4runtime_pb2.Uint128(high=0, low=1)
         self._requests: queue.Queue[Any] = queue.Queue()

@@ -26,8 +26,8 @@ from mrc_common.errors import ExitCode, MrclabError
 from mrc_common.files import write_whole
 from mrc_common.plain import decode, encode
 from mrc_lab.records import trusted
-from mrc_lab.switches import fitting, forwarders
-from mrc_lab.switches.p4rt import Device, Names, P4RuntimeError
+from mrc_lab.switches import forwarders, mapping
+from mrc_lab.switches.p4rt import Device, P4InfoNames, P4RuntimeError
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
 from p4lite.folders import FolderError
@@ -91,14 +91,14 @@ class FabricProgram:
         return cls(path.read_bytes(), path.with_suffix(INFO).read_text(), of.path, of.files)
 
     @cached_property
-    def names(self) -> Names:
+    def names(self) -> P4InfoNames:
         """What the program contains."""
-        return Names.of(self.p4info)
+        return P4InfoNames.of(self.p4info)
 
     @property
     def counters(self) -> dict[str, str]:
         """What the program calls the counters of `rules.COUNTERS`; those that it has not are left out."""
-        return fitting.counters(self.names)
+        return mapping.counters(self.names)
 
     def document(self) -> ProgramDocument:
         """For a run's result: where the source is and its digest; `files` of a lab's own program, else none."""
@@ -199,7 +199,7 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
     Raises:
         ProgramError: it does not compile.
     """
-    kept = _Kept() if source == SOURCE else None
+    kept = _CachedProgram() if source == SOURCE else None
     if kept is not None and (found := kept.find()) is not None:
         return found
     # The compiler's parser takes a moment to load, which a command that compiles nothing should not wait for.
@@ -216,7 +216,7 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
     return made
 
 
-class _Kept:
+class _CachedProgram:
     """What was made of the project's own program, in the private cache of compiled switches, by all that it was made
     of: the files beside it and the compiler. What is not whole or not ours alone is not there (`native.store`).
     """
@@ -269,7 +269,7 @@ def program_of(topology: Topology) -> FabricProgram:
     Raises:
         ProgramError: it does not compile; as `OwnProgramError` where it is the lab's own, does not fit its tables, or
             others can change one of its files: it becomes C that runs as us.
-        PartMissing: p4c is not here.
+        ReferencePartMissing: p4c is not here.
     """
     lab = topology.lab
     source = SOURCE if lab.program is None else pathlib.Path(lab.program)
@@ -288,7 +288,7 @@ def program_of(topology: Topology) -> FabricProgram:
     made = FabricProgram(made.bmv2, made.p4info, str(source), files)
     try:
         for switch in topology.switches:
-            fitting.fit(topology, switch, made.names)
+            mapping.fit(topology, switch, made.names)
     except P4RuntimeError as error:
         raise OwnProgramError(f"{source}: {error}") from error
     return made
@@ -315,7 +315,7 @@ def fill(topology: Topology, switch: Switch, device: Device, program: FabricProg
 
 def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
     """Fill a switch's tables by P4Runtime, as far as its program has them; return the number of entries."""
-    fitted = fitting.fit(topology, switch, device.names)
+    fitted = mapping.fit(topology, switch, device.names)
     for entry in fitted.defaults:
         device.set_default(entry.table, entry.action, entry.params)
     return device.insert(fitted.entries)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mrc_scale.baselines import Baseline
 from mrc_scale.run import ClusterResult
 from mrc_scale.year import Outcome
-from mrc_topo.cost import Bill
+from mrc_topo.cost import CostSummary
 from mrc_topo.plan import Design, Plan
 
 
@@ -21,4 +21,4 @@ class Made:
     year: list[Outcome]
     seconds: float
     #: What the designs of the plan cost, if a year was asked for.
-    bills: list[tuple[Design, Bill]] = field(default_factory=list)
+    bills: list[tuple[Design, CostSummary]] = field(default_factory=list)

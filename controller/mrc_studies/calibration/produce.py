@@ -21,7 +21,7 @@ from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_studies.calibration import report
 from mrc_studies.calibration.made import Made
 from mrc_studies.cells.tables import parquet_of
-from mrc_topo.cost import Bill, bill, load_costs
+from mrc_topo.cost import CostSummary, bill, load_costs
 from mrc_topo.plan import Design, PlanError, plan
 from p4lite.folders import make_private
 from p4lite.switch.native.build import cache_dir
@@ -86,7 +86,7 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
     except PlanError:
         design = None
     outcomes: list[year.Outcome] = []
-    bills: list[tuple[Design, Bill]] = []
+    bills: list[tuple[Design, CostSummary]] = []
     if cluster.year is not None and design is not None:
         show(1.0, f"{cluster.year.days:g} days of failures")
         outcomes = year.outcomes(cluster, shape, design, cluster.year)

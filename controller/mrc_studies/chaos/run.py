@@ -237,7 +237,7 @@ class Player:
     def _end(self, step: ChaosStep) -> bool:
         """End the lab; return whether it reports what ended it."""
         kind = step.kind or "kill"
-        if not self.may_end or not self.session.strike(step.target, ENDS[kind]):
+        if not self.may_end or not self.session.signal_process(step.target, ENDS[kind]):
             return False
         self.ended = True
         deadline = time.monotonic() + NAMED_S

@@ -73,7 +73,7 @@ def expected(
 
 
 def _impaired(topology: Topology, in_force: Iterable[Action]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return settings by link and direction; a link has one failure of a kind at most (`Ledger.fail`)."""
+    """Return settings by link and direction; a link has one failure of a kind at most (`FaultLedger.fail`)."""
     found: defaultdict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for action in in_force:
         if action.kind == "impair":

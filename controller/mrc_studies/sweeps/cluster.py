@@ -180,7 +180,7 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
                 dashboard_address="127.0.0.1:8787" if dashboard else None,
                 scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
                 silence_logs=logging.CRITICAL,
-                loop=stack.enter_context(_deaf_loop()),
+                loop=stack.enter_context(_loop_ignoring_interrupt()),
                 **{"local_directory": scratch, **(options or {})},
             )
             stack.enter_context(made)
@@ -189,7 +189,7 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
 
 
 @contextlib.contextmanager
-def _deaf_loop() -> Iterator[Any]:
+def _loop_ignoring_interrupt() -> Iterator[Any]:
     """Dask's event loop in a thread that does not hear of Ctrl-C, nor do the processes that it starts: the terminal
     tells all of them, but it is for the command, which then ends them."""
     from distributed.utils import LoopRunner

@@ -162,7 +162,7 @@ def perform(task: Task) -> Answer:
     rows: list[Row] = []
     with _ALONE, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            if wrong := stranger(task):
+            if wrong := environment_difference(task):
                 status, failure = Status.STRANGER, wrong
             else:
                 rows, failure = (_experiment if task.kind == "experiment" else _comparison)(task)
@@ -175,12 +175,12 @@ def perform(task: Task) -> Answer:
     return Answer(status, failure, rows, time.monotonic() - begin, said.getvalue())
 
 
-def perform_elsewhere(task: object) -> object:
+def run_in_worker(task: object) -> object:
     """Do a run in a worker of Dask; both ways plain data, which a worker of another version can read, too."""
     return encode(perform(decode(Task, task, lenient=True)))
 
 
-def stranger(task: Task) -> str:
+def environment_difference(task: Task) -> str:
     """Return what is different where this is called from where the task was made; empty if nothing."""
     if sources.software(pathlib.Path(__file__)) != task.software:
         return "it has other sources of mrclab; install the same there"

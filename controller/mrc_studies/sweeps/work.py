@@ -112,7 +112,7 @@ def on_dask(client: Any) -> Executor:
         def submit(run: SweepRun) -> Any:
             key = f"mrclab-{mark}-{run.digest}"
             at[key] = run
-            return client.submit(measure.perform_elsewhere, encode(plan.task(run)), key=key, pure=False)
+            return client.submit(measure.run_in_worker, encode(plan.task(run)), key=key, pure=False)
 
         ahead = max(LEAST_AHEAD, AHEAD * sum(client.nthreads().values()))
         first = [submit(run) for run in itertools.islice(waiting, ahead)]

@@ -141,7 +141,7 @@ class Ranks:
             lines = process.lines()
             if lines is None:
                 self._gone.add(rank)
-                found.append((rank, Said(Word.GONE, process.last_words())))
+                found.append((rank, Said(Word.GONE, process.last_error_line())))
             for line in lines or ():
                 with contextlib.suppress(ValueError, DecodeError):  # a library that prints something of its own
                     found.append((rank, decode(Said, json.loads(line), lenient=True)))

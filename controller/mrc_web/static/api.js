@@ -52,7 +52,7 @@ export class Stream {
     this.loop();
   }
 
-  /** Looks at another pair of hosts: the stream begins anew. */
+  /** Looks at another pair of hosts: the stream restarts. */
   watch(source, destination) {
     const pair = source && destination && source !== destination ? { source, destination } : null;
     if (JSON.stringify(pair) === JSON.stringify(this.pair)) return;

@@ -8,7 +8,7 @@ import { rate, bytes } from "./units.js";
 
 const LEVELS = 6;
 const FLASH_MS = 700;
-/** Above so many hosts those of a T0 are one node. */
+/** Above this number of hosts, the hosts of a T0 are one node. */
 const SINGLE_HOSTS = 64;
 const PITCH = 74;
 const GAP = 46;
@@ -47,7 +47,7 @@ function level(load) {
 }
 
 export class Fabric {
-  /** `choose(name)` is called when somebody picks an element. */
+  /** `choose(name)` is called when a user picks an element. */
   constructor(container, choose) {
     this.container = container;
     this.graph = document.createElement("div");
@@ -225,7 +225,7 @@ export class Fabric {
     return { ...this.picture.look(id), classes: this.cy.getElementById(id).classes() };
   }
 
-  /** A state that a node keeps for a while: it is drawn anew only when it is another. */
+  /** A state that a node keeps for a while: it is redrawn only when it has changed. */
   mode(id, kinds, value) {
     if ((this.shown.get(id) ?? "") === value) return;
     this.shown.set(id, value);

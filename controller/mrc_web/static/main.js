@@ -12,7 +12,7 @@ import { rate, seconds } from "./units.js";
 
 const LOG_ROWS = 400;
 const CURVE_MS = 250;
-/** How long the latest updates took is kept of so many. */
+/** For how many of the latest updates their duration is kept. */
 const TIMES = 600;
 const MODES = { lab: "live, real clock", simulation: "simulation", run: "recorded run" };
 

@@ -1,5 +1,5 @@
 // What changes with every state: the links with their load, below the graph's nodes, and the words in and above the nodes.
-// Two canvases of our own, for a graph library draws all of itself anew for each change, which takes several frames.
+// Two canvases of our own, for a graph library redraws all of itself for each change, which takes several frames.
 
 import { colour } from "./dom.js";
 

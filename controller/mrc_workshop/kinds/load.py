@@ -14,7 +14,7 @@ from mrc_results import verdict
 from mrc_topo.addressing import Tier
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, kind
-from mrc_workshop.trace import IPV6, Seen, line
+from mrc_workshop.trace import IPV6, CapturedPacket, line
 
 Share = Annotated[float, Field(ge=0)]
 SHOWN = 6
@@ -70,12 +70,12 @@ def _busiest(run: Run) -> int:
     return max(totals.values(), default=0)
 
 
-def _flows(run: Run, switch: str, ports: Collection[int]) -> tuple[Counter[str], Counter[str], list[Seen]]:
+def _flows(run: Run, switch: str, ports: Collection[int]) -> tuple[Counter[str], Counter[str], list[CapturedPacket]]:
     """Of what left by some ports: data bytes and number of EVs of each pair of hosts, and a packet of each."""
     names = {host.address: host.name for host in run.topology.hosts}
     flows: Counter[str] = Counter()
     evs: dict[str, set[int]] = {}
-    first: dict[str, Seen] = {}
+    first: dict[str, CapturedPacket] = {}
     for seen in run.packets:
         if seen.switch == switch and seen.port in ports and seen.out and seen.is_write:
             at = seen.inner_at

@@ -18,7 +18,7 @@ from mrc_results import verdict
 from mrc_topo.paths import Paths
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
-from mrc_workshop.trace import BTH, IPV6, Seen, line
+from mrc_workshop.trace import BTH, IPV6, CapturedPacket, line
 
 MS = 1_000_000
 #: Names of states in events of EVs.
@@ -35,10 +35,10 @@ RTX = 0x20
 class Flight:
     """One transmission of a write: where it came into the fabric, and whether it left it at the right host."""
 
-    seen: Seen
+    seen: CapturedPacket
     ev: int
     again: bool
-    delivered: Seen | None = None
+    delivered: CapturedPacket | None = None
     later: list[Flight] = field(default_factory=list)
 
     @property
@@ -47,13 +47,13 @@ class Flight:
         return self.seen.psn or 0
 
 
-def _ev(seen: Seen) -> int:
+def _ev(seen: CapturedPacket) -> int:
     at = seen.inner_at
     label = struct.unpack_from("!I", seen.data, at)[0] & 0xFFFF
     return int(label << 16 | struct.unpack_from("!H", seen.data, at + IPV6)[0])
 
 
-def _pair(seen: Seen) -> bytes:
+def _pair(seen: CapturedPacket) -> bytes:
     """Addresses and destination QP."""
     at, bth = seen.inner_at, seen.bth_at or 0
     return seen.data[at + 8 : at + 40] + seen.data[bth + 5 : bth + 8]
@@ -95,7 +95,7 @@ def no_spurious(params: NoParams, runs: Sequence[Run]) -> Finding:
                 count += 1
                 if flight.again:
                     again += 1
-                    if (first := _needless(qp, flight)) is not None:
+                    if (first := _needless_retransmission(qp, flight)) is not None:
                         number += 1
                         worst = worst or _overtaken(run, qp, first, flight)
         if worst is not None:
@@ -104,7 +104,7 @@ def no_spurious(params: NoParams, runs: Sequence[Run]) -> Finding:
     return Finding(True, f"{again} of {count} packets sent again, none needlessly")
 
 
-def _needless(qp: Sequence[Flight], again: Flight) -> Flight | None:
+def _needless_retransmission(qp: Sequence[Flight], again: Flight) -> Flight | None:
     """Return the earlier transmission of the same PSN if it arrived."""
     earlier = [each for each in qp if each.psn == again.psn and each.seen.t_ns < again.seen.t_ns]
     return next((each for each in earlier if each.delivered is not None), None)
@@ -173,7 +173,7 @@ def _dead_path(params: DeadPath, run: Run) -> Finding:
         and each.delivered is None
         and each.ev in crossing[_pair(each.seen)[:32]]
     ]
-    wrong = _given_up_for_congestion(run, crossing) or _back_without_a_probe(run, crossing)
+    wrong = _given_up_for_congestion(run, crossing) or _restored_without_probe(run, crossing)
     if wrong is not None:
         return wrong
     if len(late) > params.at_most:
@@ -189,7 +189,7 @@ def _dead_path(params: DeadPath, run: Run) -> Finding:
     wrong = _not_replaced(params, run, writes, (start, died, mended))
     if wrong is not None:
         return wrong
-    still = _never_back(run, mended + params.back_ms * MS)
+    still = _never_restored(run, mended + params.back_ms * MS)
     if still is not None:
         host, ev = still
         mistake = (
@@ -214,7 +214,7 @@ def _crossing(run: Run, element: str) -> defaultdict[bytes, set[int]]:
     return found
 
 
-def _never_back(run: Run, by_ns: int) -> tuple[str, int] | None:
+def _never_restored(run: Run, by_ns: int) -> tuple[str, int] | None:
     """Host and EV that was given up and has not come back by then."""
     for host, events in run.events.items():
         state: dict[tuple[int, int], str] = {}
@@ -241,7 +241,7 @@ def _given_up_for_congestion(run: Run, crossing: defaultdict[bytes, set[int]]) -
     return None
 
 
-def _back_without_a_probe(run: Run, crossing: defaultdict[bytes, set[int]]) -> Finding | None:
+def _restored_without_probe(run: Run, crossing: defaultdict[bytes, set[int]]) -> Finding | None:
     causes = (EvInput.REVIVED.value, EvInput.REVIVED_SKIP.value, EvInput.ALLOW.value)
     for host, events in run.events.items():
         for event in events:

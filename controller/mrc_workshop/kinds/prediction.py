@@ -8,16 +8,16 @@ from typing import Annotated
 from pydantic import Field
 
 from mrc_common import document
-from mrc_common.document import DocumentError, Model
+from mrc_common.document import DocumentError, Model, formerly
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, kind
 
 
-class Trap(Model):
+class CommonMistake(Model):
     """A wrong number that people arrive at, and why it is wrong."""
 
     value: float
-    says: str
+    explanation: Annotated[str, Field(json_schema_extra=formerly("says"))]
 
 
 class Number(Model):
@@ -25,8 +25,8 @@ class Number(Model):
 
     value: float
     within: Annotated[float, Field(gt=0)]
-    says: str
-    traps: list[Trap] = []
+    explanation: Annotated[str, Field(json_schema_extra=formerly("says"))]
+    traps: list[CommonMistake] = []
 
 
 class Prediction(Model):
@@ -57,12 +57,12 @@ def prediction(params: Prediction, runs: Sequence[Run], sources: Mapping[str, st
     measured = ", ".join(f"{key}: {numbers[key]:g}" for key in params.numbers if key in numbers) or "no number"
     for key, wanted in params.numbers.items():
         if key not in numbers:
-            return Finding(False, measured, f"{params.file}: {key} has no number yet: {wanted.says}")
+            return Finding(False, measured, f"{params.file}: {key} has no number yet: {wanted.explanation}")
         value = numbers[key]
         if abs(value - wanted.value) <= wanted.within:
             continue
         trap = next((each for each in wanted.traps if abs(value - each.value) <= wanted.within), None)
-        why = trap.says if trap is not None else wanted.says
+        why = trap.explanation if trap is not None else wanted.explanation
         return Finding(False, measured, f"{params.file}: {key}: {value:g} is not right: {why}")
     # The numbers are not repeated: what a check prints is also in the README, where it would be the answer.
     count = len(params.numbers)

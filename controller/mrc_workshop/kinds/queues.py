@@ -19,7 +19,7 @@ from mrc_topo import rules
 from mrc_topo.schema import QueueSpec
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
-from mrc_workshop.trace import CE, ETHERNET, IPV6, Seen, line
+from mrc_workshop.trace import CE, ETHERNET, IPV6, CapturedPacket, line
 
 CONTROL = {rules.DSCP_TRIMMED, rules.DSCP_TRIMMED_LASTHOP, rules.DSCP_CONTROL}
 NOT_ECT = 0
@@ -29,12 +29,12 @@ BINS = 4
 
 
 @dataclass
-class Passage:
+class SwitchTransit:
     """A packet through a switch: as it came, as it left (None: it did not), and the bytes that waited in the data queue
     of its port when it came."""
 
-    came: Seen
-    left: Seen | None
+    came: CapturedPacket
+    left: CapturedPacket | None
     waiting: int = 0
 
     @property
@@ -43,21 +43,21 @@ class Passage:
         return self.came.dscp not in CONTROL
 
 
-def passages(run: Run) -> list[Passage]:
+def transits(run: Run) -> list[SwitchTransit]:
     """Every packet that came to a switch, in order of time."""
-    found: list[Passage] = []
-    open_: dict[tuple[str, bytes], deque[Passage]] = {}
+    found: list[SwitchTransit] = []
+    open_: dict[tuple[str, bytes], deque[SwitchTransit]] = {}
     for seen in run.packets:
         if not seen.is_ipv6:
             continue
         key = (seen.switch, seen.identity)
         if not seen.out:
-            passage = Passage(seen, None)
+            passage = SwitchTransit(seen, None)
             found.append(passage)
             open_.setdefault(key, deque()).append(passage)
         elif open_.get(key):
             open_[key].popleft().left = seen
-    queues: dict[tuple[str, int], deque[Passage]] = {}
+    queues: dict[tuple[str, int], deque[SwitchTransit]] = {}
     for passage in found:
         if passage.left is None:
             continue
@@ -71,11 +71,11 @@ def passages(run: Run) -> list[Passage]:
     return found
 
 
-def _queue_of(run: Run, seen: Seen) -> QueueSpec:
+def _queue_of(run: Run, seen: CapturedPacket) -> QueueSpec:
     return run.topology.switch(seen.switch).links[seen.port].queue
 
 
-def _is_last_hop(run: Run, seen: Seen) -> bool:
+def _is_last_hop(run: Run, seen: CapturedPacket) -> bool:
     return run.topology.switch(seen.switch).links[seen.port].is_host_link
 
 
@@ -90,9 +90,9 @@ def ecn_marks(params: EcnMarks, runs: Sequence[Run]) -> Finding:
     """Packets are marked with the probability that rises from 0 at kmin to 1 at kmax, and never towards a host."""
     between = marks = 0
     for run in runs:
-        candidates: list[tuple[Passage, float]] = []
-        fullest: Passage | None = None
-        for each in passages(run):
+        candidates: list[tuple[SwitchTransit, float]] = []
+        fullest: SwitchTransit | None = None
+        for each in transits(run):
             if each.left is None:
                 continue
             wrong = _never(run, each)
@@ -118,7 +118,7 @@ def ecn_marks(params: EcnMarks, runs: Sequence[Run]) -> Finding:
     return Finding(True, f"{marks} marks; {between} packets found the queue between kmin and kmax")
 
 
-def _never(run: Run, each: Passage) -> str:
+def _never(run: Run, each: SwitchTransit) -> str:
     """Return what is wrong with a packet whatever the queue was; empty if nothing."""
     came, left = each.came, each.left
     assert left is not None
@@ -142,7 +142,9 @@ def _never(run: Run, each: Passage) -> str:
     return ""
 
 
-def _shown(run: Run, mistake: str, shown: Sequence[Passage], more: Sequence[str] = (), measured: str = "") -> Finding:
+def _shown(
+    run: Run, mistake: str, shown: Sequence[SwitchTransit], more: Sequence[str] = (), measured: str = ""
+) -> Finding:
     packets = [seen for each in shown for seen in (each.came, each.left) if seen is not None]
     lines = [line(run.topology, seen) for seen in packets]
     waits = [
@@ -151,7 +153,9 @@ def _shown(run: Run, mistake: str, shown: Sequence[Passage], more: Sequence[str]
     return Finding(False, measured, mistake, (*more, *lines[:4], *waits), tuple(packets), run)
 
 
-def _distribution(run: Run, candidates: list[tuple[Passage, float]], fullest: Passage | None) -> Finding | None:
+def _distribution(
+    run: Run, candidates: list[tuple[SwitchTransit, float]], fullest: SwitchTransit | None
+) -> Finding | None:
     """Whether the marks could be draws with these probabilities; None if they could."""
     if fullest is None:
         return Finding(False, "no data", "no data packet went through a port that marks", run=run)
@@ -205,12 +209,12 @@ def _distribution(run: Run, candidates: list[tuple[Passage, float]], fullest: Pa
     return _shown(run, text, [example], _occupancy(candidates), measured)
 
 
-def _share(part: Sequence[tuple[Passage, float]]) -> float:
+def _share(part: Sequence[tuple[SwitchTransit, float]]) -> float:
     """Of some packets, how many were marked."""
     return sum(each.left is not None and each.left.ecn == CE for each, _ in part) / len(part)
 
 
-def _z(part: Sequence[tuple[Passage, float]]) -> float:
+def _z(part: Sequence[tuple[SwitchTransit, float]]) -> float:
     """How many standard deviations the number of marks is from what independent draws give."""
     seen = sum(each.left is not None and each.left.ecn == CE for each, _ in part)
     variance = sum(p * (1 - p) for _, p in part)
@@ -220,17 +224,17 @@ def _z(part: Sequence[tuple[Passage, float]]) -> float:
     return math.copysign(max(abs(difference) - slack, 0.0), difference) / math.sqrt(max(variance, 0.25))
 
 
-def _bins(inside: Sequence[tuple[Passage, float]]) -> list[list[tuple[Passage, float]]]:
-    parts: list[list[tuple[Passage, float]]] = [[] for _ in range(BINS)]
+def _bins(inside: Sequence[tuple[SwitchTransit, float]]) -> list[list[tuple[SwitchTransit, float]]]:
+    parts: list[list[tuple[SwitchTransit, float]]] = [[] for _ in range(BINS)]
     for each, p in inside:
         parts[min(int(p * BINS), BINS - 1)].append((each, p))
     return [part for part in parts if len(part) >= 20]
 
 
-def _occupancy(candidates: Sequence[tuple[Passage, float]]) -> list[str]:
+def _occupancy(candidates: Sequence[tuple[SwitchTransit, float]]) -> list[str]:
     """Return a small table: marks by queue occupancy."""
     rows = ["waiting (share of kmin to kmax)    packets  marked  expected"]
-    parts: dict[str, list[tuple[Passage, float]]] = {}
+    parts: dict[str, list[tuple[SwitchTransit, float]]] = {}
     for each, p in candidates:
         name = "below kmin" if p == 0 else "kmax and above" if p == 1 else f"{int(p * BINS) / BINS:.2f} and above"
         parts.setdefault(name, []).append((each, p))
@@ -247,8 +251,8 @@ def trims(params: NoParams, runs: Sequence[Run]) -> Finding:
     """Check that a write that meets a long queue is trimmed behind its RETH, marked so, and sent first."""
     cut = 0
     for run in runs:
-        every = passages(run)
-        departures: dict[tuple[str, int], list[Passage]] = {}
+        every = transits(run)
+        departures: dict[tuple[str, int], list[SwitchTransit]] = {}
         for each in every:
             if each.left is not None and each.is_data and each.left.length == each.came.length:
                 departures.setdefault((each.came.switch, each.left.port), []).append(each)
@@ -270,7 +274,7 @@ def trims(params: NoParams, runs: Sequence[Run]) -> Finding:
     return Finding(True, f"{cut} trimmed headers, each behind its RETH and before the data")
 
 
-def _dropped(run: Run, lost: Passage, every: Sequence[Passage], cut: int) -> Finding:
+def _dropped(run: Run, lost: SwitchTransit, every: Sequence[SwitchTransit], cut: int) -> Finding:
     text = (
         f"{lost.came.switch} dropped a write without a word: its sender hears nothing, and must guess. Where more than "
         "the trim threshold waits, cut it and send its headers"
@@ -279,7 +283,7 @@ def _dropped(run: Run, lost: Passage, every: Sequence[Passage], cut: int) -> Fin
     return _shown(run, text, [lost], measured=f"{cut} trimmed, {count} writes dropped")
 
 
-def _cut_wrongly(run: Run, each: Passage, departures: dict[tuple[str, int], list[Passage]]) -> str:
+def _cut_wrongly(run: Run, each: SwitchTransit, departures: dict[tuple[str, int], list[SwitchTransit]]) -> str:
     """Return what is wrong with how a packet was trimmed or not trimmed; empty if nothing."""
     came, left = each.came, each.left
     assert left is not None
@@ -294,7 +298,9 @@ def _cut_wrongly(run: Run, each: Passage, departures: dict[tuple[str, int], list
     if not each.is_data:
         return f"{came.switch} cut a packet of the control class (DSCP {came.dscp}), which is never trimmed"
     if not came.is_write:
-        return f"{came.switch} cut a packet that is no write: only headers of a write tell the receiver what is missing"
+        return (
+            f"{came.switch} cut a packet that is not a write: only headers of a write tell the receiver what is missing"
+        )
     bth = came.bth_at
     assert bth is not None
     has_timestamp = came.data[bth + 8] >> 4 & 1

@@ -17,7 +17,7 @@ from mrc_results.record import RunResult
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment
 from mrc_topo.labfile import parse_lab
-from mrc_workshop.job import Order, Run
+from mrc_workshop.job import Run, RunOrder
 from mrc_workshop.kinds.counters import totals
 from mrc_workshop.kinds.registry import Finding, kind
 
@@ -112,7 +112,7 @@ def finishing_ns(result: RunResult) -> int | None:
 
 @functools.lru_cache(maxsize=256)
 def _ours(order: str) -> int | None:
-    asked = Order.model_validate_json(order)
+    asked = RunOrder.model_validate_json(order)
     document = yaml.safe_load(asked.lab)
     document.pop("policies", None)
     session = VirtualSession(parse_lab(yaml.safe_dump(document, sort_keys=False), asked.name), asked.transport)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mrc_common.document import Model
 from mrc_workshop.job import Document, Run
-from mrc_workshop.trace import Seen
+from mrc_workshop.trace import CapturedPacket
 
 
 class NoParams(Model):
@@ -30,7 +30,7 @@ class Finding:
     measured: str
     mistake: str = ""
     evidence: tuple[str, ...] = ()
-    packets: tuple[Seen, ...] = ()
+    packets: tuple[CapturedPacket, ...] = ()
     run: Run | None = None
     #: For exercises that are ranked: higher is better.
     score: float | None = None

@@ -9,7 +9,7 @@ from mrc_workshop import inject
 from mrc_workshop.inject import Hop, Packet
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
-from mrc_workshop.trace import Seen, address_text, line
+from mrc_workshop.trace import CapturedPacket, address_text, line
 
 SHOWN = 4
 
@@ -21,7 +21,7 @@ def usid_paths(params: NoParams, runs: Sequence[Run]) -> Finding:
     worst: Finding | None = None
     for run in runs:
         plan = inject.usid_paths(run.topology, run.order.seed)
-        seen: dict[int, list[Seen]] = {}
+        seen: dict[int, list[CapturedPacket]] = {}
         for each in run.packets:
             if each.is_ipv6 and each.psn is not None:
                 seen.setdefault(each.psn, []).append(each)
@@ -36,7 +36,7 @@ def usid_paths(params: NoParams, runs: Sequence[Run]) -> Finding:
     return Finding(False, measured, worst.mistake, worst.evidence, worst.packets, worst.run)
 
 
-def _judge(run: Run, packet: Packet, seen: list[Seen]) -> Finding | None:
+def _judge(run: Run, packet: Packet, seen: list[CapturedPacket]) -> Finding | None:
     """Return the first thing that is wrong with a packet; None if nothing is."""
     topology = run.topology
 
@@ -93,7 +93,7 @@ def _dropped(run: Run, hop: Hop, before: bytes) -> str:
     own = addressing.usid_prefix(run.topology.switch(hop.switch).usid).to_bytes(6, "big")
     came = address_text(run.topology, before)
     mine = before[:6] == own
-    shown = _look(run, hop.switch, own if mine else None)
+    shown = _observed(run, hop.switch, own if mine else None)
     if shown is not None:
         sent, after = shown
         wanted = sent[:4] + sent[6:] + bytes(2) if mine else sent
@@ -110,7 +110,7 @@ def _dropped(run: Run, hop: Hop, before: bytes) -> str:
     )
 
 
-def _look(run: Run, switch: str, own: bytes | None) -> tuple[bytes, bytes] | None:
+def _observed(run: Run, switch: str, own: bytes | None) -> tuple[bytes, bytes] | None:
     """Return the address before and after a switch that had a route for everything (`inject.looks`), of a packet with
     `own` in front (None: with another switch's); None: it was not tried there."""
     seen = [each for each in run.packets if each.switch == switch and each.psn is not None and each.psn >= inject.LOOKS]

@@ -94,9 +94,9 @@ def _fidelity(driver: RawDriver, station: Station, names: list[str]) -> HostFide
     return replace(driver.fidelity(station), process=names, software=Software(**running.document()))
 
 
-def _reset_fidelity(driver: RawDriver, station: Station) -> rpc.Nothing:
+def _reset_fidelity(driver: RawDriver, station: Station) -> rpc.Done:
     driver.reset_fidelity(station)
-    return rpc.Nothing()
+    return rpc.Done()
 
 
 def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Sequence[str]) -> None:

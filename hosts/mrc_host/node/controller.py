@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mrc_common.rpc import Nothing, Verbs
+from mrc_common.rpc import Done, Verbs
 from mrc_host import requests
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.jobs import Job
@@ -275,14 +275,14 @@ class NodeController:
         profile.state = wanted
         return profile.document(users)
 
-    def profile_delete(self, request: requests.DeleteProfile, now: int) -> Nothing:
+    def profile_delete(self, request: requests.DeleteProfile, now: int) -> Done:
         """Forget a profile in INIT."""
         profile = self._profile(request.kind, request.name)
         if profile.state is not ProfileState.INIT:
             text = f"{request.kind} profile '{request.name}' is {profile.state.value}; bring it to INIT first"
             raise ValueError(text)
         del self.profiles[request.kind, request.name]
-        return Nothing()
+        return Done()
 
     def profile_list(self, request: requests.ListProfiles, now: int) -> requests.ProfileList:
         """All profiles with the number of QPs that use each."""
@@ -325,7 +325,7 @@ class NodeController:
     def pair(self, request: requests.GetPair, now: int) -> requests.PairDocument:
         """Everything about the queue pairs to a peer, and the congestion control that they share."""
         rows = []
-        congestion: CcStatistics | NsccStatistics | Nothing = Nothing()
+        congestion: CcStatistics | NsccStatistics | Done = Done()
         for each in self._all():
             if each.peer != request.peer:
                 continue
@@ -346,7 +346,7 @@ class NodeController:
                     ],
                 )
             )
-            if qp.connected and isinstance(congestion, Nothing):
+            if qp.connected and isinstance(congestion, Done):
                 congestion = qp.peer.snapshots()[0].cc
         return requests.PairDocument(rows, congestion)
 
@@ -506,11 +506,11 @@ class NodeController:
         events = self._event_queue(request.queue).events
         return requests.QueuedEvents([events.popleft() for _ in range(min(request.limit, len(events)))])
 
-    def ev_events_destroy(self, request: requests.DestroyEventQueue, now: int) -> Nothing:
+    def ev_events_destroy(self, request: requests.DestroyEventQueue, now: int) -> Done:
         """Forget a queue."""
         self._event_queue(request.queue)
         del self._event_queues[request.queue]
-        return Nothing()
+        return Done()
 
     # -- the device -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from mrc_common.plain import encode
-from mrc_common.rpc import Nothing, RefusedError, Verbs
+from mrc_common.rpc import Done, RefusedError, Verbs
 from mrc_host import requests
 from mrc_host.answers import Event as LogEvent
 from mrc_host.answers import (
@@ -130,7 +130,7 @@ class HostNode:
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.probes, config.probe_interval_ns, config.probe_timeout_ns)
         self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, alarms, self._fault, self._take, mac_control)
-        self.providers: dict[Provided, Callable[[], HostFidelity | Nothing]] = {}
+        self.providers: dict[Provided, Callable[[], HostFidelity | Done]] = {}
         self._probe_waiters: dict[int, Callable[[int | None, int | None, int], None]] = {}
         self.verbs = Verbs()
         self._add_verbs()
@@ -329,21 +329,21 @@ class HostNode:
             raise ValueError(f"no job '{job}'; known: {', '.join(self.jobs) or 'none'}")
         return self.jobs[job]
 
-    def _connect(self, request: requests.ConnectJob, now: int) -> Nothing:
+    def _connect(self, request: requests.ConnectJob, now: int) -> Done:
         self._job(request.job).connect(request.peers, now)
-        return Nothing()
+        return Done()
 
-    def _start(self, request: requests.StartJob, now: int) -> Nothing:
+    def _start(self, request: requests.StartJob, now: int) -> Done:
         self.sampler.start(now)
         self._job(request.job).workload.start(now)
-        return Nothing()
+        return Done()
 
     def _wind_down(self, request: requests.WindDownJob, now: int) -> requests.Begun:
         return requests.Begun(self._job(request.job).workload.wind_down(now))
 
-    def _stop_after(self, request: requests.StopJobAfter, now: int) -> Nothing:
+    def _stop_after(self, request: requests.StopJobAfter, now: int) -> Done:
         self._job(request.job).workload.stop_after(request.iterations, now)
-        return Nothing()
+        return Done()
 
     def _progress(self, request: requests.GetProgress, now: int) -> JobProgress:
         return self._job(request.job).progress()
@@ -403,11 +403,11 @@ class HostNode:
             probes=self.mapper.view() if request.probes else None,
         )
 
-    def _port(self, request: requests.SetPort, now: int) -> Nothing:
+    def _port(self, request: requests.SetPort, now: int) -> Done:
         if not 0 <= request.port < self.ports:
             raise ValueError(f"no port {request.port}; this host has {self.ports}, numbered from 0")
         self.endpoint.set_port_enabled(request.port, request.up, now)
-        return Nothing()
+        return Done()
 
     def _programs(self, request: requests.GetPrograms, now: int) -> requests.ProgramList:
         return self.programs.document()
@@ -415,7 +415,7 @@ class HostNode:
     def _map(self, request: requests.GetMap, now: int) -> requests.Probes:
         return requests.Probes(self.mapper.view())
 
-    def _provide(self, request: requests.Provide, now: int) -> HostFidelity | Nothing:
+    def _provide(self, request: requests.Provide, now: int) -> HostFidelity | Done:
         provider = self.providers.get(request.what)
         if provider is None:
             known = ", ".join(self.providers) or "none"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from mrc_common.plain import Range
-from mrc_common.rpc import Nothing, Request
+from mrc_common.rpc import Done, Request
 from mrc_host.verbs import layout
 from mrc_host.verbs.layout import Access, DeviceCap, QpState
 
@@ -105,7 +105,7 @@ class AllocPd(Request[DomainNumber], verb="alloc_pd"):
 
 
 @dataclass(frozen=True)
-class DeallocPd(Request[Nothing], verb="dealloc_pd"):
+class DeallocPd(Request[Done], verb="dealloc_pd"):
     """Give a protection domain back."""
 
     pd: Number
@@ -129,7 +129,7 @@ class RegMr(Request[RegionKey], verb="reg_mr"):
 
 
 @dataclass(frozen=True)
-class DeregMr(Request[Nothing], verb="dereg_mr"):
+class DeregMr(Request[Done], verb="dereg_mr"):
     """Deregister memory."""
 
     key: Annotated[int, Range(0, 0xFFFFFFFF)]
@@ -151,7 +151,7 @@ class CreateChannel(Request[ChannelNumber], verb="create_channel"):
 
 
 @dataclass(frozen=True)
-class DestroyChannel(Request[Nothing], verb="destroy_channel"):
+class DestroyChannel(Request[Done], verb="destroy_channel"):
     """Give a completion channel back."""
 
     channel: Number
@@ -174,7 +174,7 @@ class CreateCq(Request[CqNumber], verb="create_cq"):
 
 
 @dataclass(frozen=True)
-class DestroyCq(Request[Nothing], verb="destroy_cq"):
+class DestroyCq(Request[Done], verb="destroy_cq"):
     """Give a completion queue back."""
 
     cq: Number
@@ -205,7 +205,7 @@ class CreateQp(Request[CreatedQp], verb="create_qp"):
 
 
 @dataclass(frozen=True)
-class DestroyQp(Request[Nothing], verb="destroy_qp"):
+class DestroyQp(Request[Done], verb="destroy_qp"):
     """Give a queue pair back."""
 
     qp: QpNumber
@@ -328,7 +328,7 @@ class CreateHint(Request[HintNumber], verb="create_hint"):
 
 
 @dataclass(frozen=True)
-class ModifyHint(Request[Nothing], verb="modify_hint"):
+class ModifyHint(Request[Done], verb="modify_hint"):
     """Change a hint."""
 
     hint: Number
@@ -351,7 +351,7 @@ class QueryHint(Request[HintDocument], verb="query_hint"):
 
 
 @dataclass(frozen=True)
-class DestroyHint(Request[Nothing], verb="destroy_hint"):
+class DestroyHint(Request[Done], verb="destroy_hint"):
     """Give a hint back."""
 
     hint: Number

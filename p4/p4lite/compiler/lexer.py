@@ -444,7 +444,7 @@ class _Classifier:
         return i
 
     def named_thing(self, i: int, t: Token) -> int:
-        """Declare the name of an action or table, which is no type inside this scope."""
+        """Declare the name of an action or table, which is not a type inside this scope."""
         if self.peek(i + 1) == "ID":
             name = self.toks[i + 1]
             if self.is_type(name.value):
@@ -479,7 +479,7 @@ class _Classifier:
                 self.type_params(i + 1)
             return i
         if known and prev == "_RPAREN" and nxt == "_SEMI":
-            # An instance, `C() C;`: a cast would need an operand that is no type.
+            # An instance, `C() C;`: a cast would need an operand that is not a type.
             self.scopes[-1].names[value] = False
         elif known or (known is None and self.must_be_type(i, prev, nxt)):
             t.type = "TYPE_ID"

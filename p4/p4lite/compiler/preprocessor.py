@@ -106,7 +106,7 @@ class SourceMap:
 
 
 def read_source(path: str) -> str:
-    """Return the text of a source file. Raises `CompileError` for what is no readable UTF-8 text file."""
+    """Return the text of a source file. Raises `CompileError` for what is not a readable UTF-8 text file."""
     try:
         data = Path(path).read_bytes()
     except IsADirectoryError:
@@ -119,7 +119,7 @@ def read_source(path: str) -> str:
 
 
 def decode_source(path: str, data: bytes) -> str:
-    """Return the text of a source file's bytes. Raises `CompileError` for what is no UTF-8 text."""
+    """Return the text of a source file's bytes. Raises `CompileError` for what is not a UTF-8 text."""
     if b"\0" in data:
         raise plain_error(path, "is a binary file (it has NUL bytes); give P4 source text")
     try:
@@ -204,9 +204,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
                 hint = f"; did you mean #{near[0]}?"
                 self.reporter.error(self._directive_pos(), f"unknown preprocessor directive #{name}{hint}")
             else:
-                what = (
-                    f"#{name} is no preprocessor directive: the line is ignored, as p4c does; a comment starts with //"
-                )
+                what = f"#{name} is not a preprocessor directive; it is ignored, as by p4c; a comment starts with //"
                 self.reporter.warning(self._directive_pos(), what)
         return True
 

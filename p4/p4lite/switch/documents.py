@@ -127,7 +127,7 @@ def _dict(key: type, inner: Callable[[object, str], Any]) -> Callable[[object, s
             raise DocumentError(f"{where}: expected an object, got {value!r}")
         for name in value:
             if key is int and not str(name).isdigit():
-                raise DocumentError(f"{where}: '{name}' is no number")
+                raise DocumentError(f"{where}: '{name}' is not a number")
         return {key(name): inner(item, f"{where}.{name}") for name, item in value.items()}
 
     return read_dict

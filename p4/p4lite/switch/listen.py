@@ -215,7 +215,7 @@ def _check_path(path: Path) -> None:
     except OSError as error:
         raise ServerError(f"{path}: cannot listen: {error.strerror}") from None
     if not stat.S_ISSOCK(found.st_mode):
-        raise ServerError(f"{path}: cannot listen: there is something that is no socket")
+        raise ServerError(f"{path}: cannot listen: there is something that is not a socket")
     # gRPC removes a socket that is there, be it in use or left behind.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)

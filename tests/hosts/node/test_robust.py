@@ -87,12 +87,12 @@ class Broken(Driven):
 
 
 @dataclass(frozen=True)
-class Bad(rpc.Request[rpc.Nothing], verb="bad"):
+class Bad(rpc.Request[rpc.Done], verb="bad"):
     pass
 
 
 @dataclass(frozen=True)
-class Odd(rpc.Request[rpc.Nothing], verb="odd"):
+class Odd(rpc.Request[rpc.Done], verb="odd"):
     pass
 
 

@@ -1,6 +1,6 @@
 """The virtual clock as plainly as can be, the model of `mrc_host.drivers.virtual`.
 
-The fabric goes on to the next thing that concerns a node, and is told of each packet at once.
+The fabric goes on to the next thing that concerns a node, and receives each packet at once.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Visitors:
         address = self._address(switch.device_id)
         kind = self.rng.choices(("polite", "reader", "abrupt", "killed"), (8, 8, 8, 1))[0]
         self.tally.controllers[kind] += 1
-        election = time.time_ns()  # higher than that of whoever was primary before
+        election = time.time_ns()  # higher than that of the previous primary
         if kind == "killed":
             arguments = [address, str(switch.device_id), str(election)]
             subprocess.run([sys.executable, "-c", VANISHING, *arguments], check=True, timeout=120)
@@ -157,7 +157,7 @@ def resident(session: Session) -> Iterator[tuple[str, int]]:
     """Bytes resident of this process and of all of the lab's."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # what is free, but not given back, is no leak
+        ctypes.CDLL(None).malloc_trim(0)  # what is free, but not given back, is not a leak
     yield "this process", psutil.Process().memory_info().rss
     if isinstance(session, RealSession) and session.state.first is not None:
         for each in psutil.Process(session.state.first.pid).children(recursive=True):

@@ -6,7 +6,7 @@ Here and not in a test: a process that is spawned imports its function by name, 
 from __future__ import annotations
 
 from mrc_lab.faults.action import Action
-from mrc_lab.faults.ledger import Ledger
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RunRecord
 from mrc_topo.labfile import load_lab
@@ -17,7 +17,7 @@ def flap_links(number: int, name: str) -> None:
     """Leave the first of its four links broken."""
     fake = FakeLab(load_lab("default"))
     run = RunDir(name)
-    ledger = Ledger(fake.topology, fake.refill, RunRecord(run))
+    ledger = FaultLedger(fake.topology, fake.refill, RunRecord(run))
     targets = list(fake.topology.links)[number * 4 : number * 4 + 4]
     for turn in range(10):
         for target in targets:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mrc_common.plain import decode
 from mrc_lab.faults.action import Action
-from mrc_lab.processes.death import Death
+from mrc_lab.processes.exits import ProcessExit
 from mrc_studies.training.ranks import Said
 
 
@@ -40,12 +40,12 @@ class Clock:
         self.failures = Failures()
         self.state = SimpleNamespace(uid=0, gid=0)
         self.hosts = {"h0", "h1", "h2", "h3"}
-        self.dead: list[Death] = []
+        self.dead: list[ProcessExit] = []
 
     def now_ns(self) -> int:
         return self.now
 
-    def deaths(self) -> list[Death]:
+    def deaths(self) -> list[ProcessExit]:
         return self.dead
 
 

@@ -1,4 +1,4 @@
-"""Other users, for tests that run as the machine's root: a command as somebody else, with a folder of their own."""
+"""Other users, for tests that run as the machine's root: a command as another user, with a folder of that user."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class World:
                 self._state_changed(host, event)
             elif isinstance(event, ProbeResult):
                 if event.token not in host.probes:
-                    raise Violation("probes", f"host {host.number}: {event} of a probe that nobody awaits")
+                    raise Violation("probes", f"host {host.number}: {event} of a probe that is not pending")
                 host.probes.remove(event.token)
         for completion in endpoint.poll(host.send_cq, 1 << 20):
             end = host.ends.get(completion.qpn)

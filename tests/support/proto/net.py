@@ -428,7 +428,7 @@ class Net:
     def set_path(
         self, up: bool, *, group: int | None = None, plane: int | None = None, index: int | None = None
     ) -> None:
-        """Links in the fabric go down or come up; nobody is told."""
+        """Links in the fabric go down or come up without notification."""
         for path in self.paths(group=group, plane=plane, index=index):
             path.up = up
 

@@ -185,7 +185,7 @@ class End:
     peer: verbs.RemoteMemory = dataclasses.field(default_factory=lambda: verbs.RemoteMemory(0, 0, 0))
 
     def wait(self, count: int = 1, seconds: float = 30.0) -> list[verbs.WorkCompletion]:
-        """So many completions."""
+        """Wait for this number of completions."""
         found: list[verbs.WorkCompletion] = []
         deadline = time.monotonic() + seconds
         while len(found) < count:

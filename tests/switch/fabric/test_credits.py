@@ -148,7 +148,7 @@ def test_settings_that_cannot_be() -> None:
         switch.port(1).set_credits(2, CreditSettings(1000))
     with pytest.raises(FabricError, match="buffer_bytes=63: not between 64"):
         switch.port(1).set_credits(0, CreditSettings(63))
-    with pytest.raises(FabricError, match="64 is no DSCP"):
+    with pytest.raises(FabricError, match="64 is not a DSCP"):
         switch.port(1).set_credits(0, CreditSettings(1000, (64,)))
     switch.port(1).set_credits(0, CreditSettings(1000))
     with pytest.raises(FabricError, match="promised a buffer of another size"):

@@ -1,4 +1,4 @@
-"""What `Outside` takes and refuses; that it changes no result is shown in tests/hosts/drivers/test_virtual.py."""
+"""What `ExternalHosts` takes and refuses; that it changes no result is shown in tests/hosts/drivers/test_virtual.py."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_control_plane_wakes_a_sleeping_loop() -> None:
         switch.restart()
 
 
-def test_no_such_interface() -> None:
+def test_port_on_a_missing_interface_is_refused() -> None:
     with Fabric("real") as fabric:
         switch = fabric.add_switch(1)
         for name, reason in (("nosuchif0", "no such interface"), ("x" * 40, "not an interface name")):

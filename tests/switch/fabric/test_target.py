@@ -56,7 +56,7 @@ def test_drop_in_ingress_and_egress(bed: Bed) -> None:
     assert (stats.drops["ingress"], stats.drops["egress"], stats.parser_errors) == (2, 1, 1)
 
 
-def test_other_drop_port() -> None:
+def test_switch_with_its_own_drop_port_drops_what_goes_there() -> None:
     bed = Bed(drop_port=100)
     assert bed.send(packet(Op.DROP)) == []
     assert bed.send(packet(Op.FORWARD, 100)) == []

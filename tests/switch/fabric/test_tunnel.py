@@ -324,7 +324,7 @@ def test_a_tunnel_ends_with_its_port() -> None:
 @pytest.mark.parametrize("address", ["", "10.0.0.1:0", "10.0.0.1:70000", "name:70", "fd00::1:70", "[1.2.3.4]:5",
                                      "0.0.0.0:5", "[::]:5", "224.0.0.1:5", "10.0.0.1:²"])  # fmt: skip
 def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         tunnel_end(address)
 
 
@@ -337,7 +337,7 @@ def test_addresses_that_are_some() -> None:
     ("changes", "reason"),
     [
         ({"local": "192.0.2.1:7000"}, "this machine does not have"),
-        ({"local": "nobody"}, "no address with a port"),
+        ({"local": "nobody"}, "not an address with a port"),
         ({"peer": "[::1]:7000"}, "not of one family"),
         ({"key": b"short"}, "16 bytes"),
         ({"end": 2}, "different numbers"),
@@ -385,7 +385,7 @@ def test_a_description_has_tunnels_with_their_key_in_a_private_file(tmp_path: pa
         ({"key_file": "none"}, r"switches\[0\].ports\[0\].tunnel.key_file: .*No such file"),
         ({"end": -1}, r"tunnel.end"),
         ({"more": 1}, "more"),
-        ({"peer": "x"}, "no address with a port"),
+        ({"peer": "x"}, "not an address with a port"),
     ):
         with pytest.raises(ServerError, match=reason):
             FabricServer.from_description(described(tmp_path, **change), tmp_path)
@@ -427,8 +427,8 @@ def test_a_descriptor_that_is_no_such_socket_is_refused(tmp_path: pathlib.Path) 
         for descriptor, change, reason in (
             (opened.fileno(), {"peer": "127.0.0.1:9"}, "is not a socket from"),
             (opened.fileno(), {"local": "127.0.0.1:9"}, "is not a socket from"),
-            (opened.fileno(), {"local": "[::1]:9", "peer": "[::1]:10"}, "no UDP socket of the family"),
-            (stream.fileno(), {}, "no UDP socket"),
+            (opened.fileno(), {"local": "[::1]:9", "peer": "[::1]:10"}, "not a UDP socket of the family"),
+            (stream.fileno(), {}, "not a UDP socket"),
             (file.fileno(), {}, "Socket operation on non-socket"),
             (1000, {}, "Bad file descriptor"),
             (-1, {}, r"tunnel.socket: expected an integer from 3"),

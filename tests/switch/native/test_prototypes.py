@@ -63,7 +63,7 @@ def _is_pointer(own: object) -> bool:
     return own in (ctypes.c_void_p, ctypes.c_char_p) or hasattr(own, "contents")
 
 
-def test_the_fabric_core() -> None:
+def test_ctypes_prototypes_match_the_fabric_headers() -> None:
     declarations = declared(FABRIC, "pf_")
     del declarations["pf_description"]  # what says how structures lie, and is read before they are known
     assert len(declarations) > 50

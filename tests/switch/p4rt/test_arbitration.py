@@ -126,7 +126,7 @@ def test_unset_election_id_never_becomes_primary() -> None:
         arbiter.check_primary("", None)
 
 
-def test_refusals() -> None:
+def test_arbitration_refuses_equal_election_ids_and_other_devices() -> None:
     arbiter, first, second = Arbiter(DEVICE), Controller(), Controller()
     arbiter.update(first, update(5))
     assert refused(arbiter, second, update(5)) == code_pb2.INVALID_ARGUMENT

@@ -45,13 +45,15 @@ ENCODE = {"bit": encode, "int": encode_signed}
 
 
 @pytest.mark.parametrize(("kind", "width", "value", "text", "canonical"), VALID)
-def test_valid(kind: str, width: int, value: int, text: str, canonical: bool) -> None:
+def test_byte_string_decodes_to_its_value_and_encodes_canonically(
+    kind: str, width: int, value: int, text: str, canonical: bool
+) -> None:
     assert DECODE[kind](bytes.fromhex(text), width, "x") == value
     assert (ENCODE[kind](value).hex() == text) is canonical
 
 
 @pytest.mark.parametrize(("kind", "width", "text"), INVALID)
-def test_invalid(kind: str, width: int, text: str) -> None:
+def test_byte_string_too_wide_for_its_field_is_refused(kind: str, width: int, text: str) -> None:
     with pytest.raises(P4RtError) as caught:
         DECODE[kind](bytes.fromhex(text), width, "field 'x'")
     assert caught.value.status == code_pb2.OUT_OF_RANGE

@@ -36,7 +36,7 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
-def hurry(bench: Bench) -> None:
+def sample_now(bench: Bench) -> None:
     """Patience ends: only now, as on a busy machine those who are served would need it, too."""
     service = bench.server.service
     for waiting in (service.silent, service.unsent, service.unread):
@@ -97,7 +97,7 @@ def test_a_thousand_streams_that_never_arbitrate(bench: Bench) -> None:
         for _ in range(3):
             served(bench)
         service = bench.server.service
-        hurry(bench)
+        sample_now(bench)
         eventually(lambda: len(service.silent) == 0, "silent streams end")
         eventually(lambda: len(service._streams) == 0, "streams are gone")
         assert {call.code() for call in crowd.calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -111,7 +111,7 @@ def test_calls_whose_request_never_comes(bench: Bench, method: str) -> None:
         crowd.open(f"/{method}", 600)
         for _ in range(3):
             served(bench)
-        hurry(bench)
+        sample_now(bench)
         eventually(lambda: all(call.done() for call in crowd.calls), "they end")
         assert {call.code() for call in crowd.calls} == {grpc.StatusCode.CANCELLED}
 
@@ -131,7 +131,7 @@ def test_readers_that_take_nothing(bench: Bench) -> None:
         crowd.open("/p4.v1.P4Runtime/Read", 150, request.SerializeToString())
         for _ in range(3):
             served(bench)
-        hurry(bench)
+        sample_now(bench)
         eventually(lambda: len(bench.server.service.unread) == 0, "they end")
 
 

@@ -42,7 +42,7 @@ def l2(info: Any) -> Any:
     return next(table for table in info.tables if table.preamble.alias == "l2")
 
 
-def test_set_and_get(bench: Bench, controller: Controller) -> None:
+def test_pipeline_that_was_set_is_returned_with_its_cookie(bench: Bench, controller: Controller) -> None:
     assert not get(controller).HasField("config")
     config = changed(lambda info, data: None)
     config.cookie.cookie = 77
@@ -182,7 +182,7 @@ def test_pipelines_that_cannot_be_realised(bench: Bench, controller: Controller,
     assert bench.switch.program is None
 
 
-def test_other_refusals(bench: Bench, controller: Controller) -> None:
+def test_pipeline_without_program_or_p4info_is_refused(bench: Bench, controller: Controller) -> None:
     empty = pb.ForwardingPipelineConfig()
     no_info = pb.ForwardingPipelineConfig(p4_device_config=control_config().p4_device_config)
     binary = changed(lambda info, data: None)

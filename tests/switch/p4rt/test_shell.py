@@ -66,7 +66,7 @@ def test_ternary_range_optional_and_default(sh: Any) -> None:
     assert found.action["group"].value == b"\x01"
 
 
-def test_counts(sh: Any) -> None:
+def test_shell_reads_and_writes_the_counter_of_a_packet_out(sh: Any) -> None:
     """A packet-out is counted by the program; the shell reads and writes counters."""
     packet = sh.PacketOut(b"\x00" * 60, egress_port="1", pad="0")
     packet.send()

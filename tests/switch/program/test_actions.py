@@ -57,7 +57,7 @@ def doc_of(*primitives: dict[str, Any], pipeline: str = "ingress") -> Doc:
         ([prim("exit"), assign(fld("h", "a"), num(0))], b"\x00\x02\x00\x04"),
     ],
 )
-def test_primitive(primitives: list[dict[str, Any]], want: bytes) -> None:
+def test_primitives_of_an_action_write_the_expected_bytes(primitives: list[dict[str, Any]], want: bytes) -> None:
     assert once(doc_of(*primitives), b"\x01\x02\x00\x04").data == want
 
 
@@ -393,7 +393,7 @@ def test_random_stays_in_bounds_and_repeats_with_the_seed() -> None:
 # --- diagnosis ---
 
 
-def test_log_and_assert() -> None:
+def test_log_msg_and_assert_run_without_effect_on_the_packet() -> None:
     vector = {"type": "parameters_vector", "value": [fld("h", "a"), expr("-", num(0), num(1 << 70))]}
     doc = doc_of(
         prim("log_msg", {"type": "string", "value": 'x={} "\\{y\\}"={} %s'}, vector),

@@ -170,7 +170,7 @@ def refusal(document: dict[str, Any]) -> str:
     [
         (b"", "not a BMv2 JSON"),
         (b"\x7fELF\xff\xfe", "binary"),
-        (b"[1, 2]", "the top level is no object"),
+        (b"[1, 2]", "the top level is not an object"),
         (b"{}", "needs 'header_types'"),
         (b'{"header_types": [], "parsers": [], "pipelines": []}', "no pipeline 'ingress'"),
         (b"[" * 100_000, "not a BMv2 JSON"),
@@ -208,7 +208,7 @@ def _change(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     [
         ("headers/1/header_type", "nix", "headers[1].header_type: there is no header type 'nix'"),
         ("headers/1/id", 0, "the id 0 is used twice"),
-        ("header_types/1/fields/0", ["dst", 47], "no whole number of bytes"),
+        ("header_types/1/fields/0", ["dst", 47], "not a whole number of bytes"),
         ("header_types/1/fields/1/0", "dst", "declared twice"),
         ("parsers/0/init_state", "nix", "no parser state 'nix'"),
         ("parsers/0/parse_states/3/transitions/1/value", "0x08", "value has 1 bytes, the transition key has 2"),
@@ -220,7 +220,7 @@ def _change(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("pipelines/0/tables/0/action_ids", [17], "no action with id 17"),
         ("pipelines/0/tables/0/default_entry/action_data", ["0x1"], "takes 0 arguments, found 1"),
         ("pipelines/0/tables/1/key/0/target", ["m", "nix"], "has no field 'nix'"),
-        ("pipelines/0/conditionals/0/expression/value/op", "nand", "'nand' is no operator"),
+        ("pipelines/0/conditionals/0/expression/value/op", "nand", "'nand' is not an operator"),
         ("calculations/0/algo", "md5", "hash algorithm 'md5' is not supported"),
         ("checksums/0/target", ["m", "w"], "1 to 64 bits"),
         ("deparsers/0/order/0", "m", "cannot be deparsed"),

@@ -278,7 +278,7 @@ def test_entries_with_a_sign() -> None:
         ("range", (Range(5, 6), Exact(0)), ActionCall("hit", (1,)), 1 << 31, OutOfRange),
     ],
 )
-def test_refused_entries(
+def test_refused_entry_leaves_the_table_unchanged(
     keys: str, key: tuple[MatchValue, ...], call: ActionCall, priority: int, error: type[Exception]
 ) -> None:
     instance = CACHE.setdefault(keys, load_program(table_doc(KEYS[keys]).json()).instance())
@@ -288,7 +288,7 @@ def test_refused_entries(
     assert instance.table_size("t") == before
 
 
-def test_unknown_names() -> None:
+def test_unknown_tables_actions_and_entries_raise_not_found() -> None:
     instance = CACHE.setdefault("exact", load_program(table_doc(KEYS["exact"]).json()).instance())
     for refused in (
         lambda: instance.table_add("nix", (), ActionCall("hit", (1,))),
@@ -396,7 +396,7 @@ def profile_doc(*, selector: bool) -> Doc:
     return doc
 
 
-def test_members() -> None:
+def test_table_with_an_action_profile_runs_the_action_of_its_member() -> None:
     from p4lite.switch.program.entry import MemberRef
 
     with running(profile_doc(selector=False)) as (instance, runner):

@@ -53,7 +53,7 @@ wait
 """
 
 
-def test_every_statement() -> None:
+def test_every_stf_statement_parses_to_its_value() -> None:
     assert parse_stf(TEXT) == [
         Add(3, "test2", 100, (("data.f2", "0x04040404"),), "c4_6", (("val4", "0x4040"), ("port", "2")), None),
         Add(4, "tab1", None, (("dstAddr", "0xa1a2a3a4a5a6"),), "act", (("port", "2"),), "A"),
@@ -82,7 +82,7 @@ def test_every_statement() -> None:
     ("text", "message"),
     [
         ("frobnicate 1", "x.stf:1: 'frobnicate' starts no STF statement"),
-        ("\npacket 0 0g", "x.stf:2: packet: 'G' is no hex digit"),
+        ("\npacket 0 0g", "x.stf:2: packet: 'G' is not a hex digit"),
         ("packet 0 012", "x.stf:1: packet: 3 hex digits make no whole number of bytes"),
         ("packet x 01", "x.stf:1: packet: needs a port number first"),
         ("expect 0 01$02", "x.stf:1: expect: '$' stands only at the end"),
@@ -138,7 +138,7 @@ def test_key_values(kind: str, text: str, value: MatchValue) -> None:
 
 
 def test_key_values_refused() -> None:
-    with pytest.raises(NameProblem, match=r"is no value for the exact key 'h\.f'"):
+    with pytest.raises(NameProblem, match=r"is not a value for the exact key 'h\.f'"):
         match_value(key("exact"), "0x*1")
 
 

@@ -59,10 +59,10 @@ def test_a_packet_that_differs(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         ("add l2 dst:1 forward()\n", "action 'I.forward' needs an argument 'port'"),
         ("add l2 dst:1 forward(port:1, x:2)\n", "action 'I.forward' has no parameter 'x'"),
         ("add l2 dst:1 forward(port:512)\n", "x.stf:1: "),
-        ("add l2 dst:0x*1 forward(port:1)\n", "'0x*1' is no value for the exact key"),
+        ("add l2 dst:0x*1 forward(port:1)\n", "'0x*1' is not a value for the exact key"),
         ("add l2 dst:1 forward(port:1)\nadd l2 dst:1 forward(port:1)\n", "x.stf:2: "),
         ("mc_node_associate 1 0\n", "no multicast node 0"),
-        ("meter_set_rates port_meter 1 5\n", "'5' is no rate:burst"),
+        ("meter_set_rates port_meter 1 5\n", "'5' is not a rate:burst"),
         ("register_read\n", "register_read: arguments are missing"),
         ("packet 511 01\n", "x.stf: port 511: "),
         ("remove x\n", "no entry was added as 'x'"),
@@ -75,7 +75,7 @@ def test_failures_are_explained(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert reason in out
 
 
-def test_what_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_stf_refuses_programs_and_tests_that_it_cannot_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     broken = tmp_path / "broken.p4"
     broken.write_text("control x", encoding="utf-8")
     other = tmp_path / "other.json"

@@ -133,7 +133,9 @@ def test_port_links_and_queues(bench: Bench, primary: Controller, target: Target
     assert (port.up_outgoing, port.up_incoming) == (True, False)
 
 
-def test_states_and_restart(bench: Bench, primary: Controller, target: TargetClient) -> None:
+def test_frozen_and_stopped_switch_restarts_without_its_registers(
+    bench: Bench, primary: Controller, target: TargetClient
+) -> None:
     learn(primary, 2)
     target.write_register(1, "I.seen", 1, 2**32 - 1)
     assert target.read_register(1, "I.seen", 1) == [2**32 - 1]

@@ -4,7 +4,7 @@
  * then zeros. The controller has filled two tables:
  *
  *   local_usid    block + this switch's own uSID        -> end_un
- *   usid_routes   block + uSID of whoever comes next    -> forward(port)
+ *   usid_routes   block + uSID of the next hop          -> forward(port)
  */
 #include <core.p4>
 #include <v1model.p4>

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar, cast
 
-from mrc_common.rpc import Nothing, Verbs
+from mrc_common.rpc import Done, Verbs
 from mrc_host.node.controller import DEFAULT
 from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, Region
 from mrc_host.node.programs.pairs import Pairs
@@ -216,7 +216,7 @@ class Program(Generic[P]):
                 errno.EBUSY, f"{self.domains[number]} objects are in the protection domain; they go first"
             )
         del self.domains[number]
-        return Nothing(), []
+        return Done(), []
 
     def _reg_mr(self, request: requests.RegMr, now: int) -> Answer:
         domain = self._domain(request.pd)
@@ -241,7 +241,7 @@ class Program(Generic[P]):
         self.domains[region.domain] -= 1
         self.of.endpoint.deregister_memory(region.region)
         self._free(region.memory)
-        return Nothing(), []
+        return Done(), []
 
     # -- completion queues --------------------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class Program(Generic[P]):
             raise RefusedError(errno.EBUSY, f"{channel.queues} completion queues use the channel; destroy them first")
         del self.channels[channel.number]
         channel.bell.close()
-        return Nothing(), []
+        return Done(), []
 
     def _create_cq(self, request: requests.CreateCq, now: int) -> Answer:
         entries = request.cqe
@@ -298,7 +298,7 @@ class Program(Generic[P]):
         if queue.channel is not None:
             queue.channel.queues -= 1
         self._free(queue.memory)
-        return Nothing(), []
+        return Done(), []
 
     # -- queue pairs --------------------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class Program(Generic[P]):
         pair = self.pair(request.qp)
         self._drop_pair(pair)
         self.of.endpoint.destroy_qp(pair.qp, now)
-        return Nothing(), []
+        return Done(), []
 
     def _document(self, request: requests.GetQpDocument, now: int) -> Answer:
         return requests.QpDocumentAnswer(self.of.endpoint.local_attributes(self.pair(request.qp).qp)), []
@@ -458,7 +458,7 @@ class Program(Generic[P]):
         hint = self._hint(request.hint)
         changes = {name: value for name, value in vars(request.attributes).items() if value is not None}
         hint.attributes = dataclasses.replace(hint.attributes, **changes)
-        return Nothing(), []
+        return Done(), []
 
     def _query_hint(self, request: requests.QueryHint, now: int) -> Answer:
         hint = self._hint(request.hint)
@@ -469,7 +469,7 @@ class Program(Generic[P]):
         if hint.users:
             raise RefusedError(errno.EBUSY, f"{hint.users} queue pairs name the hint")
         del self.hints[request.hint]
-        return Nothing(), []
+        return Done(), []
 
     def _assign_hint(self, pair: QueuePairOf[P], number: int) -> None:
         new = self._hint(number)

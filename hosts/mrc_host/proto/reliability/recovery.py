@@ -346,12 +346,12 @@ class Recovery:
         """Return the time in ns from one question at the tail to the next.
 
         It starts at two smoothed RTTs, of this queue pair or of all those to its destination, whichever is longer: a
-        queue pair without samples of its own would otherwise add probes to the queue that the others wait in. It doubles
-        with every question after which nothing more was acknowledged, answered or not: otherwise a packet that only its
-        timeout repeats would cause a probe in each RTT until then. It is never longer than a packet that was sent as
-        often would wait for its answer. When only the transport ACK is missing, the unanswered questions are its
-        retries and the others are not, so that a silent network ends the
-        queue pair in the time in which the retries of a packet would (`QpAttributes.patience_ns`).
+        queue pair without samples of its own would otherwise add probes to the queue that the others wait in. It
+        doubles with every question after which nothing more was acknowledged, answered or not: otherwise a packet that
+        only its timeout repeats would cause a probe in each RTT until then. It is never longer than a packet that was
+        sent as often would wait for its answer. When only the transport ACK is missing, the unanswered questions are
+        its retries and the others are not, so that a silent network ends the queue pair in the time in which the
+        retries of a packet would (`QpAttributes.patience_ns`).
         """
         cc = self.association.qpcc.cc
         rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, cc.srtt_ns, cc.base_rtt_ns)

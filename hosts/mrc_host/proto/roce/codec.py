@@ -171,7 +171,7 @@ class RoceCodec(Codec):
                 raise WireError(Drop.ICRC, "mismatch")
         found = _DECODERS.get(opcode)
         if found is None:
-            raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
+            raise WireError(Drop.OPCODE, f"opcode {opcode:#04x} is not a RoCE opcode of this endpoint")
         size, parse = found
         end = total - 4
         if size:

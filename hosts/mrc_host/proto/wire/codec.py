@@ -157,7 +157,7 @@ class Codec(Encoders):
                 raise WireError(Drop.ICRC, "mismatch")
         found = DECODERS.get(opcode)
         if found is None:
-            raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
+            raise WireError(Drop.OPCODE, f"{opcode:#04x} is not an opcode of this transport")
         size = found.size
         end = total - 4
         if size:

@@ -132,7 +132,7 @@ def layout_of(opcode: int, layouts: Mapping[int, Layout]) -> Layout:
     """Return the headers of an opcode. Raises WireError(OPCODE)."""
     layout = layouts.get(opcode)
     if layout is None:
-        raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
+        raise WireError(Drop.OPCODE, f"{opcode:#04x} is not an opcode of this transport")
     return layout
 
 
@@ -147,7 +147,7 @@ def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes
         raise ValueError("a trimmed packet is made by trim() from the whole one")
     layout = layouts.get(packet.bth.opcode)
     if layout is None:
-        raise ValueError(f"opcode {packet.bth.opcode:#04x} is none of ours")
+        raise ValueError(f"opcode {packet.bth.opcode:#04x} is not an opcode of this transport")
     if packet.payload and not layout.payload:
         raise ValueError(f"{layout.title} carries no payload")
     body = b""

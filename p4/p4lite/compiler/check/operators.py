@@ -144,7 +144,7 @@ class Operators:
             return e
         if isinstance(lt, ty.IntType) and e.right.const is None:
             self.run.error(
-                e.pos, "a number without width is shifted by what is no constant: give it a width, as in 8w1"
+                e.pos, "a number without width is shifted by what is not a constant: give it a width, as in 8w1"
             )
             return e
         e.type = lt

@@ -57,7 +57,9 @@ class Tables:
             kt = ty.strip_newtypes(k.expr.type or ty.UNKNOWN)
             named = any(a.name == "name" for a in k.annotations)
             if not named and corelib.needs_name(k.expr) and not isinstance(kt, ty.UnknownType):
-                self.run.error(k.expr.pos, 'a key that is no plain field needs a name: add @name("...") before the ;')
+                self.run.error(
+                    k.expr.pos, 'a key that is not a plain field needs a name: add @name("...") before the ;'
+                )
             if isinstance(kt, ty.IntType):
                 self.run.error(k.expr.pos, "a key needs a width: give the number one, as in 8w1")
             elif isinstance(

@@ -172,7 +172,7 @@ def load_model(data: dict[str, Any], source: str) -> Model:
     """Read all declarations. Raises ProgramError."""
     root = Node(data, source)
     if "header_types" not in data or "parsers" not in data or "pipelines" not in data:
-        root.fail("this is no BMv2 JSON: it needs 'header_types', 'parsers' and 'pipelines'")
+        root.fail("this is not BMv2 JSON: it needs 'header_types', 'parsers' and 'pipelines'")
     _check_version(root)
     m = Model(root)
     _load_types(m)
@@ -246,7 +246,7 @@ def _load_headers(m: Model) -> None:
         type_ = m.find(m.header_types, node["header_type"], "header type")
         header = Header(node["name"].str(), node["id"].int(), type_, node["metadata"].bool())
         if not header.metadata and type_.fixed_bits % 8:
-            node.fail(f"header type '{type_.name}' has {type_.fixed_bits} bits, which is no whole number of bytes")
+            node.fail(f"header type '{type_.name}' has {type_.fixed_bits} bits, which is not a whole number of bytes")
         m.headers_by_id[header.id] = header
         return header
 

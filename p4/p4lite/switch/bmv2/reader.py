@@ -32,7 +32,7 @@ def read_document(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ProgramError(f"{path}: not a BMv2 JSON: {error}") from None
     if not isinstance(data, dict):
-        raise ProgramError(f"{path}: not a BMv2 JSON: the top level is no object")
+        raise ProgramError(f"{path}: not a BMv2 JSON: the top level is not an object")
     return data
 
 
@@ -126,7 +126,7 @@ class Node:
         if body.startswith(("0x", "0X")):
             body = body[2:]
         if not body or not all(c in "0123456789abcdefABCDEF" for c in body):
-            self.fail(f"'{text[:60]}' is no hexadecimal string")
+            self.fail(f"'{text[:60]}' is not a hexadecimal string")
         value = int(body, 16)
         return -value if text.startswith("-") else value
 
@@ -137,4 +137,4 @@ class Node:
         try:
             return bytes.fromhex("0" * (len(body) % 2) + body)
         except ValueError:
-            self.fail(f"'{text[:60]}' is no hexadecimal string")
+            self.fail(f"'{text[:60]}' is not a hexadecimal string")

@@ -153,7 +153,7 @@ class Calculations:
                 place = self.cx.layout.place(ref.header)
                 self._add(parts, ref.header, Item(ref.field.width, place, ref.field))
             else:
-                item["type"].fail(f"'{kind}' is no input of a calculation")
+                item["type"].fail(f"'{kind}' is not an input of a calculation")
         return parts, payload
 
     @staticmethod
@@ -198,7 +198,7 @@ class Calculations:
             elif kind == "ipv4":
                 call = f"{self._ipv4(target.header)}(p)"
             else:
-                node["type"].fail(f"'{kind}' is no type of checksum")
+                node["type"].fail(f"'{kind}' is not a type of checksum")
             conditions = []
             if verify or kind == "ipv4":
                 conditions.append(place.valid())

@@ -128,7 +128,7 @@ class CExpr:
         return self.convert(f"p4_sx{own}({inner}, {n})" if n < own else inner, own, True, width)
 
     def _leaf(self, e: Expr) -> tuple[str, int, bool]:
-        """Code of what is no ring operation, in its own exact width."""
+        """Code of what is not a ring operation, in its own exact width."""
         width, signed = rep(e.lo, e.hi)
         op = e.op
         if op == "field":

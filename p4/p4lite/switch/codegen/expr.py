@@ -171,7 +171,7 @@ class Builder:
         if kind == "lookahead" and scope.parser:
             offset, width = value[0].int(0, MAX_BITS), value[1].int(1, MAX_BITS)
             return Expr(DATA, "lookahead", lo=0, hi=(1 << width) - 1, ref=(offset, width))
-        raise node["type"].error(f"'{kind}' is no type of an expression that is known here")
+        raise node["type"].error(f"'{kind}' is not a type of an expression that is known here")
 
     def _own_field(self, place: Any, index: int, value: Node) -> Expr:
         if index >= len(place.type.fields) or place.type.fields[index].varbit:
@@ -259,7 +259,7 @@ class Builder:
             return Expr(DATA, "~", [d], ~d.hi, ~d.lo)
         if op in "+-":
             return self._binary(op, const(0), d, value)
-        raise value["op"].error(f"'{op}' is no unary operator")
+        raise value["op"].error(f"'{op}' is not a unary operator")
 
     def _bool(self, e: Expr, value: Node) -> Expr:
         if e.kind == DATA:
@@ -300,7 +300,7 @@ class Builder:
                 value["right"].fail(f"the width of '{op}' must be a constant")
             return cast(op, a, b.number)
         if op not in ARITHMETIC:
-            value["op"].fail(f"'{op}' is no operator")
+            value["op"].fail(f"'{op}' is not an operator")
         lo, hi = interval(op, a, b)
         if _bits(lo, hi) > MAX_BITS:
             value.fail(f"the result of '{op}' may need more than {MAX_BITS} bits")

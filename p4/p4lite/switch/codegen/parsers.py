@@ -299,7 +299,7 @@ class Parsers:
             elif kind in ("hexstr", "parse_vset"):
                 cases.append((t, kind))
             else:
-                t["type"].fail(f"'{kind}' is no type of transition")
+                t["type"].fail(f"'{kind}' is not a type of transition")
         if not key or not cases:
             return [default]
         body: list[str] = []

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from p4lite.switch.fabric.core import Core
-from p4lite.switch.fabric.outside import Outside, not_run, not_sent
+from p4lite.switch.fabric.outside import ExternalHosts, not_run, not_sent
 from p4lite.switch.fabric.port import PLAIN, Link, Port, file_name, lag
 from p4lite.switch.fabric.switch import Switch
 from p4lite.switch.fabric.values import (
@@ -247,12 +247,12 @@ class Fabric:
             for time_ns, device_id, port, offset, length in delivery.iter_unpack(records)
         ]
 
-    def outside(self, ports: Sequence[tuple[Port, bytes]]) -> Outside:
+    def outside(self, ports: Sequence[tuple[Port, bytes]]) -> ExternalHosts:
         """Virtual clock: hosts at these external ports, each with the header that its frames begin with.
 
         For a program that drives many hosts: what `advance` and `inject` do, for many packets in one call.
         """
-        return Outside(self._core, ports)
+        return ExternalHosts(self._core, ports)
 
     def inject(self, port: Port, frame: bytes, at_ns: int | None = None) -> int:
         """Send `frame` from an outside host into an external port at at_ns (default: now).

@@ -16,7 +16,7 @@ from p4lite.switch.fabric.port import Port
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.native.build import CORE_DIR, build
 
-#: (time_ns, place, packet): what left through the port at that place of `Outside`, without the port's header.
+#: (time_ns, place, packet): what left through the port at that place of `ExternalHosts`, without the port's header.
 Arrival = tuple[int, int, bytes]
 #: A host's side of its link: rate in bit/s (0: none), bytes that a packet takes beside its own, capacity of its queue
 #: in bytes (0: none), when it is free, and the fraction of a ns (times the rate) carried over to the next packet.
@@ -51,8 +51,8 @@ def ferries() -> ctypes.PyDLL | None:
     return library
 
 
-class _Ferry:
-    """What `core/python/ferry.c` does for one `Outside`."""
+class _PacketExchange:
+    """What `core/python/ferry.c` does for one `ExternalHosts`."""
 
     def __init__(self, library: ctypes.PyDLL, core: Core, ferry: int) -> None:
         self.exchange: Callable[[int, list[int], list[bytes], int, int], Found] = partial(library.ferry_exchange, ferry)
@@ -84,7 +84,7 @@ def _of(each: Any) -> Transmitter:
     return each.rate_bps, each.overhead_bytes, each.host_queue_bytes, each.free_at_ns, each.rate_rest
 
 
-class Outside:
+class ExternalHosts:
     """Hosts at external ports (made by `Fabric.outside`); a port's place is its index among them.
 
     Headers of all ports are equally long; they stand before what is sent, and as much is taken off what arrives.
@@ -113,7 +113,7 @@ class Outside:
         #: What `begin` was told, and what the core reads meanwhile.
         self._begun: tuple[list[int], int, object] | None = None
 
-    def _made_ferry(self) -> _Ferry | None:
+    def _made_ferry(self) -> _PacketExchange | None:
         library = ferries()
         if library is None:
             return None
@@ -127,7 +127,7 @@ class Outside:
         if not ferry:
             return None
         weakref.finalize(self, library.ferry_free, ferry)
-        return _Ferry(library, self._core, ferry)
+        return _PacketExchange(library, self._core, ferry)
 
     def lookahead_ns(self) -> int:
         """How long after a host's packet no switch sees it, as `transmitters` last found it."""

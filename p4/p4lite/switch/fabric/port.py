@@ -53,7 +53,7 @@ def file_name(path: str | os.PathLike[str]) -> bytes:
 def tunnel_end(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     """Return a numeric address with a port, as `10.0.0.1:7000` or `[fd00::1]:7000`. Raises ValueError."""
     host, colon, port = address.rpartition(":")
-    wanted = f"'{address}' is no address with a port, like 10.0.0.1:7000 or [fd00::1]:7000"
+    wanted = f"'{address}' is not an address with a port, like 10.0.0.1:7000 or [fd00::1]:7000"
     if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(wanted)
     bracketed = host.startswith("[") and host.endswith("]")
@@ -64,7 +64,7 @@ def tunnel_end(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     if (found.version == 6) is not bracketed:
         raise ValueError(wanted)
     if found.is_unspecified or found.is_multicast:
-        raise ValueError(f"'{address}' is no address of one machine")
+        raise ValueError(f"'{address}' is not an address of one machine")
     return (socket.AF_INET6 if bracketed else socket.AF_INET), (str(found), int(port))
 
 
@@ -106,7 +106,7 @@ def given_socket(descriptor: int, local: str, peer: str) -> socket.socket:
     found = socket.socket(fileno=descriptor)
     try:
         if found.family != family or found.type != socket.SOCK_DGRAM:
-            raise ValueError(f"descriptor {descriptor} is no UDP socket of the family of {local}")
+            raise ValueError(f"descriptor {descriptor} is not a UDP socket of the family of {local}")
         if found.getsockname()[:2] != ours or found.getpeername()[:2] != theirs:
             raise ValueError(f"descriptor {descriptor} is not a socket from {local} to {peer}")
         found.setblocking(False)

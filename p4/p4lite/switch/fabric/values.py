@@ -159,7 +159,7 @@ class CreditSettings:
             raise FabricError(f"credits buffer_bytes={self.buffer_bytes}: not between 64 and {1 << 32}")
         for dscp in self.dscps:
             if not 0 <= dscp <= 63:
-                raise FabricError(f"credits dscps={self.dscps}: {dscp} is no DSCP (0 to 63)")
+                raise FabricError(f"credits dscps={self.dscps}: {dscp} is not a DSCP (0 to 63)")
 
 
 def pfc_headroom_bytes(rate_bps: int, delay_ns: int, packet_bytes: int, overhead_bytes: int = 0) -> int:

@@ -23,7 +23,7 @@ def encode_signed(value: int) -> bytes:
 def decode(data: bytes, width: int, what: str) -> int:
     """Return the value of a `bit<width>`; OUT_OF_RANGE when empty or too large."""
     if not data:
-        raise P4RtError(OUT_OF_RANGE, f"{what}: an empty byte string is no value")
+        raise P4RtError(OUT_OF_RANGE, f"{what}: an empty byte string is not a value")
     value = int.from_bytes(data, "big")
     if value >> width:
         raise P4RtError(OUT_OF_RANGE, f"{what}: 0x{value:x} does not fit in {width} bits")
@@ -33,7 +33,7 @@ def decode(data: bytes, width: int, what: str) -> int:
 def decode_signed(data: bytes, width: int, what: str) -> int:
     """Return the value of an `int<width>`; OUT_OF_RANGE when empty or too large."""
     if not data:
-        raise P4RtError(OUT_OF_RANGE, f"{what}: an empty byte string is no value")
+        raise P4RtError(OUT_OF_RANGE, f"{what}: an empty byte string is not a value")
     value = int.from_bytes(data, "big", signed=True)
     if not -(1 << (width - 1)) <= value < 1 << (width - 1):
         raise P4RtError(OUT_OF_RANGE, f"{what}: {value} does not fit in {width} signed bits")

@@ -92,7 +92,7 @@ class Forwarding:
             self.tables.insert_plain(update)
             return
         if update.type not in (INSERT, MODIFY, DELETE):
-            raise invalid(f"update type {update.type} is none of INSERT, MODIFY, DELETE")
+            raise invalid(f"update type {update.type} is not INSERT, MODIFY or DELETE")
         which, handlers = self._handlers(update)
         try:
             handlers[0](update.type, getattr(update.entity, which))
@@ -167,7 +167,7 @@ class Device:
                 "RECONCILE_AND_COMMIT is not supported: use VERIFY_AND_COMMIT and write the entries again",
             )
         if action not in (_Set.VERIFY, _Set.VERIFY_AND_SAVE, _Set.VERIFY_AND_COMMIT):
-            raise invalid(f"action {action} is none of the specification's")
+            raise invalid(f"action {action} is not defined by the specification")
         if not request.HasField("config"):
             raise invalid("the request has no config")
         pipeline = self._cache.verify(request.config)
@@ -213,7 +213,7 @@ class Device:
         """GetForwardingPipelineConfig."""
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
         if request.response_type not in _Get.ResponseType.values():
-            raise invalid(f"response_type {request.response_type} is none of the specification's")
+            raise invalid(f"response_type {request.response_type} is not defined by the specification")
         with self.lock:
             forwarding = self._saved.forwarding if self._saved else self._forwarding
         if forwarding is None:

@@ -140,9 +140,9 @@ def device_config(blob: bytes) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise invalid(f"p4_device_config is no BMv2 JSON: {error}") from None
+        raise invalid(f"p4_device_config is not BMv2 JSON: {error}") from None
     if not isinstance(data, dict):
-        raise invalid("p4_device_config is no BMv2 JSON: the top level is no object")
+        raise invalid("p4_device_config is not BMv2 JSON: the top level is not an object")
     return data
 
 

@@ -136,7 +136,7 @@ class Profiles:
         profile = self._profile(message.action_profile_id)
         ident, name, instance = message.group_id, profile.info.name, self._target.instance
         if not profile.info.with_selector:
-            raise invalid(f"'{name}' is no selector: it has no groups")
+            raise invalid(f"'{name}' is not a selector: it has no groups")
         if not ident:
             raise invalid("group_id must not be 0")
         if kind == DELETE:
@@ -231,7 +231,7 @@ class Profiles:
         """NOT_FOUND unless the group exists; INVALID_ARGUMENT while the selector is used by one-shots."""
         profile = self._profile(profile_id)
         if not profile.info.with_selector:
-            raise invalid(f"'{profile.info.name}' is no selector: it has no groups")
+            raise invalid(f"'{profile.info.name}' is not a selector: it has no groups")
         self._manual(profile)
         self._known(group, profile.groups, "group", profile.info.name)
 
@@ -242,7 +242,7 @@ class Profiles:
         profile = self._profile(profile_id)
         info, instance = profile.info, self._target.instance
         if not info.with_selector:
-            raise invalid(f"'{info.name}' is no selector: it takes no action sets")
+            raise invalid(f"'{info.name}' is not a selector: it takes no action sets")
         if profile.members or profile.groups:
             raise invalid(f"'{info.name}' is programmed with members and groups; one-shots cannot be mixed in")
         calls = [

@@ -125,7 +125,7 @@ class P4RuntimeService:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         #: What is to be done about once a second.
-        self.chores: list[Callable[[], None]] = [self._expire, self._tidy]
+        self.chores: list[Callable[[], None]] = [self._expire, self._free_ended_streams]
         self._streams_ended = 0
         self._tidied_at = 0.0
         self.silent = Waiting(*((math.inf, math.inf) if patient else (patience.SILENT_STREAMS, patience.SILENT_S)))
@@ -193,7 +193,7 @@ class P4RuntimeService:
         chores_at = 0.0
         while not self._stop.is_set():
             if time.monotonic() >= chores_at:
-                self._do_chores()
+                self._run_periodic_tasks()
                 chores_at = time.monotonic() + 1.0
             select.select([self.fabric.notify_fd], [], [], wait)
             by_device: dict[int, list[Any]] = {}
@@ -215,7 +215,7 @@ class P4RuntimeService:
                 if due is not None:
                     wait = min(wait, max((due - time.monotonic_ns()) / 1e9, 0.0005))
 
-    def _do_chores(self) -> None:
+    def _run_periodic_tasks(self) -> None:
         for chore in self.chores:
             try:
                 chore()
@@ -226,7 +226,7 @@ class P4RuntimeService:
         for waiting in (self.silent, self.unsent, self.unread):
             waiting.expire()
 
-    def _tidy(self) -> None:
+    def _free_ended_streams(self) -> None:
         """Give back the memory of streams that ended.
 
         An RPC leaves a knot of objects that refer to each other, about 25 KB for a stream. The collector, tuned for

@@ -23,7 +23,7 @@ _TABLE_ID, _MATCH, _ACTION, _PRIORITY, _CONTROLLER_METADATA, _METADATA = 1, 2, 3
 _PLAIN = frozenset((_TABLE_ID, _MATCH, _ACTION, _PRIORITY, _CONTROLLER_METADATA, _METADATA))
 
 
-class _Unusual(Exception):
+class _NeedsProtobuf(Exception):
     """Protobuf shall read it."""
 
 
@@ -64,7 +64,7 @@ def parse_write(data: bytes) -> WriteBatch:
                 updates.append(value)
             else:
                 head += data[start:at]
-    except (_Unusual, IndexError):
+    except (_NeedsProtobuf, IndexError):
         whole = p4runtime_pb2.WriteRequest.FromString(data)
         return WriteBatch(whole, list(whole.updates))
     request = p4runtime_pb2.WriteRequest.FromString(bytes(head))
@@ -74,7 +74,7 @@ def parse_write(data: bytes) -> WriteBatch:
 def _update(data: bytes) -> Any:
     try:
         plain = _plain_insert(data)
-    except (_Unusual, IndexError):
+    except (_NeedsProtobuf, IndexError):
         plain = None
     return p4runtime_pb2.Update.FromString(data) if plain is None else plain
 
@@ -112,26 +112,26 @@ def _match(data: int | bytes) -> MatchItem:
     item = _once(data)
     ident = item.pop(1, 0)
     if not isinstance(ident, int) or len(item) != 1:
-        raise _Unusual
+        raise _NeedsProtobuf
     number, body = item.popitem()
     parts = _once(body)
     kind = _KINDS.get(number)
     if kind is None:
-        raise _Unusual
+        raise _NeedsProtobuf
     first = parts.pop(1, b"")
     second: int | bytes = parts.pop(2, 0 if kind == "lpm" else b"")
     wanted = int if kind == "lpm" else bytes
     if parts or not isinstance(first, bytes) or not isinstance(second, wanted):
-        raise _Unusual
+        raise _NeedsProtobuf
     if kind == "lpm" and isinstance(second, int) and second >= 1 << 31:
-        raise _Unusual
+        raise _NeedsProtobuf
     return ident, kind, first, second
 
 
 def _action(data: int | bytes | None) -> tuple[int, list[tuple[int, bytes]]]:
     body = _once(b"" if data is None else data)
     if len(body) != 1 or not isinstance(body.get(1), bytes):
-        raise _Unusual
+        raise _NeedsProtobuf
     call = body[1]
     assert isinstance(call, bytes)
     action_id: int | bytes = 0
@@ -144,27 +144,27 @@ def _action(data: int | bytes | None) -> tuple[int, list[tuple[int, bytes]]]:
             param = _once(value)
             ident, content = param.pop(2, 0), param.pop(3, b"")
             if param or not isinstance(ident, int) or not isinstance(content, bytes):
-                raise _Unusual
+                raise _NeedsProtobuf
             params.append((ident, content))
         elif number == 1 and not seen:
             action_id, seen = value, True
         else:
-            raise _Unusual
+            raise _NeedsProtobuf
     if not isinstance(action_id, int):
-        raise _Unusual
+        raise _NeedsProtobuf
     return action_id, params
 
 
 def _once(data: int | bytes) -> dict[int, int | bytes]:
     """Return the fields of a message none of which may come twice."""
     if not isinstance(data, bytes):
-        raise _Unusual
+        raise _NeedsProtobuf
     fields: dict[int, int | bytes] = {}
     at = 0
     while at < len(data):
         number, value, at = _field(data, at)
         if number in fields:
-            raise _Unusual
+            raise _NeedsProtobuf
         fields[number] = value
     return fields
 
@@ -183,7 +183,7 @@ def _field(data: bytes, at: int) -> tuple[int, int | bytes, int]:
         return tag >> 3, value, at
     end = at + value
     if tag & 7 != 2 or end > len(data):
-        raise _Unusual
+        raise _NeedsProtobuf
     return tag >> 3, data[at:end], end
 
 
@@ -198,4 +198,4 @@ def _varint(data: bytes, at: int, first: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 63:
-            raise _Unusual
+            raise _NeedsProtobuf

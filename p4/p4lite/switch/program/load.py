@@ -204,9 +204,9 @@ class _Tables:
             node["name"].fail("the table is declared twice")
         kind, type_ = node["match_type"].str(), node["type"].str()
         if kind not in KINDS:
-            node["match_type"].fail(f"'{kind}' is no match type of a table")
+            node["match_type"].fail(f"'{kind}' is not a match type of a table")
         if type_ not in ("simple", "indirect", "indirect_ws"):
-            node["type"].fail(f"'{type_}' is no type of table")
+            node["type"].fail(f"'{type_}' is not a type of table")
         key, words = self._key(node)
         _check_kind(node, kind, key)
         entries = node.get("entries")
@@ -248,7 +248,7 @@ class _Tables:
         for k in node.items("key"):
             match = k["match_type"].str()
             if match not in MATCHES:
-                k["match_type"].fail(f"'{match}' is no match type")
+                k["match_type"].fail(f"'{match}' is not a match type")
             if match == "valid":
                 target = k["target"]
                 named = target if isinstance(target.value, str) else target[0]

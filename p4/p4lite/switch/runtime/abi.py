@@ -68,7 +68,7 @@ def open_program(path: Path) -> OpenedProgram:
     except OSError as error:
         raise BuildError(f"{path}: cannot load: {error}") from None
     if not hasattr(library, "p4lite_program") or not hasattr(library, "p4lite_description"):
-        raise BuildError(f"{path}: is no compiled program")
+        raise BuildError(f"{path}: is not a compiled program")
     about = read_description(library, "p4lite_description")
     library.p4lite_program.restype = c_void_p
     library.p4lite_program.argtypes = []

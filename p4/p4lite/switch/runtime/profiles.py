@@ -125,7 +125,7 @@ class ProfileControl(Handle):
             p, state = self._profile(profile)
             id_ = state.members.unused() if member is None else member
             if not 0 <= id_ < 2**32:
-                raise OutOfRange(f"action profile '{profile}': {id_} is no 32-bit id")
+                raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
             if id_ in state.members.slot:
                 raise AlreadyExists(f"action profile '{profile}' has a member {id_}")
             if len(state.members.slot) >= p.max_size > 0:
@@ -192,7 +192,7 @@ class ProfileControl(Handle):
             p, state = self._profile(profile)
             id_ = state.groups.unused() if group is None else group
             if not 0 <= id_ < 2**32:
-                raise OutOfRange(f"action profile '{profile}': {id_} is no 32-bit id")
+                raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
             contents = self._group_members(p, members, max_size)
             if id_ in state.groups.slot:
                 raise AlreadyExists(f"action profile '{profile}' has a group {id_}")

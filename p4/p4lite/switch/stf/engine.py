@@ -392,7 +392,7 @@ def meter_rates(words: Sequence[str]) -> MeterConfig:
     for word in words:
         rate, colon, burst = word.partition(":")
         if not colon:
-            raise NameProblem(f"'{word}' is no rate:burst")
+            raise NameProblem(f"'{word}' is not a rate:burst")
         rates.append((round(float(rate) * 1_000_000), parse_number(burst)))
     (cir, cburst), (pir, pburst) = rates[0], rates[-1]
     return MeterConfig(cir, cburst, pir, pburst)

@@ -90,7 +90,7 @@ def match_value(key: Key, value: str) -> MatchValue:
     try:
         return _match_value(key, value)
     except ValueError:
-        raise NameProblem(f"'{value}' is no value for the {key.match} key '{key.name}'") from None
+        raise NameProblem(f"'{value}' is not a value for the {key.match} key '{key.name}'") from None
 
 
 def _match_value(key: Key, value: str) -> MatchValue:

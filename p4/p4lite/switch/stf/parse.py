@@ -224,7 +224,7 @@ class _Line:
         allowed = "0123456789ABCDEF" if self.keyword == "packet" else "0123456789ABCDEF*$"
         for char in data:
             if char not in allowed:
-                raise self.fail(f"'{char}' is no hex digit" + (" or wildcard" if "*" in allowed else ""))
+                raise self.fail(f"'{char}' is not a hex digit" + (" or wildcard" if "*" in allowed else ""))
         if self.keyword == "packet":
             if len(data) % 2:
                 raise self.fail(f"{len(data)} hex digits make no whole number of bytes")
@@ -323,7 +323,7 @@ class _Line:
             raise self.fail(f"expected 'packets' or 'bytes', got '{unit}'")
         operator = self.take("op", "a comparison")
         if operator not in ("==", "!=", "<", "<=", ">", ">="):
-            raise self.fail(f"'{operator}' is no comparison")
+            raise self.fail(f"'{operator}' is not a comparison")
         number = parse_number(self.take("num", "a number"))
         return CheckCounter(self.line, counter, index, unit, operator, number)
 

@@ -66,7 +66,7 @@ class Grants:
                 os.close(folder)
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                raise GrantError(f"{name}: is no plain file of its own")
+                raise GrantError(f"{name}: is not a plain file of its own")
             os.ftruncate(handle, 0)
             yield f"/proc/self/fd/{handle}"
         except OSError as error:

@@ -83,7 +83,7 @@ class TargetService:
             codec.SERVICE,
             {
                 each.name: self._service.one_to_one(
-                    self._guarded(getattr(self, _snake(each.name)), getattr(pb, each.input_type.name).FromString),
+                    self._guarded(getattr(self, _method_name(each.name)), getattr(pb, each.input_type.name).FromString),
                     bytes,
                     bytes,
                 )
@@ -413,7 +413,7 @@ class TargetService:
         return pb.CounterResponse(values=[pb.CounterCell(packets=each.packets, bytes=each.bytes) for each in values])
 
 
-def _snake(name: str) -> str:
+def _method_name(name: str) -> str:
     """Return the method of an `rpc`: SetPortUp is set_port_up."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 

@@ -162,7 +162,7 @@ static bool reserve(void **array, uint32_t *size, uint64_t index, size_t element
     return true;
 }
 
-/* The port with this number, made on the spot: programs may send to ports that nobody added. */
+/* The port with this number, made on the spot: programs may send to ports that were not added. */
 struct port *switch_port(struct sw *s, uint32_t number)
 {
     if (number < s->ports_size && s->ports[number])

@@ -78,7 +78,7 @@ static void unpatch(struct fabric *f, struct port *q)
     q->patch = NULL;
 }
 
-/* The structure stays as one that nobody added, since packets inside the switch may still refer to it. */
+/* The structure stays, like that of a port that was not added, since packets inside the switch may still refer to it. */
 int pf_port_remove(struct port *q)
 {
     struct fabric *f = q->sw->fabric;

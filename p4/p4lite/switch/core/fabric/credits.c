@@ -336,7 +336,7 @@ void credits_flush(struct fabric *f, struct port *q)
     q->credits->stashed = 0;
 }
 
-/* Another link, with nobody's packets on it: both ends begin anew. */
+/* A new link without packets on it: both ends start from their initial state. */
 void credits_reset(struct fabric *f, struct port *q)
 {
     struct credits *cr = q->credits;

@@ -419,8 +419,8 @@ static void receive_long(struct fabric *f, struct device *d)
     finish(f, d->port, p, &r);
 }
 
-/* At most a batch: whoever floods the tunnel keeps nobody else from his turn. An error is a word of the network, like
- * that nobody listens at the peer's yet; reading it clears it. */
+/* Read at most a batch, so that a peer that floods the tunnel delays no other link. An error comes from the network, for
+ * example because the peer does not listen yet; reading it clears it. */
 static void tunnel_receive(struct fabric *f, struct device *d)
 {
     for (uint32_t n = 0; n < BATCH; n++) {

@@ -187,7 +187,7 @@ void run_due(struct fabric *f, uint64_t until)
 }
 
 /* Delivers what is on its way to the outside and arrives until then: nothing that happens meanwhile can change it, unless
- * somebody changes a link, which nobody does before `until`. */
+ * a link is changed, which does not happen before `until`. */
 void foresee(struct fabric *f, uint64_t until)
 {
     while (f->outbox.size && f->outbox.heap[0].time <= until) {

@@ -86,7 +86,7 @@ struct pf_replica {
 /* Priority flow control (IEEE 802.1Qbb) of one priority at one port. The peer is asked to pause when more than xoff_bytes
  * that came in here wait in the switch, for `quanta` of 512 bit times of the link, again after half of that, and to go on
  * at xon_bytes; beyond xoff_bytes + headroom_bytes packets are dropped. The watchdog: a queue that is paused for
- * detection_ns (0: none) loses what waits and what comes, until nobody has asked for a pause for restoration_ns. */
+ * detection_ns (0: none) loses what waits and what comes, until no pause was requested for restoration_ns. */
 struct pf_pfc_settings {
     uint64_t xoff_bytes, xon_bytes, headroom_bytes, quanta, detection_ns, restoration_ns;
     uint64_t source_mac; /* of the pause frames; of the port, the last one given counts */
@@ -155,7 +155,7 @@ struct pf_switch_stats {
     uint64_t ingress_clones, egress_clones, resubmits, recirculations, replicas, digests, parser_errors;
     uint64_t absorbed;      /* packets that ended here because copies went on in their place */
     uint64_t copies_missed; /* copies that were asked for and not made; `drops` has the reason */
-    /* Ports that nobody added: the CPU port, and numbers that a program sent to. */
+    /* Ports that were not added: the CPU port, and numbers that a program sent to. */
     uint64_t other_queued, other_drops[PF_PORT_DROPS];
 };
 
@@ -310,7 +310,7 @@ int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count,
 int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
             const uint8_t *bytes, uint64_t *told);
 /* pf_send, then pf_run with stop_on_delivery. What is certain to arrive outside by `foresee_ns` is delivered before its
- * time: the caller promises that nobody changes anything before that but by what hosts send. */
+ * time: the caller promises that until then nothing changes but by what hosts send. */
 int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
                 const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out);
 
@@ -326,7 +326,7 @@ int pf_stop(struct fabric *f);
 void pf_lateness(struct fabric *f, struct pf_lateness *out, uint32_t reset);
 
 int pf_trace(struct fabric *f, const char *path, uint32_t limited);
-/* So many bytes may be written to limited files from now on, all together. */
+/* Set how many bytes may be written to limited files from now on, all together. */
 void pf_files_room(struct fabric *f, uint64_t bytes);
 int pf_notify_fd(struct fabric *f);
 /* Copies whole records, returns their bytes. */

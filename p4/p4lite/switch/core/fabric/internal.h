@@ -144,7 +144,7 @@ struct credit_class {
 };
 
 struct credits {
-    struct timer timer;         /* everything is told again */
+    struct timer timer;         /* all state is sent again */
     struct port *port;
     uint64_t source_mac;
     uint32_t epoch;             /* of the link: older packets count no more */

@@ -37,7 +37,7 @@ uint32_t crc32_of(const uint8_t *data, uint32_t len)
 
 #define NO_ROOM "the folder of captures and traces is full"
 
-/* Whether limited files may take so many bytes more. */
+/* Whether limited files may take this number of bytes more. */
 static bool take_room(struct fabric *f, uint64_t bytes)
 {
     if (bytes > f->files_room)

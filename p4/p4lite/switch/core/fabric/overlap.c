@@ -109,7 +109,7 @@ int pf_finish(struct fabric *f, uint64_t *told, struct pf_batch *out)
     *told = o->told;
     *out = o->batch;
     int result = o->result;
-    /* nobody waits for this: the thread goes on when it is asked again */
+    /* no caller waits for this: the thread continues at the next request */
     atomic_store_explicit(&o->state, OVERLAP_IDLE, memory_order_release);
     return result;
 }

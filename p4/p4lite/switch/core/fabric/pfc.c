@@ -47,7 +47,7 @@ static void plan(struct fabric *f, struct pfc *pfc)
         timer_arm(f, &pfc->timer, next, next_order(f));
 }
 
-/* The peer is told of a class as soon as the transmitter is free. */
+/* The state of a class is sent to the peer as soon as the transmitter is free. */
 static void tell(struct fabric *f, struct pfc *pfc, uint32_t bit)
 {
     pfc->due |= (uint8_t)bit;
@@ -217,7 +217,7 @@ struct packet *pfc_frame(struct fabric *f, struct port *q)
     return p;
 }
 
-/* The watchdog's action: what waits is lost, and what comes, until nobody has asked for a pause for a while. */
+/* The watchdog's action: what waits is lost, and what comes, until no pause has been requested for a while. */
 static void storm_begin(struct fabric *f, struct pfc *pfc, uint32_t i)
 {
     struct port *q = pfc->port;
@@ -257,7 +257,7 @@ void pfc_fire(struct fabric *f, struct pfc *pfc)
     plan(f, pfc);
 }
 
-/* The link has gone: nobody is there who could ask for a pause, or be asked. */
+/* The link is gone: there is no peer that could request a pause, or receive a request. */
 void pfc_link_lost(struct fabric *f, struct port *q)
 {
     if (!q->pfc)

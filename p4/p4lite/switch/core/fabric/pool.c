@@ -143,7 +143,7 @@ void packet_drop_phv(struct sw *s, struct packet *p)
     }
 }
 
-/* Makes the packet start `headers` bytes before its payload, in bytes that nobody shares. */
+/* Makes the packet start `headers` bytes before its payload, in bytes that no other packet shares. */
 bool packet_make_room(struct fabric *f, struct packet *p, uint32_t payload_offset, uint32_t headers)
 {
     uint8_t *payload = p->data + payload_offset;

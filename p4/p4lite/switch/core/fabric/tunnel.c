@@ -49,7 +49,7 @@ static bool number_is_new(struct tunnel *t, uint64_t epoch, uint64_t seq)
 {
     if (epoch < t->peer_epoch)
         return false;
-    if (epoch > t->peer_epoch) { /* the peer began anew: what it sent before we heard of it is not lost to us */
+    if (epoch > t->peer_epoch) { /* the peer restarted: what it sent before its first packet arrived here does not count as lost */
         t->peer_epoch = epoch;
         t->first = t->expected = seq;
         memset(t->seen, 0, sizeof t->seen);

@@ -335,7 +335,7 @@ P4_EXPORT int p4c_restart(struct p4_instance *head)
     return unlock(in, P4_OK);
 }
 
-/* For whoever runs packets through the program without the fabric core. */
+/* For callers that run packets through the program without the fabric core. */
 P4_EXPORT void p4c_lock_packets(struct p4_instance *head)
 {
     p4_lock_packets(head->lock);

@@ -75,7 +75,7 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Death:
+class ProcessExit:
     """`role` is fabric (or a switch with a process of its own), labd, lab (all of it), a host (its agent), or a host's
     shell; `how` ends a sentence that begins with it. `at_ns` is of the monotonic clock, `at` of the machine's."""
 
@@ -85,12 +85,12 @@ class Death:
     at: float
 
     @classmethod
-    def now(cls, role: str, how: str) -> Death:
+    def now(cls, role: str, how: str) -> ProcessExit:
         """One that was found just now."""
         return cls(role, how, time.monotonic_ns(), time.time())
 
     @classmethod
-    def then(cls, role: str, how: str, at: float) -> Death:
+    def then(cls, role: str, how: str, at: float) -> ProcessExit:
         """One at a time of the machine's clock."""
         ago = max(time.time() - at, 0.0)
         return cls(role, how, time.monotonic_ns() - int(ago * 1e9), at)
@@ -104,7 +104,7 @@ class Death:
 
 
 @dataclass(frozen=True)
-class Frozen:
+class StoppedProcess:
     """A process that a signal has stopped (SIGSTOP) and that waits for SIGCONT; `since` of the machine's clock."""
 
     role: str
@@ -116,7 +116,7 @@ class Frozen:
         return f"{Role.parse(self.role).sentence()} is frozen: a signal has stopped it{when}"
 
 
-def several(deaths: Sequence[Death], separator: str = "; ") -> str:
+def several(deaths: Sequence[ProcessExit], separator: str = "; ") -> str:
     """Sentences about the first of them, and how many more there are: of a lab whose switches all die, a line."""
     more = f" and {len(deaths) - FEW} more" if len(deaths) > FEW else ""
     return separator.join(death.text() for death in deaths[:FEW]) + more
@@ -131,10 +131,10 @@ def cause(code: int, others: Sequence[str] = ()) -> str:
     return f"{how}, in one process with {', '.join(others)}" if others else how
 
 
-def leave_word(folder: pathlib.Path, code: int) -> None:
+def record_daemon_exit(folder: pathlib.Path, code: int) -> None:
     """Write down how the daemon died if it did not end on request. Errors of writing are ignored: no process is left
     to handle them.
     """
     if code:
         with contextlib.suppress(OSError):
-            (folder / LAST_WORD).write_text(json.dumps(asdict(Death.now("labd", cause(code)))))
+            (folder / LAST_WORD).write_text(json.dumps(asdict(ProcessExit.now("labd", cause(code)))))

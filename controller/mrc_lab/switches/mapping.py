@@ -2,7 +2,7 @@
 
 A program is free in the names of its controls and keys: a table, an action, a counter is found by the last part of its
 name, an action's parameters by theirs. What a lab cannot forward without must be there (`rules.needed`); entries for
-anything else that is not there are left out, and `Fitted.lacking` tells of it.
+anything else that is not there are left out, and `MappedEntries.lacking` tells of it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from p4.config.v1 import p4info_pb2
 
-from mrc_lab.switches.p4rt import Match, Names, P4RuntimeError, TableEntry, to_bytes
+from mrc_lab.switches.p4rt import Match, P4InfoNames, P4RuntimeError, TableEntry, to_bytes
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
 
 
 @dataclass
-class Fitted:
+class MappedEntries:
     """Entries and default actions under the program's own names; `lacking`: what could not be filled, a line each."""
 
     entries: list[TableEntry] = field(default_factory=list)
@@ -37,10 +37,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-class _Table:
+class _MappedTable:
     """A table of the program in the place of one of `fabric.p4`."""
 
-    def __init__(self, names: Names, table: Any) -> None:
+    def __init__(self, names: P4InfoNames, table: Any) -> None:
         self.name: str = table.preamble.name
         self.size: int = table.size
         self.is_const: bool = table.is_const_table
@@ -90,26 +90,26 @@ class _Table:
         return found
 
 
-def _table(names: Names, wanted: str) -> _Table | None:
+def _table(names: P4InfoNames, wanted: str) -> _MappedTable | None:
     """Return the program's table of this last name. Raises P4RuntimeError when several have it."""
     if wanted in names.tables:
-        return _Table(names, names.tables[wanted])
+        return _MappedTable(names, names.tables[wanted])
     found = [each for full, each in names.tables.items() if last(full) == last(wanted)]
     if len(found) > 1:
         several = _listed(each.preamble.name for each in found)
         raise P4RuntimeError(f"several tables are called {last(wanted)}: {several}; the controller fills one")
-    return _Table(names, found[0]) if found else None
+    return _MappedTable(names, found[0]) if found else None
 
 
-def fit(topology: Topology, switch: Switch, names: Names) -> Fitted:
+def fit(topology: Topology, switch: Switch, names: P4InfoNames) -> MappedEntries:
     """Return a switch's entries for a program.
 
     Raises:
         P4RuntimeError: the program lacks what the lab needs, or has it in another form.
     """
     needed = rules.needed(topology)
-    made = Fitted()
-    tables: dict[str, _Table | None] = {}
+    made = MappedEntries()
+    tables: dict[str, _MappedTable | None] = {}
     for given in rules.switch_entries(topology, switch):
         if given.table not in tables:
             tables[given.table] = _table(names, given.table)
@@ -146,7 +146,7 @@ def fit(topology: Topology, switch: Switch, names: Names) -> Fitted:
     return made
 
 
-def _check_sizes(tables: Mapping[str, _Table | None], made: Fitted) -> None:
+def _check_sizes(tables: Mapping[str, _MappedTable | None], made: MappedEntries) -> None:
     count = Counter(each.table for each in made.entries)
     for table in tables.values():
         if table is not None and count[table.name] > table.size:
@@ -156,12 +156,12 @@ def _check_sizes(tables: Mapping[str, _Table | None], made: Fitted) -> None:
             )
 
 
-def lacking(topology: Topology, names: Names) -> list[str]:
+def lacking(topology: Topology, names: P4InfoNames) -> list[str]:
     """Return a line per requirement that no switch of the lab can fulfil. Raises P4RuntimeError as `fit`."""
     return list(dict.fromkeys(text for each in topology.switches for text in fit(topology, each, names).lacking))
 
 
-def counters(names: Names) -> dict[str, str]:
+def counters(names: P4InfoNames) -> dict[str, str]:
     """Return the program's counters by what they count (`rules.COUNTERS`), without those that it lacks."""
     found = {}
     for key, wanted in rules.COUNTERS.items():

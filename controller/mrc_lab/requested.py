@@ -13,7 +13,7 @@ from mrc_topo.topology import Topology
 
 
 @dataclass(frozen=True)
-class WantedLab:
+class RequestedLab:
     """`topology` is that of the file `lab` with `switch`, `compiler` and policies as asked (None: as there).
     `trust_code`: policies may run on the real clock."""
 
@@ -35,12 +35,12 @@ class WantedLab:
         policies: PoliciesSpec | None = None,
         trust_code: bool = False,
         clock: str | None = None,
-    ) -> WantedLab:
+    ) -> RequestedLab:
         """Return the lab of this file or name; with a `clock`, one that can be had on it, here.
 
         Raises:
             LabError: there is none, or its file is wrong.
-            PartMissing: what shall forward cannot carry it or has another clock; it, or the compiler, is not here.
+            ReferencePartMissing: the backend cannot carry the lab or has another clock, or something is not installed.
             RunError: a limit of the shell (`ulimit`) is too low.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """

@@ -42,7 +42,7 @@ def place_of(topology: Topology, port: str) -> tuple[int, int]:
     return switch.device_id, int(number)
 
 
-class Following:
+class CaptureTail:
     """The lab writes to the file `name` among its captures; `copy` brings what is new to `output`. A context manager.
 
     A lab sees little of the machine's files and may run as another user, so it cannot write to `output` itself. What
@@ -73,7 +73,7 @@ class Following:
                 return
             found = os.fstat(self._source)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                raise RunError(f"{self._path} is no file of the lab's own")
+                raise RunError(f"{self._path} is not a file of the lab's own")
         before = self._done
         while data := os.pread(self._source, CHUNK_BYTES, self._done):
             self._file.write(data)
@@ -83,7 +83,7 @@ class Following:
             mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
             _libc.fallocate(self._source, mode, ctypes.c_long(before), ctypes.c_long(self._done - before))
 
-    def __enter__(self) -> Following:
+    def __enter__(self) -> CaptureTail:
         return self
 
     def __exit__(

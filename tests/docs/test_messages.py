@@ -1,0 +1,65 @@
+"""`docs/messages.py` finds the texts that users see, and those texts keep to the rules of the project."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import sys
+import types
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _module() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_messages", ROOT / "docs" / "messages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+messages = _module()
+ALL = messages.messages()
+#: What a reader must decode, and what to write instead.
+RULES = {
+    r"\bif left out\b|\bleft out:": "(default: ...)",
+    r"\bis no (?!other\b|longer\b|more\b|room\b|lab up\b|such\b)\w+(?<!JSON)$": "is not a ...",
+    r"\b(nobody|somebody|whoever|anew)\b": "the process, host or user",
+    r"\bnone of ours\b": "what it is not, such as `not an opcode of this transport`",
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("raise RunError('no lab is up')", [("RunError", "no lab is up")]),
+        ("raise RunError(f'lab {name} is not up')", [("RunError", "lab {} is not up")]),
+        ("typer.echo('a ' + name)", [("echo", "a {}")]),
+        ("problems.append(Finding(False, 'no number', 'the file is empty'))", [("Finding", "no number")]),
+        ("x = typer.Option(help='print JSON')", [("help", "print JSON")]),
+        ("end('lost it' if lost else f'lost {n} of it')", [("end", "lost it | lost {} of it")]),
+        ("compute('this is not shown')", []),
+    ],
+)
+def test_messages_of_a_file_are_the_texts_that_its_calls_show(
+    source: str, expected: list[tuple[str, str]], tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "one.py"
+    file.write_text(source + "\n")
+    assert [(each.kind, each.text) for each in messages.messages_of(file)] == expected
+
+
+def test_all_packages_have_messages() -> None:
+    assert {each.path.partition("/")[0] for each in ALL} == set(messages.PACKAGES)
+    assert len(ALL) > 2000
+
+
+@pytest.mark.parametrize(("pattern", "remedy"), RULES.items())
+def test_no_message_has_words_that_must_be_decoded(pattern: str, remedy: str) -> None:
+    found = [f"{each.path}:{each.line}: {each.text}: write {remedy}" for each in ALL if re.search(pattern, each.text)]
+    assert not found
