@@ -347,7 +347,10 @@ def exercises() -> str:
             continue
         wrong = yaml.safe_load((folder / "wrong.yaml").read_text(encoding="utf-8"))
         mistakes += [f"### {number}: {said.title}", ""]
-        cases = [["the starter as it is", wrong["starter"]], *([each["name"], each["says"]] for each in wrong["wrong"])]
+        cases = [
+            ["the starter as it is", wrong["starter"]],
+            *([each["name"], each["expected_text"]] for each in wrong["wrong"]),
+        ]
         mistakes += table(["mistake", "what the check says of it"], [[cell(name), cell(text)] for name, text in cases])
     lines += table(["#", "exercise", "what one can do afterwards", "edits", "minutes"], rows)
     lines += ["## Typical mistakes", "", "A test makes each of them and compares what is said.", "", *mistakes]
