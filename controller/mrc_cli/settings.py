@@ -36,7 +36,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """All `--set` options of a command.
+    """Return all `--set` options of a command.
 
     Raises:
         FailureError: one is not of the form NAME=VALUE, or a name is given twice.

@@ -171,7 +171,7 @@ def _host(name: str, client: HostClient, lost: str | None, frozen: StoppedProces
 
 
 def _health(session: RealSession, frozen: Collection[str]) -> list[HealthRow]:
-    """Every element that is broken, or that the hosts take for broken."""
+    """Return every element that is broken, or that the hosts take for broken."""
     truth = session.failures.broken
     seen = clustermapper.view_of(
         session.topology,

@@ -372,7 +372,7 @@ def _explain(line: CheckLine) -> None:
 
 
 def _plain(text: str) -> str:
-    """Nothing that a terminal would obey."""
+    """Return the text without characters that control a terminal."""
     return "".join(
         each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text
     )

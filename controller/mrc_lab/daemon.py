@@ -65,7 +65,7 @@ class StartCancelled(Exception):
 
 
 def granted(ask: Callable[[], object]) -> bool:
-    """Whether the kernel would grant what is asked, tried in a process of its own."""
+    """Return whether the kernel would grant what is asked, tried in a process of its own."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -77,12 +77,12 @@ def granted(ask: Callable[[], object]) -> bool:
 
 
 def may_be_realtime() -> bool:
-    """Whether our processes may run with SCHED_RR."""
+    """Return whether our processes may run with SCHED_RR."""
     return granted(lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))
 
 
 def may_set_niceness() -> bool:
-    """Whether our processes may take the agents' niceness."""
+    """Return whether our processes may take the agents' niceness."""
     return granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, AGENT_NICE))
 
 
@@ -361,7 +361,7 @@ class Daemon:
 
 
 def main(argv: list[str]) -> int:
-    """Entry point; the lab file is in the folder already."""
+    """Run as the entry point; the lab file is in the folder already."""
     if len(argv) not in (5, 6):
         print("usage: python -m mrc_lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]", file=sys.stderr)
         return 2

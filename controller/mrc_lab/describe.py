@@ -82,8 +82,8 @@ def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
 
 
 def agent_groups(topology: Topology, hosts: Sequence[Host] | None = None) -> list[list[str]]:
-    """Which hosts (all if None) share an agent's process here. Neighbours do not if they need not: they often work at
-    the same time."""
+    """Return which hosts (all if None) share an agent's process here. Neighbours do not if they need not: they often
+    work at the same time."""
     names = [host.name for host in (topology.hosts if hosts is None else hosts)]
     if not names:
         return []

@@ -54,7 +54,7 @@ class LabSlice:
         return part
 
     def commander_gone(self) -> bool:
-        """Whether the process that commands the slice is gone."""
+        """Return whether the process that commands the slice is gone."""
         return bool(select.select([self.lifeline], [], [], 0)[0])
 
     def wired(self, plan: FabricPlan, placement: Placement) -> FabricPlan:
@@ -77,7 +77,7 @@ class LabSlice:
 
 
 def relayed(placement: Placement, machine: str) -> list[str]:
-    """Links of hosts that are on a machine to T0s that are on others, in the order of the relay's ports."""
+    """Return links of hosts that are on a machine to T0s that are on others, in the order of the relay's ports."""
     links = placement.topology.links
     return [
         name

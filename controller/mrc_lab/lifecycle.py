@@ -79,7 +79,7 @@ def check() -> None:
 
 
 def problem() -> str | None:
-    """Why there can be no real-clock lab here, with the remedy; None if there can."""
+    """Return why there can be no real-clock lab here, with the remedy; None if there can."""
     try:
         check()
     except (HostNetError, NamespaceError) as error:
@@ -197,7 +197,8 @@ def _cache(owner: Owner | None) -> pathlib.Path:
 
 
 def trees(*more: pathlib.Path) -> list[str]:
-    """Folders that the user who runs the lab must be able to read: interpreter, libraries, our code, and `more`."""
+    """Return folders that the user who runs the lab must be able to read: interpreter, libraries, our code, and
+    `more`."""
     here = pathlib.Path(__file__).resolve()
     wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[2], *more]
     wanted += [pathlib.Path(each) for each in sys.path if each]

@@ -116,7 +116,7 @@ def check_lab_file(lab: str, topology: Topology) -> None:
 
 
 def _are_copies(topology: Topology) -> bool:
-    """Whether they are those of a lab that is up: copies in the run directory, made when its user trusted them.
+    """Return whether they are those of a lab that is up: copies in the run directory, made when its user trusted them.
 
     Raises:
         RunError: they are in the run directory's place, which is not ours alone.
@@ -173,5 +173,5 @@ def place(files: Sequence[Trusted], folder: Path) -> None:
 
 
 def same(topology: Topology, other: Topology) -> bool:
-    """Whether two labs' policies are the same classes of the same code."""
+    """Return whether two labs' policies are the same classes of the same code."""
     return {each.kind: each for each in read(topology)} == {each.kind: each for each in read(other)}

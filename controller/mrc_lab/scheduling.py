@@ -150,7 +150,7 @@ def machine_activity(run: RunDir) -> MachineActivity:
 
 
 def _is_lab(entry: pathlib.Path) -> bool:
-    """Whether a process is the first one of a lab, by its command, which every user may read."""
+    """Return whether a process is the first one of a lab, by its command, which every user may read."""
     try:
         return b"mrc_lab.processes.launch" in (entry / "cmdline").read_bytes().split(b"\0")
     except OSError:

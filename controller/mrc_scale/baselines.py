@@ -182,7 +182,8 @@ def adaptive(
 def _adaptive_rates(
     shape: FabricShape, ends: Endpoints, fabric: Fabric, wanted: Floats, share: float
 ) -> tuple[list[Floats], int]:
-    """Rates by plane when each T0 spreads over all T1s that lead to the other, and the queue pairs without a port."""
+    """Return rates by plane when each T0 spreads over all T1s that lead to the other, and the queue pairs without a
+    port."""
     links, ports = fabric.dead_links(), fabric.dead_ports()
     rates: list[Floats] = []
     broken = 0

@@ -20,7 +20,7 @@ def measured() -> dict[str, Any] | None:
 
 
 def caveat() -> str:
-    """One line for everyone who reads a result."""
+    """Return the caveat that stands beside every result, in one line."""
     text = "A fluid model: no packets, no queues, no timers of a single queue pair."
     errors = measured()
     if errors is None:

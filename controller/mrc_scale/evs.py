@@ -99,9 +99,9 @@ def take_out(
     used: Bools,
     state: int,
 ) -> NDArray[np.int32]:
-    """One round in which all active EVs that cross something dead are found so and leave, to the state ASSUMED_BAD or
-    DENIED, in the planes that are used; backups take their places, which may be dead, too. Returns how many were found,
-    by plane and queue pair."""
+    """Run one round in which all active EVs that cross something dead are detected and leave, to the state
+    ASSUMED_BAD or DENIED, in the planes that are used; backups take their places, which may be dead, too. Returns
+    how many were found, by plane and queue pair."""
     hits = np.zeros(evs.active.shape, np.int32)
 
     def part(span: tuple[int, int]) -> None:
@@ -116,8 +116,8 @@ def take_out(
 def bring_back(
     kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Endpoints, dead: tuple[Bools, Bools], state: int
 ) -> int:
-    """EVs in a state (ASSUMED_BAD: their probes are answered, DENIED: they are allowed again) that cross nothing dead
-    come back, as `EvSet` has it. Returns how many."""
+    """Return EVs in a state (ASSUMED_BAD: their probes are answered, DENIED: they are allowed again) that cross
+    nothing dead come back, as `EvSet` has it. Returns how many."""
     count = np.zeros(evs.active.shape[1], np.int32)
 
     def part(span: tuple[int, int]) -> None:

@@ -27,7 +27,7 @@ class Flows:
 
 
 def wrong(job: JobSpec, nics: int) -> Iterator[tuple[str, str]]:
-    """Key and text of what is impossible with this number of NICs."""
+    """Yield key and text of what is impossible with this number of NICs."""
     group = job.group or nics
     if nics < 2:
         yield "nics", f"a job of {nics} NICs exchanges nothing; give it at least 2"
@@ -100,7 +100,8 @@ def _pairs(job: JobSpec, nics: Ints) -> tuple[Ints, Ints]:
 
 
 def step_seconds(job: JobSpec, number: int, every: Flows, rates: Floats, payload: float) -> float:
-    """How long a step of a job takes at these rates (bits per second): its slowest queue pair's time; inf: for ever."""
+    """Return how long a step of a job takes at these rates (bits per second): its slowest queue pair's time; inf:
+    for ever."""
     mine = every.job == number
     slowest = float(np.min(rates[mine])) if mine.any() else 0.0
     with np.errstate(divide="ignore"):

@@ -23,8 +23,8 @@ MOST = 64
 
 
 def places(target_s: float, packets_per_s: float) -> float:
-    """How many packets a queue has place for in effect: NSCC lets queues stand no longer than its target delay. Service
-    takes the same time for each packet, which halves what waits, so the place counts twice."""
+    """Return how many packets a queue has place for in effect: NSCC lets queues stand no longer than its target
+    delay. Service takes the same time for each packet, which halves what waits, so the place counts twice."""
     return 2 * target_s * packets_per_s
 
 
@@ -56,8 +56,8 @@ def marked(load: Floats, room: float, low: float, high: float) -> Floats:
 
 
 def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floats:
-    """Queueing delay of queue pairs that have something to send all the time. What a window has more than the path
-    holds waits, the same in each of the queues on its way; NSCC ends that at its target delay."""
+    """Return queueing delay of queue pairs that have something to send all the time. What a window has more than the
+    path holds waits, the same in each of the queues on its way; NSCC ends that at its target delay."""
     with np.errstate(divide="ignore"):
         excess = np.maximum(np.where(rate > 0, window / rate, np.inf) - base_rtt, 0.0)
     found: Floats = np.minimum(excess * SEEN / QUEUES, target)
@@ -72,7 +72,8 @@ def detection(wait: Floats, base_rtt: float) -> Floats:
 
 
 def further(turns: Floats, jitter: Floats) -> Floats:
-    """How often a dead EV is used again until it is found, on average. `turns`: how often its turn comes meanwhile.
+    """Return how often a dead EV is used again until it is found, on average. `turns`: how often its turn comes
+    meanwhile.
 
     EVs take turns, so what is lost are whole numbers: where each turn takes the same time, the turns that are over.
     `jitter` is the share of turns that are passed over because of ECN; gaps vary as much, and the number with them.

@@ -140,7 +140,7 @@ class ClusterRun:
         return rates * self.payload / (self.loaded.cluster.path_mtu * 8)
 
     def waiting(self, rates: Floats) -> Floats:
-        """Queueing delay of the packets of each queue pair, s."""
+        """Return queueing delay of the packets of each queue pair, s."""
         together = np.bincount(self._pair, self.packets_per_s(rates))[self._pair]
         return queueing.waiting(self.window, together, self.base_rtt, self.target)
 

@@ -43,7 +43,7 @@ class LinkLoads:
         return cls(*(np.full(size, value) for size in (fabric, fabric, ports, ports)))
 
     def each(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """All four."""
+        """Return all four."""
         return self.up, self.dn, self.out, self.into
 
 
@@ -56,7 +56,7 @@ class LinkPrices:
 
     @classmethod
     def fresh(cls, shape: FabricShape) -> LinkPrices:
-        """All links alike."""
+        """Return all links alike."""
         size = (shape.planes, shape.t0s, shape.t1s)
         return cls(np.ones(size), np.ones(size))
 
@@ -117,9 +117,9 @@ class Model:
         return found
 
     def idle(self, wanted: Floats, rates: Floats, load: LinkLoads, prices: LinkPrices) -> tuple[Floats, LinkLoads]:
-        """Rates and load, less what links between switches idle although they are wanted: packets meet at random, so
-        one has none while others have a queue. A queue pair loses the mean of that over its EVs, for its window is one.
-        A link to which more is brought than it carries never idles."""
+        """Return rates and load, less what links between switches idle although they are wanted: packets meet at
+        random, so one has none while others have a queue. A queue pair loses the mean of that over its EVs, for its
+        window is one. A link to which more is brought than it carries never idles."""
         if self.room is None:
             return rates, load
         offered, shares = self.load(wanted, prices), []
@@ -169,7 +169,8 @@ class Model:
         return least
 
     def max_min(self, demand: Floats, prices: LinkPrices, level: float = LEVEL) -> tuple[Floats, LinkLoads]:
-        """Max-min fair rates of queue pairs that want `demand` and split it as the prices say; the load of all links.
+        """Return max-min fair rates of queue pairs that want `demand` and split it as the prices say; the load of
+        all links.
 
         Progressive filling: all rates rise together until links are full, whose queue pairs then stay where they are.
         Those that would stop within `level` of the first stop together, each at what its own links allow: nothing is
@@ -198,7 +199,7 @@ class Model:
         return rates, used
 
     def ports_only(self, demand: Floats) -> Floats:
-        """Max-min fair rates if the fabric between the T0s were without limit."""
+        """Return max-min fair rates if the fabric between the T0s were without limit."""
         rates = np.zeros(len(demand))
         waiting: Bools = (self.planes > 0) & (demand > 0)
         ends, shape = self.ends, self.shape

@@ -45,12 +45,12 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether it holds."""
+        """Return whether it holds."""
         return bool(abs(self.measured - self.expected) <= self.tolerance)
 
 
 def rows(kernels: Kernels, progress: Callable[[str], None] = lambda text: None) -> list[Row]:
-    """All rows."""
+    """Return all rows."""
     found: list[Row] = []
     for part in (_plan, _spraying, _touched, _capacity, _cold_start, _flaps, _transceiver, _reboot):
         progress(part.__name__.removeprefix("_").replace("_", " "))
@@ -77,7 +77,8 @@ def _plan(kernels: Kernels) -> Iterator[Row]:
 
 
 def _spraying(kernels: Kernels) -> Iterator[Row]:
-    """How unequal the load of uplinks is without steering: each queue pair takes some T1s of a plane, none twice."""
+    """Yield how unequal the load of uplinks is without steering: each queue pair takes some T1s of a plane, none
+    twice."""
     loaded = cluster(nics=8192, jobs=[{"name": "job", "kind": "ring", "placement": "random"}])
     run = ClusterRun(loaded, kernels)
     shape = loaded.shape

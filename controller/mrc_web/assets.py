@@ -105,7 +105,7 @@ def fetch(say: Callable[[str], object] = print) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point; 1 when something is missing."""
+    """Run as the entry point; 1 when something is missing."""
     try:
         if arguments == ["--check"]:
             need()

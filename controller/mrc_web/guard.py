@@ -52,7 +52,7 @@ class Guard:
         self.open_to_all = open_to_all
 
     def problem(self, scope: Scope) -> tuple[int, str] | None:
-        """Why a request is refused: status and text."""
+        """Return why a request is refused: status and text."""
         headers = Headers(scope=scope)
         if len(headers.getlist("host")) != 1 or headers["host"].lower() not in self.hosts:
             return 421, "this server is known by another name; open the address that mrclab printed"

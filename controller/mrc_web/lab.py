@@ -54,7 +54,7 @@ def perform(
 
 
 def folder_of(experiment: Experiment, experiments: list[str], clock: str) -> pathlib.Path | None:
-    """Where results go: those of experiments that come with mrclab are kept, a workload's of a page are not."""
+    """Return where results go: those of experiments that come with mrclab are kept, a workload's of a page are not."""
     return resultdir.default_folder(experiment.name, clock) if experiment.name in experiments else None
 
 

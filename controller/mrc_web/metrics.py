@@ -171,7 +171,7 @@ class _Exposition:
 
 
 def samples(layout: Layout, state: State) -> Iterator[Sample]:
-    """All values, family by family or not."""
+    """Yield all values, grouped by family if asked for."""
     yield "mrclab_up", (), int(state["phase"] != "lost")
     yield "mrclab_lab_info", (layout["lab"], layout["mode"], layout["clock"], layout["transport"]), 1
     for phase in PHASES:
@@ -230,7 +230,7 @@ def _divided(value: int, divisor: int) -> float:
 
 
 def _tier(name: str) -> str:
-    """Whether a link is a host's port."""
+    """Return whether a link is a host's port."""
     return "host" if ":" in name else "fabric"
 
 
@@ -297,7 +297,7 @@ def _failures(layout: Layout, state: State) -> Iterator[Sample]:
 
 
 def _counted(known: Iterable[str], names: Iterable[str]) -> list[tuple[str, int]]:
-    """How often each name is there; of what is known, also that it is not."""
+    """Return how often each name is there; of what is known, also that it is not."""
     found: Counter[str] = Counter(dict.fromkeys(known, 0))
     found.update(names)
     return sorted(found.items())

@@ -88,7 +88,7 @@ def registry(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def address(name: str, version: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Where the registry has a package."""
+    """Return where the registry has a package."""
     file = name.rpartition("/")[2]
     return f"{registry(environment)}/{urllib.parse.quote(name, safe='@/')}/-/{file}-{urllib.parse.quote(version)}.tgz"
 
@@ -180,7 +180,7 @@ def check(what: str, data: bytes, integrity: str) -> None:
 
 
 def members(what: str, data: bytes, inside: list[str]) -> dict[str, bytes]:
-    """Files of a package by their names in it. Nothing is written, so no name in it can lead anywhere.
+    """Return files of a package by their names in it. Nothing is written, so no name in it can lead anywhere.
 
     Raises:
         NpmError: one is not in it, or is not a plain file.

@@ -148,7 +148,7 @@ class Replay:
     # --- what is shown -----------------------------------------------------------------------------------
 
     def history(self) -> list[list[int]]:
-        """Curves of the whole run: time, goodput, planes, hosts."""
+        """Return curves of the whole run: time, goodput, planes, hosts."""
         edges = np.linspace(0.0, self.length_ns / 1e9, min(POINTS, max(int(self.length_ns / 1e8), 2)) + 1)
         names = [host.name for host in self.topology.hosts]
         nothing = np.zeros(len(edges) - 1)
@@ -161,7 +161,7 @@ class Replay:
         return [[int(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _log_rows(self) -> list[tuple[int, str, str, str]]:
-        """All lines, in the order of time."""
+        """Return all lines, in the order of time."""
         rows: list[tuple[int, str, str, str]] = []
         for happening in self.result.happenings:
             at, action = happening.done_ns - self.began_ns, happening.action

@@ -82,7 +82,7 @@ class SampleBudget:
         self._began = (0.0, 0.0)
 
     def due(self) -> bool:
-        """Whether it is time."""
+        """Return whether it is time."""
         return self.clock() >= self._next
 
     def begin(self) -> None:
@@ -307,7 +307,7 @@ class Sampler:
         ]
 
     def _link_states(self) -> list[LinkState]:
-        """Links and switches are as the fabric has them, not as was asked of it."""
+        """Return the state of links and switches as the fabric reports it, not as it was requested."""
         impaired = {name for name, _ in self.session.failures.effects().settings}
         for at, link in enumerate(self.topology.links.values()):
             row = self._links[at]

@@ -58,7 +58,7 @@ def workload_experiment(asked: Start, session: Session, lab: str) -> Experiment:
 
 
 def lab_reference(topology: Topology, lab: str) -> str:
-    """How an experiment names this lab: by its name, if that is one that comes with mrclab, else by its file."""
+    """Return how an experiment names this lab: by its name, if that is one that comes with mrclab, else by its file."""
     try:
         if load_lab(topology.lab.name).lab == topology.lab:
             return topology.lab.name

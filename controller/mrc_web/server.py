@@ -52,7 +52,7 @@ MetricsText = Callable[[Layout, State], str]
 
 
 def event(name: str, data: bytes) -> bytes:
-    """One server-sent event; JSON without line breaks needs one line."""
+    """Return one server-sent event; JSON without line breaks needs one line."""
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
@@ -131,7 +131,7 @@ class Server:
         return StreamingResponse(self._events(pair), media_type="text/event-stream")
 
     async def _events(self, pair: tuple[str, str]) -> AsyncIterator[bytes]:
-        """All that a page hears, in the order in which it needs it; after a wait the newest only."""
+        """Return all that a page hears, in the order in which it needs it; after a wait the newest only."""
         hub = self.hub
         self.streams += 1
         news = hub.listen()

@@ -286,7 +286,7 @@ class Pair(TypedDict):
 
 
 def kinds_layout() -> list[KindLayout]:
-    """All kinds of failure."""
+    """Return all kinds of failure."""
     found: list[KindLayout] = []
     for kind in KINDS.values():
         fits = ["switch"] if isinstance(kind, OfSwitch) else ["port"] if isinstance(kind, OfPort) else ["link", "port"]

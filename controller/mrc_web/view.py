@@ -178,7 +178,7 @@ class View:
         """Show the run so far."""
 
     def stop_asked(self) -> bool:
-        """Whether a user has asked the workload to end."""
+        """Return whether a user has asked the workload to end."""
         return self._stop
 
     def advance(self, seconds: float) -> None:
@@ -244,7 +244,7 @@ class View:
         self._measured = [self._base]
 
     def _due(self, most_ns: int) -> int:
-        """How much simulated time may pass now, ns; waits where none may."""
+        """Return how much simulated time may pass now, ns; waits where none may."""
         session = self.session
         assert session is not None
         if self.paused:

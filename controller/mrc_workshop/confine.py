@@ -216,7 +216,7 @@ class _Process:
         return self._process.pid
 
     def gone(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return self._process.poll() is not None
 
     def end(self) -> int:

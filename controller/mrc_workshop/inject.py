@@ -85,8 +85,8 @@ def _walk(topology: Topology, host: int, plane: int, destination: bytes) -> tupl
 
 
 def usid_paths(topology: Topology, seed: int) -> list[Packet]:
-    """One packet along every path of the lab, in an order that the seed draws, and for each T0 two more: one whose
-    first uSID is the next switch's (routed as it is, not shifted) and one whose path ends at the T0 (dropped)."""
+    """Return one packet along every path of the lab, in an order that the seed draws, and for each T0 two more: one
+    whose first uSID is the next switch's (routed as it is, not shifted) and one whose path ends at the T0 (dropped)."""
     rng = random.Random(f"usid_paths {seed} {topology.lab.name}")
     paths = Paths(topology)
     wanted: list[tuple[int, int, int, str, bytes, int]] = []

@@ -66,7 +66,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every line holds."""
+        """Return whether every line holds."""
         return bool(self.lines) and all(line.passed for line in self.lines)
 
     @property

@@ -91,7 +91,7 @@ def _facts(order: RunOrder, stage: str = "", problem: str = "", **more: Any) -> 
 
 
 def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
-    """Why programs do not compile, by name; what compiles is in the cache from then on."""
+    """Return why programs do not compile, by name; what compiles is in the cache from then on."""
     problems: dict[str | None, str] = {}
     Fabric("virtual").close()  # builds the core, where it is not there yet
     ferries()  # and the hosts' way to it

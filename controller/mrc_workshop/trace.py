@@ -46,7 +46,7 @@ class CapturedPacket:
 
     @property
     def is_ipv6(self) -> bool:
-        """Whether there is an IPv6 header in it."""
+        """Return whether there is an IPv6 header in it."""
         return len(self.data) >= ETHERNET + IPV6 and self.data[12:14] == b"\x86\xdd"
 
     @property
@@ -107,7 +107,7 @@ class CapturedPacket:
 
     @property
     def is_write(self) -> bool:
-        """Whether it is an MRC WRITE."""
+        """Return whether it is an MRC WRITE."""
         opcode = self.opcode
         return opcode is not None and 0xC6 <= opcode <= 0xCB
 
@@ -120,7 +120,7 @@ class CapturedPacket:
 
 
 def read_folder(folder: pathlib.Path, topology: Topology) -> list[CapturedPacket]:
-    """All packets in the captures `SWITCH_PORT.pcapng` of a folder, in order of time.
+    """Return all packets in the captures `SWITCH_PORT.pcapng` of a folder, in order of time.
 
     Raises:
         CaptureError: a file is not a capture, or there is too much of them.

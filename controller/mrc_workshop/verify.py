@@ -84,7 +84,7 @@ class SelfCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether it came so."""
+        """Return whether it came so."""
         if self.expected_text is None:
             return self.report.passed
         return not self.report.passed and " ".join(self.expected_text.split()) in " ".join(self.report.reason.split())
@@ -212,7 +212,7 @@ def difference(first: Any, again: Any, where: str = "") -> str:
 
 
 def differences(results: Sequence[list[TrialRow]]) -> list[str]:
-    """Where the trials of any run came out otherwise than in the first, a line for each trial and run."""
+    """Return where the trials of any run came out otherwise than in the first, a line for each trial and run."""
     found = []
     for number, result in enumerate(results[1:], 2):
         for one, other in zip(results[0], result, strict=True):

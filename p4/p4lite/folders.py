@@ -125,12 +125,13 @@ def _check_way(path: Path, *, closed: bool) -> None:
 
 
 def is_private_file(found: os.stat_result) -> bool:
-    """Whether a file of a private folder is a plain file of this user that no other user can write to."""
+    """Return whether a file of a private folder is a plain file of this user that no other user can write to."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not _is_changeable(found, sticky=False)
 
 
 def _is_changeable(found: os.stat_result, *, sticky: bool) -> bool:
-    """Whether others can write to it; `sticky`: a folder where users cannot rename each other's files is no harm."""
+    """Return whether others can write to it; `sticky`: a folder where users cannot rename each other's files is no
+    harm."""
     if sticky and found.st_mode & stat.S_ISVTX:
         return False
     if found.st_mode & stat.S_IWOTH:
@@ -139,7 +140,7 @@ def _is_changeable(found: os.stat_result, *, sticky: bool) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether only this user is in a group: where every user has one, umask 002 makes folders writable to it."""
+    """Return whether only this user is in a group: where every user has one, umask 002 makes folders writable to it."""
     if gid == 0 and os.geteuid() != 0:
         # What root shares with its group, it shares with those whom it trusts.
         return True

@@ -75,7 +75,7 @@ class Command:
 
     @property
     def is_synopsis(self) -> bool:
-        """Whether it has placeholders (`FILE`, `[LAB]`, `...`), so that it cannot be typed as it is."""
+        """Return whether it has placeholders (`FILE`, `[LAB]`, `...`), so that it cannot be typed as it is."""
         return any(_PLACEHOLDER.search(word) for part in self.parts for word in [*part, *self.variables.values()])
 
     @property
@@ -137,7 +137,7 @@ def without_comment(line: str) -> str:
 
 
 def is_command(text: str) -> bool:
-    """Whether it begins with a program of ours or of a page's set-up."""
+    """Return whether it begins with a program of ours or of a page's set-up."""
     words = _without_prefixes(text.split())[0]
     return bool(words) and (words[0] in PROGRAMS or words[0].endswith((".venv/bin/mrclab", ".venv/bin/p4lite")))
 

@@ -190,5 +190,5 @@ def check_wrong(problems: list[str], case: Wrong, name: str) -> None:
 
 
 def same(left: BaseModel, right: BaseModel) -> bool:
-    """Whether two models say the same."""
+    """Return whether two models say the same."""
     return json.loads(left.model_dump_json()) == json.loads(right.model_dump_json())

@@ -101,7 +101,7 @@ class Document:
     lines: dict[KeyPath, int] = field(default_factory=dict)
 
     def problem(self, path: KeyPath, message: str, root: str = "document") -> str:
-        """One line about a key, or about the whole (`root`) for an empty path."""
+        """Return one line about a key, or about the whole (`root`) for an empty path."""
         near = path
         while near not in self.lines and near:
             near = near[:-1]

@@ -160,7 +160,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
+        """Return whether there is a connection, as far as is known."""
         return self._socket is not None
 
     def connect(self, wait_s: float = 0.0, check: Callable[[], object] = bool) -> None:

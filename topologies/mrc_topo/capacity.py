@@ -46,7 +46,7 @@ class Capacity:
         return max((self.lost(host.index, rates) for host in self.topology.hosts), default=0.0) if rates else 0.0
 
     def _capacity(self, host: int, other: int, way: Literal["up", "down"], rates: Rates) -> float:
-        """Bits per second between a host and the hosts of a T0: up is sending."""
+        """Return bits per second between a host and the hosts of a T0: up is sending."""
         topology, mine = self.topology, self.topology.t0_of(host)
         total = 0.0
         for plane in range(topology.lab.planes):

@@ -56,7 +56,7 @@ class CostSummary:
         return self.switch_usd + self.transceiver_usd
 
     def as_dict(self) -> dict[str, float]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {**asdict(self), "kw": self.kw, "usd": self.usd}
 
 

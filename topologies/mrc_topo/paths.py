@@ -77,7 +77,7 @@ class Paths:
         return Path(src, dst, plane, t1, (first, spine, last), (start, up, down, end), usids)
 
     def all_paths(self, src: int, dst: int, plane: int | None = None) -> tuple[Path, ...]:
-        """Every path between two hosts, plane by plane (or in one plane)."""
+        """Return every path between two hosts, plane by plane (or in one plane)."""
         planes: Iterable[int] = range(self.lab.planes) if plane is None else (plane,)
         t1s: Iterable[int | None] = range(self.lab.t1_per_plane)
         if self.topology.t0_of(src) == self.topology.t0_of(dst):
@@ -208,7 +208,7 @@ class Paths:
     # --- what crosses what -------------------------------------------------------------------------
 
     def may_cross(self, element: Link | Switch | Host, src: int, dst: int, value: int) -> bool:
-        """Whether a packet of this EV crosses an element; in spray mode, whether it may."""
+        """Return whether a packet of this EV crosses an element; in spray mode, whether it may."""
         path = self.path_of_ev(src, dst, value)
         if path is not None:
             return self.crosses(element, path)
@@ -216,7 +216,7 @@ class Paths:
 
     @staticmethod
     def crosses(element: Link | Switch | Host, path: Path) -> bool:
-        """Whether a path uses an element."""
+        """Return whether a path uses an element."""
         if isinstance(element, Link):
             return element.name in path.links
         if isinstance(element, Switch):
@@ -224,7 +224,7 @@ class Paths:
         return element.index in (path.src, path.dst)
 
     def evs_crossing(self, element: Link | Switch | Host, src: int, dst: int, values: Iterable[int]) -> tuple[int, ...]:
-        """Those of `values` whose packets from `src` to `dst` cross (in spray mode: may cross) an element."""
+        """Return those of `values` whose packets from `src` to `dst` cross (in spray mode: may cross) an element."""
         return tuple(value for value in values if self.may_cross(element, src, dst, value))
 
     # --- expectations ------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Design:
         return _ceil(2 * self.total_links, self.planes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; fractions as decimals."""
+        """Return plain data for JSON; fractions as decimals."""
         data = asdict(self)
         for name in ("lost", "slowed"):
             data[name] = {key: float(value) for key, value in data[name].items()}
@@ -77,7 +77,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def plan(radix: int, planes: int, nics: int | None = None) -> Plan:
-    """Both designs for switches of `radix` ports at one plane's port speed.
+    """Return both designs for switches of `radix` ports at one plane's port speed.
 
     `nics` defaults to the largest number two tiers connect, radix**2 / 2. The three-tier design splits the
     same silicon into radix/planes ports, each `planes` times as fast, so that a NIC needs one. Raises PlanError.

@@ -94,12 +94,12 @@ class TableEntry:
     default: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
 
 def switch_entries(topology: Topology, switch: Switch) -> list[TableEntry]:
-    """All entries of one switch; they never change while a lab runs."""
+    """Return all entries of one switch; they never change while a lab runs."""
     entries = [
         TableEntry(
             LOCAL_USID,
@@ -114,7 +114,7 @@ def switch_entries(topology: Topology, switch: Switch) -> list[TableEntry]:
 
 
 def all_entries(topology: Topology) -> dict[str, list[TableEntry]]:
-    """Entries of every switch, by switch name."""
+    """Return entries of every switch, by switch name."""
     return {switch.name: switch_entries(topology, switch) for switch in topology.switches}
 
 

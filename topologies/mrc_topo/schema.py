@@ -300,7 +300,7 @@ class AgentsSpec(Model):
     verbs: VerbsSpec = VerbsSpec()
 
     def groups(self, hosts: int, cores: int) -> int:
-        """How many processes that makes."""
+        """Return how many processes that makes."""
         wanted = {"auto": cores, "per-host": hosts}.get(str(self.processes), self.processes)
         return max(1, min(int(wanted), hosts))
 

@@ -31,7 +31,7 @@ def _parse(value: object, units: dict[str, int], kind: str, example: str) -> int
 
 
 def parse_rate_bps(value: object) -> int:
-    """Bits per second of `100Mbps`, `1.6Gbps` or an integer. Raises ValueError."""
+    """Return bits per second of `100Mbps`, `1.6Gbps` or an integer. Raises ValueError."""
     return _parse(value, RATES, "rate", "100Mbps")
 
 
@@ -41,7 +41,7 @@ def parse_time_ns(value: object) -> int:
 
 
 def parse_size_bytes(value: object) -> int:
-    """Bytes of `64KiB`, `9000B` or an integer. Raises ValueError."""
+    """Return bytes of `64KiB`, `9000B` or an integer. Raises ValueError."""
     return _parse(value, SIZES, "size", "64KiB")
 
 

@@ -39,7 +39,7 @@ def verb(
 
 
 def describe(topology: Topology) -> dict[str, Any]:
-    """Everything about a lab as plain data."""
+    """Return everything about a lab as plain data."""
     lab = topology.lab
     return {
         "lab": lab.model_dump(mode="json"),

@@ -58,7 +58,7 @@ class Effects:
         return frozenset(links | set(self.switches) | self.emptied)
 
     def rates(self, topology: Topology) -> dict[Way, int]:
-        """Bits per second that the directions concerned can still deliver; what is not named is as ever.
+        """Return bits per second that the directions concerned can still deliver; what is not named is as ever.
 
         Impairments count by their rate; a direction that loses or corrupts every packet, or is paused without end,
         delivers none. Partial loss costs no capacity here: endpoints leave such a path, or repair it, as they see fit.
@@ -77,7 +77,7 @@ class Effects:
 
 
 def together(several: Iterable[Effects]) -> Effects:
-    """All effects at once."""
+    """Return all effects at once."""
     union = Effects()
     for each in several:
         union |= each

@@ -53,7 +53,7 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def fits(self, element: Link | Switch | Host) -> bool:
-        """Whether an element can fail like this."""
+        """Return whether an element can fail like this."""
 
     def check_settings(self, settings: Mapping[str, Setting], target: str) -> None:
         """Check names and values of the settings. Raises FailureError."""
@@ -95,7 +95,7 @@ def _ways(link: Link, direction: str) -> list[Way]:
 
 
 def _cables(links: Iterable[Link]) -> Effects:
-    """Cables cut; a NIC sees that, it loses its carrier."""
+    """Return the cables that are cut; the NICs at their ends lose their carrier."""
     links = list(links)
     cut = frozenset(way for link in links for way in _ways(link, "both"))
     return Effects(cut=cut, carriers=frozenset(link.name for link in links if link.is_host_link))

@@ -60,7 +60,7 @@ def switch_interfaces(topology: Topology, hosts: Sequence[Host] | None = None) -
 
 
 def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
-    """Both ends of every link between switches, by (switch name, port), for one process per switch."""
+    """Return both ends of every link between switches, by (switch name, port), for one process per switch."""
     names = {}
     for switch in topology.switches:
         for port, link in switch.links.items():

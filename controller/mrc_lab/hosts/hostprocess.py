@@ -91,7 +91,7 @@ class HostProcess:
         return line.decode(errors="replace")
 
     def everything(self, deadline: float) -> str:
-        """All that it says until it ends. Raises as `line`."""
+        """Return all that it says until it ends. Raises as `line`."""
         while True:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._out], [], [], left)[0]:

@@ -130,7 +130,7 @@ class CoordinatorOrder:
 
 
 def processes_per_core() -> float:
-    """How many processes want each core of this machine, at least 1."""
+    """Return how many processes want each core of this machine, at least 1."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -457,7 +457,7 @@ class LabCoordinator:
             raise StartCancelled
 
     def is_ended(self) -> bool:
-        """Whether there is no use in going on."""
+        """Return whether there is no use in going on."""
         return self.ended
 
     def tell(self, text: str) -> None:
@@ -564,7 +564,7 @@ class LabCoordinator:
 
 
 def main(argv: list[str]) -> int:
-    """Entry point."""
+    """Run as the entry point."""
     if len(argv) != 1 or argv[0].startswith("-"):
         print((__doc__ or "").split("\n\n")[1], file=sys.stderr)
         return 2

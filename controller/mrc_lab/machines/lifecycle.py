@@ -118,7 +118,7 @@ def in_pieces(name: str, topology: Topology) -> list[str]:
 
 
 def roles(placement: Placement) -> list[str]:
-    """Those that have a socket in the run directory."""
+    """Return those that have a socket in the run directory."""
     hosts = [host.name for host in placement.topology.hosts]
     return [*hosts, *(f"{name}.{each}" for name in placement.machines for each in ("fabric", VERBS))]
 

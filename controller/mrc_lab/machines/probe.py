@@ -75,7 +75,7 @@ def _send(each: socket.socket, word: bytes) -> None:
 
 
 def _waiting(each: socket.socket) -> list[bytes]:
-    """All datagrams that have come."""
+    """Return all datagrams that have come."""
     found = []
     refusals = 0
     while refusals < LAST_WORDS:

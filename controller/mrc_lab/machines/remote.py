@@ -311,7 +311,7 @@ class RemoteLabAgent:
 
 
 def main() -> int:
-    """Entry point of `mrclab part`; standard output is the stream's alone."""
+    """Run as the entry point of `mrclab part`; standard output is the stream's alone."""
     if sys.stdin.isatty():
         print("mrclab: error: `mrclab part` is started by `mrclab up`, on each machine of a lab", file=sys.stderr)
         return 2

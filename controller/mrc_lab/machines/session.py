@@ -90,7 +90,7 @@ class SpreadSession(RealSession):
         return found
 
     def lost(self) -> dict[str, str]:
-        """How machines were lost, by name, in a sentence each."""
+        """Return how machines were lost, by name, in a sentence each."""
         deaths = self.run.deaths(self.first)
         roles = {each: Role.parse(each.role) for each in deaths}
         return {role.name: each.text() for each, role in roles.items() if role.kind is RoleKind.MACHINE}
@@ -185,7 +185,7 @@ def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[
 
 
 def clock_problem(machine: str, clock: ClockFidelity | None) -> str:
-    """Why times of a part cannot be set beside those of others; empty: they can."""
+    """Return why times of a part cannot be set beside those of others; empty: they can."""
     if clock is None:
         return f"the clock of machine {machine} is not known"
     off = abs(clock.off_ns) + clock.uncertainty_ns

@@ -131,7 +131,8 @@ def _sort_evs(
 
 
 def must_cross(paths: Paths, element: Element, pair: tuple[int, int], value: int, plane: int) -> bool:
-    """Whether packets of an EV are sure to cross an element. Where switches spray, all ways of the plane must."""
+    """Return whether packets of an EV are sure to cross an element. Where switches spray, all ways of the plane
+    must."""
     path = paths.path_of_ev(*pair, value, plane)
     ways = [path] if path is not None else paths.all_paths(*pair, plane)
     return all(paths.crosses(element, each) for each in ways)

@@ -86,12 +86,12 @@ class ProcessExit:
 
     @classmethod
     def now(cls, role: str, how: str) -> ProcessExit:
-        """One that was found just now."""
+        """Return one that was found just now."""
         return cls(role, how, time.monotonic_ns(), time.time())
 
     @classmethod
     def then(cls, role: str, how: str, at: float) -> ProcessExit:
-        """One at a time of the machine's clock."""
+        """Return one at a time of the machine's clock."""
         ago = max(time.time() - at, 0.0)
         return cls(role, how, time.monotonic_ns() - int(ago * 1e9), at)
 
@@ -117,13 +117,14 @@ class StoppedProcess:
 
 
 def several(deaths: Sequence[ProcessExit], separator: str = "; ") -> str:
-    """Sentences about the first of them, and how many more there are: of a lab whose switches all die, a line."""
+    """Return sentences about the first of them, and how many more there are: of a lab whose switches all die, a
+    line."""
     more = f" and {len(deaths) - FEW} more" if len(deaths) > FEW else ""
     return separator.join(death.text() for death in deaths[:FEW]) + more
 
 
 def cause(code: int, others: Sequence[str] = ()) -> str:
-    """How a process died, of its exit code as `subprocess` gives it (negative: the signal), and with whom."""
+    """Return how a process died, of its exit code as `subprocess` gives it (negative: the signal), and with whom."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended by itself with exit code {code}"
     with contextlib.suppress(ValueError):
         if code < 0:

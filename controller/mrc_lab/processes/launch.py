@@ -156,7 +156,7 @@ def _path() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Entry point."""
+    """Run as the entry point."""
     _path()
     if argv[:1] == ["--run"] and len(argv) > 1:
         return _foreground(argv[1:])

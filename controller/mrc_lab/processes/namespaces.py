@@ -114,7 +114,8 @@ def _seccomp() -> bool:
 
 
 def _in_chroot() -> bool:
-    """Whether our root directory is not the root of its mount namespace; the kernel makes no user namespace then."""
+    """Return whether our root directory is not the root of its mount namespace; the kernel makes no user namespace
+    then."""
     try:
         mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
@@ -123,7 +124,7 @@ def _in_chroot() -> bool:
 
 
 def explain(step: str, number: int) -> str:
-    """Why a step was refused, by the settings that are known to refuse it, and what can be done.
+    """Return why a step was refused, by the settings that are known to refuse it, and what can be done.
 
     Args:
         step: what was tried, for the message.
@@ -159,7 +160,7 @@ def explain(step: str, number: int) -> str:
 
 
 def is_machine_root() -> bool:
-    """Whether we are the machine's root, and not merely root of a user namespace that some user has."""
+    """Return whether we are the machine's root, and not merely root of a user namespace that some user has."""
     if os.geteuid() != 0:
         return False
     try:
@@ -232,7 +233,7 @@ def _mount_run(binds: Mapping[str, str], owner: Owner | None) -> None:
 
 
 def _may_pass(found: os.stat_result, owner: Owner) -> bool:
-    """Whether the owner may go through a folder, by its mode."""
+    """Return whether the owner may go through a folder, by its mode."""
     if found.st_uid == owner.uid:
         return bool(found.st_mode & stat.S_IXUSR)
     if found.st_gid == owner.gid or found.st_gid in owner.groups:
@@ -325,7 +326,7 @@ def _map(uid: int, gid: int) -> None:
 
 
 def has_time_namespaces() -> bool:
-    """Whether this machine's kernel can give processes another monotonic clock."""
+    """Return whether this machine's kernel can give processes another monotonic clock."""
     return os.path.exists("/proc/self/ns/time_for_children") and os.path.exists("/proc/self/timens_offsets")
 
 

@@ -24,7 +24,7 @@ def started(pid: int) -> int:
 
 
 def frozen(pid: int) -> bool:
-    """Whether a process lives, but a signal (or a debugger) has stopped it."""
+    """Return whether a process lives, but a signal (or a debugger) has stopped it."""
     try:
         return _stat(pid)[0] in "Tt"
     except ProcessLookupError:
@@ -40,7 +40,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _has_live_threads(pid: int) -> bool:
-    """Whether a process whose first thread has ended has others, which keep its sockets and files open."""
+    """Return whether a process whose first thread has ended has others, which keep its sockets and files open."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
             fields = _fields(pathlib.Path(f"/proc/{pid}/task/{task}/stat"))
@@ -50,7 +50,7 @@ def _has_live_threads(pid: int) -> bool:
 
 
 def wanted_s(pid: int) -> float:
-    """Seconds that the living threads of a process and of its descendants have run or waited for a core."""
+    """Return seconds that the living threads of a process and of its descendants have run or waited for a core."""
     spent_ns = 0
     with contextlib.suppress(psutil.Error):
         first = psutil.Process(pid)
@@ -81,7 +81,7 @@ class ProgressTimeout:
         self._wanted = 0.0
 
     def over(self) -> bool:
-        """Whether there is nothing to wait for any more."""
+        """Return whether there is nothing to wait for any more."""
         if time.monotonic() <= self.ends:
             return False
         before, self._wanted = self._wanted, wanted_s(self.pid)
@@ -114,7 +114,7 @@ class Process:
         return cls(role, pid, started(pid))
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Return whether this very process still runs."""
         try:
             return started(self.pid) == self.started
         except ProcessLookupError:

@@ -130,7 +130,7 @@ class LabFolder:
             raise ValueError(f"{self.record_file}: {error}") from error
 
     def last_word(self) -> ProcessExit | None:
-        """How the daemon died, where the lab's first process could still tell."""
+        """Return how the daemon died, where the lab's first process could still tell."""
         try:
             return _checked(decode(ProcessExit, json.loads(read_untrusted(self.path / LAST_WORD))))
         except (OSError, ValueError, DecodeError):

@@ -79,7 +79,7 @@ def base() -> pathlib.Path:
 
 
 def in_part() -> bool:
-    """Whether commands mean a part of a lab that is kept elsewhere."""
+    """Return whether commands mean a part of a lab that is kept elsewhere."""
     return base().parent.name == PARTS
 
 
@@ -102,7 +102,7 @@ def _base() -> pathlib.Path:
 
 
 def check_ours(path: pathlib.Path) -> bool:
-    """Whether a folder exists that no other user can open, change or replace.
+    """Return whether a folder exists that no other user can open, change or replace.
 
     Returns:
         False when there is nothing.
@@ -183,7 +183,7 @@ class RunDir:
             )
 
     def exists(self) -> bool:
-        """Whether there is such a lab, alive or not."""
+        """Return whether there is such a lab, alive or not."""
         return check_ours(self.path)
 
     def _recorded(self) -> object:
@@ -368,7 +368,7 @@ def locked(path: pathlib.Path) -> Iterator[IO[str]]:
 
 
 def is_locked(path: pathlib.Path) -> bool:
-    """Whether a process holds the lock of a file."""
+    """Return whether a process holds the lock of a file."""
     try:
         with path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -380,7 +380,7 @@ def is_locked(path: pathlib.Path) -> bool:
 
 
 def all_runs(folder: pathlib.Path | None = None) -> list[RunDir]:
-    """Every lab that has a run directory in `folder` (None: `base()`).
+    """Return every lab that has a run directory in `folder` (None: `base()`).
 
     Raises:
         RunError: the folder they are in is not safely ours.
@@ -393,7 +393,7 @@ def all_runs(folder: pathlib.Path | None = None) -> list[RunDir]:
 
 
 def all_parts() -> list[RunDir]:
-    """Every part of a lab that is kept elsewhere. Errors as `all_runs`."""
+    """Return every part of a lab that is kept elsewhere. Errors as `all_runs`."""
     if not check_ours(base()) or not check_ours(base() / PARTS):
         return []
     return [run for each in sorted((base() / PARTS).iterdir()) if each.is_dir() for run in all_runs(each)]

@@ -57,7 +57,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def p4runtime_address(self, switch: str) -> str:
-        """Where a switch listens for controllers (gRPC)."""
+        """Return where a switch listens for controllers (gRPC)."""
 
     @abc.abstractmethod
     def freeze_agent(self, host: str) -> None:
@@ -97,7 +97,7 @@ class Session(abc.ABC):
         return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
 
     def fabric_sample(self) -> counters.FabricSample:
-        """Counters of the fabric at this moment, per port."""
+        """Return counters of the fabric at this moment, per port."""
         return counters.sample(self.topology, self.fabric)
 
     def pauses(self) -> counters.ByPriority:
@@ -130,7 +130,7 @@ class Session(abc.ABC):
         yield
 
     def denied_now(self) -> set[str]:
-        """Elements on the denylist at present, from all sources."""
+        """Return elements on the denylist at present, from all sources."""
         return self.denied
 
     def deaths(self) -> list[ProcessExit]:
@@ -143,7 +143,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def fidelity(self) -> Fidelity:
-        """How well fabric and hosts kept up since `reset_fidelity`."""
+        """Return how well fabric and hosts kept up since `reset_fidelity`."""
 
     @abc.abstractmethod
     def reset_fidelity(self) -> None:

@@ -27,7 +27,7 @@ class StatsSource(Protocol):
     """Where statistics come from."""
 
     def stats(self) -> dict[int, DeviceStats]:
-        """All switches."""
+        """Return all switches."""
 
 
 class SampleSource(Protocol):
@@ -36,7 +36,7 @@ class SampleSource(Protocol):
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
-        """All ports of all switches; see `TargetClient.samples`."""
+        """Return all ports of all switches; see `TargetClient.samples`."""
 
 
 class InProcessCounters:
@@ -61,7 +61,7 @@ class CounterSource(Protocol):
     """Where counters of programs come from (`TargetClient` has both kinds)."""
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """Cells of a counter of the program."""
+        """Return cells of a counter of the program."""
 
 
 def sample(topology: Topology, source: StatsSource) -> FabricSample:

@@ -34,7 +34,7 @@ class FabricSet:
         }
 
     def info(self) -> FabricInfo:
-        """All switches; the clock is that of the first process."""
+        """Return all switches; the clock is that of the first process."""
         parts = [client.info() for client in self.clients]
         switches = {
             device: each for part in parts for device, each in part.switches.items() if device in self._by_device
@@ -83,7 +83,7 @@ class FabricSet:
         return {device: sample for device, sample in found.items() if device in self._by_device}
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """Cells of a counter of a switch's program."""
+        """Return cells of a counter of a switch's program."""
         return self._by_device[device_id].read_counter(device_id, counter, index)
 
     def set_port_up(self, device_id: int, port: int, up: bool, direction: PortDirection = "both") -> None:

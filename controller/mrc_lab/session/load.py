@@ -32,7 +32,7 @@ class Thread(NamedTuple):
 
 
 def threads_of(pid: int) -> dict[int, Thread]:
-    """All threads of a process; those that end meanwhile are left out.
+    """Return all threads of a process; those that end meanwhile are left out.
 
     Raises:
         psutil.Error: there is no such process.

@@ -202,7 +202,7 @@ class RealSession(Session):
 
     @staticmethod
     def _lives_in(pid: int, lab: str) -> bool:
-        """Whether a process is in a PID namespace, and no zombie or outside wrapper of one that is."""
+        """Return whether a process is in a PID namespace, and no zombie or outside wrapper of one that is."""
         return os.readlink(f"/proc/{pid}/ns/pid") == lab and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
     def freeze_agent(self, host: str) -> None:

@@ -125,7 +125,7 @@ class WiredFabric(FabricSet):
             super().set_state(device_id, wanted)
 
     def _hold(self, name: str, state: Literal["running", "frozen", "stopped"]) -> bool:
-        """Whether the switch has restarted."""
+        """Return whether the switch has restarted."""
         return self._tell(HoldSwitch(name, state), name).fresh
 
     def _forget(self, name: str) -> None:

@@ -32,12 +32,12 @@ NOTIFICATIONS = "--notifications-addr"
 
 
 def thrift_port(switch: Switch) -> int:
-    """Where a switch's Thrift server listens in the lab."""
+    """Return where a switch's Thrift server listens in the lab."""
     return THRIFT_PORT + switch.device_id
 
 
 def has_notifications(binary: str) -> bool:
-    """Whether this BMv2 was built with nanomsg: another takes the option for a mistake."""
+    """Return whether this BMv2 was built with nanomsg: another takes the option for a mistake."""
     try:
         told = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False, timeout=READY_S)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):

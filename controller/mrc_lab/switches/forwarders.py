@@ -133,7 +133,7 @@ def check(topology: Topology) -> None:
 
 
 def problem(topology: Topology) -> str | None:
-    """Why a lab cannot have its parts here; None if it can."""
+    """Return why a lab cannot have its parts here; None if it can."""
     try:
         check(topology)
     except ReferencePartMissing as error:
@@ -153,7 +153,7 @@ def _found(program: str, variable: str, what: str, environment: Mapping[str, str
 
 
 def silence(error: OSError | subprocess.TimeoutExpired) -> str:
-    """Why a program that was started has said nothing."""
+    """Return why a program that was started has said nothing."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"no answer within {error.timeout:g} s"
     return error.strerror or str(error)

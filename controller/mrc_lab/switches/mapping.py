@@ -70,7 +70,7 @@ class _MappedTable:
         )
 
     def params(self, given: rules.TableEntry, action: Any) -> dict[str, int]:
-        """Those of the entry's parameters that the action takes. Raises P4RuntimeError."""
+        """Return those of the entry's parameters that the action takes. Raises P4RuntimeError."""
         found = {}
         for param in action.params:
             if param.name not in given.params:

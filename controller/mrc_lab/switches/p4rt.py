@@ -71,7 +71,7 @@ class P4InfoNames:
 
     @classmethod
     def of(cls, p4info: str) -> P4InfoNames:
-        """Those of a P4Info text."""
+        """Return those of a P4Info text."""
         return cls(parsed(p4info))
 
     @staticmethod
@@ -257,7 +257,7 @@ class Device:
             raise self._error("read", error) from error
 
     def count_entries(self) -> int:
-        """Entries in all tables, default actions not counted."""
+        """Return entries in all tables, default actions not counted."""
         entity = p4runtime_pb2.Entity()
         entity.table_entry.table_id = 0
         return sum(1 for each in self._read_entities(entity) if not each.table_entry.is_default_action)

@@ -57,7 +57,7 @@ class Kernels(Protocol):
 
 
 def has_numba() -> bool:
-    """Whether the compiled version can be had."""
+    """Return whether the compiled version can be had."""
     return importlib.util.find_spec("numba") is not None
 
 
@@ -88,11 +88,11 @@ def reference() -> Kernels:
 
 
 def workers() -> int:
-    """Threads that work at a time: as many as cores."""
+    """Return threads that work at a time: as many as cores."""
     return len(os.sched_getaffinity(0))
 
 
 def spans(count: int, parts: int = 16) -> list[tuple[int, int]]:
-    """Numbers up to `count` in parts of about the same size."""
+    """Return numbers up to `count` in parts of about the same size."""
     edges = [count * number // parts for number in range(parts + 1)]
     return [(begin, end) for begin, end in itertools.pairwise(edges) if begin < end]

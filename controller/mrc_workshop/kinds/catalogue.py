@@ -30,7 +30,7 @@ MODULES = (counters, load, loss, policies, ports, prediction, queues, race, usid
 
 
 def all_kinds() -> dict[str, Kind]:
-    """All kinds by name."""
+    """Return all kinds by name."""
     return dict(sorted(registry.KINDS.items()))
 
 

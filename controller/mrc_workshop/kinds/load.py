@@ -48,7 +48,7 @@ def link_load(params: LinkLoad, runs: Sequence[Run]) -> Finding:
 
 
 def _uplinks(run: Run) -> dict[str, dict[int, int]]:
-    """Bytes that each T0 sent on each of its uplinks; of T0s whose hosts sent anything to others."""
+    """Return bytes that each T0 sent on each of its uplinks; of T0s whose hosts sent anything to others."""
     found = {}
     for switch in run.topology.switches:
         if switch.tier is not Tier.T0:

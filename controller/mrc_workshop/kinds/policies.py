@@ -54,13 +54,14 @@ def _ev(seen: CapturedPacket) -> int:
 
 
 def _pair(seen: CapturedPacket) -> bytes:
-    """Addresses and destination QP."""
+    """Return addresses and destination QP."""
     at, bth = seen.inner_at, seen.bth_at or 0
     return seen.data[at + 8 : at + 40] + seen.data[bth + 5 : bth + 8]
 
 
 def flights(run: Run) -> Iterator[list[Flight]]:
-    """All transmissions of writes, a list for each queue pair, in the order in which they came into the fabric."""
+    """Yield all transmissions of writes, a list for each queue pair, in the order in which they came into the
+    fabric."""
     host_ports = {(s.name, p) for s in run.topology.switches for p, link in s.links.items() if link.is_host_link}
     found: dict[bytes, list[Flight]] = defaultdict(list)
     waiting: dict[tuple[bytes, int, int], list[Flight]] = defaultdict(list)

@@ -39,12 +39,12 @@ class SwitchTransit:
 
     @property
     def is_data(self) -> bool:
-        """Whether it came in a class of the data queue."""
+        """Return whether it came in a class of the data queue."""
         return self.came.dscp not in CONTROL
 
 
 def transits(run: Run) -> list[SwitchTransit]:
-    """Every packet that came to a switch, in order of time."""
+    """Return every packet that came to a switch, in order of time."""
     found: list[SwitchTransit] = []
     open_: dict[tuple[str, bytes], deque[SwitchTransit]] = {}
     for seen in run.packets:
@@ -156,7 +156,7 @@ def _shown(
 def _distribution(
     run: Run, candidates: list[tuple[SwitchTransit, float]], fullest: SwitchTransit | None
 ) -> Finding | None:
-    """Whether the marks could be draws with these probabilities; None if they could."""
+    """Return whether the marks could be draws with these probabilities; None if they could."""
     if fullest is None:
         return Finding(False, "no data", "no data packet went through a port that marks", run=run)
     marked = [(each, p) for each, p in candidates if each.left is not None and each.left.ecn == CE]
@@ -215,7 +215,7 @@ def _share(part: Sequence[tuple[SwitchTransit, float]]) -> float:
 
 
 def _z(part: Sequence[tuple[SwitchTransit, float]]) -> float:
-    """How many standard deviations the number of marks is from what independent draws give."""
+    """Return how many standard deviations the number of marks is from what independent draws give."""
     seen = sum(each.left is not None and each.left.ecn == CE for each, _ in part)
     variance = sum(p * (1 - p) for _, p in part)
     # Half a mark of continuity, and a packet's worth of doubt about who came first at an instant.

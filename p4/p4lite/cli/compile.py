@@ -61,7 +61,7 @@ def _show(diagnostics: Iterable[Diagnostic], warnings: bool) -> int:
 
 
 def _compile(args: argparse.Namespace) -> tuple[int, set[str]]:
-    """One compilation; the exit code and the files it read."""
+    """Compile once; return the exit code and the files that were read."""
     with progress.shown("p4lite compile"):
         return _compile_shown(args)
 

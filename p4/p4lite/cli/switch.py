@@ -130,7 +130,7 @@ def _start(arguments: argparse.Namespace, ports: dict[int, str], tls: listen.Tls
 
 
 def _ports(given: list[str]) -> dict[int, str]:
-    """Interfaces by port number; ValueError for a wrong form, or a port or interface used twice."""
+    """Return interfaces by port number; ValueError for a wrong form, or a port or interface used twice."""
     ports: dict[int, str] = {}
     for item in given:
         number, _, interface = item.partition("@")

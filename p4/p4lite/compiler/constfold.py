@@ -29,7 +29,7 @@ def wrap(value: int, t: BitType) -> int:
 
 
 def in_range(value: int, t: BitType) -> bool:
-    """Whether `value` is a value of `t`."""
+    """Return whether `value` is a value of `t`."""
     return wrap(value, t) == value
 
 

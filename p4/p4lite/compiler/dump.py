@@ -10,7 +10,8 @@ _SKIP = {"pos", "annotations", "const"}
 
 
 def dump_program(program: TypedProgram) -> str:
-    """All declarations of the user's files, one node a line, indented by depth: class, attributes, `type`, constant."""
+    """Return all declarations of the user's files, one node a line, indented by depth: class, attributes, `type`,
+    constant."""
     lines: list[str] = []
     for d in program.decls:
         if INCLUDE_DIR.name not in d.pos.file.split("/") or not d.pos.file.endswith(("core.p4", "v1model.p4")):

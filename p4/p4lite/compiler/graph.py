@@ -243,7 +243,7 @@ class _Drawing:
         return loose
 
     def sequence(self, stmts: Iterable[ast.Stmt], loose: Loose) -> Loose:
-        """Statements one after the other; simple ones share a box."""
+        """Return statements one after the other; simple ones share a box."""
         simple: list[tuple[str, int]] = []
 
         def flush() -> None:
@@ -426,7 +426,7 @@ def _parser_lines(stmt: ast.Stmt) -> list[str]:
 
 
 def _has_flow(stmt: ast.Stmt) -> bool:
-    """Whether a statement applies something or directs the flow."""
+    """Return whether a statement applies something or directs the flow."""
     if isinstance(stmt, ast.Break | ast.Continue):
         return True
     applies = (ast.CallKind.TABLE_APPLY, ast.CallKind.CONTROL_APPLY, ast.CallKind.PARSER_APPLY)

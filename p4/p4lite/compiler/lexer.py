@@ -131,7 +131,7 @@ def _decimal(digits: str) -> int:
 
 
 def tokenize(text: str, smap: SourceMap, reporter: Reporter) -> list[Token]:
-    """Tokens of the preprocessed `text`, classified, without an end marker."""
+    """Return tokens of the preprocessed `text`, classified, without an end marker."""
     raw: list[Token] = []
     offset, end = 0, len(text)
     match, pos_of = _TOKEN.match, smap.pos
@@ -301,7 +301,7 @@ class _Classifier:
         return i
 
     def opens_arguments(self, i: int) -> bool:
-        """Whether `<` at i starts `<types> (`: then it cannot compare, for a bool has no order."""
+        """Return whether `<` at i starts `<types> (`: then it cannot compare, for a bool has no order."""
         depth = 0
         j = i
         while True:

@@ -101,7 +101,7 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
 
 
 def run_folder() -> Path:
-    """Where sockets are by default: P4LITE_RUN, /run/p4lite for root, else below the user's runtime folder."""
+    """Return where sockets are by default: P4LITE_RUN, /run/p4lite for root, else below the user's runtime folder."""
     chosen = os.environ.get("P4LITE_RUN")
     if chosen:
         return Path(chosen)

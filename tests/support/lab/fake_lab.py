@@ -47,7 +47,7 @@ class FakeLab:
         self.calls_left = None
 
     def _call(self, what: str) -> bool:
-        """Whether the call breaks off after its work."""
+        """Return whether the call breaks off after its work."""
         self.log.append(what)
         if self.calls_left is None:
             return False

@@ -77,6 +77,6 @@ def run(uid: int, folder: pathlib.Path, *words: str, timeout_s: float = 180) -> 
 
 
 def can_read_our_code(uid: int) -> bool:
-    """Whether another user can run mrclab from this checkout."""
+    """Return whether another user can run mrclab from this checkout."""
     with home(uid) as folder:
         return run(uid, folder, *MRCLAB, "--help").returncode == 0

@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def bad(self) -> bool:
-        """Whether an expectation was not met."""
+        """Return whether an expectation was not met."""
         return self.kind not in ("ok", "too long")
 
 
@@ -137,7 +137,7 @@ def silent_bound(world: World) -> int | None:
 
 
 def _well(world: World, end: End) -> bool:
-    """Whether both sides are there and can hear each other."""
+    """Return whether both sides are there and can hear each other."""
     peer = end.peer
     if peer is None or not end.in_rts or not peer.in_rts:
         return False

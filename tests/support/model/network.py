@@ -47,7 +47,7 @@ def dest_qp(packet: bytes) -> int:
 
 
 def is_nak(packet: bytes) -> bool:
-    """Whether an acknowledgement is a NAK, by the syndrome of its AETH."""
+    """Return whether an acknowledgement is a NAK, by the syndrome of its AETH."""
     return packet[60] & 0x60 == 0x60
 
 
@@ -57,7 +57,7 @@ def destination(packet: bytes) -> bytes:
 
 
 def matches(only: str, kind: str) -> bool:
-    """Whether a fault limited to class `only` concerns a packet of class `kind`."""
+    """Return whether a fault limited to class `only` concerns a packet of class `kind`."""
     if only == "any" or only == kind:
         return True
     if only == "data":

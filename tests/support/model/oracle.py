@@ -43,7 +43,7 @@ class Posted:
 
     @property
     def open(self) -> bool:
-        """Whether its completion is still due."""
+        """Return whether its completion is still due."""
         return self.status is None and not self.abandoned
 
 
@@ -68,7 +68,7 @@ class Target:
         return memoryview(self.memory)[GUARD : len(self.memory) - GUARD]
 
     def holds(self, posted: Posted) -> bool:
-        """Whether a write has been placed completely."""
+        """Return whether a write has been placed completely."""
         start = GUARD + posted.offset
         return self.memory[start : start + len(posted.data)] == posted.data
 
@@ -137,7 +137,7 @@ class End:
 
     @property
     def in_rts(self) -> bool:
-        """Whether it can still do something."""
+        """Return whether it can still do something."""
         return self.alive and self.qp.state is QpState.RTS
 
     def pending(self) -> list[Posted]:

@@ -230,7 +230,7 @@ class World:
                 self.report(kind, f"{end.name}: {len(end.pending())} writes are open, no timer is set, nothing is sent")
 
     def _excused(self, end: End) -> bool:
-        """Whether a queue pair may wait for ever: retries without end, and nowhere to send."""
+        """Return whether a queue pair may wait for ever: retries without end, and nowhere to send."""
         return self.setup.transport == MRC and self.setup.exp_cnt >= 25
 
     # --- what the user sees ---

@@ -28,7 +28,7 @@ _REFS: dict[type, tuple[str, ...]] = {}
 
 
 def _child_fields(cls: type) -> tuple[str, ...]:
-    """Names of the fields that hold sub-trees (not references, not results of the checker)."""
+    """Return names of the fields that hold sub-trees (not references, not results of the checker)."""
     if cls in _CHILDREN:
         return _CHILDREN[cls]
     names: list[str] = []

@@ -10,7 +10,7 @@ from p4lite.compiler.midend.lir import Action, Assign, Block, LOp, Prim
 
 
 def primitive(op: LOp) -> Json:
-    """One primitive call."""
+    """Return one primitive call."""
     if isinstance(op, Assign):
         return {
             "op": "assign",
@@ -23,7 +23,7 @@ def primitive(op: LOp) -> Json:
 
 
 def _order(entry: Block) -> list[Block]:
-    """Blocks in an order that lets most jumps fall through: reverse postorder, true side first."""
+    """Return blocks in an order that lets most jumps fall through: reverse postorder, true side first."""
     order: list[Block] = []
     seen: set[int] = set()
     stack: list[tuple[Block, list[Block]]] = []
@@ -80,7 +80,7 @@ def linearise(entry: Block) -> list[Json]:
 
 
 def action_json(action: Action, number: int) -> Json:
-    """One item of `actions`."""
+    """Return one item of `actions`."""
     return {
         "name": action.name,
         "id": number,

@@ -32,7 +32,7 @@ def _operation(op: LOp) -> Json:
 
 
 def _concatenate(parts: list[tuple[int, int]]) -> str:
-    """Values of the given widths, each padded to bytes, one after the other."""
+    """Return values of the given widths, each padded to bytes, one after the other."""
     return "0x" + "".join(hexstr(value, width)[2:] for value, width in parts)
 
 

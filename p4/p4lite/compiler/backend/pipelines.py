@@ -234,7 +234,7 @@ class PipelineWriter:
 
 
 def _location(block: Block) -> lir.SourceInfo | None:
-    """Where the first operation of a block that has a place comes from."""
+    """Return where the first operation of a block that has a place comes from."""
     return next((op.loc for op in block.ops if isinstance(op, (lir.Assign, lir.Prim)) and op.loc), None)
 
 

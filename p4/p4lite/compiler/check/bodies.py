@@ -199,7 +199,7 @@ class Bodies:
 
 
 def returns(s: ast.Stmt | None) -> bool:
-    """Whether every way through `s` ends in a return (or exit)."""
+    """Return whether every way through `s` ends in a return (or exit)."""
     if isinstance(s, ast.Return | ast.Exit):
         return True
     if isinstance(s, ast.Block):

@@ -29,7 +29,7 @@ _STACK_METHODS = ("push_front", "pop_front")
 
 
 def is_lvalue(e: ast.Expr) -> bool:
-    """Whether `e` can stand left of `=` or be an out argument (specification §6.6)."""
+    """Return whether `e` can stand left of `=` or be an out argument (specification §6.6)."""
     if isinstance(e, ast.Name):
         d = e.decl
         return isinstance(d, ast.VarDecl) or (isinstance(d, ast.Param) and d.direction in ("out", "inout"))
@@ -500,7 +500,7 @@ class Calls:
             self.run.error(expr.pos, f"argument '{p.name}' of {what} must be a compile-time constant")
 
     def arrange(self, given: list[ast.Arg], params: Sequence[ast.Param], what: str, pos: Pos) -> list[ast.Arg] | None:
-        """Arguments in the order of parameters, defaults put in; None (reported) when they do not fit."""
+        """Return arguments in the order of parameters, defaults put in; None (reported) when they do not fit."""
         by_name: dict[str, ast.Arg] = {}
         for place, a in enumerate(given):
             a.place = place
@@ -541,7 +541,7 @@ class Calls:
 
 
 def _open(t: Type, env: dict[ty.TypeVar, Type]) -> bool:
-    """Whether `t` has a type variable still to be found."""
+    """Return whether `t` has a type variable still to be found."""
     if isinstance(t, ty.TypeVar):
         return t in env
     if isinstance(t, ty.TupleType):
@@ -554,7 +554,7 @@ def _open(t: Type, env: dict[ty.TypeVar, Type]) -> bool:
 
 
 def _accepts(params: Sequence[ast.Param], args: Sequence[ast.Arg]) -> bool:
-    """Whether the arguments fit in number and names."""
+    """Return whether the arguments fit in number and names."""
     if len(args) > len(params):
         return False
     names = {a.name for a in args if a.name is not None}

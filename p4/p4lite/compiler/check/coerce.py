@@ -33,7 +33,7 @@ def fields_of(t: Type) -> dict[str, Type] | None:
 
 
 def is_or_holds_int(t: Type) -> bool:
-    """Whether `t` is `int` or has a component of that type: no run-time value can be of it."""
+    """Return whether `t` is `int` or has a component of that type: no run-time value can be of it."""
     if isinstance(t, ty.IntType):
         return True
     if isinstance(t, ty.TupleType):
@@ -46,7 +46,7 @@ def is_or_holds_int(t: Type) -> bool:
 
 
 def is_newtype_of_bits(t: Type) -> bool:
-    """Whether `t` is a `type` of a bit<> or int<>."""
+    """Return whether `t` is a `type` of a bit<> or int<>."""
     return isinstance(t, ty.NewType) and isinstance(ty.strip_newtypes(t), ty.BitType)
 
 

@@ -16,7 +16,7 @@ def varbits(t: Type) -> int:
 
 
 def emittable(t: Type) -> bool:
-    """Whether a deparser can emit a `t`: headers, unions, stacks, structs of these."""
+    """Return whether a deparser can emit a `t`: headers, unions, stacks, structs of these."""
     t = ty.strip_newtypes(t)
     if isinstance(t, ty.HeaderType | ty.UnionType | ty.TypeVar | ty.UnknownType):
         return True
@@ -61,7 +61,7 @@ def _extract(run: Run, call: ast.Call) -> None:
 
 
 def needs_name(e: ast.Expr) -> bool:
-    """Whether a table key is too complex to be named after its text, and so needs @name."""
+    """Return whether a table key is too complex to be named after its text, and so needs @name."""
     if isinstance(e, ast.Name | ast.IntLiteral | ast.BoolLiteral):
         return False
     if isinstance(e, ast.Member):
@@ -80,6 +80,6 @@ def needs_name(e: ast.Expr) -> bool:
 
 
 def prefix_mask(mask: int, width: int) -> bool:
-    """Whether the ones of a mask are its highest bits, as a longest-prefix match needs."""
+    """Return whether the ones of a mask are its highest bits, as a longest-prefix match needs."""
     low = ~mask & ((1 << width) - 1)
     return low & (low + 1) == 0

@@ -63,7 +63,7 @@ def shown(e: ast.Expr) -> str:
 
 
 def _is_metadata(e: ast.Expr, *names: str) -> bool:
-    """Whether `e` is one of these fields of standard_metadata."""
+    """Return whether `e` is one of these fields of standard_metadata."""
     t = e.expr.type if isinstance(e, ast.Member) else None
     return (
         isinstance(e, ast.Member)

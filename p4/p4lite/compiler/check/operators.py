@@ -270,7 +270,7 @@ class Operators:
 
 
 def castable(source: Type, target: Type) -> bool:
-    """Whether `(target) x` is defined for an `x` of type `source` (specification §8.11.1)."""
+    """Return whether `(target) x` is defined for an `x` of type `source` (specification §8.11.1)."""
     if source == target:
         return True
     if isinstance(source, ty.NewType):

@@ -17,7 +17,7 @@ class Evaluates(Protocol):
     """Checks expressions; what is returned takes the place of what was given."""
 
     def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
-        """Any expression, with `type` and `const` set."""
+        """Check any expression; return it with `type` and `const` set."""
 
     def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
         """Check and return an expression that must have a value to compute with."""

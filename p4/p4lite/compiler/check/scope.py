@@ -9,7 +9,8 @@ from p4lite.compiler.diagnostics import Reporter
 
 
 def _overloads(a: ast.Declaration, b: ast.Declaration) -> bool:
-    """Whether two functions of one name can stand side by side: they differ in number, names or types of parameters."""
+    """Return whether two functions of one name can stand side by side: they differ in number, names or types of
+    parameters."""
     if not isinstance(a, ast.FunctionDecl | ast.Method) or not isinstance(b, ast.FunctionDecl | ast.Method):
         return False
     return [(p.name, p.type) for p in a.params] != [(p.name, p.type) for p in b.params]

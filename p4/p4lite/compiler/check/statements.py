@@ -367,7 +367,7 @@ class Statements:
             self.run.error(k.pos, f"this value set holds {show(element)}, the {what} has ({wanted})")
 
     def keyset(self, k: ast.Expr, t: Type, what: str) -> ast.Expr:
-        """One key: a value, mask, range, value set or `_`."""
+        """Check one key: a value, mask, range, value set or `_`."""
         if isinstance(k, ast.DontCare):
             k.type = ty.DONT_CARE
             return k

@@ -218,12 +218,12 @@ class Tables:
 
 
 def listed_only(ref: ast.ActionRef, name: str) -> bool:
-    """Whether an action in a table's list has the annotation."""
+    """Return whether an action in a table's list has the annotation."""
     return any(a.name == name for a in ref.annotations)
 
 
 def same_expr(a: ast.Node, b: ast.Node) -> bool:
-    """Whether two checked expressions are written alike."""
+    """Return whether two checked expressions are written alike."""
     if type(a) is not type(b):
         return False
     if isinstance(a, ast.Expr) and isinstance(b, ast.Expr) and a.const is not None and not isinstance(a, ast.Call):

@@ -28,7 +28,7 @@ _SIMPLE: dict[str, Type] = {
 
 
 def type_env(params: Sequence[ast.TypeParam], args: Sequence[Type]) -> dict[ty.TypeVar, Type]:
-    """Type variables of `params` to `args`."""
+    """Return type variables of `params` to `args`."""
     return {p.var: a for p, a in zip(params, args, strict=False) if p.var is not None}
 
 

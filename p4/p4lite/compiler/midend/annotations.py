@@ -10,7 +10,7 @@ from p4lite.compiler.midend.report import unsupported
 
 
 def annotation_numbers(annotation: ast.Annotation, decls: list[ast.Declaration]) -> list[int]:
-    """Numbers in an annotation: literals, constants, members of serializable enums."""
+    """Return numbers in an annotation: literals, constants, members of serializable enums."""
     if annotation.exprs:
         found = [e.const for e in annotation.exprs]
     else:

@@ -28,7 +28,7 @@ def bindings(args: list[ast.Arg] | None) -> list[Bound]:
 
 
 def as_written(bound: list[Bound]) -> list[Bound]:
-    """Arguments in the order of the call: that of evaluation and of copying out (specification §6.8, §8.20)."""
+    """Return arguments in the order of the call: that of evaluation and of copying out (specification §6.8, §8.20)."""
     return sorted(bound, key=lambda b: b.place)
 
 

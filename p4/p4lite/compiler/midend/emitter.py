@@ -198,7 +198,7 @@ class Emitter:
         return boolean(self.storage.scalar(hint, 1))
 
     def loc(self, node: ast.Node) -> lir.SourceInfo | None:
-        """Where a node comes from."""
+        """Return where a node comes from."""
         pos = node.pos
         if pos.line <= 0:
             return None

@@ -43,7 +43,7 @@ def data_width(expr: ast.Expr) -> int | None:
 
 
 def needed_shape(expr: ast.Expr) -> tuple[int, bool]:
-    """Width and sign of an expression that must be data."""
+    """Return width and sign of an expression that must be data."""
     shape = data_shape(expr.type) if expr.type is not None else None
     if shape is None:
         raise unsupported(expr.pos, f"an operation on type {expr.type}")

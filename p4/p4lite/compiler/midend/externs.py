@@ -115,7 +115,7 @@ class Externs:
         self.code.assign(target, Data(field, *shape), expr.pos)
 
     def hash_input(self, value: Value, pos: ast.Pos, *, simple: bool = False) -> list[Field | Const]:
-        """Fields and constants for a calculation; with `simple`, computed values are refused."""
+        """Return fields and constants for a calculation; with `simple`, computed values are refused."""
         inputs: list[Field | Const] = []
         for leaf in self.code.leaves(value, pos):
             if isinstance(leaf, Varbit):

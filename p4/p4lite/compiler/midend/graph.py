@@ -137,7 +137,7 @@ def _dispatch(site: Field, targets: list[Block]) -> Block:
 
 
 def fields_used(program: lir.LoweredProgram) -> set[Field]:
-    """Fields read or written by anything outside of the graphs: keys, lists, calculations, checksums, meters."""
+    """Return fields read or written by anything outside of the graphs: keys, lists, calculations, checksums, meters."""
     used: set[Field] = set()
     for block in _graph_blocks(program):
         if isinstance(block.term, ApplyTable):

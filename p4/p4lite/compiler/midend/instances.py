@@ -85,7 +85,7 @@ class Instances:
         return value
 
     def apply_sites(self, site: ast.Instantiation | None) -> int:
-        """How many apply calls of an instance the program has."""
+        """Return how many apply calls of an instance the program has."""
         return self.site_counts.get(site, 1) if site is not None else 1
 
 

@@ -182,7 +182,7 @@ def successors(term: Terminator | None) -> list[Block]:
 
 
 def reachable(entry: Block) -> list[Block]:
-    """All blocks that can be reached, in depth-first preorder."""
+    """Return all blocks that can be reached, in depth-first preorder."""
     order: list[Block] = []
     seen: set[int] = set()
     stack = [entry]

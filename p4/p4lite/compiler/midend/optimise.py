@@ -41,7 +41,7 @@ KEEPS_HEADERS = frozenset(DESTINATIONS) | {
 
 
 def fields_in(arg: Arg) -> Iterator[Field]:
-    """All fields that an expression reads."""
+    """Yield all fields that an expression reads."""
     if isinstance(arg, Field):
         yield arg
     else:

@@ -130,7 +130,7 @@ class Places(Emitter):
         return Boolean(read if guard is None else Ternary(guard, read, lir.Bool(False)), elem)
 
     def header_fields(self, header: Header, pos: ast.Pos) -> dict[str, Value]:
-        """All fields of a header in storage, by their name in P4."""
+        """Return all fields of a header in storage, by their name in P4."""
         return {n: self.header_field(header, n, f, pos) for n, f in header.type.fields.items()}
 
     def is_valid(self, value: Value, pos: ast.Pos) -> Expr:
@@ -442,7 +442,7 @@ class Places(Emitter):
         raise unsupported(pos, "comparison of values of this type")
 
     def _equal_headers(self, left: Value, right: Value, pos: ast.Pos) -> Expr:
-        """Two headers are equal when both are invalid, or both are valid with equal fields."""
+        """Return the condition that two headers are equal: both are invalid, or both are valid with equal fields."""
         valid_left, valid_right = self.is_valid(left, pos), self.is_valid(right, pos)
         if isinstance(left, Header) and isinstance(right, Header):
             guard_left, guard_right = self._header_guard(left), self._header_guard(right)
@@ -480,5 +480,5 @@ def _negative(value: Value) -> bool:
 
 
 def _same_shape(a: Struct, b: Struct) -> bool:
-    """Both in storage with the same fields, so that a field-wise copy reads each field before it is written."""
+    """Return both in storage with the same fields, so that a field-wise copy reads each field before it is written."""
     return list(a.fields) == list(b.fields) and not may_overlap(roots(a), roots(b))

@@ -174,7 +174,7 @@ class Statements:
         self.code.start(after)
 
     def _case_blocks(self, stmt: ast.Switch) -> list[Block]:
-        """One block per label; labels without a body share that of the next one that has one."""
+        """Return one block per label; labels without a body share that of the next one that has one."""
         blocks: list[Block] = []
         shared = Block()
         for case in stmt.cases:

@@ -243,7 +243,7 @@ def _inside(part: str, whole: str) -> bool:
 
 
 def _in_one_union(x: str, y: str) -> bool:
-    """Members of one union: making one valid as a whole invalidates the other."""
+    """Return members of one union: making one valid as a whole invalidates the other."""
     if ":" in x and ":" in y:
         return False
     x, y = x.partition(":")[0], y.partition(":")[0]

@@ -343,7 +343,7 @@ def _listed(block: Block) -> set[ast.ActionDecl]:
 
 
 def _global_actions(flat: Flat) -> list[Item | Extern]:
-    """Actions declared outside of controls that the block uses: they come before its own."""
+    """Return actions declared outside of controls that the block uses: they come before its own."""
     wanted: list[ast.ActionDecl] = []
     blocks = [flat.block]
     for item in flat.items:

@@ -65,5 +65,5 @@ def pairs_of(annotation: ast.Annotation) -> Iterator[tuple[str, str | int | bool
 
 
 def is_hidden(annotations: Sequence[ast.Annotation]) -> bool:
-    """Whether `@hidden` keeps an object from the control plane."""
+    """Return whether `@hidden` keeps an object from the control plane."""
     return any(each.name == "hidden" for each in annotations)

@@ -41,7 +41,7 @@ def translation(ty: t.Type) -> Translation | None:
 
 
 def value_width(ty: t.Type | None) -> int:
-    """Bits of a value as P4Runtime sends it; 0 where it has no width (strings, errors)."""
+    """Return bits of a value as P4Runtime sends it; 0 where it has no width (strings, errors)."""
     if ty is None:
         return 0
     translated = translation(ty)
@@ -62,7 +62,7 @@ def bytes_of(value: int, width: int) -> bytes:
 
 
 def flat_fields(ty: t.FieldsType) -> Iterator[tuple[str, t.Type, list[ast.Annotation]]]:
-    """Fields of a header with nested structs opened: the dotted name, type and annotations of each."""
+    """Yield fields of a header with nested structs opened: the dotted name, type and annotations of each."""
     declared = {f.name: f for f in ty.decl.fields} if isinstance(ty.decl, ast.StructDecl) else {}
     nested = any(isinstance(t.strip_newtypes(each), t.StructType) for each in ty.fields.values())
     for name, each in ty.fields.items():
@@ -91,7 +91,7 @@ class TypeInfo:
         self._errors = errors
 
     def spec(self, ty: t.Type | None) -> Any:
-        """How P4Runtime describes a type."""
+        """Return how P4Runtime describes a type."""
         spec = p4types_pb2.P4DataTypeSpec()
         if isinstance(ty, t.NewType):
             spec.new_type.name = self._new_type(ty)

@@ -183,7 +183,7 @@ class Calculations:
 
     # --- checksums ----------------------------------------------------------------------------------------
     def checksums(self, *, verify: bool) -> list[str]:
-        """Statements for all checksums that are verified after the parser, or updated before the deparser."""
+        """Return statements for all checksums that are verified after the parser, or updated before the deparser."""
         out: list[str] = []
         for node in self.model.root.items("checksums"):
             if not node.flag("verify" if verify else "update", True):

@@ -411,7 +411,7 @@ class CExpr:
         return "(" + " && ".join(parts) + ")"
 
     def _each_place(self, e: Expr) -> list[tuple[str, HeaderPlace]]:
-        """Conditions and places of a header."""
+        """Return conditions and places of a header."""
         fixed = self.header(e)
         if fixed is not None:
             return [("1", fixed)]
@@ -437,7 +437,7 @@ class CExpr:
         return "(" + " || ".join(f"({c} && p->un[{u.slot}] != 0)" for c, u in self._unions(e)) + ")"
 
     def _unions_equal(self, a: Expr, b: Expr) -> str:
-        """Both valid, with the same member, and these equal."""
+        """Return the condition that both unions are valid with the same member, and these members are equal."""
         parts = []
         for ca, x in self._unions(a):
             for cb, y in self._unions(b):

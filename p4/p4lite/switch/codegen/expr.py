@@ -72,7 +72,7 @@ def _bits(lo: int, hi: int) -> int:
 
 
 def interval(op: str, a: Expr, b: Expr) -> tuple[int, int]:
-    """Values of `a op b`."""
+    """Return values of `a op b`."""
     if op == "+":
         return a.lo + b.lo, a.hi + b.hi
     if op == "-":

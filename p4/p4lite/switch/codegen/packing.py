@@ -57,7 +57,7 @@ def _cut(ctype_bits: int, code: str) -> str:
 
 
 def load(items: list[Item], base: str) -> list[str]:
-    """Statements that read consecutive fields from the bytes at C pointer `base`."""
+    """Return statements that read consecutive fields from the bytes at C pointer `base`."""
     out: list[str] = []
     offset = 0
     for run in runs(items):
@@ -103,7 +103,7 @@ def _load_bits(run: list[Item], base: str, offset: int) -> list[str]:
 
 
 def store(items: list[Item], base: str) -> list[str]:
-    """Statements that write consecutive items to the bytes at `base`; a last partial byte is padded with 0."""
+    """Return statements that write consecutive items to the bytes at `base`; a last partial byte is padded with 0."""
     out: list[str] = []
     offset = 0
     for run in runs(items):
@@ -140,7 +140,7 @@ def _put(item: Item, base: str, offset: str) -> list[str]:
 
 
 def put_at(item: Item, base: str) -> list[str]:
-    """Statements that append an item at run-time bit offset `nb` (of zeroed memory) and advance it."""
+    """Return statements that append an item at run-time bit offset `nb` (of zeroed memory) and advance it."""
     return [*_put(item, base, "nb"), f"nb += {item.width};"]
 
 
@@ -157,7 +157,7 @@ def split_varbit(items: list[Item]) -> tuple[list[Item], Item | None, list[Item]
 
 
 def load_header(place: HeaderPlace, base: str, varbit_bytes: str | None) -> list[str]:
-    """Statements that extract a header from `base`; `varbit_bytes` is C for the length of its varbit."""
+    """Return statements that extract a header from `base`; `varbit_bytes` is C for the length of its varbit."""
     before, varbit, after = split_varbit(header_items(place))
     if varbit is None or varbit.field is None:
         return load(before, base)
@@ -187,7 +187,7 @@ def load_unaligned(items: list[Item], base: str, start: str) -> list[str]:
 
 
 def store_header(place: HeaderPlace, base: str) -> list[str]:
-    """Statements that write a header to `base` (its bytes need not be zero before)."""
+    """Return statements that write a header to `base` (its bytes need not be zero before)."""
     before, varbit, after = split_varbit(header_items(place))
     if varbit is None or varbit.field is None:
         return store(before, base)
@@ -217,7 +217,7 @@ def header_bytes(place: HeaderPlace) -> str:
 
 
 def append_padded(item: Item, cx: CExpr) -> list[str]:
-    """Statements that append a field, padded on the left to whole bytes, at `out + n`, and advance n."""
+    """Return statements that append a field, padded on the left to whole bytes, at `out + n`, and advance n."""
     width = item.width
     size = (width + 7) // 8
     if item.field is not None and item.field.varbit and item.place is not None:

@@ -328,7 +328,7 @@ class Parsers:
         return f"{self.cx.ctype(bits)} k P4_UNUSED = {' | '.join(parts)};"
 
     def _key_bytes(self, name: str, key: list[Expr], widths: list[int], room: list[int]) -> list[str]:
-        """Bytes of the key with each part right-aligned in its `room` bits, all right-aligned."""
+        """Return bytes of the key with each part right-aligned in its `room` bits, all right-aligned."""
         size = (sum(room) + 7) // 8
         out = [f"uint8_t {name}[{size}] = {{0}};"]
         at = 8 * size - sum(room)

@@ -39,7 +39,7 @@ def c_string(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Text that is safe within a C comment."""
+    """Return text that is safe within a C comment."""
     return "".join(c if 32 <= ord(c) < 127 else "?" for c in text).replace("*/", "* /").replace("/*", "/ *")
 
 
@@ -55,7 +55,7 @@ class HeaderPlace:
         return f"{self.struct}.f{f.index}"
 
     def length(self, f: FieldType) -> str:
-        """Length in bytes of the varbit `f`."""
+        """Return length in bytes of the varbit `f`."""
         return f"{self.struct}.n{f.index}"
 
     def valid(self) -> str:

@@ -31,7 +31,8 @@ Emit = Callable[[list[Node], Scope], list[str]]
 
 
 def _ends(targets: dict[int, int], count: int) -> list[int]:
-    """Where the parts of an action of `count` primitives end; no jump (from key to value of `targets`) leaves one."""
+    """Return where the parts of an action of `count` primitives end; no jump (from key to value of `targets`) leaves
+    one."""
     ends: list[int] = []
     begin = reach = 0
     # A jump back forbids an end between its target and itself.
@@ -99,7 +100,7 @@ class Primitives:
             self.table[name] = (3, self._ternary(op))
 
     def emit(self, node: Node, scope: Scope) -> list[str]:
-        """Statements for one primitive call (all but `_jump` and `_jump_if_zero`)."""
+        """Return statements for one primitive call (all but `_jump` and `_jump_if_zero`)."""
         name = node["op"].str()
         known = self.table.get(name)
         if known is None:
@@ -110,8 +111,10 @@ class Primitives:
         return known[1](args, scope)
 
     def body(self, primitives: list[Node], scope: Scope) -> list[list[str]]:
-        """Statements for the primitives of an action, with labels for its jumps, in parts of `PART` primitives or more
-        that no jump joins: each a C function of its own, since C compilers take long over long functions."""
+        """Return statements for the primitives of an action, with labels for its jumps, in parts of `PART`
+        primitives or more that no jump joins: each a C function of its own, since C compilers take long over long
+        functions.
+        """
         targets: dict[int, int] = {}
         for i, node in enumerate(primitives):
             if node["op"].value in ("_jump", "_jump_if_zero"):

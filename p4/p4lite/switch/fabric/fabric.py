@@ -371,7 +371,7 @@ class Fabric:
             raise FabricError(f"{path}: cannot write the trace: {os.strerror(ctypes.get_errno())}")
 
     def lateness(self, *, reset: bool = False) -> Lateness:
-        """How far the real clock's loop lags behind; all zero on the virtual clock."""
+        """Return how far the real clock's loop lags behind; all zero on the virtual clock."""
         c = self._core.new("pf_lateness")
         self._core.c.pf_lateness(self._core.pointer, ctypes.byref(c), int(reset))
         share = c.cpu_ns / c.wall_ns if c.wall_ns else 0.0
@@ -384,7 +384,7 @@ class Fabric:
         return int(c.cpu_ns)
 
     def events(self) -> int:
-        """Events executed since the fabric was made."""
+        """Return events executed since the fabric was made."""
         return int(self._core.c.pf_events(self._core.pointer))
 
 

@@ -61,7 +61,7 @@ class _PacketExchange:
 
 
 def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
-    """Why the virtual clock did not go on."""
+    """Return why the virtual clock did not go on."""
     failure = core.failure(result)
     if failure == "loop":
         return FabricError(f"at {core.now_ns} ns packets go round without any delay; give the links a delay or a rate")
@@ -71,7 +71,7 @@ def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
 
 
 def not_sent(core: Core, result: int, port: Port, octets: int, at_ns: int) -> FabricError:
-    """Why a frame was not taken."""
+    """Return why a frame was not taken."""
     reason = {
         "busy": "the port is not external (it has a link or an interface)",
         "past": f"{at_ns} ns is past",
@@ -130,7 +130,7 @@ class ExternalHosts:
         return _PacketExchange(library, self._core, ferry)
 
     def lookahead_ns(self) -> int:
-        """How long after a host's packet no switch sees it, as `transmitters` last found it."""
+        """Return how long after a host's packet no switch sees it, as `transmitters` last found it."""
         return int(self._lookahead.value)
 
     def transmitters(self) -> list[Transmitter]:

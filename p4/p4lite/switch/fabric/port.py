@@ -348,7 +348,7 @@ class Port:
             raise FabricError(f"{path}: cannot write the capture: {os.strerror(ctypes.get_errno())}")
 
     def collect(self, wanted: bool) -> None:
-        """Whether what leaves this external port is delivered to Python (default) or only counted."""
+        """Return whether what leaves this external port is delivered to Python (default) or only counted."""
         self._lib.pf_port_collect(self.pointer, int(wanted))
 
     def generate(self, frames: Sequence[bytes], count: int, *, interval_ns: int, start_ns: int | None = None) -> None:
@@ -454,6 +454,6 @@ class Link:
         return self.b if port is self.a else self.a
 
     def ports(self) -> Iterator[Port]:
-        """Both ends."""
+        """Yield both ends."""
         yield self.a
         yield self.b

@@ -263,7 +263,7 @@ class Switch:
         del self._groups[group]
 
     def multicast_groups(self) -> dict[int, tuple[Replica, ...]]:
-        """All groups."""
+        """Return all groups."""
         return dict(self._groups)
 
     def set_clone_session(self, session: int, config: CloneSession) -> None:
@@ -294,13 +294,13 @@ class Switch:
         del self._sessions[session]
 
     def clone_sessions(self) -> dict[int, CloneSession]:
-        """All sessions."""
+        """Return all sessions."""
         return dict(self._sessions)
 
     # -- statistics -----------------------------------------------------------------------------------
 
     def stats(self) -> SwitchStats:
-        """Counters of the target since the switch was made or `reset_stats`."""
+        """Return counters of the target since the switch was made or `reset_stats`."""
         return self._read_stats(reset=False)
 
     def reset_stats(self) -> None:

@@ -38,8 +38,8 @@ SANITIZE_THREADS = ("-O1", "-fsanitize=thread", "-fno-omit-frame-pointer")
 
 
 def sanitized() -> bool:
-    """Whether the environment asks for the sanitizers: `P4LITE_SANITIZE` is 1 (addresses, undefined behaviour) or
-    threads."""
+    """Return whether the environment asks for the sanitizers: `P4LITE_SANITIZE` is 1 (addresses, undefined
+    behaviour) or threads."""
     return os.environ.get("P4LITE_SANITIZE") in ("1", "threads")
 
 

@@ -144,7 +144,7 @@ class Arbiter:
             )
 
     def is_primary(self, client: Client) -> bool:
-        """Whether `client` is the primary of its role."""
+        """Return whether `client` is the primary of its role."""
         known = self._of.get(client)
         return known is not None and known[0].primary() is known[1]
 

@@ -100,7 +100,7 @@ class Forwarding:
             raise P4RtError(OUT_OF_RANGE, f"a number is out of range: {error}") from None
 
     def read(self, entity: Any) -> Iterator[bytes]:
-        """Every Entity that a query means, serialised."""
+        """Yield every Entity that a query means, serialised."""
         which = entity.WhichOneof("entity")
         if which is None:
             raise invalid("a read needs an entity")

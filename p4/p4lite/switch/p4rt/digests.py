@@ -72,7 +72,7 @@ class Digests:
         self._digests[ident] = digest
 
     def read(self, query: Any) -> Iterator[Any]:
-        """Every DigestEntry that a query asks for (0: all)."""
+        """Yield every DigestEntry that a query asks for (0: all)."""
         if query.digest_id:
             if query.digest_id not in self._pipeline.info.digests:
                 raise invalid(f"there is no digest with id {query.digest_id}")

@@ -103,7 +103,7 @@ class Arrays:
                 )
 
     def read_counters(self, query: Any) -> Iterator[Any]:
-        """Every CounterEntry that a query asks for."""
+        """Yield every CounterEntry that a query asks for."""
         for array in self._asked("counters", query.counter_id):
             with control():
                 if query.counter_id and query.HasField("index"):
@@ -133,7 +133,7 @@ class Arrays:
                 self._target.instance.meter_set(array.name, index, config)
 
     def read_meters(self, query: Any) -> Iterator[Any]:
-        """Every MeterEntry that a query asks for; `config` is unset where none was written."""
+        """Yield every MeterEntry that a query asks for; `config` is unset where none was written."""
         if query.HasField("counter_data"):
             raise P4RtError(UNIMPLEMENTED, _COLOURS)
         for array in self._asked("meters", query.meter_id):
@@ -188,7 +188,7 @@ class Arrays:
                 self._target.instance.register_write(array.name, index, value)
 
     def read_registers(self, query: Any) -> Iterator[Any]:
-        """Every RegisterEntry that a query asks for."""
+        """Yield every RegisterEntry that a query asks for."""
         for array in self._asked("registers", query.register_id):
             write = self._register_codec(array)[1]
             with control():
@@ -251,7 +251,7 @@ class ValueSets:
         self._members[message.value_set_id] = message.SerializeToString()
 
     def read(self, query: Any) -> Iterator[Any]:
-        """Every ValueSetEntry that a query asks for (0: all)."""
+        """Yield every ValueSetEntry that a query asks for (0: all)."""
         sets = self._target.pipeline.info.value_sets
         if query.value_set_id and query.value_set_id not in sets:
             raise invalid(f"there is no value set with id {query.value_set_id}")

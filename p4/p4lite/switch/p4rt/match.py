@@ -60,7 +60,7 @@ def decode_match(binding: TableBinding, items: Iterable[MatchItem]) -> tuple[lis
 
 
 def is_canonical(data: bytes) -> bool:
-    """Whether a byte string has no byte too many."""
+    """Return whether a byte string has no byte too many."""
     return len(data) < 2 or data[0] != 0
 
 

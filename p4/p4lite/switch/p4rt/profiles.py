@@ -114,7 +114,7 @@ class Profiles:
         profile.members[ident] = message.SerializeToString()
 
     def read_members(self, query: Any) -> Iterator[Any]:
-        """Every ActionProfileMember that a query asks for (0: all)."""
+        """Yield every ActionProfileMember that a query asks for (0: all)."""
         for profile in self._asked(query.action_profile_id):
             if query.member_id:
                 self._known(query.member_id, profile.members, "member", profile.info.name)
@@ -218,7 +218,7 @@ class Profiles:
                             self._target.instance.group_modify(profile.info.name, ident, self._usable(group))
 
     def read_groups(self, query: Any) -> Iterator[Any]:
-        """Every ActionProfileGroup that a query asks for (0: all)."""
+        """Yield every ActionProfileGroup that a query asks for (0: all)."""
         for profile in self._asked(query.action_profile_id):
             if query.group_id:
                 self._known(query.group_id, profile.groups, "group", profile.info.name)

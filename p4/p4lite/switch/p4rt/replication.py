@@ -81,7 +81,7 @@ class Replication:
             raise P4RtError(NOT_FOUND, f"there is no {what} {ident}")
 
     def read(self, query: Any) -> Iterator[Any]:
-        """Every PacketReplicationEngineEntry that a query asks for (id 0: all)."""
+        """Yield every PacketReplicationEngineEntry that a query asks for (id 0: all)."""
         which = query.WhichOneof("type")
         if which == "multicast_group_entry":
             for data in _asked(query.multicast_group_entry.multicast_group_id, self._groups, "multicast group"):

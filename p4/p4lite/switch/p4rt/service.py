@@ -160,7 +160,7 @@ class P4RuntimeService:
             return device
 
     def devices(self) -> list[Device]:
-        """All devices, in the order in which they were added."""
+        """Return all devices, in the order in which they were added."""
         with self._lock:
             return list(self._devices.values())
 

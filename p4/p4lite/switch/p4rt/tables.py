@@ -324,7 +324,7 @@ class Tables:
     # -- read --------------------------------------------------------------------------------------------
 
     def read(self, query: Any) -> Iterator[Any]:
-        """Every TableEntry that a query asks for, serialised where nothing is to be added to what was stored
+        """Yield every TableEntry that a query asks for, serialised where nothing is to be added to what was stored
         (wildcards: specification, "TableEntry / Wildcard Reads")."""
         if not query.table_id:
             for ident in self._records:
@@ -459,7 +459,7 @@ class Tables:
         return self._find(entry.table_entry.table_id, key, binding).handle, binding
 
     def read_counters(self, query: Any) -> Iterator[Any]:
-        """Every DirectCounterEntry that a query asks for."""
+        """Yield every DirectCounterEntry that a query asks for."""
         for message, handle, binding in self._direct(query.table_entry):
             if not binding.info.counter_id:
                 if query.table_entry.table_id:
@@ -474,7 +474,7 @@ class Tables:
             yield result
 
     def read_meters(self, query: Any) -> Iterator[Any]:
-        """Every DirectMeterEntry that a query asks for."""
+        """Yield every DirectMeterEntry that a query asks for."""
         if query.HasField("counter_data"):
             raise P4RtError(UNIMPLEMENTED, "meters do not count per colour")
         for message, handle, binding in self._direct(query.table_entry):
@@ -502,7 +502,7 @@ class Tables:
 
 
 def _wants_more(query: Any) -> bool:
-    """Whether a query asks for values that are not part of what is stored."""
+    """Return whether a query asks for values that are not part of what is stored."""
     return any(query.HasField(name) for name in ("counter_data", "meter_config", "time_since_last_hit"))
 
 

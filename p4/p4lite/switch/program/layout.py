@@ -40,7 +40,7 @@ class KeyField:
 
 
 def key_layout(widths: Sequence[int]) -> tuple[list[KeyField], int]:
-    """Places of the key fields, and the number of words."""
+    """Return places of the key fields, and the number of words."""
     fields: list[KeyField] = []
     words, free = 0, 0  # words begun; bits left in the last one
     for width in widths:
@@ -72,7 +72,7 @@ class KeyWords:
 
 
 def pack_args(widths: Sequence[int], values: Sequence[int], words: int) -> list[int]:
-    """Arguments as the `words` words of an entry."""
+    """Return arguments as the `words` words of an entry."""
     out: list[int] = []
     for width, value in zip(widths, values, strict=True):
         for i in range(max((width + 63) // 64, 1)):

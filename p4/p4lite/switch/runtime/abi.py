@@ -56,7 +56,7 @@ class OpenedProgram:
     about: Description
 
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
-        """One of the functions in `struct p4_program`, with its types."""
+        """Return one of the functions in `struct p4_program`, with its types."""
         program = self.about.structures["p4_program"].from_address(self.pointer)
         return ctypes.CFUNCTYPE(result, *arguments)(int(getattr(program, name)))
 

@@ -137,5 +137,5 @@ class Handle:
 
 
 def c_words(values: Sequence[int]) -> Any:
-    """Words as C takes them."""
+    """Return words as C takes them."""
     return (ctypes.c_uint64 * (len(values) + 1))(*values)

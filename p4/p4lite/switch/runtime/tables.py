@@ -177,7 +177,7 @@ class TableControl(ProfileControl):
             handle = self._c.p4c_table_next(self.pointer, t.index, handle + 1)
 
     def table_entries(self, table: str) -> Iterator[Entry]:
-        """All entries, const ones too, in order of handle."""
+        """Yield all entries, const ones too, in order of handle."""
         for handle in self.table_handles(table):
             try:
                 yield self.table_entry(table, handle)

@@ -6,7 +6,7 @@ ROW = 32  # hex digits a row: 16 bytes
 
 
 def mismatches(pattern: str, exact: bool, received: bytes) -> list[int]:
-    """Positions (in hex digits) where `received` departs from `pattern`; empty when it matches.
+    """Return positions (in hex digits) where `received` departs from `pattern`; empty when it matches.
 
     Digits missing from the packet count, and with `exact` also those it has too many.
     """
@@ -23,7 +23,7 @@ def _spaced(digits: str) -> str:
 
 
 def hex_diff(pattern: str, exact: bool, received: bytes) -> str:
-    """Rows of 16 bytes, expected over received, with `^` under every digit that differs.
+    """Return rows of 16 bytes, expected over received, with `^` under every digit that differs.
 
     `..` stands where one of the two has ended; rows without a difference are folded into one line.
     """

@@ -38,7 +38,7 @@ def resolve(name: str, known: Mapping[str, T], what: str) -> T:
 
 
 def key_position(name: str, key: Iterable[Key]) -> int:
-    """Which key of a table an STF name means."""
+    """Return which key of a table an STF name means."""
     wanted = _STACK.sub(r"[\1]", name)
     names = [part.name for part in key]
     tests = (
@@ -86,7 +86,7 @@ def _default(key: Key) -> MatchValue:
 
 
 def match_value(key: Key, value: str) -> MatchValue:
-    """One key's value in any of STF's forms: number, wildcards `*`, `v/len`, `v&&&mask`, `low->high`."""
+    """Return one key's value in any of STF's forms: number, wildcards `*`, `v/len`, `v&&&mask`, `low->high`."""
     try:
         return _match_value(key, value)
     except ValueError:

@@ -268,7 +268,7 @@ class TargetClient:
         self._do("ResetStats", _chosen(device_ids))
 
     def lateness(self, *, reset: bool = False) -> Lateness:
-        """How far the real clock's loop lags behind."""
+        """Return how far the real clock's loop lags behind."""
         return codec.value(Lateness, self._call("Lateness", pb.LatenessRequest(reset=reset), pb.LatenessResponse))
 
     def trace(self, file: str | None) -> None:
@@ -283,7 +283,7 @@ class TargetClient:
     # -- state of the program ----------------------------------------------------------------------------
 
     def read_register(self, device_id: int, register: str, index: int | None = None) -> list[int]:
-        """One cell of a register array, or all (None)."""
+        """Return one cell of a register array, or all (None)."""
         request = pb.ReadRequest(device_id=device_id, name=register, index=index)
         found = self._call("ReadRegister", request, pb.RegisterResponse)
         return [int.from_bytes(value, "big") for value in found.values]

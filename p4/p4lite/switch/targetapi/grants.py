@@ -76,7 +76,7 @@ class Grants:
                 os.close(handle)
 
     def room(self) -> int:
-        """How many bytes the files may still take."""
+        """Return how many bytes the files may still take."""
         used = 0
         if self.folder is not None:
             with contextlib.suppress(OSError), os.scandir(self.folder) as entries:

@@ -344,7 +344,7 @@ class TargetService:
         return codec.message(pb.SamplesResponse, AllSamples(found))
 
     def _totals(self, switch: Switch, counters: Sequence[str]) -> dict[str, int]:
-        """Packets of all cells of those counters that the switch's program has."""
+        """Return packets of all cells of those counters that the switch's program has."""
         if not counters or switch.program is None:
             return {}
         device = self._service.device(switch.device_id)
