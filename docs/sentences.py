@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import pathlib
 import re
+import signal
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -111,4 +112,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # So that `| head` ends it quietly.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))
