@@ -22,7 +22,7 @@ def measure(cores: int) -> dict[str, Any]:
     from mrc_lab.session.base import closing
     from mrc_lab.session.virtual import VirtualSession
     from mrc_results.recording import Recording
-    from mrc_runs.execute import run_on
+    from mrc_runs.conduct import run_on
     from mrc_runs.experiment import load_experiment
     from mrc_topo.labfile import load_lab
 

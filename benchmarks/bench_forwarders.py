@@ -14,12 +14,13 @@ from mrc_lab import lifecycle
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import processes
 from mrc_lab.switches import forwarders
-from mrc_results import analysis, verdict
+from mrc_results import verdict
+from mrc_results.check import Verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
-from mrc_results.verdict import Verdict
-from mrc_runs.execute import run_on, session_for
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrc_runs.sessions import session_for
 from mrc_topo.labfile import load_lab
 
 LAB = "bmv2-tiny"
@@ -85,7 +86,7 @@ def measure(session: Session, workload: Workload, schedule: list[ExperimentStep]
 
 def row(session: Session, result: RunResult, judged: Verdict, counted: Mapping[str, int]) -> list[str]:
     """As text."""
-    lab, sums, fidelity = session.topology.lab, analysis.totals(result), result.fidelity
+    lab, sums, fidelity = session.topology.lab, result.totals(), result.fidelity
     verified = sum(each.bytes_verified for each in result.progress.values())
     broken = next((each for each in judged.recoveries if each.breaks), None)
     after = ""

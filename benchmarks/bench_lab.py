@@ -20,10 +20,11 @@ from benchmarks import scaled, smoke
 from mrc_lab import lifecycle
 from mrc_lab.session.fidelity import processes
 from mrc_lab.session.real import RealSession
-from mrc_results import analysis, verdict
+from mrc_results import verdict
 from mrc_results.expectation import Expectation
-from mrc_runs.execute import run_on, session_for
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
+from mrc_runs.sessions import session_for
 from mrc_topo.labfile import at_rate, load_lab
 
 RATES_MBPS = scaled((10, 20, 30, 35, 40, 45, 50, 60, 70, 80), (10,))
@@ -69,9 +70,9 @@ def measure(lab: str, seconds: float, size_bytes: int) -> Row:
         memory = sum(agent.memory_bytes for agent in session.agents())
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         capacity = session.topology.lab.host_rate_bps * len(result.ranks) / 1e6
-    edges = analysis.grid(result)
+    edges = result.grid()
     # The first and the last moments are not steady.
-    goodput = float(analysis.goodput_bps(result, edges)[5:-10].mean()) / 1e6
+    goodput = float(result.goodput_bps(edges)[5:-10].mean()) / 1e6
     missed = [check.what for check in judged.checks if not check.passed]
     hosts, fabric = result.fidelity.hosts, result.fidelity.fabric
     wall_s = max(host.wall_ns for host in hosts.values()) / 1e9

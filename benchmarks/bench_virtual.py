@@ -55,8 +55,9 @@ def plain(value: Any) -> Any:
 def measure() -> dict[str, Any]:
     """One run in this process."""
     from mrc_lab.session.virtual import VirtualSession
-    from mrc_runs.execute import run_on, session_for
+    from mrc_runs.conduct import run_on
     from mrc_runs.experiment import load_experiment
+    from mrc_runs.sessions import session_for
 
     experiment = load_experiment(EXPERIMENT)
     if SECONDS is not None:

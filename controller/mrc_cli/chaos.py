@@ -22,7 +22,7 @@ from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import interruptible
 from mrc_runs.precheck import check_workload
 from mrc_studies.chaos import schedule as schedules
-from mrc_studies.chaos.run import Played, is_ours, play
+from mrc_studies.chaos.run import ChaosResult, is_ours, play
 from mrc_studies.chaos.schedule import Schedule
 from mrc_studies.chaos.shrink import shrink
 from mrc_topo.labfile import load_lab
@@ -155,14 +155,14 @@ def _one(schedule: Schedule, clock: str, output: pathlib.Path | None, as_json: b
     return row
 
 
-def _shrunk(schedule: Schedule, played: Played, clock: str, output: pathlib.Path | None, as_json: bool) -> str:
+def _shrunk(schedule: Schedule, played: ChaosResult, clock: str, output: pathlib.Path | None, as_json: bool) -> str:
     """Find and show the shortest schedule; return its YAML."""
     if not as_json:
         typer.echo(f"at {played.at:.3f} s: {played.violation}")
     tries = TRIES[clock]
     with Console(stderr=True).status("looking for the shortest schedule that does it") as status:
 
-        def again(candidate: Schedule) -> Played:
+        def again(candidate: Schedule) -> ChaosResult:
             status.update(f"looking for the shortest schedule that does it: {len(candidate.steps)} steps")
             return play(candidate, clock)
 

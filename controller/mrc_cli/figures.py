@@ -15,7 +15,7 @@ from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import interruptible
 from mrc_studies.cells.workers import Progress
 from mrc_studies.figures import catalogue, produce
-from mrc_studies.figures.model import Judged, Size, Status
+from mrc_studies.figures.model import JudgedFigure, Size, Status
 
 
 def verb(
@@ -80,7 +80,7 @@ def _list(size: Size, jobs: int) -> None:
     Console().print(table)
 
 
-def _show(done: list[Judged], page: pathlib.Path) -> None:
+def _show(done: list[JudgedFigure], page: pathlib.Path) -> None:
     console = Console()
     table = Table()
     for column in ("figure", "what", "result"):

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from mrc_cli.common import need_namespaces
 from mrc_common.document import printable
-from mrc_results import analysis, performance
+from mrc_results import performance
 from mrc_runs import again, execute
-from mrc_runs.again import Earlier, Repetition
+from mrc_runs.again import EarlierRun, RepeatReport
 from mrc_runs.execute import Outcome
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_runs.interruption import Interrupted
@@ -46,7 +46,7 @@ def run_and_show(
     *,
     trust_code: bool = False,
     cores: int = 1,
-    earlier: Earlier | None = None,
+    earlier: EarlierRun | None = None,
 ) -> NoReturn:
     """Run an experiment and end the command by its verdict; `earlier`: the run of which it is the repetition.
 
@@ -83,7 +83,7 @@ def run_and_show(
     raise SystemExit(0 if outcome.verdict.passed and same else 1)
 
 
-def _show_repetition(earlier: Earlier, repetition: Repetition) -> None:
+def _show_repetition(earlier: EarlierRun, repetition: RepeatReport) -> None:
     """Print what differs from the earlier run."""
     lines = [f"repeated: {earlier.folder}", *(f"note: {each}" for each in earlier.caveats)]
     lines += [f"provenance: {each}" for each in repetition.provenance] or ["provenance: the same"]
@@ -169,7 +169,7 @@ def _sums(outcome: Outcome) -> str:
     """Summarise the hosts' counters in one line."""
     result = outcome.result
     progress = result.progress.values()
-    sums = analysis.totals(result)
+    sums = result.totals()
     verified = sum(each.bytes_verified for each in progress)
     iterations = [each.iterations for each in progress if each.takes_part]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")

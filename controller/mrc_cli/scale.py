@@ -18,7 +18,7 @@ from mrc_scale import validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_studies.calibration import calibrate, produce
-from mrc_studies.calibration.made import Made
+from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.calibration.produce import ScaleError
 from mrc_topo.units import format_rate
 
@@ -81,7 +81,7 @@ def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
     typer.echo(caveat())
 
 
-def _summary(made: Made, folder: pathlib.Path) -> dict[str, object]:
+def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
     result = made.result
     return {
         "cluster": result.loaded.cluster.name,
@@ -99,7 +99,7 @@ def _summary(made: Made, folder: pathlib.Path) -> dict[str, object]:
     }
 
 
-def _show(made: Made) -> None:
+def _show(made: CalibrationRun) -> None:
     console, result = Console(), made.result
     table = Table(title=f"{result.loaded.cluster.name}: {len(result.flows):,} queue pairs", title_justify="left")
     for column in ("at", "goodput", "packets lost", "queue pairs that lost", "EVs out", "slowest step"):

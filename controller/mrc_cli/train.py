@@ -16,11 +16,11 @@ from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_results import resultdir
-from mrc_runs.execute import session_for
 from mrc_runs.experiment import ExperimentError, load_experiment
 from mrc_runs.interruption import Interruption, interruptible
+from mrc_runs.sessions import session_for
 from mrc_studies.training import page, ranks, summary
-from mrc_studies.training.job import Attempt, Ending, Job, JobResult, TrainingPlan
+from mrc_studies.training.job import Attempt, AttemptEnd, Job, JobResult, TrainingPlan
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 
@@ -150,7 +150,7 @@ def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption,
             loss = attempt.losses[done[-1]]
             tell(f"{(at - zero) / 1e9:6.2f} s  step {done[-1]}, loss {loss:.4f}, {took / 1e6:.0f} ms")
             told["step"] = done[-1]
-        if attempt.ended not in (None, Ending.DONE):
+        if attempt.ended not in (None, AttemptEnd.DONE):
             tell(f"{attempt.ended}: {attempt.error}")
 
     transport = ranks.BACKENDS[backend][1]

@@ -13,7 +13,7 @@ from mrc_cli.livepage import Port, check_page, page
 from mrc_cli.outcome import Clock, clock_of
 from mrc_lab.records.rundir import RunError, all_runs
 from mrc_results.reading import RESULT, FolderError
-from mrc_runs import execute
+from mrc_runs import precheck
 from mrc_runs.experiment import load_experiment
 from mrc_runs.interruption import interruptible
 from mrc_topo.labfile import load_lab
@@ -89,7 +89,7 @@ def simulate(name: str | None, lab: str, speed: float, paused: bool) -> Show:
     """Show a simulation. Raises ExperimentError, LabError."""
     experiment = None if name is None else load_experiment(name).model_copy(update={"clock": "virtual"})
     if experiment is not None:
-        execute.check(experiment, execute.wanted_by(experiment).topology)
+        precheck.check(experiment, precheck.requested_lab(experiment).topology)
     else:
         load_lab(lab)
     return lambda made, check: made.simulate(lab, experiment, speed, paused, check)

@@ -1,24 +1,17 @@
-"""What a run's samples say: goodput over time, the dip and the recovery after every failure.
+"""What every failure did to the goodput of a run: how far it fell, and how long it took to come back.
 
-Samples hold cumulative counters at unequal times; series here are rates on a common grid. Times are seconds after the
-start of the run.
+Times are seconds after the start of the run.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from mrc_results.record import Happening, RunResult
-from mrc_results.series import TIME
+from mrc_results.record import BIN_S, Change, Numbers, Readings, RunResult
 
-Curve = npt.NDArray[np.float64]
-
-BIN_S = 0.1
 #: Goodput counts as recovered when its mean over this time reaches the bound.
 HOLD_S = 0.3
 RECOVERED = 0.95
@@ -43,97 +36,27 @@ class Recovery:
     recovery_s: float | None
 
 
-def grid(result: RunResult, bin_s: float = BIN_S) -> Curve:
-    """Bin edges in seconds from the start of the run to its end."""
-    return np.arange(0.0, max(result.seconds, 2 * bin_s), bin_s)
-
-
-def _at(result: RunResult, second: float) -> int:
-    """Return a time after the start, on the session's clock (ns)."""
-    return result.started_ns + round(second * 1e9)
-
-
-def rates(result: RunResult, host: str, column: str, edges: Curve) -> Curve:
-    """Rate per second of a cumulative counter of one host, one number per bin."""
-    samples = result.samples_of(host)
-    if len(samples) < 2 or column not in samples.columns:
-        return np.zeros(len(edges) - 1)
-    span = _at(result, float(edges[0])), _at(result, float(edges[-1]))
-    times, totals = samples.take([TIME, column], *span)
-    return np.diff(np.interp(edges, (times - result.started_ns) / 1e9, totals)) / np.diff(edges)
-
-
-def goodput_bps(result: RunResult, edges: Curve) -> Curve:
-    """Payload placed at all responders, bits per second."""
-    total = np.zeros(len(edges) - 1)
-    for host in result.ranks:
-        total += 8 * rates(result, host, "delivered_bytes", edges)
-    return total
-
-
-def plane_load_bps(result: RunResult, edges: Curve, planes: int) -> list[Curve]:
-    """Bits per second that all hosts send into each plane."""
-    loads = []
-    for plane in range(planes):
-        total = np.zeros(len(edges) - 1)
-        for host in result.ranks:
-            total += 8 * rates(result, host, f"tx_bytes.{plane}", edges)
-        loads.append(total)
-    return loads
-
-
-def levels(result: RunResult, hosts: Sequence[str], key: str, name: str, edges: Curve) -> Curve:
-    """Sum over hosts of a level (not a counter) that samples hold under `key`/`name`, at the bin edges."""
-    total = np.zeros(len(edges))
-    for host in hosts:
-        samples = result.samples_of(host)
-        if len(samples) and f"{key}.{name}" in samples.columns:
-            times, values = samples.take([TIME, f"{key}.{name}"])
-            total += np.interp(edges, (times - result.started_ns) / 1e9, values)
-    return total
-
-
-def stalls(result: RunResult, column: str) -> dict[str, tuple[Curve, Curve]]:
-    """Of each port of a switch that had to stand still (`column`: a counter of ns): times, and the share of the time
-    since the sample before; the port that stood longest first."""
-    fabric = result.fabric
-    names = [name for name in fabric.columns if name.startswith("ports.") and name.endswith(f".{column}")]
-    if not names or len(fabric) < 2:
-        return {}
-    times, *totals = fabric.take([TIME, *names])
-    spans = np.maximum(np.diff(times), 1)
-    seconds = (times[1:] - result.started_ns) / 1e9
-    found = {
-        name.removeprefix("ports.").removesuffix(f".{column}"): (seconds, np.diff(total) / spans)
-        for name, total in zip(names, totals, strict=True)
-        if total[-1] > total[0]
-    }
-    longest = sorted(found, key=lambda port: (-float((found[port][1] * spans).sum()), port))
-    return {port: found[port] for port in longest}
-
-
-def recoveries(result: RunResult, bin_s: float = BIN_S) -> list[Recovery]:
+def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
     """Dip and recovery for every action of the run, in order, but those with less than `HOLD_S` to the one before
     (or the start) or the one after: there is nothing to compare with."""
-    edges = grid(result, bin_s)
-    series = goodput_bps(result, edges)
-    happenings = result.happenings
-    if not happenings:
+    changes = readings.changes
+    if not changes:
         return []
-    times = [result.since_start(each.done_ns) for each in happenings]
+    times = [each.at_s for each in changes]
     # Goodput falls when ranks have done their work, which is no dip of a failure.
-    last = min(float(edges[-1]), _first_end(result))
+    last = min(float(readings.edges[-1]), _first_end(result))
     ends = [min(each, last) for each in (*times[1:], last)]
     begins = [0.0, *times[:-1]]
     found = []
     loss = 0.0
-    for happening, begin, time, end in zip(happenings, begins, times, ends, strict=True):
-        expected = (1.0 - happening.expected_loss) / max(1.0 - loss, 1e-9)
-        loss = happening.expected_loss
+    for change, begin, end in zip(changes, begins, ends, strict=True):
+        time = change.at_s
+        expected = (1.0 - change.expected_loss) / max(1.0 - loss, 1e-9)
+        loss = change.expected_loss
         if end - time < HOLD_S or time - begin < HOLD_S:
             continue
-        before = window_mean(series, edges, *_window_before(begin, time))
-        found.append(_recovery(happening, series, edges, (time, end), before, expected))
+        before = window_mean(readings.goodput_bps, readings.edges, *_window_before(begin, time))
+        found.append(_recovery(change, readings, end, before, expected))
     return found
 
 
@@ -167,26 +90,20 @@ def goodput_before(result: RunResult, times: Sequence[float]) -> float | None:
     low, high = _window_before(begin, time)
     edges = np.arange(0.0, high + 1e-9, BIN_S)
     edges = edges[edges >= low - BIN_S]
-    return window_mean(goodput_bps(result, edges), edges, low, high) if len(edges) > 1 else None
+    return window_mean(result.goodput_bps(edges), edges, low, high) if len(edges) > 1 else None
 
 
-def window_mean(series: Curve, edges: Curve, begin: float, end: float) -> float:
+def window_mean(series: Numbers, edges: Numbers, begin: float, end: float) -> float:
     """Mean of the bins that lie inside; 0 when there is none."""
     inside = (edges[:-1] >= begin - 1e-9) & (edges[1:] <= end + 1e-9)
     return float(series[inside].mean()) if inside.any() else 0.0
 
 
-def _recovery(
-    happening: Happening,
-    series: Curve,
-    edges: Curve,
-    span: tuple[float, float],
-    before: float,
-    expected: float,
-) -> Recovery:
-    begin, end = span
-    bin_s = float(edges[1] - edges[0])
-    hold = max(round(HOLD_S / bin_s), 1)
+def _recovery(change: Change, readings: Readings, end: float, before: float, expected: float) -> Recovery:
+    """Return what a change did to the goodput until `end` (s), of which there was so much `before` (bit/s)."""
+    edges, series = readings.edges, readings.goodput_bps
+    begin = change.at_s
+    hold = max(round(HOLD_S / float(edges[1] - edges[0])), 1)
     first = int(np.searchsorted(edges, begin, side="left"))
     last = int(np.searchsorted(edges, end, side="right")) - 1
     shares = series[first:last] / before if before > 0 else np.zeros(max(last - first, 0))
@@ -198,36 +115,11 @@ def _recovery(
     settled = window_mean(series, edges, begin + (end - begin) / 2, end)
     return Recovery(
         at_s=begin,
-        text=happening.action.describe(),
-        breaks=happening.fails,
+        text=change.text,
+        breaks=change.breaks,
         before_bps=before,
         expected=expected,
         dip=float(shares.min()) if len(shares) else 0.0,
         after=settled / before if before > 0 else 0.0,
         recovery_s=recovery,
     )
-
-
-def totals(result: RunResult) -> dict[str, int]:
-    """Sum over hosts between the first and the last sample of the run."""
-    keys = ("retransmissions", "spurious_retransmissions", "trims", "marks", "timeouts", "losses", "packets")
-    found = dict.fromkeys(keys, 0)
-    for host in result.samples:
-        samples = result.samples_of(host)
-        for key in keys:
-            if len(samples) > 1:
-                # Results of version 0.1.0 have no spurious retransmissions.
-                found[key] += samples.last.get(key, 0) - samples.first.get(key, 0)
-    return found
-
-
-def thinned(x: Curve, y: Curve, most: int) -> tuple[Curve, Curve]:
-    """Return at most `most` points of a curve: both ends, and the lowest and highest of every stretch."""
-    if len(x) <= most:
-        return x, y
-    bounds = np.linspace(0, len(x), (most - 2) // 2 + 1).astype(int)
-    kept = {0, len(x) - 1}
-    for low, high in itertools.pairwise(bounds):
-        kept |= {low + int(np.argmin(y[low:high])), low + int(np.argmax(y[low:high]))}
-    index = np.array(sorted(kept))
-    return x[index], y[index]

@@ -22,9 +22,6 @@ WIDTH, HEIGHT = 1000, 290
 LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 12, 926, 230
 #: Both axes have at least this many steps: finer than what can be seen, or told from a neighbour in a table.
 STEPS = 20_000
-#: Series by number: colours of style.css; from the ninth on they are dashed.
-COLOURS = 8
-DASHES = ("", "8 4", "2 3", "10 3 2 3")
 #: Words of two happenings need so much room; the later ones stay without.
 WORD_WIDTH = 12
 
@@ -43,17 +40,22 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Plot:
+    """What a chart shows; `name` is its id in the page, `title` says what it shows to who does not see it."""
+
+    name: str
+    title: str
+    curves: Sequence[Curve]
+    unit: str
+
+
+@dataclass(frozen=True)
 class Mark:
     """What was done to the lab at a time (s); `breaks`: and not mended."""
 
     at_s: float
     text: str
     breaks: bool
-
-
-def series(number: int) -> tuple[str, str]:
-    """Colour and dash of a series by its number: no two of the first 32 look alike."""
-    return f"var(--plane-{number % COLOURS})", DASHES[number // COLOURS % len(DASHES)]
 
 
 def step(largest: float) -> float:
@@ -93,16 +95,13 @@ def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = Fals
     return f"M{first[0]} {first[1]}" + (f"l{moves.lstrip()}" if len(rest) else "")
 
 
-def chart(
-    name: str, title: str, curves: Sequence[Curve], unit: str, seconds: float, marks: Sequence[Mark], words: bool
-) -> str:
+def chart(plot: Plot, seconds: float, marks: Sequence[Mark], words: bool) -> str:
     """Return a chart over the seconds of a run as HTML.
 
     Args:
-        name: its id in the page.
-        title: what it shows, for who does not see it.
         marks: what was done to the lab; `words`: with their texts.
     """
+    curves, unit = plot.curves, plot.unit
     top = max((float(curve.y.max()) for curve in curves if len(curve.y)), default=0.0) * 1.05 or 1.0
     seconds = max(seconds, 1e-9)
     x_step, y_step = step(seconds), step(top)
@@ -119,9 +118,10 @@ def chart(
         for mark in marks
     )
     shown = f'viewBox="0 {-up:.0f} {across:.0f} {up:.0f}" preserveAspectRatio="none"'
-    text = f"{title}, in {unit}. {_told(curves)}"
+    text = f"{plot.title}, in {unit}. {_told(curves)}"
     return (
-        f'<figure class="chart" id="{name}" data-unit="{html.escape(unit)}" data-step="{x_step:.12g} {y_step:.12g}">'
+        f'<figure class="chart" id="{plot.name}" data-unit="{html.escape(unit)}"'
+        f' data-step="{x_step:.12g} {y_step:.12g}">'
         f"{_legend(curves)}"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{html.escape(text)}">'
         f'<g class="axes">{_axes(seconds, top)}</g>'

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mrc_host.answers import PortEvent
+import numpy as np
+
+from mrc_host.answers import MrcHostStatistics, PortEvent
 from mrc_lab.faults.action import Action
 from mrc_results import analysis
 from mrc_results.check import Check
 from mrc_results.expectation import Evidence
-from mrc_results.record import RunResult
+from mrc_results.record import BIN_S, RunResult
+from mrc_results.series import TIME, Series
 from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Switch, Topology
@@ -38,7 +41,7 @@ def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | 
             continue
         number = scheduled[place]
         found = _Found(result, topology, number)
-        for key, wanted in claim.stated().items():
+        for key, wanted in claim.model_dump(exclude_none=True).items():
             what = f"evidence of {happenings[number].action.describe()}: {LABELS[key]}"
             value = getattr(found, key)()
             if key in ("carried", "goodput"):
@@ -67,11 +70,20 @@ LABELS = {
 }
 
 
+def _sums(series: Series, columns: Sequence[str], times_ns: Sequence[int]) -> list[int | None]:
+    """Return the sum of some columns in the last row at or before each time; None where there is no row yet."""
+    known = [each for each in columns if each in series.columns]
+    stamps, *counters = series.take([TIME, *known], min(times_ns), max(times_ns))
+    totals = np.sum(counters, axis=0) if counters else np.zeros(len(stamps), np.int64)
+    rows = np.searchsorted(stamps, times_ns, side="right") - 1
+    return [None if row < 0 else int(totals[row]) for row in rows]
+
+
 class _Found:
     """One failure of a run: its element, its time, and what was counted then."""
 
     def __init__(self, result: RunResult, topology: Topology, number: int) -> None:
-        self.result = result
+        self.result, self.recording = result, result.recording
         self.topology = topology
         happenings = result.happenings
         happening = happenings[number]
@@ -100,12 +112,9 @@ class _Found:
 
     def _counted(self, key: str, begin: int, end: int) -> int:
         """Increase of a counter over the element's ports, between the last samples at or before both times."""
-        fabric = self.result.fabric
-        first, last = fabric.at(begin), fabric.at(end)
-        if last is None:
-            return 0
         columns = [f"ports.{port}.{key}" for port in self._switch_ports()]
-        return sum(last.get(column, 0) - (first.get(column, 0) if first else 0) for column in columns)
+        first, last = _sums(self.recording.fabric, columns, (begin, end))
+        return 0 if last is None else last - (first or 0)
 
     def dropped(self) -> int:
         return self._counted("lost", self.begin, self.end)
@@ -124,19 +133,23 @@ class _Found:
 
     def losses(self) -> float:
         total = 0.0
-        for host in self.result.samples:
-            samples = self.result.samples_of(host)
-            first, last = samples.at(self.begin), samples.at(self.end)
+        for samples in self.recording.samples.values():
+            first, last = _sums(samples, ["losses"], (self.begin, self.end))
             if first is not None and last is not None:
-                total += last["losses"] - first["losses"]
+                total += last - first
         return total
 
     def evs_lost(self) -> int:
         topology, paths = self.topology, Paths(self.topology)
         by_address = {addressing.text(host.address): host.index for host in topology.hosts}
-        peers = {key: by_address.get(qp.peer or "") for key, qp in self.result.queue_pairs().items()}
+        peers = {
+            (host, qp.qpn): by_address.get(qp.peer or "")
+            for host, each in self.result.statistics.items()
+            if isinstance(each, MrcHostStatistics)
+            for qp in each.qps
+        }
         found = set()
-        for host, event in self.result.bad_evs(self.begin, self.end):
+        for host, event in self.recording.events.bad_evs(self.begin, self.end):
             peer = peers.get((host, event.qpn))
             if peer is not None and paths.may_cross(self.element, topology.host(host).index, peer, event.ev):
                 found.add((host, event.qpn, event.ev))
@@ -154,7 +167,7 @@ class _Found:
         return len(
             {
                 host
-                for host, event in self.result.events.between(self.begin, self.end, "port")
+                for host, event in self.recording.events.between(self.begin, self.end, "port")
                 if isinstance(event, PortEvent)
                 and not event.up
                 and (names.get(event.peer, host) if event.peer else host, event.port) in dead
@@ -164,12 +177,12 @@ class _Found:
     def goodput(self) -> float | None:
         start = self.result.started_ns
         times = [(each - start) / 1e9 for each in (self.start, self.begin, self.end)]
-        edges = analysis.grid(self.result)
+        edges = self.result.grid()
         # All of a long run for each of many failures would take longer than the run.
-        edges = edges[(edges >= times[0] - 2 * analysis.BIN_S) & (edges <= times[2] + 2 * analysis.BIN_S)]
+        edges = edges[(edges >= times[0] - 2 * BIN_S) & (edges <= times[2] + 2 * BIN_S)]
         if len(edges) < 2:
             return None
-        series = analysis.goodput_bps(self.result, edges)
+        series = self.result.goodput_bps(edges)
         before = analysis.window_mean(series, edges, times[0], times[1])
         # Samples lie up to two bins apart from what they tell; a window without a whole bin tells nothing.
         inside = (edges[:-1] >= times[1] - 1e-9) & (edges[1:] <= times[2] + 1e-9)

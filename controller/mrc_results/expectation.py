@@ -35,13 +35,9 @@ class Evidence(Model):
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if not self.stated():
+        if not self.model_dump(exclude_none=True):
             raise ValueError(f"evidence needs at least one of: {', '.join(type(self).model_fields)}")
         return self
-
-    def stated(self) -> dict[str, float]:
-        """Return the keys that are given."""
-        return {key: value for key, value in self if value is not None}
 
 
 class StreamExpectation(Model):

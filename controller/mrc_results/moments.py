@@ -17,11 +17,12 @@ from mrc_host.proto.events import EvState
 from mrc_lab.faults import effects, kinds
 from mrc_lab.faults.action import FailureError
 from mrc_lab.faults.effects import Effects
-from mrc_results import analysis
-from mrc_results.analysis import Curve, Recovery
-from mrc_results.record import RunResult
+from mrc_results import curves
+from mrc_results.analysis import Recovery
+from mrc_results.record import Numbers, Readings, RunResult
 from mrc_results.series import TIME
 from mrc_topo.topology import Topology, UnknownElement
+from mrc_topo.units import format_rate
 
 #: What is shown of the time before a failure and after it, and how finely.
 BEFORE_S, AFTER_S, FRAME_S = 0.5, 2.0, 0.05
@@ -34,7 +35,10 @@ LEVELS = (0.02, 0.2, 0.4, 0.6, 0.8)
 
 @dataclass(frozen=True)
 class Moment:
-    """A failure (`number`: of the run's happenings) and the time that is shown; `recovery` where it was measured."""
+    """A failure (`number`: of the run's happenings) and the time that is shown; `recovery` where it was measured.
+
+    `told`: what became of the goodput, in words.
+    """
 
     number: int
     at_s: float
@@ -42,13 +46,14 @@ class Moment:
     begin_s: float
     end_s: float
     recovery: Recovery | None
+    told: str
 
 
 #: As of the frame `from`: what is down or impaired, links by their place in the topology's order.
 BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired": list[int], "switches": list[str]})
 
 
-class Frames(TypedDict):
+class MomentFrames(TypedDict):
     """What `report.js` plays of a moment (see `frames`)."""
 
     at: float
@@ -60,19 +65,51 @@ class Frames(TypedDict):
     states: list[BrokenFrom]
 
 
-def chosen(result: RunResult, recoveries: Sequence[Recovery], links: int) -> list[Moment]:
-    """Return the failures to show, in order of time: all, or of many those that cost the most goodput."""
+@dataclass(frozen=True)
+class Moments:
+    """The failures that a report shows, of how many that were made, and what `report.js` plays of each."""
+
+    shown: Sequence[Moment]
+    made: int
+    frames: Sequence[MomentFrames]
+
+
+def moments_of(result: RunResult, topology: Topology, readings: Readings, recoveries: Sequence[Recovery]) -> Moments:
+    """Return the failures to show, with what is played of each."""
+    found = chosen(readings, recoveries, len(topology.links), result.seconds)
+    return Moments(found, readings.failures, frames(result, topology, found) if found else [])
+
+
+def chosen(readings: Readings, recoveries: Sequence[Recovery], links: int, seconds: float) -> list[Moment]:
+    """Return the failures to show, in order of time: all, or of many those that cost the most goodput.
+
+    Args:
+        links: of the topology.
+        seconds: how long the run took.
+    """
     measured = {round(each.at_s, 6): each for each in recoveries}
     found = []
-    for number, happening in enumerate(result.happenings):
-        at = result.since_start(happening.done_ns)
-        if happening.fails and not happening.error:
-            span = max(at - BEFORE_S, 0.0), min(at + AFTER_S, result.seconds)
-            text = happening.action.describe()
-            found.append(Moment(number, at, text, *span, measured.get(round(at, 6))))
+    for number, change in enumerate(readings.changes):
+        at = change.at_s
+        if change.breaks and change.done:
+            recovery = measured.get(round(at, 6))
+            span = max(at - BEFORE_S, 0.0), min(at + AFTER_S, seconds)
+            found.append(Moment(number, at, change.text, *span, recovery, _told(recovery)))
     most = max(min(MOST, DIGITS // (LEAST_FRAMES * max(links, 1))), 1)
     found.sort(key=lambda each: (_cost(each), each.number))
     return sorted(found[:most], key=lambda each: each.number)
+
+
+def _told(recovery: Recovery | None) -> str:
+    """Return in words what became of the goodput."""
+    if recovery is None:
+        return "Too close to another change for goodput to be compared."
+    took = recovery.recovery_s
+    back = "did not come back" if took is None else f"was back after {took * 1e3:.0f} ms"
+    return (
+        f"Goodput was {format_rate(round(recovery.before_bps))}; {min(recovery.expected, 1.0):.1%} of the capacity was"
+        f" left. It fell to {recovery.dip:.1%} of before at the lowest, and {back}."
+    )
 
 
 def _cost(moment: Moment) -> float:
@@ -81,7 +118,7 @@ def _cost(moment: Moment) -> float:
     return math.inf if recovery is None else recovery.dip - min(recovery.expected, 1.0)
 
 
-def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[Frames]:
+def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[MomentFrames]:
     """Of each moment what `report.js` plays.
 
     By frame: `t` (s), `links` (a digit of load each), `goodput` (Mb/s), `bad` (EVs out of use) and `lost` (packets
@@ -89,20 +126,20 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
     """
     links = len(topology.links)
     longest = DIGITS // max(links * len(moments), 1)
-    made: list[Frames] = []
+    made: list[MomentFrames] = []
     forced = forces(result, topology)
     for moment in moments:
         count = round((moment.end_s - moment.begin_s) / FRAME_S)
         edges = np.linspace(moment.begin_s, moment.end_s, max(min(count, longest), LEAST_FRAMES) + 1)
         hosts = list(result.samples)
-        bad = analysis.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
+        bad = curves.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
         lost = _lost(result, edges[1:], moment.at_s)
         made.append(
             {
                 "at": round(moment.at_s, 4),
                 "t": edges[1:].round(4).tolist(),
                 "links": loads(result, topology, edges),
-                "goodput": (analysis.goodput_bps(result, edges) / 1e6).round(2).tolist(),
+                "goodput": (result.goodput_bps(edges) / 1e6).round(2).tolist(),
                 "bad": bad.round().astype(int).tolist(),
                 "lost": lost,
                 "states": list(states(forced, topology, edges[1:])),
@@ -111,9 +148,9 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
     return made
 
 
-def loads(result: RunResult, topology: Topology, edges: Curve) -> list[str]:
+def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
     """Between two edges each: for every link the level of its busier direction."""
-    fabric = result.fabric
+    fabric = result.recording.fabric
     start = result.started_ns
     names: dict[str, list[str]] = {link.name: [] for link in topology.links.values()}
     hosts = {host.name for host in topology.hosts}
@@ -134,16 +171,16 @@ def loads(result: RunResult, topology: Topology, edges: Curve) -> list[str]:
     for link in topology.links.values():
         rates = [found[column] for column in names[link.name] if column in found]
         if link.low.node in hosts:
-            rates.append(analysis.rates(result, link.low.node, f"tx_bytes.{link.low.port}", edges))
+            rates.append(result.rates(link.low.node, f"tx_bytes.{link.low.port}", edges))
         busier = np.max(rates, axis=0) if rates else np.zeros(len(edges) - 1)
         rows.append(np.searchsorted(LEVELS, 8 * busier / link.spec.rate, side="right"))
     table = np.array(rows, dtype=np.uint8).reshape(len(rows), len(edges) - 1).T + ord("0")
     return [row.tobytes().decode("ascii") for row in np.ascontiguousarray(table)]
 
 
-def _lost(result: RunResult, times: Curve, since: float) -> list[int]:
+def _lost(result: RunResult, times: Numbers, since: float) -> list[int]:
     """Packets that failures cost in the fabric, from a time on, at each of some times (s)."""
-    fabric, start = result.fabric, result.started_ns
+    fabric, start = result.recording.fabric, result.started_ns
     columns = [name for name in fabric.columns if name.endswith(".lost")]
     begin, end = start + int(min(since, times[0]) * 1e9), start + int(times[-1] * 1e9)
     stamps, *counters = fabric.take([TIME, *columns], begin, end)
@@ -180,7 +217,7 @@ def forces(result: RunResult, topology: Topology) -> list[Force]:
     return found
 
 
-def states(forced: Sequence[Force], topology: Topology, times: Curve) -> Iterator[BrokenFrom]:
+def states(forced: Sequence[Force], topology: Topology, times: Numbers) -> Iterator[BrokenFrom]:
     """Yield what is broken, as of the frame (`from`) in which it changes; links by their place in the topology's
     order.
     """

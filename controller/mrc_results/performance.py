@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from mrc_common.plain import encode
-from mrc_host.answers import LatencyTimes, Stream, Times
+from mrc_host.answers import LatencyTimes, Measured, Stream, Times
 from mrc_results import steps
 from mrc_results.record import RunResult
 from mrc_results.steps import TrainingSummary
-from mrc_results.verdict import jain
 
-#: Columns of ib_write_lat, in the order of `_times`.
+#: Columns of ib_write_lat, and their times.
 TIMES = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%")
+_times = attrgetter("min", "max", "typical", "mean", "stdev", "p99", "p99_9")
 
 #: The title of a table has room for this many.
 _MOST_INDICES = 3
@@ -94,6 +95,12 @@ def _without_peer(times: LatencyTimes) -> dict[str, object]:
     return {key: value for key, value in encode(times).items() if key != "peer"}
 
 
+def measured(result: RunResult, host: str) -> Measured:
+    """Return what a rank's workload measured; nothing of a rank that never ended."""
+    progress = result.progress.get(host)
+    return Measured() if progress is None or progress.measured is None else progress.measured
+
+
 def of(result: RunResult) -> Performance:
     """Return what the workload measured: bandwidth per stream, latency per pair, iterations per host (ns), and steps of
     training over all hosts (s); hosts by name."""
@@ -102,16 +109,33 @@ def of(result: RunResult) -> Performance:
     latency: list[LatencyRow] = []
     iterations: list[IterationsRow] = []
     for name in ranks:
-        measured = result.measured(name)
-        bandwidth += [StreamRow(name, ranks[int(peer)], each) for peer, each in (measured.streams or {}).items()]
-        if measured.latency_ns is not None:
-            latency.append(LatencyRow(name, ranks[measured.latency_ns.peer], measured.latency_ns))
-        elif measured.iteration_ns is not None:
-            iterations.append(IterationsRow(name, measured.iteration_ns))
+        found = measured(result, name)
+        bandwidth += [StreamRow(name, ranks[int(peer)], each) for peer, each in (found.streams or {}).items()]
+        if found.latency_ns is not None:
+            latency.append(LatencyRow(name, ranks[found.latency_ns.peer], found.latency_ns))
+        elif found.iteration_ns is not None:
+            iterations.append(IterationsRow(name, found.iteration_ns))
     training = steps.summary(result)
     # Iterations of a training are the same at all ranks but for a few packets, and the answering side of a latency test
     # measured nothing of its own.
     return Performance(bandwidth, latency, [] if latency or training is not None else iterations, training)
+
+
+def stream_rates(result: RunResult, source: str | None, destination: str | None) -> dict[str, float]:
+    """Average bit rates of the streams from and to these hosts (None: any), by `SOURCE to DESTINATION`."""
+    ranks = result.ranks
+    rates = {}
+    for name in ranks:
+        for rank, stream in (measured(result, name).streams or {}).items():
+            if source in (None, name) and destination in (None, ranks[int(rank)]):
+                rates[f"{name} to {ranks[int(rank)]}"] = float(stream.average_bps)
+    return rates
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Jain's index of fairness: 1 when all are equal, 1/n when one has everything."""
+    squares = len(rates) * sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / squares if squares else 0.0
 
 
 def _fairness(streams: Sequence[StreamRow]) -> str:
@@ -155,14 +179,14 @@ def tables(result: RunResult) -> list[Table]:
                 f"{each.source} > {each.destination}",
                 str(each.times.message_bytes),
                 str(each.times.count),
-                *_times(each.times),
+                *(f"{ns / 1e3:.2f}" for ns in _times(each.times)),
             )
             for each in pairs
         ]
         made.append(Table("latency (half of the round trip), µs", heads, rows))
     if hosts := found.iterations:
         heads = ("host", "#iterations", *TIMES)
-        rows = [(each.host, str(each.times.count), *_times(each.times)) for each in hosts]
+        rows = [(each.host, str(each.times.count), *(f"{ns / 1e3:.2f}" for ns in _times(each.times))) for each in hosts]
         made.append(Table("time of an iteration, µs", heads, rows))
     if found.training is not None:
         made += _training(found.training)
@@ -185,8 +209,3 @@ def _training(training: TrainingSummary) -> list[Table]:
         ]
         made.append(Table(title, ("which", "#", "mean", "P50", "P99", "max"), lines))
     return made
-
-
-def _times(times: Times) -> list[str]:
-    shown = (times.min, times.max, times.typical, times.mean, times.stdev, times.p99, times.p99_9)
-    return [f"{each / 1e3:.2f}" for each in shown]

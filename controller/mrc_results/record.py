@@ -6,22 +6,22 @@ import dataclasses
 import json
 import pathlib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from mrc_common.document import printable
 from mrc_common.files import write_whole
 from mrc_common.plain import OMIT_NONE, DecodeError, encode
 from mrc_host.answers import (
-    EvEvent,
     HostStatistics,
     JobProgress,
     JobWaiting,
-    Measured,
     MrcHostStatistics,
     RoceHostStatistics,
 )
-from mrc_host.proto.events import EvState
 from mrc_host.proto.statistics import QpStatistics
 from mrc_lab.faults.action import Action
 from mrc_lab.processes.exits import ProcessExit
@@ -31,13 +31,19 @@ from mrc_results.reading import RESULT, FolderError, of_any_version, readable
 from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
 from mrc_results.series import Series
 
+Numbers = npt.NDArray[np.float64]
+
 #: Of result.json. Format 1 held all samples and events itself (`RunResult.load` reads both).
 FORMAT = 2
+#: Width of the bins in which goodput is measured, seconds.
+BIN_S = 0.1
+#: Counters of hosts of which a report gives sums.
+TOTALS = ("retransmissions", "spurious_retransmissions", "trims", "marks", "timeouts", "losses", "packets")
 _STORED: dict[str, str] = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
 
 
 @dataclass
-class Happening:
+class LabEvent:
     """Something that was done to the lab: when it was asked for and when it was done (ns of the session's clock).
 
     `clicked`: not by the schedule, but by a person who looked on.
@@ -58,6 +64,35 @@ class Happening:
         return self.action.verb == "fail"
 
 
+@dataclass(frozen=True)
+class Change:
+    """A happening as the course of a run has it: seconds after the start, in words, and whether it broke something.
+
+    `expected_loss`: the share of the capacity that is missing from then on. `done`: without an error.
+    """
+
+    at_s: float
+    text: str
+    breaks: bool
+    expected_loss: float
+    done: bool
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What the samples say of a whole run: goodput (bit/s) between the `edges` (s after the start), and its mean.
+
+    `changes`: what was done to the lab meanwhile, and `failures` of it. `totals`: sums over hosts of each of `TOTALS`.
+    """
+
+    edges: Numbers
+    goodput_bps: Numbers
+    mean_bps: float
+    changes: Sequence[Change]
+    failures: int
+    totals: Mapping[str, int]
+
+
 @dataclass
 class RunResult:
     """Everything about a run.
@@ -75,7 +110,7 @@ class RunResult:
     ranks: list[str]
     started_ns: int = 0
     finished_ns: int = 0
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[LabEvent] = field(default_factory=list)
     progress: dict[str, JobProgress] = field(default_factory=dict)
     statistics: dict[str, HostStatistics | None] = field(default_factory=dict)
     fidelity: Fidelity = UNMEASURED
@@ -107,11 +142,6 @@ class RunResult:
         return self.recording.samples
 
     @property
-    def fabric(self) -> Series:
-        """The counters of the fabric."""
-        return self.recording.fabric
-
-    @property
     def events(self) -> Events:
         """What the hosts logged."""
         return self.recording.events
@@ -121,10 +151,43 @@ class RunResult:
         found = self.samples.get(host)
         return Series.of([]) if found is None else found
 
-    def measured(self, host: str) -> Measured:
-        """Return what a rank's workload measured; nothing of a rank that never ended."""
-        progress = self.progress.get(host)
-        return Measured() if progress is None or progress.measured is None else progress.measured
+    def grid(self, bin_s: float = BIN_S) -> Numbers:
+        """Return bin edges in seconds from the start of the run to its end."""
+        return np.arange(0.0, max(self.seconds, 2 * bin_s), bin_s)
+
+    def rates(self, host: str, column: str, edges: Numbers) -> Numbers:
+        """Return the rate per second of a cumulative counter of one host, one number per bin."""
+        return self.samples_of(host).rates(column, self.started_ns, edges)
+
+    def goodput_bps(self, edges: Numbers) -> Numbers:
+        """Return the payload placed at all responders, bits per second."""
+        total = np.zeros(len(edges) - 1)
+        for host in self.ranks:
+            total += 8 * self.rates(host, "delivered_bytes", edges)
+        return total
+
+    def readings(self, bin_s: float = BIN_S) -> Readings:
+        """Return what the samples say of the whole run."""
+        totals, edges = self.totals(), self.grid(bin_s)
+        changes = [
+            Change(
+                self.since_start(each.done_ns), each.action.describe(), each.fails, each.expected_loss, not each.error
+            )
+            for each in self.happenings
+        ]
+        failures = sum(each.breaks and each.done for each in changes)
+        goodput = self.goodput_bps(edges)
+        return Readings(edges, goodput, float(goodput.mean()), changes, failures, totals)
+
+    def totals(self) -> dict[str, int]:
+        """Return the sum over hosts of each of `TOTALS`, between the first and the last sample of the run."""
+        found = dict.fromkeys(TOTALS, 0)
+        for host in self.samples:
+            samples = self.samples_of(host)
+            for key in TOTALS:
+                # Results of version 0.1.0 have no spurious retransmissions.
+                found[key] += samples.last.get(key, 0) - samples.first.get(key, 0)
+        return found
 
     def queue_pairs(self) -> dict[tuple[str, int], QpStatistics]:
         """Return the queue pairs of MRC by host and number, as they were at the end."""
@@ -134,12 +197,6 @@ class RunResult:
             if isinstance(statistics, MrcHostStatistics)
             for qp in statistics.qps
         }
-
-    def bad_evs(self, begin: int = -(1 << 63), end: int = 1 << 63) -> Iterator[tuple[str, EvEvent]]:
-        """Iterate over host and event of each time that an EV was taken for bad, from `begin` to `end` (ns)."""
-        for host, event in self.events.between(begin, end, "ev"):
-            if isinstance(event, EvEvent) and event.new == EvState.ASSUMED_BAD.name:
-                yield host, event
 
     def document(self, *, recorded: bool = True) -> dict[str, object]:
         """Return the contents of result.json; without `recorded`, without the names of the files beside it."""
@@ -208,7 +265,7 @@ def _encoded(value: object) -> object:
         return value.model_dump()
     if isinstance(value, list):
         return [
-            encode(each) | {"action": each.action.document()} if isinstance(each, Happening) else encode(each)
+            encode(each) | {"action": each.action.document()} if isinstance(each, LabEvent) else encode(each)
             for each in value
         ]
     return encode(value)

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from mrc_common.files import WriteError
 from mrc_common.plain import encode
-from mrc_host.answers import Event
+from mrc_host.answers import Event, EvEvent
+from mrc_host.proto.events import EvState
 from mrc_results.reading import of_any_version, readable
 from mrc_results.series import Row, Series, flat
 
@@ -40,7 +41,7 @@ BATCH = 500
 LEVEL = 1
 
 
-class Spool:
+class SpoolFile:
     """A file that is filled bit by bit and appears under its name when it is complete; of no folder, it never does.
 
     Raises:
@@ -97,7 +98,7 @@ class _Archive(zipfile.ZipFile):
 class ArrayFile:
     """The arrays of a `.npz` file, written one after another; each can be read at any time."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: SpoolFile) -> None:
         self._spool = spool
         self._zip: zipfile.ZipFile = _Archive(spool.file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
 
@@ -164,6 +165,12 @@ class Events(Mapping[str, Iterator[Event]]):
     def between(self, begin: int, end: int, kind: str = "") -> Iterator[tuple[str, Event]]:
         """Host and event of all that happened from `begin` to `end` (ns), or only those of a kind."""
 
+    def bad_evs(self, begin: int = -(1 << 63), end: int = 1 << 63) -> Iterator[tuple[str, EvEvent]]:
+        """Iterate over host and event of each time that an EV was taken for bad, from `begin` to `end` (ns)."""
+        for host, event in self.between(begin, end, "ev"):
+            if isinstance(event, EvEvent) and event.new == EvState.ASSUMED_BAD.name:
+                yield host, event
+
     def __getitem__(self, host: str) -> Iterator[Event]:
         if host not in iter(self):
             raise KeyError(host)
@@ -193,7 +200,7 @@ class StoredEvents(Events):
 class SpooledEvents(Events):
     """The events of a run that goes on, on disk; each look reads them again."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: SpoolFile) -> None:
         self._spool = spool
         self._hosts: dict[str, None] = {}
         self._waiting: list[tuple[str, Event]] = []
@@ -260,9 +267,9 @@ class Recording:
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
         self.folder = folder
-        self._spools = [Spool(folder, SAMPLES)]
+        self._spools = [SpoolFile(folder, SAMPLES)]
         try:
-            self._spools.append(Spool(folder, EVENTS))
+            self._spools.append(SpoolFile(folder, EVENTS))
         except WriteError:
             self._spools[0].close()
             raise

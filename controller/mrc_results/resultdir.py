@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from mrc_common.document import printable
 from mrc_common.files import write_whole
 from mrc_results import report
+from mrc_results.check import Verdict
 from mrc_results.reading import RESULT, FolderError
 from mrc_results.record import RunResult
 from mrc_results.recording import EVENTS, SAMPLES, Recording
-from mrc_results.verdict import Verdict
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size
 

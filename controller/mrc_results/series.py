@@ -169,6 +169,21 @@ class Series:
                 part.append(chunk[column].copy() if column < len(chunk) else np.zeros(chunk.shape[1], np.int64))
         return [np.concatenate(part) if part else np.zeros(0, np.int64) for part in parts]
 
+    def rates(self, name: str, start_ns: int, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the rate per second of a cumulative counter in the bins between some edges.
+
+        Args:
+            edges: seconds after `start_ns`, in order.
+
+        Returns:
+            One number per bin; 0 without such a column, or with less than two rows.
+        """
+        if len(self) < 2 or name not in self.columns:
+            return np.zeros(len(edges) - 1)
+        begin, end = (start_ns + round(float(each) * 1e9) for each in (edges[0], edges[-1]))
+        times, totals = self.take([TIME, name], begin, end)
+        return np.diff(np.interp(edges, (times - start_ns) / 1e9, totals)) / np.diff(edges)
+
     def at(self, time_ns: int) -> dict[str, int] | None:
         """Return the last row at or before a time; None if there is none."""
         number = bisect_right(self._begins, time_ns) - 1

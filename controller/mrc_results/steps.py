@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mrc_host.answers import TrainingTimes
-from mrc_results.record import Happening, RunResult
+from mrc_results.record import LabEvent, RunResult
 
 #: Statistics of step times, by the names that results and expectations use.
 STATISTICS = ("mean", "p50", "p99", "max")
@@ -34,7 +34,7 @@ class Step:
         return (self.end_ns - self.begin_ns) / 1e9
 
 
-def broken_intervals(happenings: Sequence[Happening], finished_ns: int) -> list[tuple[int, int]]:
+def broken_intervals(happenings: Sequence[LabEvent], finished_ns: int) -> list[tuple[int, int]]:
     """When something was broken: from a failure until nothing is broken any more (ns of the session's clock)."""
     found: list[tuple[int, int]] = []
     since: int | None = None

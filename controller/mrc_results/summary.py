@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from mrc_results import analysis
-from mrc_results.check import Check
-from mrc_results.record import RunResult
-from mrc_results.verdict import Verdict, goodput_share
+from mrc_results.check import Verdict
+from mrc_results.checks import goodput_share
+from mrc_results.record import Readings, RunResult
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
 
@@ -15,37 +15,47 @@ from mrc_topo.units import format_rate
 NAMED = 4
 
 
-def render(result: RunResult, topology: Topology, verdict: Verdict) -> str:
-    """Return the banner, what was done, and the figures, as HTML."""
-    missed = [check for check in verdict.checks if not check.passed]
-    named = "".join(f"<li>{_missed(check)}</li>" for check in missed[:NAMED])
-    more = f"<li>and {len(missed) - NAMED} more</li>" if len(missed) > NAMED else ""
-    colour = "doubtful" if verdict.timing_only else verdict.status
-    return (
-        f'<div class="banner {colour}"><strong>{html.escape(headline(result, verdict))}</strong>'
-        f"{html.escape(story(result, topology))}{f'<ul>{named}{more}</ul>' if missed else ''}</div>"
-        f'<div class="tiles">{"".join(_tile(*each) for each in figures(result, topology, verdict))}</div>'
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the top: its value, what it is, and what it means."""
+
+    value: str
+    what: str
+    more: str
+
+
+@dataclass(frozen=True)
+class Top:
+    """The banner, in a `colour` of the style sheet, with the first `NAMED` checks that were missed; and the figures."""
+
+    headline: str
+    story: str
+    missed: Sequence[str]
+    more: int
+    figures: Sequence[Figure]
+    outcome: str
+    colour: str
+
+
+def top_of(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Top:
+    """Return what the top of a report says."""
+    missed = [f"{each.what}: expected {each.expected}, measured {each.measured}" for each in verdict.missed]
+    return Top(
+        headline=headline(readings, verdict),
+        story=story(result, topology, readings),
+        missed=missed[:NAMED],
+        more=max(len(missed) - NAMED, 0),
+        figures=figures(result, topology, readings, verdict),
+        outcome=verdict.outcome,
+        colour="doubtful" if verdict.timing_only else verdict.status,
     )
 
 
-def _missed(check: Check) -> str:
-    return html.escape(f"{check.what}: expected {check.expected}, measured {check.measured}")
-
-
-def _tile(value: str, what: str, more: str) -> str:
-    return f'<div class="tile"><b>{html.escape(value)}</b>{html.escape(what)}<br><span>{html.escape(more)}</span></div>'
-
-
-def broken(result: RunResult) -> int:
-    """How many failures were made."""
-    return sum(each.fails and not each.error for each in result.happenings)
-
-
-def headline(result: RunResult, verdict: Verdict) -> str:
+def headline(readings: Readings, verdict: Verdict) -> str:
     """Return the outcome in one line."""
-    count = broken(result)
+    count = readings.failures
     through = f", with {_many(count, 'failure')} on the way" if count else ""
-    missed = sum(not check.passed for check in verdict.checks)
+    missed = len(verdict.missed)
     if verdict.interrupted:
         return f"Interrupted by {verdict.interrupted}: the run ended before its time"
     if verdict.passed:
@@ -58,13 +68,13 @@ def headline(result: RunResult, verdict: Verdict) -> str:
     )
 
 
-def story(result: RunResult, topology: Topology) -> str:
+def story(result: RunResult, topology: Topology, readings: Readings) -> str:
     """Return what was done, for who does not know the workloads' names."""
     lab = topology.lab
     clock = "simulated time" if result.clock == "virtual" else "real time"
     switches = _many(lab.t0_per_plane + lab.t1_per_plane, "switch", "switches")
     planes = "one network" if lab.planes == 1 else f"{lab.planes} parallel networks (planes)"
-    happened = broken(result)
+    happened = readings.failures
     done = f"{_many(happened, 'failure')} {'was' if happened == 1 else 'were'} caused on purpose" if happened else ""
     return (
         f"{_many(len(result.ranks), 'host')} ran the workload {result.workload} for {result.seconds:.1f} s "
@@ -72,25 +82,26 @@ def story(result: RunResult, topology: Topology) -> str:
     )
 
 
-def figures(result: RunResult, topology: Topology, verdict: Verdict) -> list[tuple[str, str, str]]:
-    """Value, what it is, and what it means, six times."""
+def figures(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> list[Figure]:
+    """Return the six figures."""
     progress = list(result.progress.values())
     right = sum(each.bytes_verified for each in progress)
     wrong = sum(each.mismatches for each in progress)
+    errors = f"{wrong} wrong" if right or wrong else "none was"
     dead = sum(each.qps - each.qps_in_rts for each in progress)
-    edges = analysis.grid(result)
-    mean = float(analysis.goodput_bps(result, edges).mean())
-    share = goodput_share(result, topology)
+    share = goodput_share(result, topology, readings)
     judged = [each for each in verdict.recoveries if each.breaks]
-    totals = analysis.totals(result)
+    totals = readings.totals
     lost, spurious = totals["retransmissions"], totals["spurious_retransmissions"]
     return [
-        (format_rate(round(mean)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
-        (f"{right / 1e6:.1f} MB", "data checked byte by byte", f"{wrong} wrong" if right or wrong else "none was"),
-        (str(broken(result)), "failures caused", _lowest([each.dip for each in judged])),
-        (*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
-        (str(dead), "connections lost", f"of {sum(each.qps for each in progress)} queue pairs"),
-        (str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
+        Figure(
+            format_rate(round(readings.mean_bps)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"
+        ),
+        Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors),
+        Figure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
+        Figure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
+        Figure(str(dead), "connections lost", f"of {sum(each.qps for each in progress)} queue pairs"),
+        Figure(str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
     ]
 
 

@@ -26,7 +26,7 @@ NOT_COMPARED = ("provenance", "fidelity")
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierRun:
     """An earlier run, as its folder tells. `caveats`: why it may not be repeatable, a line each."""
 
     folder: Path
@@ -37,7 +37,7 @@ class Earlier:
 
 
 @dataclass(frozen=True)
-class Repetition:
+class RepeatReport:
     """What differs between an earlier run and its repetition. `provenance`: what it was made by and from, a line for
     each entry; `results`: the parts of the results whose bytes differ, None on the real clock, where they always do."""
 
@@ -50,7 +50,7 @@ class Repetition:
         return not self.results
 
 
-def load(folder: Path) -> Earlier:
+def load(folder: Path) -> EarlierRun:
     """Read what is needed to repeat a run.
 
     Raises:
@@ -85,11 +85,11 @@ def load(folder: Path) -> Earlier:
         caveats.append(f"it was ended by {printable(str(interrupted))}, which is not repeated")
     if clicked:
         caveats.append("failures were caused from the live view, which are not repeated")
-    return Earlier(folder, experiment, made, came, caveats)
+    return EarlierRun(folder, experiment, made, came, caveats)
 
 
 @contextlib.contextmanager
-def repeatable(earlier: Earlier) -> Iterator[Experiment]:
+def repeatable(earlier: EarlierRun) -> Iterator[Experiment]:
     """Yield the experiment on the lab of the earlier run, whose file lasts as long as the context."""
     with tempfile.TemporaryDirectory(prefix="mrclab-again-") as folder:
         path = Path(folder, "lab.yaml")
@@ -97,7 +97,7 @@ def repeatable(earlier: Earlier) -> Iterator[Experiment]:
         yield earlier.experiment.model_copy(update={"lab": str(path)})
 
 
-def compared(earlier: Earlier, result: RunResult, folder: Path) -> Repetition:
+def compared(earlier: EarlierRun, result: RunResult, folder: Path) -> RepeatReport:
     """Compare an earlier run with its repetition in a folder.
 
     Raises:
@@ -107,7 +107,7 @@ def compared(earlier: Earlier, result: RunResult, folder: Path) -> Repetition:
     lines = ["not known of the earlier run"]
     if earlier.provenance is not None and now is not None:
         lines = earlier.provenance.differences(now)
-    return Repetition(lines, _differing(earlier.folder, folder) if result.clock == "virtual" else None)
+    return RepeatReport(lines, _differing(earlier.folder, folder) if result.clock == "virtual" else None)
 
 
 def _differing(first: Path, second: Path) -> list[str]:
@@ -130,7 +130,7 @@ def _parts(folder: Path) -> dict[str, bytes]:
     return parts
 
 
-def check_other(folder: Path, earlier: Earlier) -> None:
+def check_other(folder: Path, earlier: EarlierRun) -> None:
     """Check that the repetition does not replace the results that it is compared with.
 
     Raises:

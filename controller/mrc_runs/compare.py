@@ -27,11 +27,11 @@ from mrc_lab.session.real import RealSession
 from mrc_results.check import Check
 from mrc_results.record import RunResult
 from mrc_runs import tcp
-from mrc_runs.execute import session_for
 from mrc_runs.experiment import FOLDER, ExperimentError, Name, Title, Tree, Workload, find_file, read
 from mrc_runs.ideal import ideal_seconds
 from mrc_runs.precheck import check_policies, check_workload
 from mrc_runs.runner import WorkloadRun
+from mrc_runs.sessions import session_for
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import labfile
 from mrc_topo.labfile import LabError, load_lab, parse_lab

@@ -40,7 +40,7 @@ def is_silence(error: Exception) -> bool:
     return isinstance(error, HostGone) or (isinstance(error, TargetError) and error.code in SILENCE)
 
 
-class Over(Exception):
+class RunCannotContinue(Exception):
     """What the run cannot go on without has died."""
 
 
@@ -73,7 +73,7 @@ class Losses:
             self._lose(name)
             # A word of what it died of says more.
             frozen = self.frozen(name)
-            if frozen or not self.mourn(CAUSE_S, role=name):
+            if frozen or not self.record_deaths(CAUSE_S, role=name):
                 self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))
         except HostError as error:
             self._lose(name)
@@ -87,9 +87,9 @@ class Losses:
             Over: unless it is known to have died, and nothing else is lost by that.
         """
         frozen = self.frozen()
-        if frozen or not self.mourn(CAUSE_S, everything=True):
+        if frozen or not self.record_deaths(CAUSE_S, everything=True):
             self.result.failures.append(f"the fabric does not answer: {frozen or error}")
-            raise Over from error
+            raise RunCannotContinue from error
 
     def explain(self, error: Exception) -> None:
         """Write down what a broken-off run came of: a death, something frozen, or silence.
@@ -100,7 +100,7 @@ class Losses:
         self.closing = True
         frozen = self.frozen() if is_silence(error) else ""
         # A refusal is none of death's.
-        self.mourn(0.0 if frozen or type(error) is HostError else CAUSE_S, everything=True)
+        self.record_deaths(0.0 if frozen or type(error) is HostError else CAUSE_S, everything=True)
         if not self.result.deaths and not is_silence(error):
             raise error
         if not self.result.failures:
@@ -110,7 +110,7 @@ class Losses:
         """Return the processes of the lab that a signal has stopped (all of them, or one), in words."""
         return "; ".join(each.text() for each in self.session.frozen() if role in ("", each.role))
 
-    def mourn(self, wait_s: float = 0.0, *, role: str = "", everything: bool = False) -> bool:
+    def record_deaths(self, wait_s: float = 0.0, *, role: str = "", everything: bool = False) -> bool:
         """Write down what has died; return whether there was something new, or `role` is known to be dead.
 
         Args:
@@ -130,7 +130,7 @@ class Losses:
                 break
             time.sleep(0.05)
         if self._fatal() and not self.closing:
-            raise Over
+            raise RunCannotContinue
         return known or self._fatal()
 
     def _fatal(self) -> bool:
@@ -153,7 +153,7 @@ class Losses:
         self.since_ns = self.since_ns or self.session.now_ns()
 
 
-class Endings:
+class EndDetector:
     """Whether there is any use in going on; `moved` tells that something has moved."""
 
     def __init__(self, losses: Losses, spec: WorkloadSpec, job: str) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session
-from mrc_results.record import Happening
+from mrc_results.record import LabEvent
 
 #: A step that comes later than this (the machine was busy) moves what follows: a failure lasts as long as it shall.
 LATE_S = 0.25
@@ -19,7 +19,7 @@ LEAST_TURN_S = 0.0005
 class Record(Protocol):
     """What is written down of a run while it goes on."""
 
-    happenings: list[Happening]
+    happenings: list[LabEvent]
     failures: list[str]
 
 
@@ -74,7 +74,7 @@ class Loop:
     def go(self, turns: Turns) -> None:
         """Take turns until they are over."""
         while True:
-            elapsed = self._do_what_is_due()
+            elapsed = self._run_due_steps()
             left = self.waiting[0][0] - elapsed if self.waiting else math.inf
             turns.spend(min(self._turn_s, max(left, LEAST_TURN_S)))
             self._interrupted()
@@ -96,7 +96,7 @@ class Loop:
         self._note(self._perform(action), asked, clicked=True)
         self._changed()
 
-    def _do_what_is_due(self) -> float:
+    def _run_due_steps(self) -> float:
         """Return the time up to which all has been done."""
         elapsed = self.elapsed_s
         while self.waiting and self.waiting[0][0] <= elapsed:
@@ -129,5 +129,5 @@ class Loop:
         failures = self.session.failures
         loss = failures.expected_loss() if action.loss is None else action.loss
         broken = sorted(failures.broken)
-        made = Happening(asked, self.session.now_ns(), action, loss, error, broken, clicked=clicked)
+        made = LabEvent(asked, self.session.now_ns(), action, loss, error, broken, clicked=clicked)
         self.record.happenings.append(made)

@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a workload before a lab is built for it."""
+"""What can be known to be wrong with an experiment, or a workload, before a lab is built for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from mrc_host.proto.limits import ConfigError
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_lab import describe
 from mrc_lab import policies as own
+from mrc_lab.faults import kinds
+from mrc_lab.faults.action import FailureError
 from mrc_lab.management import localiser
-from mrc_runs.experiment import ExperimentError, ProfileSpec, Workload
-from mrc_topo.topology import Topology
+from mrc_lab.requested import RequestedLab
+from mrc_runs.experiment import Experiment, ExperimentError, ProfileSpec, Workload
+from mrc_topo.topology import Topology, UnknownElement
 from mrc_topo.units import format_size
 
 DEFAULT = "default"
@@ -86,3 +89,36 @@ def _check_profiles(
         node.controller.profiles_for(used["ev"], used["cc"])
     except ValueError as error:
         raise ExperimentError(f"{where}: workload: {error}") from error
+
+
+def requested_lab(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> RequestedLab:
+    """Return an experiment's lab, with what the experiment chooses itself; checked with a `clock` (`RequestedLab.of`).
+
+    Raises:
+        LabError: there is no such lab.
+    """
+    return RequestedLab.of(
+        experiment.lab,
+        experiment.transport,
+        switch=experiment.switch,
+        compiler=experiment.compiler,
+        policies=experiment.policies,
+        trust_code=trust_code,
+        clock=clock,
+    )
+
+
+def check(experiment: Experiment, topology: Topology) -> None:
+    """Check every step against the lab before anything runs.
+
+    Raises:
+        ExperimentError: a workload that cannot run there, or a step that cannot be done.
+    """
+    where = f"experiment {experiment.name}"
+    check_policies(topology, where)
+    check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where)
+    for _, action in experiment.actions():
+        try:
+            kinds.check(topology, action)
+        except (UnknownElement, FailureError) as error:
+            raise ExperimentError(f"experiment {experiment.name}: {action.describe()}: {error}") from error

@@ -17,7 +17,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
-from mrc_runs.endings import LOST, Endings, Losses, Over
+from mrc_runs.endings import LOST, EndDetector, Losses, RunCannotContinue
 from mrc_runs.interruption import Interrupted
 from mrc_runs.loop import Loop
 from mrc_runs.workload import WorkloadSpec, set_up, stop_together
@@ -85,7 +85,7 @@ class WorkloadRun:
             lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names, recording=self.recording
         )
         self.losses = Losses(session, self.result)
-        self.endings = Endings(self.losses, spec, self.job)
+        self.endings = EndDetector(self.losses, spec, self.job)
         self.loop = Loop(session, schedule, self.result, POLL_S, interrupted, self.endings.moved)
         self._begun = False
         self._stopping = False
@@ -102,12 +102,12 @@ class WorkloadRun:
             self._begin()
             self.loop.go(self)
             self.loop.finish()
-        except Over:
+        except RunCannotContinue:
             pass
         except Interrupted as error:
             self._note_interruption(error)
         except LOST as error:
-            return self.cut_short(error)
+            return self.partial_result(error)
         try:
             return self._close()
         except Interrupted as error:  # by a user, while processes do not answer
@@ -122,7 +122,7 @@ class WorkloadRun:
             self.result.interrupted = error.name
             self.result.failures.append(f"interrupted by {error.name} {when}")
 
-    def cut_short(self, error: Exception) -> RunResult:
+    def partial_result(self, error: Exception) -> RunResult:
         """Return the result as far as it goes, when `error` came of a death, or of silence.
 
         Raises:
@@ -189,7 +189,7 @@ class WorkloadRun:
     def spend(self, seconds: float) -> None:
         """Let time pass, and collect what the hosts say."""
         (self.session if self.watcher is None else self.watcher).advance(seconds)
-        self.losses.mourn()
+        self.losses.record_deaths()
         self._collect()
         self.observe(self.result)
         if self.watcher is not None:

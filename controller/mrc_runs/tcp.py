@@ -133,7 +133,7 @@ def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class RankLine:
     """A line of the program of a rank: that it is ready, how far it has come, or why it has ended."""
 
     ready: str = ""
@@ -141,8 +141,8 @@ class Said:
     progress: JobProgress = dataclasses.field(default_factory=lambda: JobProgress(takes_part=False))
 
 
-def _heard(rank: HostProcess, deadline: float) -> Said:
-    return decode(Said, json.loads(rank.line(deadline)), lenient=True)
+def _heard(rank: HostProcess, deadline: float) -> RankLine:
+    return decode(RankLine, json.loads(rank.line(deadline)), lenient=True)
 
 
 def _await_ready(rank: HostProcess, deadline: float) -> None:

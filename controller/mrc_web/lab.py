@@ -11,7 +11,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_results import resultdir, verdict
 from mrc_results.recording import Recording
-from mrc_runs import execute
+from mrc_runs import conduct, origin, precheck, sessions
 from mrc_runs.endings import LOST
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import load_lab
@@ -44,8 +44,8 @@ def perform(
         folder.mkdir(parents=True, exist_ok=True)
     with Recording(folder) as recording:
         view.begin(session, experiment, interrupted)
-        result = execute.run_on(session, experiment, None, recording, interrupted, view)
-        execute.complete(session, result, experiment)
+        result = conduct.run_on(session, experiment, None, recording, interrupted, view)
+        origin.complete(session, result, experiment)
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         view.finished(result, judged)
         if folder is not None:
@@ -78,8 +78,8 @@ class LabView:
                 f"experiment {experiment.name} is of lab {lab}; this is {session.topology.lab.name}: "
                 f"`mrclab up {lab}` and look at that, or `mrclab web --clock virtual`"
             )
-        execute.check_usable(session.run, transport=experiment.transport)
-        execute.check(experiment, session.topology)
+        sessions.check_usable(session.run, transport=experiment.transport)
+        precheck.check(experiment, session.topology)
         self.pending.experiment = experiment
 
     def go(self, interrupted: Callable[[], object]) -> None:

@@ -20,9 +20,8 @@ from mrc_lab.faults.action import Action
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.kinds import effects_of
 from mrc_lab.session.fidelity import UNMEASURED
-from mrc_results import analysis
 from mrc_results.reading import RESULT, FolderError, readable
-from mrc_results.record import Happening, RunResult
+from mrc_results.record import LabEvent, RunResult
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology, TopologyError
@@ -80,7 +79,7 @@ class Replay:
         self.length_ns = max(self.result.finished_ns - self.began_ns, 1)
         self.t_ns = 0
         self._samples = self.result.samples
-        self._fabric = self.result.fabric
+        self._fabric = self.result.recording.fabric
         self._rows = self._log_rows()
         self._line = 0
         self._done = 0
@@ -152,9 +151,9 @@ class Replay:
         edges = np.linspace(0.0, self.length_ns / 1e9, min(POINTS, max(int(self.length_ns / 1e8), 2)) + 1)
         names = [host.name for host in self.topology.hosts]
         nothing = np.zeros(len(edges) - 1)
-        hosts = [analysis.rates(self.result, name, "delivered_bytes", edges) * 8 for name in names]
+        hosts = [self.result.rates(name, "delivered_bytes", edges) * 8 for name in names]
         planes = [
-            sum((analysis.rates(self.result, name, f"rx_bytes.{plane}", edges) * 8 for name in names), nothing)
+            sum((self.result.rates(name, f"rx_bytes.{plane}", edges) * 8 for name in names), nothing)
             for plane in range(self.topology.lab.planes)
         ]
         columns = [edges[1:] * 1e9, sum(hosts, nothing), *planes, *hosts]
@@ -182,7 +181,7 @@ class Replay:
             rows.append((self.length_ns, "job", failure, ""))
         return sorted(rows, key=lambda row: row[0])[-LINES:]
 
-    def _causes(self) -> tuple[list[Action], Happening | None]:
+    def _causes(self) -> tuple[list[Action], LabEvent | None]:
         """Return the failures in force at this time, and the latest happening."""
         now_ns = self.began_ns + self.t_ns
         causes: list[Action] = []

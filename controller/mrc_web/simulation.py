@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mrc_lab.session.base import Session
-from mrc_runs import execute
+from mrc_runs import precheck, sessions
 from mrc_runs.experiment import Experiment
 from mrc_web.hub import Hub
 from mrc_web.lab import Pending, folder_of, perform
@@ -44,11 +44,11 @@ class SimulationView:
     def _start(self, experiment: Experiment) -> None:
         if experiment.name in self.view.experiments:
             experiment = experiment.model_copy(update={"clock": "virtual"})
-            topology = execute.wanted_by(experiment).topology
+            topology = precheck.requested_lab(experiment).topology
         else:
             assert self.view.session is not None
             topology = self.view.session.topology
-        execute.check(experiment, topology)
+        precheck.check(experiment, topology)
         self.pending.experiment = experiment
 
     def go(self, interrupted: Callable[[], object]) -> None:
@@ -61,7 +61,7 @@ class SimulationView:
             lab = self.lab if experiment is None else experiment.lab
             transport = self.transport if experiment is None else experiment.transport
             parts = () if experiment is None else (experiment.switch, experiment.compiler, experiment.policies)
-            with execute.session_for(lab, "virtual", transport, nothing, *parts) as session:
+            with sessions.session_for(lab, "virtual", transport, nothing, *parts) as session:
                 try:
                     self.view.lab = lab
                     self.view.show(session, transport)

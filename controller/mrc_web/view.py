@@ -18,8 +18,8 @@ from mrc_host.requests import GetStatistics
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.management import localiser
 from mrc_lab.session.base import Session
+from mrc_results.check import Verdict
 from mrc_results.record import RunResult
-from mrc_results.verdict import Verdict
 from mrc_runs.experiment import Experiment
 from mrc_runs.runner import WorkloadRun
 from mrc_web import actions, save

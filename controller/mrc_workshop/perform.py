@@ -30,7 +30,7 @@ from mrc_lab.switches.program import SOURCE, ProgramError, fabric_program
 from mrc_results import resultdir, verdict
 from mrc_results.recording import Recording
 from mrc_results.series import TIME, Series
-from mrc_runs import execute
+from mrc_runs import conduct, precheck
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import LabError, parse_lab
 from mrc_topo.topology import Topology
@@ -213,12 +213,12 @@ def _note_deepest(ports: dict[str, dict[str, int]], fabric: Series, started_ns: 
 
 def _run(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
     experiment = Experiment.model_validate(order.experiment)
-    execute.check(experiment, topology)
+    precheck.check(experiment, topology)
     with Recording(folder) as recording:
         session = VirtualSession(topology, order.transport)
         try:
             with _captured(session, folder, order.capture, order.snaplen):
-                result = execute.run_on(session, experiment, None, recording)
+                result = conduct.run_on(session, experiment, None, recording)
             counters = session.program_counters()
             ports = session.fabric_sample()["ports"]
             _note_deepest(ports, recording.fabric, result.started_ns)

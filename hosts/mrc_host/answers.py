@@ -85,10 +85,13 @@ class Measured:
 # -- jobs -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobProgress:
-    """How far a rank is. `takes_part` is false for a rank that the workload gives nothing to do; `first_ns`: when the
-    first iteration ended; `moved`: a number that changes when anything gets on; `measured`: of a job that has ended.
+    """How far a rank is: a workload counts in its own, and an answer is a copy with the state of the job.
+
+    `takes_part` is false for a rank that the workload gives nothing to do. `first_ns`: when the first iteration ended;
+    what is measured from then on is warm. From `done` on it is the job's: `moved`, a number that changes when anything
+    gets on; `measured`, of a job that has ended.
     """
 
     takes_part: bool = True

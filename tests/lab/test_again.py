@@ -104,7 +104,9 @@ def test_a_run_is_repeated_byte_for_byte(first: pathlib.Path, tmp_path: pathlib.
     assert run("--again", tmp_path / "second", "-o", tmp_path / "third")[1].endswith("results: the same bytes\n")
 
 
-def test_what_differs_is_named(first: pathlib.Path, tmp_path: pathlib.Path, run: Run) -> None:
+def test_repetition_with_a_changed_policy_names_what_differs(
+    first: pathlib.Path, tmp_path: pathlib.Path, run: Run
+) -> None:
     (tmp_path / "own.py").write_text(POLICY + "    def infer(self, acked, overtaken, base, now):\n        return []\n")
     code, out, _ = run("--again", first, "-o", tmp_path / "second")
     assert code == 1
@@ -144,7 +146,7 @@ def test_results_without_provenance_stay_readable(first: pathlib.Path, tmp_path:
         (("--set", "iterations=1"), "--set with --again"),
     ],
 )
-def test_what_the_results_say_is_not_asked_for(
+def test_run_again_with_an_option_that_the_results_say_is_refused(
     first: pathlib.Path, words: tuple[str, ...], named: str, run: Run
 ) -> None:
     code, _, err = run(*words, "--again", first)
@@ -181,7 +183,7 @@ def test_digests_are_of_what_is_asked_not_of_where_it_stands() -> None:
     assert provenance.lab_digest(here) == provenance.lab_digest(there) != provenance.lab_digest(other)
 
 
-def test_differences_leave_the_date_out() -> None:
+def test_differences_of_two_provenances_leave_the_date_out() -> None:
     lab = Lab.model_validate({"name": "own"})
     one = provenance.collect(lab, {}, {})
     later = one.model_copy(update={"date": "2100-01-01T00:00:00+00:00"})

@@ -22,7 +22,7 @@ from mrc_lab.records.rundir import RunDir
 from mrc_lab.session import fidelity
 from mrc_lab.session.fidelity import Fidelity
 from mrc_lab.session.real import RealSession
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_studies.chaos import schedule
 from mrc_topo.labfile import LabError, load_lab

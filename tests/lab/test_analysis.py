@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mrc_results import analysis, report, verdict
+from mrc_results import analysis, curves, verdict
+from mrc_results.analysis import Recovery
 from mrc_results.expectation import Expectation
 from mrc_results.record import RunResult
 from mrc_topo.labfile import load_lab
@@ -66,14 +67,19 @@ def dip(t: float) -> float:
     return FULL_BPS if t >= 8.2 else 0.75 * FULL_BPS
 
 
+def recoveries(document: dict[str, Any]) -> list[Recovery]:
+    result = result_of(document)
+    return analysis.recoveries(result, result.readings())
+
+
 def test_goodput_is_the_sum_of_the_hosts() -> None:
     made = document(lambda t: FULL_BPS, [])
-    series = analysis.goodput_bps(result_of(made), analysis.grid(result_of(made)))
+    series = result_of(made).readings().goodput_bps
     assert series[2:-2] == pytest.approx(FULL_BPS, rel=0.01)
 
 
-def test_dip_and_recovery_are_measured() -> None:
-    fail, restore = analysis.recoveries(result_of(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])))
+def test_recoveries_of_a_failure_and_its_restore_hold_dip_and_times() -> None:
+    fail, restore = recoveries(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]))
     assert fail.breaks
     assert not restore.breaks
     assert fail.before_bps == pytest.approx(FULL_BPS, rel=0.02)
@@ -85,19 +91,19 @@ def test_dip_and_recovery_are_measured() -> None:
     assert restore.recovery_s == pytest.approx(0.0, abs=0.11)
 
 
-def test_the_end_of_the_job_is_no_dip() -> None:
+def test_recovery_without_goodput_after_the_end_of_the_job_has_no_dip() -> None:
     made = document(lambda t: 0.0 if t >= 10 else dip(t), [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
     for each in made["progress"].values():
         each["finished_ns"] = START + 10_000_000_000
-    _, restore = analysis.recoveries(result_of(made))
+    _, restore = recoveries(made)
     assert restore.dip > 0.7
     assert restore.after == pytest.approx(4 / 3, rel=0.02)
 
 
-def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
+def test_goodput_before_an_action_is_the_same_during_the_run_as_in_its_result() -> None:
     happenings = [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]
     made = document(dip, happenings)
-    rows = analysis.recoveries(result_of(made))
+    rows = recoveries(made)
     # As a live view looks: soon after the action, when goodput has fallen.
     for number, (at, _, _) in enumerate(happenings):
         so_far = {
@@ -111,17 +117,15 @@ def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
     assert analysis.goodput_before(result_of(made), [4.0, 4.1]) is None
 
 
-def test_what_never_recovers_says_so() -> None:
-    (only,) = analysis.recoveries(
-        result_of(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
-    )
+def test_recovery_that_never_comes_is_none() -> None:
+    (only,) = recoveries(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
     assert only.recovery_s is None
     assert only.after == pytest.approx(0.5, rel=0.02)
 
 
-def test_actions_too_close_to_tell_apart_are_not_judged() -> None:
+def test_recoveries_leave_out_actions_that_are_too_close_together() -> None:
     flaps = [(4.0, "fail", 0.25), (4.25, "restore", 0.0), (4.5, "fail", 0.25), (4.75, "restore", 0.0)]
-    found = analysis.recoveries(result_of(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)])))
+    found = recoveries(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)]))
     assert [(each.at_s, each.expected) for each in found] == [(8.0, 0.5)]
 
 
@@ -130,7 +134,7 @@ def checks(made: dict[str, Any], **expect: Any) -> dict[str, bool]:
     return {check.what: check.passed for check in judged.checks}
 
 
-def test_verdict_of_a_good_run() -> None:
+def test_verdict_of_a_good_run_passes_every_check() -> None:
     made = document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
     result = checks(made, recovery=0.3, min_share=0.95, localised=True)
     assert all(result.values()), result
@@ -163,12 +167,14 @@ def test_verdict_of_a_good_run() -> None:
         ({}, {"streams": [{"at_least": 0.1}]}, "streams from any to any"),
     ],
 )
-def test_verdict_names_what_was_missed(change: dict[str, Any], expect: dict[str, Any], missed: str) -> None:
+def test_verdict_of_a_bad_run_names_what_was_missed(
+    change: dict[str, Any], expect: dict[str, Any], missed: str
+) -> None:
     made = document(dip, [(4.0, "fail", 0.25)]) | change
     assert [what for what, passed in checks(made, **expect).items() if not passed] == [missed]
 
 
-def test_counters_that_are_too_high_are_missed() -> None:
+def test_verdict_misses_counters_above_their_bounds() -> None:
     made = document(dip, [(4.0, "fail", 0.25)])
     assert checks(made, trims=False, marks=False, timeouts=0) == checks(made, timeouts=0, trims=False, marks=False)
     assert all(checks(made, trims=False, marks=False, timeouts=0).values())
@@ -177,7 +183,7 @@ def test_counters_that_are_too_high_are_missed() -> None:
     assert [what for what, passed in found.items() if not passed] == ["trims", "marks", "timeouts"]
 
 
-def test_probes_that_name_something_else_are_missed() -> None:
+def test_verdict_misses_probes_that_name_another_element() -> None:
     made = document(dip, [(4.0, "fail", 0.25)])
     for named in ([], ["h2:0"], ["h1:0", "h2:0"]):
         made["happenings"][0]["localised"] = named
@@ -249,17 +255,17 @@ def standing(column: str) -> RunResult:
 
 @pytest.mark.parametrize("column", ["paused_ns", "credit_stall_ns"])
 def test_ports_that_stood_still_have_a_chart(column: str) -> None:
-    found = analysis.stalls(standing(column), column)
+    found = curves.stalls(standing(column), column)
     assert list(found) == ["p0-t0.0:1", "p0-t0.0:2"]
     seconds, shares = found["p0-t0.0:1"]
     assert seconds == pytest.approx([0.1 * number for number in range(1, 11)])
     assert shares == pytest.approx([0.5] * 10)
     assert found["p0-t0.0:2"][1].sum() == pytest.approx(0.2)
-    made = "".join(report._stalls(standing(column)))
-    assert report.STALLS[column][0] in made
-    assert "p0-t1.0:1" not in made
+    (made,) = curves.stall_plots(standing(column))
+    assert made.plot.title == curves.STALLS[column][0]
+    assert [each.name for each in made.plot.curves] == list(found)
 
 
-def test_without_pauses_there_is_no_chart() -> None:
-    assert report._stalls(standing("other_ns")) == []
-    assert report._stalls(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []
+def test_fabric_without_pauses_has_no_chart_of_stalls() -> None:
+    assert curves.stall_plots(standing("other_ns")) == []
+    assert curves.stall_plots(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []

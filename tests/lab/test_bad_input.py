@@ -25,7 +25,7 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def built(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a lab was built")
 
-    for place in ("mrc_runs.execute.session_on", "mrc_runs.compare.session_for", "mrc_lab.lifecycle.bring_up"):
+    for place in ("mrc_runs.sessions.session_on", "mrc_runs.compare.session_for", "mrc_lab.lifecycle.bring_up"):
         monkeypatch.setattr(place, built)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     (tmp_path / "here").mkdir()

@@ -19,7 +19,7 @@ from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.session import virtual
 from mrc_runs.experiment import ExperimentError, parse
 from mrc_studies.chaos import run, schedule
-from mrc_studies.chaos.run import Played
+from mrc_studies.chaos.run import ChaosResult
 from mrc_studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
 from mrc_studies.chaos.shrink import ddmin, shrink
 from mrc_topo.labfile import load_lab
@@ -67,7 +67,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_no_schedule_is_refused_with_its_place(text: str) -> None:
+def test_parse_of_a_wrong_schedule_names_the_place(text: str) -> None:
     with pytest.raises(ExperimentError, match=r"bad\.yaml:1") as caught:
         parse(Schedule, text, "bad.yaml", schedule.EXAMPLE)
     assert BAD[text] in str(caught.value)
@@ -128,7 +128,7 @@ def test_ddmin_leaves_nothing_that_can_be_left_out(parity: list[bool]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
-def test_what_must_be_true_stays_true(number: int) -> None:
+def test_play_of_any_schedule_in_simulated_time_breaks_no_invariant(number: int) -> None:
     played = run.play(schedule.generate("tiny", number, 8.0), "virtual")
     assert played.violation is None, played.log[-20:]
     assert played.counts["workloads done"]
@@ -266,11 +266,11 @@ def test_a_planted_fault_is_found_and_its_schedule_is_what_it_takes(
     assert outcome.violation.rule == rule
 
 
-def test_without_them_nothing_breaks() -> None:
+def test_play_without_a_planted_fault_breaks_no_invariant() -> None:
     assert run.play(Schedule(lab="tiny", duration=0.6, steps=steps(*BUSY)), "virtual").violation is None
 
 
-def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_play_that_leaves_queue_pairs_breaks_the_rule_left(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_queue_pairs(monkeypatch)
     played = run.play(Schedule(lab="tiny", duration=0.6, steps=steps(BUSY[-1])), "virtual")
     assert played.violation is not None
@@ -350,7 +350,7 @@ def test_a_switch_is_filled_again_whoever_is_its_primary() -> None:
 
 @pytest.mark.slow
 @pytest.mark.lab
-def test_on_the_real_clock_what_must_be_true_stays_true() -> None:
+def test_play_on_the_real_clock_breaks_no_invariant() -> None:
     """Everything once; a schedule's own randomness is on the virtual clock."""
     rows = [
         *BUSY[:8],
@@ -388,7 +388,7 @@ def test_a_lab_that_is_ended_says_so_and_leaves_nothing(part: str, kind: str, tm
 @pytest.mark.slow
 @pytest.mark.lab
 @pytest.mark.parametrize("number", range(3))
-def test_random_schedules_on_the_real_clock(number: int, seed: int) -> None:
+def test_play_of_random_schedules_on_the_real_clock_breaks_no_invariant(number: int, seed: int) -> None:
     """So many seconds and seeds as the suite has time for; `mrclab chaos` has more."""
     played = run.play(schedule.generate("tiny", seed + number, 8.0, ends=True), "real")
     assert played.violation is None, played.log
@@ -406,7 +406,7 @@ def test_the_end_of_a_lab_is_none_of_a_simulation() -> None:
 
 def test_the_log_of_a_play_tells_what_was_passed_over() -> None:
     rows = [{"at": 0.1, "restore": "p0-t0.0"}, {"at": 0.1, "thaw": "h0"}, {"at": 0.1, "stop": "w9"}]
-    played: Played = run.play(Schedule(steps=steps(*rows)), "virtual")
+    played: ChaosResult = run.play(Schedule(steps=steps(*rows)), "virtual")
     assert played.violation is None
     assert played.counts["passed over"] == 3
 

@@ -93,7 +93,9 @@ def small(**changes: object) -> dict[str, object]:
         ),
     ],
 )
-def test_bad_comparisons_name_file_and_key(changes: dict[str, object], hint: str, tmp_path: pathlib.Path) -> None:
+def test_load_of_a_wrong_comparison_names_file_and_key(
+    changes: dict[str, object], hint: str, tmp_path: pathlib.Path
+) -> None:
     path = tmp_path / "compare.yaml"
     path.write_text(yaml.safe_dump(small(**changes)))
     with pytest.raises(ExperimentError, match=hint) as caught:

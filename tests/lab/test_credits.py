@@ -10,7 +10,7 @@ import pytest
 from mrc_lab import describe
 from mrc_lab.session.base import Session
 from mrc_lab.switches.forwarders import ReferencePartMissing, chosen
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab

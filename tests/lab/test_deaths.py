@@ -26,8 +26,8 @@ from mrc_lab.session.real import RealSession
 from mrc_results import resultdir
 from mrc_results.recording import Recording
 from mrc_results.verdict import judge
-from mrc_runs.execute import stillborn
 from mrc_runs.experiment import Experiment, Workload
+from mrc_runs.origin import result_of_failed_start
 from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file
@@ -294,7 +294,7 @@ def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -
     topology = load_lab(lab_file(tmp_path, "tiny", **SMALL))
     experiment = Experiment(name="x", title="x", lab="tiny", workload=Workload(name="write_bw"))
     with Recording(tmp_path) as recording:
-        result = stillborn(topology, "real", experiment.workload.spec(), "it died", recording)
+        result = result_of_failed_start(topology, "real", experiment.workload.spec(), "it died", recording)
         result.program_counters = {}
         judged = judge(result, topology, experiment.expect, experiment.claims())
         resultdir.write(tmp_path, result, topology, judged, "x", recording)

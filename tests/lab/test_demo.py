@@ -17,8 +17,7 @@ from mrc_host.answers import HostFidelity, LagSummary
 from mrc_lab import lifecycle
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session import fidelity
-from mrc_results.check import Check
-from mrc_results.verdict import Verdict
+from mrc_results.check import Check, Verdict
 from mrc_runs import demo
 from mrc_runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
 from mrc_runs.experiment import Experiment
@@ -238,7 +237,7 @@ def test_the_same_failure_ends_a_job_on_roce_and_not_on_mrc(tmp_path: pathlib.Pa
     assert "the job failed: " in rows[1]
 
 
-def test_timed_checks_are_told_apart() -> None:
+def test_verdict_with_only_timed_checks_missed_holds_and_does_not_pass() -> None:
     verdict = verdict_of(times=False)
     assert verdict.holds
     assert not verdict.passed

@@ -10,9 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from mrc_lab.session.virtual import VirtualSession
-from mrc_results import performance, verdict
+from mrc_results import evidence, performance
 from mrc_results.evidence import LABELS, findings
 from mrc_results.expectation import Evidence
+from mrc_results.series import Series
 from mrc_runs import execute
 from mrc_runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
 from mrc_topo.labfile import load_lab
@@ -41,7 +42,7 @@ def test_an_experiment_without_its_failure_fails_for_want_of_evidence(name: str,
     assert outcome.result.failures == []  # the booking itself went well
     evidence = [check for check in outcome.verdict.checks if check.what.startswith("evidence of ")]
     stated = [claim for claim in experiment.claims() if claim is not None]
-    assert len(evidence) == sum(len(claim.stated()) for claim in stated)
+    assert len(evidence) == sum(len(claim.model_dump(exclude_none=True)) for claim in stated)
     # Every failure of the schedule is missed by itself, not one for all.
     texts = [each.action.describe() for each in outcome.result.happenings if each.fails]
     assert len(texts) == len(stated)
@@ -150,7 +151,7 @@ def crossing(target: str, host: str) -> list[tuple[int, ...]]:
     ],
     ids=str,
 )
-def test_evidence_is_found_where_it_is_and_nowhere_else(target: str, claim: dict[str, float]) -> None:
+def test_evidence_of_each_kind_is_found_at_its_element_alone(target: str, claim: dict[str, float]) -> None:
     claims = [Evidence.model_validate(claim), None]
     (found,) = findings(result_of(run(target, broken=True)), TOPOLOGY, claims)
     assert found.passed, found
@@ -172,10 +173,17 @@ def test_a_failure_that_never_came_to_pass_has_no_evidence() -> None:
     assert found.measured == "never made"
 
 
-def test_jains_index() -> None:
-    assert verdict.jain([5.0, 5.0, 5.0]) == pytest.approx(1)
-    assert verdict.jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
-    assert verdict.jain([]) == 0
+def test_sums_of_counters_are_those_of_the_last_row_at_or_before_each_time() -> None:
+    series = Series.of([{"t_ns": 10, "a": 1, "b": 2}, {"t_ns": 20, "a": 4, "b": 2}])
+    assert evidence._sums(series, ["a", "b", "unknown"], (5, 10, 15, 20, 99)) == [None, 3, 3, 6, 6]
+    assert evidence._sums(series, ["unknown"], (5, 10)) == [None, 0]
+    assert evidence._sums(Series.of([]), ["a"], (5, 10)) == [None, None]
+
+
+def test_jain_of_equal_rates_is_one_and_of_a_single_winner_its_share() -> None:
+    assert performance.jain([5.0, 5.0, 5.0]) == pytest.approx(1)
+    assert performance.jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
+    assert performance.jain([]) == 0
 
 
 def test_the_table_of_streams_says_how_fair_an_incast_was() -> None:

@@ -14,7 +14,7 @@ from mrc_lab.faults.kinds import IMPAIRMENTS, KINDS
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.expectation import Evidence, Expectation
-from mrc_runs import execute
+from mrc_runs import conduct, execute, precheck
 from mrc_runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
 from mrc_topo.labfile import load_lab
 from support.lab.results import plain
@@ -26,7 +26,7 @@ MANUAL = (FOLDER.parent / "docs" / "lab.md").read_text()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", usual_experiments())
-def test_built_in_experiment_passes_all_its_checks(name: str, tmp_path: pathlib.Path) -> None:
+def test_each_experiment_of_the_project_passes_in_simulated_time(name: str, tmp_path: pathlib.Path) -> None:
     outcome = execute.execute(load_experiment(name), "virtual", folder=tmp_path, live=False)
     missed = [check for check in outcome.verdict.checks if not check.passed]
     assert not missed, missed
@@ -56,7 +56,7 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
     )
     session = VirtualSession(load_lab("tiny"))
     try:
-        result = execute.run_on(session, experiment)
+        result = conduct.run_on(session, experiment)
         assert not result.failures
         for statistics in plain(result)["statistics"].values():
             assert {tuple(qp["ev_active"]) for qp in statistics["qps"]} == {(2, 2)}
@@ -65,7 +65,7 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
             assert {each["name"] for each in host.request("profile_list")["profiles"]} == {"default"}
         bad = experiment.model_copy(update={"profiles": []})
         with pytest.raises(HostError, match="no ev profile 'few'"):
-            execute.run_on(session, bad)
+            conduct.run_on(session, bad)
     finally:
         session.close()
 
@@ -91,7 +91,7 @@ def test_probes_that_are_late_may_still_come_back_on_the_real_clock(
     link, experiment = flap(0.2, 1.1, Expectation(localised=True))
     session = VirtualSession(load_lab("tiny"))
     try:
-        result = execute.run_on(session, experiment)
+        result = conduct.run_on(session, experiment)
         assert [each.broken for each in result.happenings] == [[link], []]
         # Half a second after it is mended, a link looks lossy: most of the ten latest probes were lost.
         assert [each.localised for each in result.happenings] == [[link], [] if clock == "real" else [link]]
@@ -112,7 +112,7 @@ def test_a_busy_machine_does_not_shorten_a_failure() -> None:
     link, experiment = flap(0.3, 0.9, Expectation())
     session = Slow(load_lab("tiny"))
     try:
-        result = execute.run_on(session, experiment)
+        result = conduct.run_on(session, experiment)
     finally:
         session.close()
     down, up = (each.at_ns for each in result.happenings)
@@ -121,16 +121,16 @@ def test_a_busy_machine_does_not_shorten_a_failure() -> None:
     assert result.happenings[0].localised == [link]
 
 
-def test_the_manuals_experiment_is_one(tmp_path: pathlib.Path) -> None:
+def test_experiment_in_the_manual_can_be_loaded_and_checked(tmp_path: pathlib.Path) -> None:
     block = MANUAL.split("## Experiments")[1].split("    name: ", 1)[1].split("\n\n")[0]
     path = tmp_path / "experiment.yaml"
     path.write_text("name: " + re.sub(r"^    ", "", block, flags=re.M))
     experiment = load_experiment(str(path))
-    execute.check(experiment, load_lab(experiment.lab))
+    precheck.check(experiment, load_lab(experiment.lab))
     assert len(experiment.actions()) == 2 + 2 * 3
 
 
-def test_the_manual_names_everything() -> None:
+def test_manual_names_every_key_kind_workload_and_verb() -> None:
     named = [*KINDS, *IMPAIRMENTS, *WORKLOADS]
     for model in (Workload, ExperimentStep, Expectation):
         named += list(model.model_fields)

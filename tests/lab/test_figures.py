@@ -69,7 +69,7 @@ def test_the_page_is_the_same_for_the_same_inputs(made: pathlib.Path, tmp_path: 
     assert {"index.html", "small.csv", "small-checks.csv", "small.svg", "small.png"} <= names
 
 
-def test_the_page_asks_nobody_else(made: pathlib.Path) -> None:
+def test_page_of_figures_loads_nothing_from_elsewhere(made: pathlib.Path) -> None:
     page = (made / "index.html").read_text()
     assert "reproduced" in page
     assert 'src="small.svg"' in page
@@ -79,7 +79,7 @@ def test_the_page_asks_nobody_else(made: pathlib.Path) -> None:
     assert "http" not in page
 
 
-def test_what_is_done_is_not_done_again(made: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cell_that_is_kept_is_not_run_again(made: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(count: int) -> Any:
         raise AssertionError("a run was begun")
 
@@ -150,7 +150,7 @@ def test_a_digest_is_of_all_inputs() -> None:
     assert dataclasses.replace(cell, cost=99).digest("v1") == cell.digest("v1")
 
 
-def test_small_without_its_failure_is_not_reproduced(tmp_path: pathlib.Path) -> None:
+def test_figure_without_its_failure_is_not_reproduced(tmp_path: pathlib.Path) -> None:
     _, done = produce.produce([SMALL], "quick", tmp_path, 1, broken=False)
     assert done[0].status == "not reproduced"
     assert not any(each.passed for _, each in done[0].evidence)
@@ -169,7 +169,7 @@ def test_tables_have_the_schema_of_the_docs(made: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("size", ["quick", "full"])
 @pytest.mark.parametrize("figure", catalogue.FIGURES.values(), ids=lambda each: each.name)
-def test_every_run_can_be(figure: Figure, size: Size) -> None:
+def test_every_cell_of_a_figure_can_be_prepared_with_and_without_failure(figure: Figure, size: Size) -> None:
     cells = figure.cells(size)
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
@@ -216,7 +216,7 @@ def test_every_figure_needs_its_failure(figure: Figure, tmp_path: pathlib.Path) 
     assert not done[0].reproduced
 
 
-def test_list_and_bad_input(tmp_path: pathlib.Path) -> None:
+def test_figures_command_lists_figures_and_refuses_unknown_ones(tmp_path: pathlib.Path) -> None:
     def mrclab(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*COMMAND, "figures", *words], capture_output=True, text=True, timeout=120, cwd=tmp_path)
 

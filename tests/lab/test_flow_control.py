@@ -13,7 +13,7 @@ from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion.dcqcn import PROFILES, profile
 from mrc_lab import describe
 from mrc_lab.session.base import Session
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab

@@ -20,8 +20,8 @@ from mrc_lab.policies import PolicyRefused
 from mrc_lab.records import trusted
 from mrc_lab.switches.program import OwnProgramError, program_of
 from mrc_runs.compare import known_comparisons, load_comparison
-from mrc_runs.execute import session_for
 from mrc_runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
+from mrc_runs.sessions import session_for
 from mrc_scale.clusterfile import ClusterError, builtin_clusters, load_cluster
 from mrc_studies.sweeps.spec import known_sweeps, load_sweep
 from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab

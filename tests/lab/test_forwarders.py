@@ -31,8 +31,9 @@ from mrc_lab.switches.forwarders import ReferencePartMissing, check, check_clock
 from mrc_lab.switches.kernel import routes
 from mrc_lab.switches.program import FabricProgram, ProgramError, by_p4c, fabric_program
 from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
-from mrc_runs.execute import check_usable, execute
+from mrc_runs.execute import execute
 from mrc_runs.experiment import Experiment, ExperimentError, Workload
+from mrc_runs.sessions import check_usable
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab, parse_lab
 from p4lite.switch import documents

@@ -18,7 +18,7 @@ from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.real import RealSession
 from mrc_results.record import RunResult
 from mrc_runs import endings
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_runs.interruption import Interrupted, Interruption, interruptible
 from support.lab import users

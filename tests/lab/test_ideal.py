@@ -16,7 +16,7 @@ from support.lab.labs import session
 RING = {"size_bytes": 1 << 20, "iterations": 1}
 
 
-def test_costs_are_the_headers() -> None:
+def test_costs_of_a_packet_are_those_of_its_headers() -> None:
     topology = load_lab("tiny")
     mrc = costs(topology, "mrc", 1, 10_240)
     # Ethernet, outer IPv6, IPv6, UDP, BTH, METH, TSETH, RETH, ICRC; the SACK has SETH and CC_STATE.
@@ -35,7 +35,7 @@ def test_a_lab_reckons_with_the_headers_that_there_are() -> None:
     assert sum(sizes) + 14 + 16 + 4 == HEADER_BYTES  # Ethernet, a segment, ICRC
 
 
-def test_two_ranks_by_hand() -> None:
+def test_ideal_time_of_two_ranks_is_that_reckoned_by_hand() -> None:
     text = (
         "name: x\nplanes: 1\nt0_per_plane: 1\nt1_per_plane: 0\nhosts: 2\npath_mtu: 1000\nev: {size: 8, active: 8}\n"
         "links: {host: {rate: 8Mbps, delay: 10ms}}"
@@ -48,7 +48,7 @@ def test_two_ranks_by_hand() -> None:
     assert ideal == pytest.approx((data + way + back) / 1e6)
 
 
-def test_other_workloads_have_none() -> None:
+def test_ideal_time_of_a_workload_without_a_model_is_none() -> None:
     assert ideal_seconds(load_lab("tiny"), WorkloadSpec("incast", {}), "mrc") is None
 
 

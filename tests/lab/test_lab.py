@@ -14,7 +14,7 @@ from mrc_lab.session.real import RealSession
 from mrc_results import verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 

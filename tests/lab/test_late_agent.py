@@ -10,7 +10,7 @@ import pytest
 
 from mrc_lab.session.real import RealSession
 from mrc_results.record import RunResult
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mrc_lab.faults.action import Action
-from mrc_results.record import Happening
+from mrc_results.record import LabEvent
 from mrc_runs.loop import LATE_S, Loop
 from support.lab.scripted import Clock
 
@@ -23,7 +23,7 @@ class Course:
     clock: Clock
     ends_s: float
     slow_s: float = 0.0
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[LabEvent] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     turns: list[float] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ def test_actions_are_done_at_their_times_and_nothing_before_the_beginning() -> N
     assert max(made.turns) == 0.1
 
 
-def test_what_comes_late_moves_what_follows() -> None:
+def test_loop_with_a_late_action_moves_those_that_follow() -> None:
     loop, made = course(3.0, slow_s=2 * LATE_S + 0.25)
     loop.begin(0)
     loop.go(made)
@@ -65,7 +65,7 @@ def test_what_comes_late_moves_what_follows() -> None:
     assert (up.at_ns - down.at_ns) / SECOND == pytest.approx(0.5)
 
 
-def test_what_is_left_is_done_at_the_end_and_what_cannot_be_done_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_at_its_end_does_what_is_left_and_notes_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, made = course(0.5)
     loop.begin(0)
     loop.go(made)

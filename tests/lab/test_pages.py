@@ -8,7 +8,7 @@ import pytest
 from mrc_studies.cells import pages
 
 
-def test_values_are_escaped_and_none_may_be_missing() -> None:
+def test_page_escapes_its_values_and_refuses_a_missing_one() -> None:
     given = {"figures": [], "files": {}, "size": "quick", "times": "times.js"}
     page = pages.render("figures.html", "a <title>", "", **given, notes=["<script>alert(1)</script>"])
     assert "<title>a &lt;title&gt;</title>" in page
@@ -21,5 +21,5 @@ def test_values_are_escaped_and_none_may_be_missing() -> None:
 @pytest.mark.parametrize(
     ("value", "shown"), [(1.23456, "1.235"), (1234567.0, "1.2346e+06"), (None, ""), (7, "7"), (True, "True")]
 )
-def test_numbers_have_four_digits(value: object, shown: str) -> None:
+def test_number_of_a_page_has_four_digits(value: object, shown: str) -> None:
     assert pages.number(value) == shown

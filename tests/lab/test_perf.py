@@ -20,7 +20,7 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_runs import perf
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.training import perf as by_torch
-from mrc_studies.training.ranks import Said, Word
+from mrc_studies.training.ranks import RankEvent, RankMessage
 from mrc_topo.labfile import load_lab
 
 
@@ -97,7 +97,7 @@ def test_an_operation_that_fails_ends_the_table() -> None:
 
 
 @given(st.integers(1, 1 << 20), st.integers(0, 1 << 22), st.floats(1.01, 100))
-def test_sizes_of_perf_grow_by_the_factor_up_to_the_last(first: int, more: int, factor: float) -> None:
+def test_sizes_rise_by_the_factor_from_first_to_last(first: int, more: int, factor: float) -> None:
     found = perf.sizes(first, first + more, factor)
     assert found[0] == first
     assert found == sorted(set(found))
@@ -115,7 +115,7 @@ def test_a_size_is_rounded_to_whole_elements_of_every_rank(size: int, ranks: int
         kind.plan(ranks, kind.complete(collective.params(found, ranks)))
 
 
-def test_perf_prints_a_row_per_size_as_nccl_tests_do() -> None:
+def test_perf_prints_the_table_of_nccl_tests() -> None:
     where = ["--lab", "tiny", "--clock", "virtual"]
     done = mrclab("all_to_all", "-b", "8", "-e", "256", "-f", "4", "-n", "1", *where)
     assert done.exit_code == 0, done.output
@@ -131,21 +131,21 @@ def test_perf_prints_a_row_per_size_as_nccl_tests_do() -> None:
 class Group:
     """Ranks that say what they are told to, `seconds` after each other."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, said: list[Said], seconds: float) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, said: list[RankMessage], seconds: float) -> None:
         self.names, self.said, self.seconds, self.now = ["h0", "h1"], said, seconds, 0.0
         monkeypatch.setattr(by_torch, "time", SimpleNamespace(monotonic=lambda: self.now))
 
-    def events(self, timeout_s: float) -> list[tuple[int, Said]]:
+    def events(self, timeout_s: float) -> list[tuple[int, RankMessage]]:
         self.now += self.seconds
-        event = self.said.pop(0) if self.said else Said(Word.GOING)
+        event = self.said.pop(0) if self.said else RankMessage(RankEvent.GOING)
         return [(rank, event) for rank in range(2)]
 
     def tell_all(self) -> None:
         pass
 
 
-GOING = [Said(Word.READY), Said(Word.CONNECTED), *[Said(Word.GOING)] * 9]
-DONE = Said(Word.SIZE, size=4, seconds=1.5)
+GOING = [RankMessage(RankEvent.READY), RankMessage(RankEvent.CONNECTED), *[RankMessage(RankEvent.GOING)] * 9]
+DONE = RankMessage(RankEvent.SIZE, size=4, seconds=1.5)
 
 
 def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest
     silent: Any = Group(monkeypatch, [*GOING, DONE], 50.0)
     silent.events = lambda timeout_s, events=silent.events: events(timeout_s) if silent.now < 300 else later()
 
-    def later() -> list[tuple[int, Said]]:
+    def later() -> list[tuple[int, RankMessage]]:
         silent.now += 50.0
         return []
 
@@ -183,7 +183,7 @@ def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest
         (["all_reduce", "-b", "1G", "-e", "1G"], "more than the 1073741824 that a rank may have; use smaller messages"),
     ],
 )
-def test_bad_input(words: list[str], told: str) -> None:
+def test_perf_with_an_option_that_cannot_be_names_it(words: list[str], told: str) -> None:
     if "--clock" not in words:
         words = [*words, "--clock", "virtual"]
     done = mrclab(*words, "--lab", "tiny")

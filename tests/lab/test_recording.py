@@ -20,7 +20,7 @@ from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_lab.session.fidelity import Fidelity
-from mrc_results import analysis, report, resultdir, verdict
+from mrc_results import curves, report, resultdir, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.reading import FolderError
 from mrc_results.record import RunResult
@@ -44,7 +44,7 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.integers(-5, 5000), st.integers(0, 5000), st.integers(1, 9))
-def test_a_series_gives_back_what_came_in(
+def test_series_of_any_rows_gives_them_back(
     steps: list[tuple[int, dict[str, int]]], begin: int, length: int, rows_each: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +79,7 @@ def test_a_series_gives_back_what_came_in(
 )
 def test_a_thinned_curve_keeps_every_extreme(values: Any, most: int) -> None:
     times = np.arange(len(values), dtype=np.float64)
-    x, y = analysis.thinned(times, values, most)
+    x, y = curves.thinned(times, values, most)
     assert len(x) == len(y) <= max(most, 2)
     assert (np.diff(x) > 0).all()
     assert y.min() == values.min()
@@ -97,7 +97,7 @@ def in_use() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def test_an_agent_that_samples_does_not_grow() -> None:
+def test_memory_of_an_agent_that_samples_does_not_grow() -> None:
     sampler = Sampler(Endpoint(EndpointConfig(address=bytes(range(16))), random.Random(1)), 50_000_000)
     tracemalloc.start()
     try:
@@ -228,21 +228,21 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
 
 
 @pytest.mark.slow
-def test_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mrc_results.series.CHUNK_BYTES", 1 << 14)
     held, result = long_run(300)
     # The first tenths fill the buffers of each series, which are reused from then on; then a few bytes per chunk stay.
     assert max(held[1:]) - held[1] < 150_000, held
     samples = result.samples
     assert [len(samples[name]) for name in NAMES] == [6002] * len(NAMES)
-    assert len(result.fabric) == 3001
+    assert len(result.recording.fabric) == 3001
 
 
 @pytest.mark.slow
 def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "POINTS", 200)
+    monkeypatch.setattr(curves, "POINTS", 200)
     sizes = []
     for seconds in (60, 120):
         folder = tmp_path / str(seconds)
@@ -250,9 +250,9 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         _, result = long_run(seconds, folder)
         result.program_counters = {}
         judged = verdict.judge(result, TOPOLOGY, Expectation())
-        edges = analysis.grid(result)
-        full = analysis.goodput_bps(result, edges)
-        _, shown = analysis.thinned(edges[:-1], full, report.POINTS)
+        edges = result.grid()
+        full = result.goodput_bps(edges)
+        _, shown = curves.thinned(edges[:-1], full, curves.POINTS)
         assert shown.min() == full.min() == 0 < np.median(full)
         resultdir.write(folder, result, TOPOLOGY, judged, "long", result.recording)
         sizes.append([(folder / "result.json").stat().st_size])
@@ -328,7 +328,7 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), [("", "no results"), ('{"format": 3}', "results of format 3")])
-def test_results_that_cannot_be_read(text: str, reason: str, tmp_path: pathlib.Path) -> None:
+def test_load_of_a_damaged_or_missing_result_names_the_reason(text: str, reason: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "result.json").write_text(text)
     with pytest.raises(FolderError, match=reason):
         RunResult.load(tmp_path)
@@ -336,14 +336,14 @@ def test_results_that_cannot_be_read(text: str, reason: str, tmp_path: pathlib.P
         RunResult.load(tmp_path / "none")
 
 
-def test_what_is_not_kept_is_gone(tmp_path: pathlib.Path) -> None:
+def test_recording_that_is_closed_without_keep_leaves_no_file(tmp_path: pathlib.Path) -> None:
     with Recording(tmp_path) as record:
         record.sample("h0", {"t_ns": 1, "a": 2})
         assert len(list(tmp_path.iterdir())) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recording_that_nobody_closed_is_collected_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_that_was_never_closed_is_collected_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a cycle of garbage its file may be closed before the archive that is written to it."""
     said: list[Any] = []
     monkeypatch.setattr("sys.unraisablehook", said.append)

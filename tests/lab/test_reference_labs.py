@@ -20,10 +20,11 @@ from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.base import closing
 from mrc_lab.session.real import RealSession
 from mrc_lab.switches import forwarders
-from mrc_results import analysis, verdict
+from mrc_results import verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
-from mrc_runs.execute import execute, run_on
+from mrc_runs.conduct import run_on
+from mrc_runs.execute import execute
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_topo.labfile import load_lab
 from support.lab import stand_in
@@ -186,7 +187,7 @@ def test_a_crowded_link_marks_and_a_crowded_host_port_trims(
             assert counted["trimmed"] > before["trimmed"]
             assert counted["queue_drops"] == 0
             # Hosts hear of every trimmed packet.
-            assert analysis.totals(result)["trims"] > 0
+            assert result.totals()["trims"] > 0
     finally:
         lifecycle.down(name)
 

@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 
 from mrc_common import look
 from mrc_host import running
-from mrc_results import analysis, charts, moments, report, summary
-from mrc_results.charts import Curve, Mark
-from mrc_results.check import Check
+from mrc_results import analysis, charts, curves, moments, report, summary
+from mrc_results.charts import Curve, Mark, Plot
+from mrc_results.check import Check, Verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult, fidelity_of
-from mrc_results.verdict import Verdict
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_studies.cells import pages
@@ -82,7 +81,7 @@ def decoded(path: str, x_step: float, y_step: float) -> tuple[Any, Any]:
 
 
 @given(st.lists(st.tuples(FINITE, FINITE), max_size=40), st.booleans())
-def test_a_path_holds_its_points(points: list[tuple[float, float]], dots: bool) -> None:
+def test_path_of_a_curve_holds_every_point_to_half_a_step(points: list[tuple[float, float]], dots: bool) -> None:
     x = np.array(sorted(each[0] for each in points))
     y = np.array([each[1] for each in points])
     x_step, y_step = charts.step(float(x.max(initial=0))), charts.step(float(y.max(initial=0)))
@@ -94,18 +93,18 @@ def test_a_path_holds_its_points(points: list[tuple[float, float]], dots: bool) 
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 20))
-def test_ticks_are_within_the_range_and_no_more_than_asked(low: float, width: float, most: int) -> None:
+def test_ticks_lie_within_the_range_and_are_no_more_than_asked(low: float, width: float, most: int) -> None:
     found = charts.ticks(low, low + width, most)
     assert len(found) <= most + 1
     assert all(low - width * 1e-6 <= each <= low + width * (1 + 1e-6) for each in found)
 
 
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12), st.lists(st.floats(0, 10), max_size=8))
-def test_a_chart_is_well_formed_whatever_the_names(names: list[str], times: list[float]) -> None:
+def test_chart_with_any_names_is_well_formed_and_holds_its_curves(names: list[str], times: list[float]) -> None:
     texts = ["".join(each for each in name if each.isprintable()) or "x" for name in names]
     x, y = np.linspace(0, 10, 5), np.array([0.0, 3.5, 2.25, 7.0, 1.0])
-    curves = [Curve(name, x, y, *charts.series(number)) for number, name in enumerate(texts)]
-    made = charts.chart("c", "title", curves, "Mb/s", 10.0, [Mark(at, texts[0], True) for at in times], True)
+    lines = [Curve(name, x, y, *curves.series(number)) for number, name in enumerate(texts)]
+    made = charts.chart(Plot("c", "title", lines, "Mb/s"), 10.0, [Mark(at, texts[0], True) for at in times], True)
     root = ET.fromstring(made.replace(" hidden>", ' hidden="">'))
     paths = [each for each in root.iter("path") if each.get("class") == "curve"]
     assert [each.findtext("title") for each in paths] == texts
@@ -118,10 +117,10 @@ def test_a_chart_is_well_formed_whatever_the_names(names: list[str], times: list
     assert len(set(styles)) == len(styles)
 
 
-def test_words_without_room_wait_for_it() -> None:
+def test_marks_too_close_to_the_last_word_have_a_hidden_word() -> None:
     curve = Curve("a", np.array([0.0, 10.0]), np.array([1.0, 2.0]), "var(--plane-0)")
     marks = [Mark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
-    made = charts.chart("c", "t", [curve], "u", 10.0, marks, True)
+    made = charts.chart(Plot("c", "t", [curve], "u"), 10.0, marks, True)
     assert re.findall(r'class="word fails( hidden)?"[^>]*>(m[\d.]+)<', made) == [
         ("", "m1.0"),
         (" hidden", "m1.01"),
@@ -129,7 +128,7 @@ def test_words_without_room_wait_for_it() -> None:
     ]
 
 
-def test_a_report_is_one_small_file_with_all_that_a_reader_looks_for(outcome: Run, text: str) -> None:
+def test_report_of_a_run_is_one_small_file_with_every_section_and_chart(outcome: Run, text: str) -> None:
     assert len(text.encode()) < 200_000
     assert not LOADED.search(text)
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
@@ -146,23 +145,23 @@ def test_a_report_is_one_small_file_with_all_that_a_reader_looks_for(outcome: Ru
         assert f'id="part-{number}"' in text
 
 
-def test_the_curves_of_the_page_are_those_that_were_measured(outcome: Run, text: str) -> None:
-    edges = analysis.grid(outcome.result)
+def test_goodput_curve_of_the_page_holds_the_measured_goodput(outcome: Run, text: str) -> None:
+    edges = outcome.result.grid()
     steps = re.search(r'id="goodput" data-unit="Mb/s" data-step="(\S+) (\S+)"', text)
     assert steps
     path = re.search(r'id="goodput".*?class="curve" d="([^"]*)"', text, re.S)
     assert path
     across, up = decoded(path[1], float(steps[1]), float(steps[2]))
     assert across == pytest.approx(edges[:-1], abs=1e-4)
-    assert up == pytest.approx(analysis.goodput_bps(outcome.result, edges) / 1e6, abs=1e-2)
+    assert up == pytest.approx(outcome.result.goodput_bps(edges) / 1e6, abs=1e-2)
 
 
-def test_every_name_in_the_sheets_and_pages_has_a_colour(text: str) -> None:
+def test_every_colour_that_sheets_and_pages_use_is_defined(text: str) -> None:
     defined = set(re.findall(r"(--[\w-]+):", look.part(look.STYLE)))
     used = set(re.findall(r"var\((--[\w-]+)\)", text + look.part("report.css")))
     assert used <= defined, used - defined
-    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(charts.COLOURS)]
-    assert [each and each[1] for each in planes] == list(draw.COLOURS[: charts.COLOURS])
+    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(curves.COLOURS)]
+    assert [each and each[1] for each in planes] == list(draw.COLOURS[: curves.COLOURS])
 
 
 # -- the moment of each failure --------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ def moments_of(text: str) -> list[dict[str, Any]]:
     return made
 
 
-def test_a_moment_shows_load_and_what_was_broken(outcome: Run, text: str) -> None:
+def test_moment_of_a_failure_shows_loads_and_broken_links_by_frame(outcome: Run, text: str) -> None:
     names = list(TOPOLOGY.links)
     first, lossy, stopped = moments_of(text)
     assert len(re.findall('<section class="moment', text)) == 3
@@ -199,7 +198,7 @@ def test_a_moment_shows_load_and_what_was_broken(outcome: Run, text: str) -> Non
     }
 
 
-def test_load_is_that_of_the_busier_direction() -> None:
+def test_load_of_a_link_is_that_of_its_busier_direction() -> None:
     link = next(iter(TOPOLOGY.links.values()))
     rate = link.spec.rate
     rows = []
@@ -213,7 +212,7 @@ def test_load_is_that_of_the_busier_direction() -> None:
         assert set(frame[1:]) == {"0"}
 
 
-def test_many_failures_have_the_worst_shown_and_a_page_stays_small() -> None:
+def test_moments_of_many_failures_are_the_costliest_and_their_frames_stay_small() -> None:
     happening = {"action": {"verb": "fail", "target": LINK, "kind": "link_down", "text": "t"}, "expected_loss": 0.0}
     times = [number * 10**9 for number in range(1, 500)]
     made = {
@@ -224,23 +223,24 @@ def test_many_failures_have_the_worst_shown_and_a_page_stays_small() -> None:
         "fabric": [],
         "ranks": [],
     }
+    readings = result_of(made).readings()
     worst = analysis.Recovery(77.0, "t", True, 1e6, 1.0, 0.1, 1.0, 0.2)
-    chosen = moments.chosen(result_of(made), [worst], len(TOPOLOGY.links))
+    chosen = moments.chosen(readings, [worst], len(TOPOLOGY.links), 600.0)
     assert len(chosen) == moments.MOST
     assert 77.0 in [each.at_s for each in chosen]
     assert [each.number for each in chosen] == sorted(each.number for each in chosen)
-    assert len(moments.chosen(result_of(made), [], 20_000)) == 1
+    assert len(moments.chosen(readings, [], 20_000, 600.0)) == 1
     frames = moments.frames(result_of(made), TOPOLOGY, chosen)
     assert sum(len(frame) for each in frames for frame in each["links"]) <= moments.DIGITS
 
 
-def test_a_failure_of_something_unknown_shows_nothing_broken() -> None:
+def test_moment_of_an_unknown_target_shows_nothing_broken() -> None:
     action = {"verb": "fail", "target": "p9-t9.9", "text": "t"}
     made = {"started_ns": 0, "happenings": [{"done_ns": 10, "action": action}]}
     assert [force for _, force in moments.forces(result_of(made), TOPOLOGY)] == [()]
 
 
-def test_texts_cannot_leave_the_data() -> None:
+def test_data_of_a_page_with_a_closing_tag_in_a_text_stays_one_script() -> None:
     made = look.data("d", {"a": "</script><script>"})
     assert made.count("<") == 2
     assert json.loads(made.partition(">")[2].rpartition("<")[0]) == {"a": "</script><script>"}
@@ -249,30 +249,35 @@ def test_texts_cannot_leave_the_data() -> None:
 # -- the top ----------------------------------------------------------------------------------------------------
 
 
-def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
+def test_top_of_a_report_names_outcome_missed_checks_and_figures(outcome: Run) -> None:
     result, good = outcome.result, Verdict([Check("a", "b", "c", True)], [], True, [])
-    assert summary.headline(result, good) == "Passed: everything came out as expected, with 3 failures on the way"
+    readings = result.readings()
+    assert summary.headline(readings, good) == "Passed: everything came out as expected, with 3 failures on the way"
     bad = Verdict([Check(f"check {each}", "1", "<2>", each > 4) for each in range(8)], [], True, [])
-    assert summary.headline(result, bad).startswith("Failed: 5 of 8 checks were missed")
-    made = summary.render(result, TOPOLOGY, bad)
-    assert "check 3: expected 1, measured &lt;2&gt;" in made
-    assert "and 1 more" in made
-    assert "check 4" not in made
+    assert summary.headline(readings, bad).startswith("Failed: 5 of 8 checks were missed")
+    top = summary.top_of(result, TOPOLOGY, readings, bad)
+    assert top.missed == [f"check {each}: expected 1, measured <2>" for each in range(summary.NAMED)]
+    assert top.more == 1
+    made = report.render(result, TOPOLOGY, bad, "x")
+    assert "<ul><li>check 0: expected 1, measured &lt;2&gt;</li>" in made
+    assert "<li>and 1 more</li></ul>" in made
     stopped = Verdict([], [], True, [], interrupted="SIGINT")
-    assert "SIGINT" in summary.headline(result, stopped)
-    found = {what: (value, more) for value, what, more in summary.figures(result, TOPOLOGY, outcome.verdict)}
+    assert "SIGINT" in summary.headline(readings, stopped)
+    found = {
+        each.what: (each.value, each.more) for each in summary.figures(result, TOPOLOGY, readings, outcome.verdict)
+    }
     assert len(found) == 6
     assert found["data checked byte by byte"][1] == "0 wrong"
     assert found["failures caused"][0] == "3"
 
 
-def test_what_never_came_back_is_said_at_the_top(outcome: Run) -> None:
+def test_top_of_a_run_that_never_recovered_says_never(outcome: Run) -> None:
     never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
-    found = summary.figures(outcome.result, TOPOLOGY, Verdict([], [never], True, []))
-    assert ("never", "slowest recovery") in [each[:2] for each in found]
+    found = summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), Verdict([], [never], True, []))
+    assert ("never", "slowest recovery") in [(each.value, each.what) for each in found]
 
 
-def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> None:
+def test_report_names_each_protocol_core_that_ran_once(outcome: Run, text: str) -> None:
     here = running.document()
     assert f"Protocol core {here['core']}, CRC by {here['crc']}</p>" in text
     host = {"loop_lag": {"p50_ns": 0, "p99_ns": 0, "max_ns": 0}, "cpu_share": 0.1, "rx_ring_drops": 0}
@@ -284,20 +289,20 @@ def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> Non
     assert told in report.render(real, TOPOLOGY, outcome.verdict, "t")
 
 
-def test_figures_that_are_not_valid_are_said_so_first(outcome: Run) -> None:
+def test_report_of_a_run_that_is_not_valid_warns_above_the_banner(outcome: Run) -> None:
     judged = Verdict([Check("a", "b", "c", True)], [], False, ["late <by> far"])
     made = report.render(outcome.result, TOPOLOGY, judged, "t")
     assert made.index("The machine did not keep up") < made.index('class="banner')
     assert "late &lt;by&gt; far" in made
 
 
-def test_all_pages_have_the_same_colours() -> None:
+def test_every_kind_of_page_takes_its_style_sheet_from_look() -> None:
     assert look.part(look.STYLE) in look.page("t", "")
     for module in (pages, keep):
         assert module.look is look
 
 
-def test_a_report_can_be_made_again_from_what_was_kept(outcome: Run, text: str) -> None:
+def test_report_made_again_from_the_kept_result_is_the_same(outcome: Run, text: str) -> None:
     assert report.render(outcome.result, TOPOLOGY, outcome.verdict, "a <b>title</b>") == text
 
 
@@ -335,7 +340,7 @@ document.body.dataset.said = JSON.stringify(said);
 
 
 @pytest.mark.skipif(chromium() is None, reason="no chromium here: `make setup-web` installs one")
-def test_a_browser_draws_the_moments_and_a_reader_can_use_the_charts(outcome: Run, tmp_path: pathlib.Path) -> None:
+def test_browser_draws_the_moments_and_charts_answer_keys_and_clicks(outcome: Run, tmp_path: pathlib.Path) -> None:
     page = tmp_path / "page.html"
     text = (outcome.folder / "report.html").read_text()
     page.write_text(text.replace("</body>", f"<script>{{{READER}}}</script></body>"))
@@ -358,26 +363,28 @@ def test_a_browser_draws_the_moments_and_a_reader_can_use_the_charts(outcome: Ru
     }  # fmt: skip
 
 
-def test_a_run_whose_timing_alone_is_not_valid_has_passed(outcome: Run) -> None:
+def test_run_that_missed_only_timed_checks_on_a_slow_machine_has_passed(outcome: Run) -> None:
     good, late = Check("bytes", "right", "right", True), Check("goodput", "80 %", "70 %", False, timed=True)
     wrong = Check("bytes", "right", "wrong", False)
     slow = Verdict([good, late], [], False, ["h0 was late"])
     assert slow.outcome == "passed; timing not valid"
-    shown = summary.render(outcome.result, TOPOLOGY, slow)
-    assert '<div class="banner doubtful"><strong>Passed; timing not valid: 1 of 2 checks is of times' in shown
     made = report.render(outcome.result, TOPOLOGY, slow, "x")
+    assert '<div class="banner doubtful"><strong>Passed; timing not valid: 1 of 2 checks is of times' in made
     assert "<span class=doubt>passed; timing not valid</span>" in made
     assert "<span class=bad>" not in made
     # On a machine that kept up, and of what must hold on any machine, it is a failure.
     for checks, valid in (([good, late], True), ([wrong, late], False)):
         other = Verdict(checks, [], valid, [])
         assert (other.outcome, other.timing_only) == ("failed", False)
-        assert '<div class="banner failed"' in summary.render(outcome.result, TOPOLOGY, other)
+        assert '<div class="banner failed"' in report.render(outcome.result, TOPOLOGY, other, "x")
 
 
-def test_goodput_comes_first(outcome: Run) -> None:
-    assert summary.figures(outcome.result, TOPOLOGY, outcome.verdict)[0][1] == "goodput, on average"
+def test_first_figure_of_the_top_is_goodput(outcome: Run) -> None:
+    assert (
+        summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), outcome.verdict)[0].what
+        == "goodput, on average"
+    )
 
 
-def test_a_restored_link_has_no_dip_at_the_end_of_the_job(outcome: Run) -> None:
+def test_recovery_of_a_restored_link_has_no_dip_when_the_job_ends(outcome: Run) -> None:
     assert all(each.dip > 0.3 for each in outcome.verdict.recoveries if not each.breaks)

@@ -16,7 +16,7 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_results.expectation import Evidence
 from mrc_results.reading import of_any_version
 from mrc_runs import stall
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 from support.lab.results import plain
@@ -70,7 +70,7 @@ def stalled(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_a_peer_behind_a_black_hole(clock: str, tmp_path: pathlib.Path) -> None:
+def test_stall_behind_a_black_hole_names_queue_pairs_and_peer(clock: str, tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, "tiny", **FOR_EVER)
     document = stalled(lab, clock, [blackhole("h1:0"), blackhole("h1:1")])
     (failure,) = document["failures"]
@@ -89,7 +89,7 @@ def test_a_peer_behind_a_black_hole(clock: str, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_ports_that_are_down(tmp_path: pathlib.Path) -> None:
+def test_stall_of_a_host_without_ports_says_that_none_is_up(tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, "tiny", **FOR_EVER)
     steps = [ExperimentStep(at=0.1, fail=f"h1:{port}", kind="port_down", evidence=SHOWS) for port in (0, 1)]
     (failure,) = stalled(lab, "virtual", steps)["failures"]
@@ -207,5 +207,5 @@ def rank(**changes: Any) -> dict[str, Any]:
          + "and 2 more"),
     ],
 )  # fmt: skip
-def test_ends_of_chains(documents: dict[str, Any], line: str) -> None:
+def test_text_of_a_stall_names_the_end_of_the_chain_of_waiting_hosts(documents: dict[str, Any], line: str) -> None:
     assert stall.text({host: waiting(**each) for host, each in documents.items()}, gone=["h9"]) == line

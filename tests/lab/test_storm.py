@@ -11,7 +11,7 @@ from mrc_results import evidence
 from mrc_results.check import Check
 from mrc_results.expectation import Evidence
 from mrc_results.record import RunResult
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from p4lite.switch.targetapi.client import TargetClient
 from support.lab.labs import lab_file, session

@@ -15,8 +15,8 @@ from mrc_lab.hosts import inside
 from mrc_lab.session.real import RealSession
 from mrc_runs import compare, tcp
 from mrc_runs.compare import Comparison
-from mrc_runs.execute import session_for
 from mrc_runs.experiment import ExperimentError
+from mrc_runs.sessions import session_for
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 

@@ -133,7 +133,7 @@ def test_a_job_in_which_nothing_moves_has_stalled(monkeypatch: pytest.MonkeyPatc
     assert "stalled" in page.text([found])
 
 
-def test_the_report_is_side_by_side() -> None:
+def test_report_of_two_backends_has_a_column_and_a_curve_for_each() -> None:
     documents = [summary.summary(go(each, restarts=300)) for each in ("mrc", "roce")]
     heads, rows = page.table(documents)
     assert heads == ["", "mrc", "roce"]
@@ -201,13 +201,13 @@ def train(*words: str) -> Result:
         (["--schedule", "training-64"], "--schedule on lab tiny: port down h17:1"),
     ],
 )
-def test_bad_input(words: list[str], told: str) -> None:
+def test_train_with_an_option_that_cannot_be_names_it(words: list[str], told: str) -> None:
     done = train(*words)
     assert isinstance(done.exception, ExperimentError)  # exit code 2: `common.USAGE`
     assert told in str(done.exception)
 
 
-def test_without_torch_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+def test_train_without_torch_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else object())
     done = train("-o", str(tmp_path / "out"))
     assert isinstance(done.exception, ExperimentError)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
-from mrc_results import performance, report, steps, verdict
+from mrc_results import checks, performance, report, steps, verdict
 from mrc_results.expectation import Expectation, StepExpectation
 from mrc_results.record import RunResult
 from mrc_runs.runner import WorkloadRun
@@ -41,7 +41,7 @@ def run(transport: str = "mrc", breaks: bool = True) -> RunResult:
         session.close()
 
 
-def test_a_run_tells_its_steps() -> None:
+def test_training_run_with_a_failure_tells_steps_operations_and_which_were_broken() -> None:
     result = run()
     assert result.failures == []
     found = steps.steps_of(result)
@@ -132,10 +132,10 @@ def made_up(seconds: list[float], broken: list[tuple[float, float]]) -> dict[str
 
 
 def judged(document: dict[str, Any], **wanted: Any) -> list[bool]:
-    return [check.passed for check in verdict._steps(result_of(document), StepExpectation.model_validate(wanted))]
+    return [check.passed for check in checks._steps(result_of(document), StepExpectation.model_validate(wanted))]
 
 
-def test_bounds_on_both_sides_and_by_failure() -> None:
+def test_check_of_steps_holds_both_bounds_for_steps_with_and_without_failure() -> None:
     document = made_up([1.0, 1.0, 3.0, 1.0], [(2.5, 3.5)])
     assert judged(document, of="max", at_least=2.9, at_most=3.1) == [True, True]
     assert judged(document, of="max", at_least=3.1) == [False]
@@ -152,7 +152,7 @@ def test_bounds_on_both_sides_and_by_failure() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=200))
-def test_statistics_are_of_the_times(seconds: list[float]) -> None:
+def test_statistic_of_times_is_mean_maximum_or_nearest_rank(seconds: list[float]) -> None:
     values = [steps.statistic(seconds, name) for name in ("p50", "p99", "max")]
     assert values == sorted(values)
     assert set(values) <= set(seconds)

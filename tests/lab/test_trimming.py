@@ -17,7 +17,7 @@ from mrc_lab.records.capture_tail import CaptureTail
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_lab.session.virtual import VirtualSession
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from support.lab.labs import lab_file, session

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mrc_results import verdict
+from mrc_results import checks, verdict
 from mrc_results.analysis import Recovery
-from mrc_results.check import Check
+from mrc_results.check import Check, Verdict
 from mrc_results.expectation import Expectation, StepExpectation, StreamExpectation
-from mrc_results.verdict import Verdict
 from mrc_topo.labfile import load_lab
 from support.lab.results import result_of
 
@@ -61,7 +60,9 @@ def check(what: str, rank: dict[str, Any] | None = None, counted: dict[str, Any]
         ("iterations of every rank", {"failure": "gone"}, {}, False),
     ],
 )
-def test_bounds_of_what_ranks_report(what: str, rank: dict[str, Any], expect: dict[str, Any], passed: bool) -> None:
+def test_check_of_what_ranks_report_passes_up_to_its_bound(
+    what: str, rank: dict[str, Any], expect: dict[str, Any], passed: bool
+) -> None:
     found = check(what, rank, **expect)
     assert (found.passed, found.timed) == (passed, False)
 
@@ -83,26 +84,26 @@ def test_bounds_of_what_ranks_report(what: str, rank: dict[str, Any], expect: di
         ("spread of the planes' load", {}, {"plane_spread": 0.2}, False, True),
     ],
 )
-def test_bounds_of_what_hosts_count(
+def test_check_of_what_hosts_count_passes_up_to_its_bound(
     what: str, counted: dict[str, Any], expect: dict[str, Any], passed: bool, timed: bool
 ) -> None:
     found = check(what, counted=counted, **expect)
     assert (found.passed, found.timed) == (passed, timed)
 
 
-def test_bounds_of_a_recovery() -> None:
+def test_checks_of_a_recovery_pass_up_to_their_bounds_and_are_timed() -> None:
     recovery = Recovery(1.0, "fail x", True, 1e6, 0.5, 0.25, 0.375, 0.2)
     for made, at, beyond in (
-        (verdict._recovered, 0.2, 0.19),
-        (verdict._settled, 0.75, 0.76),
-        (verdict._dip, 0.5, 0.49),
+        (checks._recovered, 0.2, 0.19),
+        (checks._settled, 0.75, 0.76),
+        (checks._dip, 0.5, 0.49),
     ):
         assert [made(recovery, bound).passed for bound in (at, beyond)] == [True, False]
         assert made(recovery, at).timed
-    assert not verdict._recovered(Recovery(1.0, "x", True, 1e6, 1.0, 0.0, 0.0, None), 9.0).passed
+    assert not checks._recovered(Recovery(1.0, "x", True, 1e6, 1.0, 0.0, 0.0, None), 9.0).passed
 
 
-def test_which_checks_count_on_a_machine_that_did_not_keep_up() -> None:
+def test_verdict_on_a_slow_machine_counts_only_untimed_checks() -> None:
     good, late, wrong = (Check("a", "b", "c", *given) for given in ((True,), (False, True), (False, False)))
     assert Verdict([good], [], False, []).status == "passed"
     slow = Verdict([good, late], [], False, ["late"])

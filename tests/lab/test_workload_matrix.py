@@ -16,7 +16,7 @@ from mrc_lab.session.base import Session
 from mrc_results import performance, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.record import RunResult
-from mrc_runs.execute import run_on
+from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from support.lab.labs import SMALL_LOADS, session
 

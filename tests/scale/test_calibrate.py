@@ -13,8 +13,8 @@ import typer.testing
 from mrc_cli.app import app
 from mrc_scale import caveat, kernels, queueing
 from mrc_studies.calibration import calibrate, produce
-from mrc_studies.calibration.beginning import Beginning
-from mrc_studies.calibration.calibrate import Calibrated, Compared, Scenario
+from mrc_studies.calibration.calibrate import CalibrationResult, ComparedValue, Scenario
+from mrc_studies.calibration.startup import StartupSampler
 from mrc_studies.cells import measure
 
 CUT = next(each for each in calibrate.SCENARIOS if each.fail and not each.of_port)
@@ -26,7 +26,7 @@ class Packets:
 
     def __init__(self, scenario: Scenario) -> None:
         run = calibrate.cell(scenario, 1)
-        self.scenario, self.beginning = scenario, Beginning()
+        self.scenario, self.beginning = scenario, StartupSampler()
         self.topology = measure.prepare(run)
         result = measure.measure(run, self.beginning.look)
         assert not result.failures
@@ -34,7 +34,7 @@ class Packets:
         self.share = result.payload_share
         self.found = calibrate._packets(result, scenario, self.topology, self.beginning)
 
-    def rows(self) -> dict[str, Compared]:
+    def rows(self) -> dict[str, ComparedValue]:
         given = (self.scenario, 1, self.topology, self.share, self.beginning, kernels.reference())
         rows = calibrate._rows(self.scenario, [(self.found, calibrate._model(*given))])
         return {row.what: row for row in rows}
@@ -81,13 +81,13 @@ def test_a_wrong_model_is_told(cut: Packets, monkeypatch: pytest.MonkeyPatch) ->
         assert rows["EVs found dead"].packets != rows["EVs found dead"].model
 
 
-def table(lost: float) -> Calibrated:
+def table(lost: float) -> CalibrationResult:
     rows = [
-        Compared("a link is cut", "goodput before", 100.0, 98.0, "Mb/s", "goodput"),
-        Compared("a link is cut", "data packets lost to it", 50.0, lost, "", "lost"),
-        Compared("no T1 to spare", "data packets lost to it", 100.0, 60.0, "", "lost, overloaded"),
+        ComparedValue("a link is cut", "goodput before", 100.0, 98.0, "Mb/s", "goodput"),
+        ComparedValue("a link is cut", "data packets lost to it", 50.0, lost, "", "lost"),
+        ComparedValue("no T1 to spare", "data packets lost to it", 100.0, 60.0, "", "lost, overloaded"),
     ]
-    return Calibrated(rows, 2, 0.968)
+    return CalibrationResult(rows, 2, 0.968)
 
 
 def test_the_command_prints_errors_and_aims_and_keeps_them(

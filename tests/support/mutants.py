@@ -55,7 +55,12 @@ PARTS: Final[Mapping[str, Part]] = {
         ("tests/lab/test_faults.py", "tests/lab/test_fault_effects.py", "tests/lab/test_faults_properties.py"),
     ),
     "verdict": Part(
-        ("controller/mrc_results/verdict.py", "controller/mrc_results/expectation.py"),
+        (
+            "controller/mrc_results/verdict.py",
+            "controller/mrc_results/checks.py",
+            "controller/mrc_results/check.py",
+            "controller/mrc_results/expectation.py",
+        ),
         (
             "tests/lab/test_analysis.py",
             "tests/lab/test_evidence.py",

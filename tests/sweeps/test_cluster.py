@@ -249,7 +249,7 @@ def kill_me(task: Any) -> Any:
 
 @needs_dask
 @pytest.mark.slow
-def test_nobody_else_talks_to_our_workers(tmp_path: pathlib.Path) -> None:
+def test_cluster_without_certificates_refuses_every_other_client(tmp_path: pathlib.Path) -> None:
     """With the address alone, without the certificates: neither TLS nor TCP; and no page over HTTP."""
     from distributed import Client
 
@@ -319,7 +319,9 @@ def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
 
 
 @needs_dask
-def test_a_scheduler_that_is_not_there(tmp_path: pathlib.Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheduler_that_does_not_answer_is_an_error_with_its_address(
+    tmp_path: pathlib.Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "REACHED_S", 0.5)
     with pytest.raises(
         ExperimentError, match=rf"--scheduler tcp://127.0.0.1:{port}: no scheduler answers: .*start one"
@@ -331,7 +333,7 @@ def test_a_scheduler_that_is_not_there(tmp_path: pathlib.Path, port: int, monkey
 
 @needs_dask
 @pytest.mark.slow
-def test_the_command_says_so_and_leaves_nothing(tmp_path: pathlib.Path, port: int) -> None:
+def test_sweep_without_its_scheduler_ends_in_one_line_and_leaves_no_file(tmp_path: pathlib.Path, port: int) -> None:
     done = sweep("pinned", "--scheduler", f"tcp://127.0.0.1:{port}", "-o", "out", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"mrclab: error: --scheduler tcp://127.0.0.1:{port}: no scheduler")
@@ -355,7 +357,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG, ids=[str(number) for number in range(len(WRONG))])
-def test_a_cluster_file_may_not_say_anything(text: str, said: str, tmp_path: pathlib.Path) -> None:
+def test_load_of_a_wrong_cluster_file_names_file_and_key(text: str, said: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(ExperimentError) as error:
@@ -365,7 +367,7 @@ def test_a_cluster_file_may_not_say_anything(text: str, said: str, tmp_path: pat
 
 
 @pytest.mark.parametrize("kind", sorted(set(cluster.OFFERS) - {"local"}))
-def test_what_a_cluster_needs_is_told(kind: str, tmp_path: pathlib.Path) -> None:
+def test_cluster_without_what_it_needs_names_the_remedy(kind: str, tmp_path: pathlib.Path) -> None:
     offer = cluster.OFFERS[kind]
     if not cluster.have_dask() or importlib.util.find_spec(offer.module.partition(".")[0]) is not None:
         pytest.skip("Dask is missing, or what would be missed is there")
@@ -384,7 +386,7 @@ def test_what_a_cluster_needs_is_told(kind: str, tmp_path: pathlib.Path) -> None
         (["--cluster", "none.yaml"], "none.yaml: cannot be read"),
     ],
 )
-def test_options_that_cannot_be(
+def test_sweep_with_options_that_cannot_be_names_them(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["mrclab", "sweep", "pinned", *arguments])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mrc_cli.app import main
 from mrc_common.document import unknown_key
-from mrc_runs import execute
+from mrc_runs import sessions
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.sweeps import curves, design, plan
 from mrc_studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
@@ -83,8 +83,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("more", "said"), WRONG, ids=[str(number) for number in range(len(WRONG))])
-def test_what_is_wrong_is_told_before_anything_starts(more: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "session_for", None)
+def test_plan_of_a_wrong_sweep_names_the_fault_before_any_session(
+    more: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "session_for", None)
     with pytest.raises(ExperimentError) as error:
         made(more)
     assert said in str(error.value), str(error.value)

@@ -93,7 +93,7 @@ def without_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_numbers_of_real_runs(undisturbed: pathlib.Path) -> None:
+def test_rows_of_a_sweep_hold_the_numbers_of_their_runs(undisturbed: pathlib.Path) -> None:
     with (undisturbed / store.CSV).open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 12
@@ -108,7 +108,7 @@ def test_numbers_of_real_runs(undisturbed: pathlib.Path) -> None:
         assert row["command"] == f"mrclab sweep repeat . {row['run'][:12]}"
 
 
-def test_what_is_done_is_not_done_again(
+def test_sweep_whose_runs_are_kept_does_none_again(
     pinned: plan.SweepPlan, undisturbed: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = results(undisturbed)
@@ -118,7 +118,7 @@ def test_what_is_done_is_not_done_again(
     assert results(undisturbed) == before
 
 
-def test_more_seeds_add_to_what_is_done(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_with_more_seeds_runs_only_the_new_ones(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = without_runs(monkeypatch)
     text = load_sweep("pinned").file
     content = dict(text.data)
@@ -255,7 +255,7 @@ def test_a_full_disk_loses_nothing(
     assert sorted(done) == sorted(run.digest for run in pinned.runs)
 
 
-def test_one_command_at_a_time(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
+def test_folder_in_use_refuses_a_second_command(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
     first = store.SweepStore(tmp_path, pinned)
     with pytest.raises(ExperimentError, match="another command is running a sweep in this folder"):
         store.SweepStore(tmp_path, pinned)
@@ -263,7 +263,7 @@ def test_one_command_at_a_time(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -
     store.SweepStore(tmp_path, pinned).close()
 
 
-def test_a_folder_holds_one_sweep(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
+def test_folder_of_one_sweep_refuses_another(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
     kept = store.SweepStore(tmp_path, pinned)
     kept.begin()
     kept.close()
@@ -319,7 +319,7 @@ def test_a_run_that_fails_keeps_its_log_and_is_listed(tmp_path: pathlib.Path) ->
     assert rows[1]["iteration_s"] == ""
 
 
-def test_a_run_that_cannot_be_done_tells_why(
+def test_run_that_cannot_be_done_is_an_error_with_its_reason(
     pinned: plan.SweepPlan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
@@ -342,7 +342,9 @@ def test_a_run_that_cannot_be_done_tells_why(
     assert not list((tmp_path / store.LOGS).iterdir())
 
 
-def test_the_page_is_small_and_asks_nobody_else(undisturbed: pathlib.Path, pinned: plan.SweepPlan) -> None:
+def test_page_of_a_sweep_is_small_and_loads_nothing_from_elsewhere(
+    undisturbed: pathlib.Path, pinned: plan.SweepPlan
+) -> None:
     text = (undisturbed / page.PAGE).read_text()
     assert len(text) < 150_000
     assert not re.findall(r"""(?:src|href)=["'](?!#)[^"']*["']""", text)
@@ -385,7 +387,9 @@ def test_a_run_s_files_are_those_of_an_experiment(
 
 
 @pytest.mark.skipif(not has_parquet(), reason="pyarrow is not installed (extra `cluster`)")
-def test_the_dataset_is_one_dataset(undisturbed: pathlib.Path, pinned: plan.SweepPlan) -> None:
+def test_parts_of_the_dataset_read_as_one_with_the_rows_of_the_csv(
+    undisturbed: pathlib.Path, pinned: plan.SweepPlan
+) -> None:
     import pyarrow.dataset
 
     table = pyarrow.dataset.dataset(undisturbed / store.DATASET).to_table()
@@ -396,7 +400,7 @@ def test_the_dataset_is_one_dataset(undisturbed: pathlib.Path, pinned: plan.Swee
             assert {key: "" if value is None else str(value) for key, value in row.items()} == other
 
 
-def test_help_tells_the_verbs(tmp_path: pathlib.Path, command: Command) -> None:
+def test_help_of_sweep_names_its_verbs(tmp_path: pathlib.Path, command: Command) -> None:
     code, told, _ = command("sweep", "--help", cwd=tmp_path)
     assert code == 0
     assert all(verb in told for verb in ("run", "report", "repeat", "list"))

@@ -23,7 +23,7 @@ from mrc_host.proto.config import EvConfig, EvMode
 from mrc_host.proto.limits import ConfigError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.record import RunResult
-from mrc_runs import execute
+from mrc_runs import conduct
 from mrc_runs.experiment import Experiment
 from mrc_topo.labfile import parse_lab
 from mrc_workshop.player import LearnerObjects
@@ -118,7 +118,7 @@ def ran(lab: str, folder: pathlib.Path) -> RunResult:
     )
     session = VirtualSession(parse_lab(lab, "lab", folder))
     try:
-        return execute.run_on(session, experiment)
+        return conduct.run_on(session, experiment)
     finally:
         session.close()
 

@@ -23,7 +23,7 @@ from mrc_scale.fabric import Floats
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import ClusterRun
 from mrc_scale.schema import Calibration
-from mrc_studies.calibration.beginning import Beginning
+from mrc_studies.calibration.startup import StartupSampler
 from mrc_studies.cells import measure
 from mrc_studies.cells.cell import Cell, experiment
 from mrc_studies.cells.measured import Goodput, Measured, Rate
@@ -79,7 +79,7 @@ LEARNED = Scenario("two planes, three NICs per T0, five T1s", 5, seeds=(11, 12),
 
 
 @dataclass
-class Compared:
+class ComparedValue:
     """A number of packets beside that of the model. `off`: by how much, relative where `relative`, where that does not
     follow from the two."""
 
@@ -102,7 +102,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ScenarioResult:
     """What packets or the model say of a scenario with one seed. What does not apply is not a number.
 
     Goodput `before` and `after` the failure and `loads` of the uplinks are in bit/s. `lost`: packets lost to the
@@ -126,10 +126,10 @@ class Seen:
 
 
 @dataclass
-class Calibrated:
+class CalibrationResult:
     """All comparisons, and the largest error of a kind over all; `nic_share`: as measured on another fabric."""
 
-    rows: list[Compared] = field(default_factory=list)
+    rows: list[ComparedValue] = field(default_factory=list)
     scenarios: int = 0
     nic_share: float = math.nan
 
@@ -148,9 +148,9 @@ class Calibrated:
 def calibrate(
     kernels: Kernels, show: Callable[[float, str], None] = lambda share, text: None,
     scenarios: Sequence[Scenario] = SCENARIOS, learned: Scenario = LEARNED,
-) -> Calibrated:  # fmt: skip
+) -> CalibrationResult:  # fmt: skip
     """Run all scenarios both ways."""
-    made = Calibrated(scenarios=len(scenarios))
+    made = CalibrationResult(scenarios=len(scenarios))
     total = len(learned.seeds) + sum(len(each.seeds) for each in scenarios)
     done = 0
     shares = []
@@ -160,7 +160,7 @@ def calibrate(
         done += 1
     made.nic_share = float(np.mean(shares))
     for scenario in scenarios:
-        found: list[tuple[Seen, Seen]] = []
+        found: list[tuple[ScenarioResult, ScenarioResult]] = []
         for seed in scenario.seeds:
             show(done / total, f"{scenario.name}, packet by packet, seed {seed}")
             found.append(_both(scenario, seed, kernels))
@@ -207,11 +207,11 @@ def _nic_share(scenario: Scenario, seed: int) -> float:
     return float(carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0))
 
 
-def _both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[Seen, Seen]:
+def _both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[ScenarioResult, ScenarioResult]:
     """Return what packets and the model say."""
     run = cell(scenario, seed)
     topology = measure.prepare(run)
-    beginning = Beginning()
+    beginning = StartupSampler()
     packets = measure.measure(run, beginning.look)
     if packets.failures:
         raise RuntimeError(f"{scenario.name}: {packets.failures[0]}")
@@ -224,20 +224,22 @@ def _mean(rows: Sequence[Goodput | Rate], begin: float, end: float) -> float:
     return float(np.mean(inside)) if inside else math.nan
 
 
-def _packets(result: Measured, scenario: Scenario, topology: Topology, beginning: Beginning) -> Seen:
+def _packets(result: Measured, scenario: Scenario, topology: Topology, beginning: StartupSampler) -> ScenarioResult:
     series = result.series
     end = LASTS - 0.1
     until = AT if scenario.fail else end
     loads = np.array([_mean(result.watched[name], 0.3, until) for name in _uplinks(scenario)])
     before = _mean(series, 0.3, until - 0.05)
     if not scenario.fail:
-        return Seen(before, loads)
+        return ScenarioResult(before, loads)
     after = _mean(series, AT + SETTLED, end)
     taken = float(next(each.measured for each in result.evidence if each.what.endswith(LABELS["losses"])))
     if scenario.of_port:
-        return Seen(before, loads, after, taken, float(beginning.lost_with_ports()))
+        return ScenarioResult(before, loads, after, taken, float(beginning.lost_with_ports()))
     lost, evs = beginning.lost_across(topology, scenario.fail)
-    return Seen(before, loads, after, taken, float(lost), float(evs), result.found_s, result.qps_hit / result.qps)
+    return ScenarioResult(
+        before, loads, after, taken, float(lost), float(evs), result.found_s, result.qps_hit / result.qps
+    )
 
 
 def _cluster(scenario: Scenario, seed: int, topology: Topology) -> Loaded:
@@ -255,8 +257,8 @@ def _cluster(scenario: Scenario, seed: int, topology: Topology) -> Loaded:
 
 
 def _model(
-    scenario: Scenario, seed: int, topology: Topology, payload_share: float, beginning: Beginning, kernels: Kernels
-) -> Seen:
+    scenario: Scenario, seed: int, topology: Topology, payload_share: float, beginning: StartupSampler, kernels: Kernels
+) -> ScenarioResult:
     loaded = _cluster(scenario, seed, topology)
     every, evs = beginning.for_model(scenario.active, topology.lab.ev.min_active)
     run = ClusterRun(loaded, kernels, every=every, evs=evs)
@@ -265,23 +267,28 @@ def _model(
     loads = result.first.up.ravel() * loaded.shape.fabric_bps
     before = result.steps[0]
     if not scenario.fail:
-        return Seen(before.goodput, loads)
+        return ScenarioResult(before.goodput, loads)
     after = result.steps[1]
     dead = float(after.evs["bad"] - before.evs["bad"])
-    return Seen(
+    return ScenarioResult(
         before.goodput, loads, after.goodput,
         lost=after.lost, evs=dead, found_s=after.found_s, hit=after.hit / len(every),
     )  # fmt: skip
 
 
-def _rows(scenario: Scenario, found: Sequence[tuple[Seen, Seen]]) -> list[Compared]:
+def _rows(scenario: Scenario, found: Sequence[tuple[ScenarioResult, ScenarioResult]]) -> list[ComparedValue]:
     """Means over the seeds."""
 
     def row(
-        what: str, of: Callable[[Seen], float], unit: str, kind: str, scale: float = 1.0, relative: bool = True
-    ) -> Compared:
+        what: str,
+        of: Callable[[ScenarioResult], float],
+        unit: str,
+        kind: str,
+        scale: float = 1.0,
+        relative: bool = True,
+    ) -> ComparedValue:
         packets, model = (float(np.mean([of(way) for way in ways])) for ways in zip(*found, strict=True))
-        return Compared(scenario.name, what, packets * scale, model * scale, unit, kind, relative)
+        return ComparedValue(scenario.name, what, packets * scale, model * scale, unit, kind, relative)
 
     if not scenario.fail:
         apart = float(np.mean([np.abs(one.loads - other.loads).mean() / one.load for one, other in found]))
@@ -290,7 +297,7 @@ def _rows(scenario: Scenario, found: Sequence[tuple[Seen, Seen]]) -> list[Compar
         return [
             row("goodput", lambda way: way.before, "Mb/s", "goodput", 1e-6),
             row("load of an uplink", lambda way: way.load, "Mb/s", "load", 1e-6),
-            Compared(scenario.name, name, spread[0], spread[1], "Mb/s", "links", True, apart),
+            ComparedValue(scenario.name, name, spread[0], spread[1], "Mb/s", "links", True, apart),
         ]
     kind = ", overloaded" if scenario.overloaded else ""
     rows = [
@@ -306,7 +313,7 @@ def _rows(scenario: Scenario, found: Sequence[tuple[Seen, Seen]]) -> list[Compar
         row("EVs found dead", lambda way: way.evs, "", f"evs{kind}"),
         row("queue pairs that lost", lambda way: way.hit, "%", "hit", 100, False),
         row("until the last EV was found", lambda way: way.found_s, "ms", f"found{kind}", 1e3),
-        Compared(scenario.name, "packets taken for lost elsewhere meanwhile", others, 0.0, "", "elsewhere", False),
+        ComparedValue(scenario.name, "packets taken for lost elsewhere meanwhile", others, 0.0, "", "elsewhere", False),
     ]
 
 

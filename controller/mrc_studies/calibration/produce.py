@@ -19,7 +19,7 @@ from mrc_scale.fabric import Floats
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_studies.calibration import report
-from mrc_studies.calibration.made import Made
+from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.cells.tables import parquet_of
 from mrc_topo.cost import CostSummary, bill, load_costs
 from mrc_topo.plan import Design, PlanError, plan
@@ -61,7 +61,7 @@ def load_kernels() -> Kernels:
     return kernels.compiled(make_private(cache_dir() / "numba"))
 
 
-def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None) -> Made:
+def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None) -> CalibrationRun:
     """Run a cluster: with MRC, and what others would do where most is broken."""
     began = time.monotonic()
     cluster, shape = loaded.cluster, loaded.shape
@@ -92,7 +92,7 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
         outcomes = year.outcomes(cluster, shape, design, cluster.year)
         costs = load_costs().model_copy(update={"nic_gbps": shape.nic_bps / 1e9})
         bills = [(each, bill(each, costs)) for each in (design.multi_plane, design.three_tier)]
-    return Made(result, others, design, outcomes, time.monotonic() - began, bills)
+    return CalibrationRun(result, others, design, outcomes, time.monotonic() - began, bills)
 
 
 def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
@@ -113,7 +113,7 @@ def _fair(every: ClusterRun, demand: Floats) -> Floats:
     return demand / np.maximum(senders, receivers)
 
 
-def write(made: Made, folder: pathlib.Path) -> list[str]:
+def write(made: CalibrationRun, folder: pathlib.Path) -> list[str]:
     """Write report and Parquet into a folder; return the files' names.
 
     Raises:

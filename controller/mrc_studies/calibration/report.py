@@ -16,7 +16,7 @@ from mrc_common import look
 from mrc_scale.caveat import caveat
 from mrc_scale.fabric import Floats
 from mrc_scale.run import ClusterResult
-from mrc_studies.calibration.made import Made
+from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.cells import pages
 from mrc_topo.units import format_rate, format_time
 
@@ -28,7 +28,7 @@ FULL, DEAD = 200, 255
 WIDTH, HEIGHT, LEFT, TOP = 900, 230, 70, 12
 
 
-def render(made: Made, series: Mapping[str, Floats]) -> str:
+def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
     """Return the report as HTML; `series` is that of the result."""
     result, cluster = made.result, made.result.loaded.cluster
     time = series["time_s"]
@@ -72,7 +72,7 @@ def _rate(bps: float) -> str:
     return format_rate(round(float(bps)))
 
 
-def _tiles(made: Made, series: Mapping[str, Floats]) -> list[tuple[str, str]]:
+def _tiles(made: CalibrationRun, series: Mapping[str, Floats]) -> list[tuple[str, str]]:
     result, shape = made.result, made.result.loaded.shape
     goodput = series["goodput_bps"]
     return [
@@ -87,7 +87,7 @@ def _tiles(made: Made, series: Mapping[str, Floats]) -> list[tuple[str, str]]:
     ]
 
 
-def _jobs(made: Made) -> list[list[str]]:
+def _jobs(made: CalibrationRun) -> list[list[str]]:
     result = made.result
     rows = []
     for number, job in enumerate(result.loaded.cluster.jobs):
@@ -109,7 +109,7 @@ def _jobs(made: Made) -> list[list[str]]:
     return rows
 
 
-def _steps(made: Made) -> list[list[str]]:
+def _steps(made: CalibrationRun) -> list[list[str]]:
     cluster = made.result.loaded.cluster
     rows = []
     for step in made.result.steps:
@@ -129,7 +129,7 @@ def _steps(made: Made) -> list[list[str]]:
     return rows
 
 
-def _others(made: Made) -> list[list[str]]:
+def _others(made: CalibrationRun) -> list[list[str]]:
     if not made.others:
         return []
     result = made.result
@@ -144,7 +144,7 @@ def _others(made: Made) -> list[list[str]]:
     return rows
 
 
-def _year(made: Made) -> list[list[str]]:
+def _year(made: CalibrationRun) -> list[list[str]]:
     return [
         [
             each.name,
@@ -156,7 +156,7 @@ def _year(made: Made) -> list[list[str]]:
     ]
 
 
-def _bills(made: Made) -> list[list[str]]:
+def _bills(made: CalibrationRun) -> list[list[str]]:
     return [
         [
             design.name,

@@ -14,9 +14,9 @@ from mrc_lab.session.base import Session, closing
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results import analysis, evidence, performance
 from mrc_results.check import Check
-from mrc_results.record import RunResult
+from mrc_results.record import Numbers, RunResult
 from mrc_results.recording import Recording
-from mrc_runs import execute, sources
+from mrc_runs import conduct, precheck, sources
 from mrc_runs.compare import lost_between_switches, seconds_per_iteration
 from mrc_runs.experiment import Experiment
 from mrc_runs.ideal import payload_share
@@ -51,7 +51,7 @@ def prepare(cell: Cell) -> Topology:
         LabError, ExperimentError: they cannot be.
     """
     topology = parse_lab(cell.lab.model_dump_json(exclude_unset=True), f"lab of {cell.name}")  # JSON is YAML
-    execute.check(cell.experiment, topology)
+    precheck.check(cell.experiment, topology)
     return topology
 
 
@@ -69,7 +69,7 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
             if look is not None:
                 look(session)
 
-        result = execute.run_on(session, runs, observe, recording)
+        result = conduct.run_on(session, runs, observe, recording)
         lost = lost_between_switches(session) - before
         shown = list(evidence.findings(result, topology, experiment.claims()))
         return _reduced(cell, topology, result, [*shown, *_impaired(cell, lost)], lost)
@@ -96,8 +96,8 @@ def _reduced(cell: Cell, topology: Topology, result: RunResult, shown: list[Chec
     wrong = [f"{each.mismatches} blocks are wrong" for each in progress if each.mismatches]
     found = performance.of(result)
     sent, hit, found_s = _queue_pairs(result, topology)
-    steps, edges = _steps(result), analysis.grid(result, BIN_S)
-    rates = analysis.goodput_bps(result, edges)
+    steps, edges = _steps(result), result.grid(BIN_S)
+    rates = result.goodput_bps(edges)
     return Measured(
         evidence=shown,
         failures=[*result.failures, *wrong],
@@ -107,7 +107,7 @@ def _reduced(cell: Cell, topology: Topology, result: RunResult, shown: list[Chec
         latency=list(found.latency),
         iterations=list(found.iterations),
         iteration_s=seconds if math.isfinite(seconds) else None,
-        retransmissions=analysis.totals(result)["retransmissions"],
+        retransmissions=result.totals()["retransmissions"],
         lost=lost,
         qp_errors=sum(each.qps - each.qps_in_rts for each in progress),
         qps=sent,
@@ -122,10 +122,10 @@ def _reduced(cell: Cell, topology: Topology, result: RunResult, shown: list[Chec
 
 def _watched(result: RunResult, name: str) -> list[Rate]:
     if ":" not in name:
-        edges = analysis.grid(result, BIN_S)
-        rates = 8 * analysis.rates(result, name, "delivered_bytes", edges)
+        edges = result.grid(BIN_S)
+        rates = 8 * result.rates(name, "delivered_bytes", edges)
         return [Rate(round(float(t), 3), round(float(y))) for t, y in zip(edges, rates, strict=False)]
-    times, sent = result.fabric.take(["t_ns", f"ports.{name}.tx_bytes"])
+    times, sent = result.recording.fabric.take(["t_ns", f"ports.{name}.tx_bytes"])
     spans = np.maximum(np.diff(times), 1)
     start = result.started_ns
     return [
@@ -154,14 +154,14 @@ def _steps(result: RunResult) -> list[Change]:
     return steps
 
 
-def _series(steps: Sequence[Change], edges: analysis.Curve, rates: analysis.Curve) -> list[Goodput]:
+def _series(steps: Sequence[Change], edges: Numbers, rates: Numbers) -> list[Goodput]:
     left = np.ones(len(rates))
     for time, share, _ in steps:
         left[edges[:-1] >= time - 1e-9] = share
     return [Goodput(round(float(t), 3), round(float(y)), float(s)) for t, y, s in zip(edges, rates, left, strict=False)]
 
 
-def _segments(steps: Sequence[Change], edges: analysis.Curve, rates: analysis.Curve, lasts: float) -> list[Segment]:
+def _segments(steps: Sequence[Change], edges: Numbers, rates: Numbers, lasts: float) -> list[Segment]:
     """Return what each step of the schedule left; the last ends where the workload begins to (after `lasts` s)."""
     if not steps:
         return []
@@ -190,7 +190,7 @@ def _queue_pairs(result: RunResult, topology: Topology) -> tuple[int, int, float
         begin = next(each.done_ns for each in result.happenings if each.fails)
         element, paths = topology.element(broken[0]), Paths(topology)
         indices = {addressing.text(host.address): host.index for host in topology.hosts}
-        for host, event in result.bad_evs():
+        for host, event in result.events.bad_evs():
             key = (host, event.qpn)
             peer = indices.get(sent.get(key) or "")
             if peer is not None and paths.may_cross(element, topology.host(host).index, peer, event.ev):
@@ -200,7 +200,7 @@ def _queue_pairs(result: RunResult, topology: Topology) -> tuple[int, int, float
 
 
 def _queues(result: RunResult) -> list[Queues]:
-    fabric = result.fabric
+    fabric = result.recording.fabric
     depths = [name for name in fabric.columns if name.endswith(".depth_bytes")]
     pauses = [name for name in fabric.columns if name.endswith(".pauses_sent")]
     times, *rows = fabric.take(["t_ns", *depths, *pauses])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pathlib
 from functools import cache
+from typing import TYPE_CHECKING
 
-import jinja2
+from mrc_common import look, templates
 
-from mrc_common import look
+if TYPE_CHECKING:
+    import jinja2
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
 
@@ -21,13 +23,7 @@ def number(value: object) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = templates.environment(FOLDER)
     made.filters["number"] = number
     return made
 

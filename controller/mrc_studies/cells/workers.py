@@ -51,18 +51,18 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptResult:
     """A cell's result as it is kept; `run` is the name that was shown."""
 
     run: str
     result: Measured
 
 
-class CellStore(Store[Kept]):
+class CellStore(Store[KeptResult]):
     """Results of cells, and how long each took."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        super().__init__(folder, Kept)
+        super().__init__(folder, KeptResult)
 
     def seconds(self, digest: str) -> float:
         """Return how much of a core's time the cell took, s; 0 if that is not known."""
@@ -77,7 +77,7 @@ class CellStore(Store[Kept]):
         Raises:
             WriteError: it could not be written.
         """
-        self.put(task.digest, Kept(task.name, result))
+        self.put(task.digest, KeptResult(task.name, result))
         write_whole(self.folder / f"{task.digest}.time", f"{seconds:.2f}\n")
 
 

@@ -49,7 +49,7 @@ def look(session: Session, asked: Iterable[str]) -> tuple[FabricInfo, truth.Carr
     return replace(info, now_ns=0, events=0, switches=switches), carriers
 
 
-class Truth:
+class FabricInvariant:
     """The fabric is what it was when this was made, under all failures that were asked for since."""
 
     def __init__(self, session: Session) -> None:

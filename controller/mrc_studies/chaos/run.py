@@ -19,7 +19,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_lab.switches.p4rt import Device, P4RuntimeError
 from mrc_lab.switches.program import primary
-from mrc_runs import execute
+from mrc_runs import sessions
 from mrc_runs.experiment import Workload
 from mrc_studies.chaos import invariants, truth
 from mrc_studies.chaos.invariants import Violation
@@ -39,7 +39,7 @@ PROBLEMS = (HostError, P4RuntimeError, TargetError, UnsettledError, RunError, Fa
 
 
 @dataclass
-class Played:
+class ChaosResult:
     """What came of a schedule: what broke, if anything, and when; `counts` of what happened; `log` of it, by time."""
 
     violation: Violation | None = None
@@ -55,7 +55,7 @@ def retry_s(topology: Topology) -> float:
     return timeout * (1 + spec.linear_cnt + (2 << spec.exp_cnt))
 
 
-class Player:
+class ChaosRun:
     """One schedule on one session; `play` does it all. `may_end`: the lab belongs to this run alone."""
 
     def __init__(self, session: Session, schedule: Schedule, *, may_end: bool = False) -> None:
@@ -69,13 +69,13 @@ class Player:
         self.dead: set[str] = set()
         self.controllers: dict[str, tuple[grpc.Channel, Device]] = {}
         self.works: dict[str, Work] = {}
-        self.played = Played()
+        self.played = ChaosResult()
         self._start_ns = session.now_ns()
 
-    def play(self) -> Played:
+    def play(self) -> ChaosResult:
         """Everything that is in the schedule, then the return to how it was. Leaves the lab whole where it can."""
         try:
-            self.truth = invariants.Truth(self.session)
+            self.truth = invariants.FabricInvariant(self.session)
             self.tables = invariants.entries(self.session)
             self._start_ns = self.session.now_ns()
             for step in self.schedule.steps:
@@ -94,7 +94,7 @@ class Player:
         finally:
             self.played.at = self._elapsed()
             if self.played.violation is not None:
-                self._mend()
+                self._restore_all()
         return self.played
 
     def _elapsed(self) -> float:
@@ -128,13 +128,13 @@ class Player:
         self._note(f"{step.describe()}{'' if done else ' (passed over)'}")
         if self.ended:
             return
-        self._excuse()
+        self._note_allowed_failures()
         self._poll()
         self.truth.check(self.in_force, self._asked())
 
-    def _excuse(self) -> None:
+    def _note_allowed_failures(self) -> None:
         """Note for every running workload which of its queue pairs may fail in the present state."""
-        cut = truth.cut_off(self.session.topology, self.paths, self.in_force)
+        cut = truth.disconnected_pairs(self.session.topology, self.paths, self.in_force)
         silent = self.frozen | self.dead
         for work in self.works.values():
             work.excused |= cut
@@ -284,7 +284,7 @@ class Player:
         self._start(ChaosStep(at=0, start="afterwards", workload=workload))
         self._await_works()
 
-    def _mend(self) -> None:
+    def _restore_all(self) -> None:
         """After a violation: a lab that others use shall not stay broken."""
         for what in (self._release, lambda: self.session.failures.restore_all(self.session)):
             with contextlib.suppress(*PROBLEMS, Violation):
@@ -301,13 +301,13 @@ def is_ours(name: str, clock: str) -> bool:
 
 
 @contextlib.contextmanager
-def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], played: Played) -> Iterator[Session]:
+def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], played: ChaosResult) -> Iterator[Session]:
     """Yield a session, and after its end the check that nothing of it is left (a lab that was up before stays up)."""
     before = invariants.threads()
     name = load_lab(schedule.lab).lab.name
     ours = is_ours(name, clock)
     processes = []
-    with execute.session_for(schedule.lab, clock, schedule.transport, progress) as session:
+    with sessions.session_for(schedule.lab, clock, schedule.transport, progress) as session:
         yield session
         if isinstance(session, RealSession):
             processes = session.run.processes()
@@ -324,17 +324,17 @@ def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], pl
         played.violation = violation
 
 
-def play(schedule: Schedule, clock: str, progress: Callable[[str], None] = lambda text: None) -> Played:
+def play(schedule: Schedule, clock: str, progress: Callable[[str], None] = lambda text: None) -> ChaosResult:
     """Do a schedule to its lab: a simulation, or on the real clock the lab that is up, else one of its own.
 
     Raises:
         LabError, RunError, NamespaceError, HostNetError: there is no such lab.
     """
-    played = Played()
+    played = ChaosResult()
     may_end = is_ours(load_lab(schedule.lab).lab.name, clock)
     with _watched(schedule, clock, progress, played) as session:
         progress("breaking things")
-        player = Player(session, schedule, may_end=may_end)
+        player = ChaosRun(session, schedule, may_end=may_end)
         player.played = played
         player.play()
     return played

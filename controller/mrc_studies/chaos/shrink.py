@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mrc_studies.chaos.run import Played
+from mrc_studies.chaos.run import ChaosResult
 from mrc_studies.chaos.schedule import Schedule
 
 T = TypeVar("T")
 
 
-class _Enough(Exception):
+class _TriesExhausted(Exception):
     """No more tries."""
 
 
@@ -36,8 +36,8 @@ def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
 
 
 def shrink(
-    schedule: Schedule, played: Played, again: Callable[[Schedule], Played], tries: int = 200
-) -> tuple[Schedule, Played, int]:
+    schedule: Schedule, played: ChaosResult, again: Callable[[Schedule], ChaosResult], tries: int = 200
+) -> tuple[Schedule, ChaosResult, int]:
     """Return the shortest schedule found that breaks the same rule, its outcome, and the number of plays.
 
     `again` plays one. On the real clock what breaks once need not break again; a step is only left out when it broke
@@ -50,7 +50,7 @@ def shrink(
     def breaks(candidate: Schedule) -> bool:
         nonlocal best, outcome, count
         if count >= tries:
-            raise _Enough
+            raise _TriesExhausted
         count += 1
         found = again(candidate)
         if found.violation is None or found.violation.rule != rule:
@@ -68,6 +68,6 @@ def shrink(
             return best, outcome, count
         duration = best.duration
         ddmin(best.steps, lambda rest: breaks(cut([*rest], min(duration, rest[-1].at if rest else 0.0))))
-    except _Enough:
+    except _TriesExhausted:
         pass
     return best, outcome, count

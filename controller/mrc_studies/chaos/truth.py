@@ -87,7 +87,7 @@ def _impaired(topology: Topology, in_force: Iterable[Action]) -> dict[tuple[str,
     return found
 
 
-def cut_off(topology: Topology, paths: Paths, in_force: Iterable[Action]) -> set[frozenset[str]]:
+def disconnected_pairs(topology: Topology, paths: Paths, in_force: Iterable[Action]) -> set[frozenset[str]]:
     """Return the pairs of hosts that have no path left without any failure on it, in whatever direction.
 
     Queue pairs between these may die of what is in force; those of all others must live through it.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mrc_common.files import write_whole
-from mrc_studies.figures.model import Judged, Measure
+from mrc_studies.figures.model import JudgedFigure, Measure
 from mrc_studies.figures.tables import PointRow
 
 SIZE = (7.0, 3.4)
@@ -32,7 +32,7 @@ def _beside(plot: Any, measures: Sequence[Measure]) -> None:
     plot.legend(fontsize=7, loc="lower right")
 
 
-def write(folder: pathlib.Path, judged: Judged, rows: Sequence[PointRow]) -> list[str]:
+def write(folder: pathlib.Path, judged: JudgedFigure, rows: Sequence[PointRow]) -> list[str]:
     """Write NAME.svg and NAME.png from the rows of the figure's table; return the files' names.
 
     Raises:

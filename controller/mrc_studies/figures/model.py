@@ -108,7 +108,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedFigure:
     """A figure with its results. `failures`: what went wrong in runs; `not_run`: why runs left no result."""
 
     figure: Figure
@@ -157,7 +157,7 @@ class Judged:
         return "; ".join(dict.fromkeys(each.differs for each in missed)) if all(each.differs for each in missed) else ""
 
 
-def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Sequence[str] = ()) -> Judged:
+def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Sequence[str] = ()) -> JudgedFigure:
     """Hold a figure's headline against its results; what failed in a run is a failure of the figure.
 
     Args:
@@ -166,7 +166,7 @@ def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Seq
     may = {cell.name for cell in cells if cell.may_fail}
     wrong = [f"{name}: {text}" for name, each in results.items() if name not in may for text in each.failures]
     measures = figure.judge(results) if len(results) == len(cells) else []
-    return Judged(figure, cells, results, measures, wrong, list(not_run))
+    return JudgedFigure(figure, cells, results, measures, wrong, list(not_run))
 
 
 def ratio(one: float, other: float) -> float:

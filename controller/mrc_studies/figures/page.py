@@ -14,7 +14,7 @@ from dataclasses import asdict
 from mrc_common.files import write_whole
 from mrc_runs.experiment import Tree
 from mrc_studies.cells import pages
-from mrc_studies.figures.model import Judged, Size, Status
+from mrc_studies.figures.model import JudgedFigure, Size, Status
 
 PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
 
@@ -27,7 +27,7 @@ img { width: 100%; max-width: 46rem } table, code { font-size: 13px }
 
 def write(
     folder: pathlib.Path,
-    figures: Sequence[Judged],
+    figures: Sequence[JudgedFigure],
     files: Mapping[str, Sequence[str]],
     seconds: Mapping[str, float],
     size: Size,
@@ -54,7 +54,7 @@ def write(
     return folder / PAGE
 
 
-def _document(judged: Judged) -> Tree:
+def _document(judged: JudgedFigure) -> Tree:
     return {
         "figure": judged.figure.name,
         "title": judged.figure.title,

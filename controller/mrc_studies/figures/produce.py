@@ -12,7 +12,7 @@ from mrc_studies.cells.measure import prepare, software
 from mrc_studies.cells.tables import has_parquet
 from mrc_studies.cells.workers import CellStore, Progress, Task
 from mrc_studies.figures import draw, page, tables
-from mrc_studies.figures.model import Figure, Judged, Size, judged
+from mrc_studies.figures.model import Figure, JudgedFigure, Size, judged
 
 #: Of what `Cell.cost` says, on one core of a machine of 2024.
 OVERHEAD_S = 2.0
@@ -31,7 +31,7 @@ def produce(
     jobs: int,
     progress: Callable[[Progress], None] = lambda each: None,
     broken: bool = True,
-) -> tuple[pathlib.Path, list[Judged]]:
+) -> tuple[pathlib.Path, list[JudgedFigure]]:
     """Run what is missing, then write tables, plots and the page; return it, and the figures with their results.
 
     Args:
@@ -54,7 +54,7 @@ def produce(
         Task(digest, f"{figure.name}, {cell.name}", cell) for figure, own in planned for digest, cell in own.items()
     ]
     failed = workers.run(tasks, store, jobs, progress)
-    done: list[Judged] = []
+    done: list[JudgedFigure] = []
     files: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
     for figure, own in planned:

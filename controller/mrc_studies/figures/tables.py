@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mrc_common.files import write_whole
 from mrc_studies.cells.tables import Kind, csv_of, has_parquet, parquet_of
-from mrc_studies.figures.model import Judged
+from mrc_studies.figures.model import JudgedFigure
 
 
 class PointRow(NamedTuple):
@@ -40,7 +40,7 @@ class CheckRow(NamedTuple):
 NUMBERS = dict.fromkeys(("x", "y", "low", "high"), Kind.NUMBER) | {"passed": Kind.TRUTH}
 
 
-def points(judged: Judged) -> list[PointRow]:
+def points(judged: JudgedFigure) -> list[PointRow]:
     """Return a figure's points; none while a run is missing."""
     if len(judged.results) < len(judged.cells):
         return []
@@ -51,7 +51,7 @@ def points(judged: Judged) -> list[PointRow]:
     ]
 
 
-def checks(judged: Judged) -> list[CheckRow]:
+def checks(judged: JudgedFigure) -> list[CheckRow]:
     """Return all that was judged."""
     name = judged.figure.name
     rows = [

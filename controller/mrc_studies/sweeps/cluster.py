@@ -43,7 +43,7 @@ JOB = {
 
 
 @dataclass(frozen=True)
-class Offer:
+class AllowedCluster:
     """A class of Dask's: where it is, what brings it, and what a file may say to it; `inside` is of its mappings."""
 
     module: str
@@ -53,13 +53,13 @@ class Offer:
     inside: Mapping[str, frozenset[str]]
 
 
-def _jobs(name: str) -> Offer:
-    return Offer("dask_jobqueue", name, "pip install dask-jobqueue", frozenset(JOB), {})
+def _jobs(name: str) -> AllowedCluster:
+    return AllowedCluster("dask_jobqueue", name, "pip install dask-jobqueue", frozenset(JOB), {})
 
 
-OFFERS: dict[str, Offer] = {
-    "local": Offer("distributed", "LocalCluster", EXTRA, frozenset({"memory_limit", "local_directory"}), {}),
-    "ssh": Offer(
+OFFERS: dict[str, AllowedCluster] = {
+    "local": AllowedCluster("distributed", "LocalCluster", EXTRA, frozenset({"memory_limit", "local_directory"}), {}),
+    "ssh": AllowedCluster(
         "distributed",
         "SSHCluster",
         "pip install asyncssh",
@@ -76,7 +76,7 @@ OFFERS: dict[str, Offer] = {
     "sge": _jobs("SGECluster"),
     "oar": _jobs("OARCluster"),
     "htcondor": _jobs("HTCondorCluster"),
-    "kubernetes": Offer(
+    "kubernetes": AllowedCluster(
         "dask_kubernetes.operator",
         "KubeCluster",
         "pip install dask-kubernetes",

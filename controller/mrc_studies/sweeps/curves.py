@@ -30,7 +30,7 @@ def student(degrees: int) -> float:
 
 
 @dataclass(frozen=True)
-class Spot:
+class CurvePoint:
     """A point of a curve: the mean of `n` runs, and half of the width of its 95 % confidence interval (None: of
     one run there is none). `bad`: runs that have no such number. `runs`: value and digest of each that has."""
 
@@ -54,7 +54,7 @@ class Chart:
     x: str
     y: str
     scale: str
-    curves: Mapping[str, Sequence[Spot]]
+    curves: Mapping[str, Sequence[CurvePoint]]
 
     @property
     def numeric(self) -> bool:
@@ -146,8 +146,8 @@ def _label(by: Sequence[str], values: Sequence[Scalar]) -> str:
     return ", ".join(parts)
 
 
-def _spot(x: Scalar, rows: Sequence[Row], y: str) -> Spot:
+def _spot(x: Scalar, rows: Sequence[Row], y: str) -> CurvePoint:
     known = ((row[y], str(row["run"])[: store.SHORT]) for row in rows)
     runs = [(float(value), run) for value, run in known if value is not None]
     mean, half = interval([value for value, _ in runs])
-    return Spot(x, mean, half, runs, len(rows) - len(runs))
+    return CurvePoint(x, mean, half, runs, len(rows) - len(runs))

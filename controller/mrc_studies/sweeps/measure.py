@@ -22,10 +22,11 @@ from mrc_common.plain import OMIT_NONE, decode, encode
 from mrc_host.answers import JobProgress
 from mrc_host.node.samples import condense
 from mrc_host.policy import PolicyError
-from mrc_results import analysis, performance, verdict
+from mrc_results import performance, verdict
+from mrc_results.check import Verdict
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
-from mrc_runs import compare, execute, sources
+from mrc_runs import compare, conduct, sessions, sources
 from mrc_runs.compare import Comparison, seconds_per_iteration
 from mrc_runs.experiment import Experiment, Tree
 from mrc_topo.topology import Topology
@@ -199,7 +200,7 @@ def _experiment(task: Task) -> tuple[list[Row], str]:
     experiment = Experiment.model_validate(task.content)
     with (
         lab_file(_lab(task, experiment.clock)) as path,
-        execute.session_for(
+        sessions.session_for(
             path,
             experiment.clock,
             experiment.transport,
@@ -209,7 +210,7 @@ def _experiment(task: Task) -> tuple[list[Row], str]:
         ) as session,
         Recording() as recording,
     ):
-        result = execute.run_on(session, experiment, None, recording)
+        result = conduct.run_on(session, experiment, None, recording)
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         found = _numbers(result, session.topology, judged, experiment.workload.duration)
         found["iteration_s"] = _finite(seconds_per_iteration(result))
@@ -220,9 +221,7 @@ def _experiment(task: Task) -> tuple[list[Row], str]:
     return [{key: found.get(key) for key in EXPERIMENT}], failures[0] if failures else ""
 
 
-def _numbers(
-    result: RunResult, topology: Topology, judged: verdict.Verdict, duration: float | None
-) -> dict[str, float | None]:
+def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: float | None) -> dict[str, float | None]:
     progress = list(result.progress.values())
     busy = [each for each in progress if each.takes_part]
     seconds = _seconds(result, busy)
@@ -241,7 +240,7 @@ def _numbers(
     if seconds > 0:
         rate = 8 * sum(each.delivered_bytes for each in ends) / seconds
         if duration is not None:  # the ranks end together some time after it
-            rate = float(analysis.goodput_bps(result, np.array([0.0, duration]))[0])
+            rate = float(result.goodput_bps(np.array([0.0, duration]))[0])
         found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(result.ranks))}
     for key, half in (("spurious_losses", "requestor"), ("sacks_sent", "responder"), ("out_of_order", "responder")):
         found[key] = _counted(result, half, key)
@@ -253,7 +252,7 @@ def _numbers(
         found["latency_p99_s"] = max(each.p99 for each in pairs) / 1e9
     if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
         found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
-        found["jain"] = verdict.jain(rates)
+        found["jain"] = performance.jain(rates)
     if broke := [each for each in judged.recoveries if each.breaks]:
         found["dip"], found["settled"] = min(each.dip for each in broke), min(each.after for each in broke)
         found["settled_of_left"] = min(each.after / each.expected if each.expected > 0 else math.inf for each in broke)
@@ -279,7 +278,7 @@ def _counted(result: RunResult, half: str, key: str) -> int | None:
 
 
 def _fabric(result: RunResult) -> dict[str, float]:
-    fabric = result.fabric
+    fabric = result.recording.fabric
     if len(fabric) < 1:
         return {}
     lost, drops = (
@@ -290,7 +289,7 @@ def _fabric(result: RunResult) -> dict[str, float]:
 
 def _evs(result: RunResult) -> dict[str, float]:
     sent = {key for key, qp in result.queue_pairs().items() if qp.requestor.get("packets_sent")}
-    bad = [(host, event.qpn) for host, event in result.bad_evs()]
+    bad = [(host, event.qpn) for host, event in result.events.bad_evs()]
     return {"evs_lost": len(bad), "qps": len(sent), "qps_hit": len(sent.intersection(bad))}
 
 

@@ -19,7 +19,7 @@ from mrc_lab.faults.action import FailureError
 from mrc_lab.records.rundir import RunError
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.program import OwnProgramError
-from mrc_runs import compare, execute, sources
+from mrc_runs import compare, precheck, sources
 from mrc_runs.compare import Comparison, known_comparisons
 from mrc_runs.experiment import Experiment, ExperimentError, Tree, find_file, known_experiments, load_experiment, read
 from mrc_studies.sweeps import design, measure
@@ -290,7 +290,7 @@ def _problems(source: Source, base: Base, point: Point) -> Iterator[tuple[KeyPat
             topology = own.chosen(forwarders.chosen(topology, made.switch, made.compiler), made.policies)
             forwarders.check_clock(topology, made.clock)
             own.check(topology, made.clock, made.transport)
-            execute.check(made, topology)
+            precheck.check(made, topology)
         else:
             with measure.lab_file(lab) as file:
                 compare.check(made.model_copy(update={"lab": file}))

@@ -10,9 +10,9 @@ from enum import StrEnum
 
 from mrc_lab.faults.action import Action
 from mrc_lab.session.real import RealSession
-from mrc_results.record import Happening
+from mrc_results.record import LabEvent
 from mrc_runs.loop import Loop
-from mrc_studies.training.ranks import Ranks, Said, Word, shared_folder
+from mrc_studies.training.ranks import RankEvent, RankMessage, Ranks, shared_folder
 
 #: Python and PyTorch are imported by all ranks at once, which takes a small machine its time.
 START_S = 300.0
@@ -23,7 +23,7 @@ ERRORS_S = 2.0
 SETTLE_S = 1.0
 
 
-class Ending(StrEnum):
+class AttemptEnd(StrEnum):
     """How an attempt has ended."""
 
     DONE = "done"
@@ -63,7 +63,7 @@ class Attempt:
     connected_ns: int = 0
     ended_ns: int = 0
     resumed_at: int = 0
-    ended: Ending | None = None
+    ended: AttemptEnd | None = None
     error: str = ""
     begins: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class JobResult:
     backend: str
     plan: TrainingPlan
     attempts: list[Attempt] = field(default_factory=list)
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[LabEvent] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     unit: str = "samples"
     per_step: int = 0
@@ -92,7 +92,7 @@ class JobResult:
     @property
     def done(self) -> bool:
         """Whether the job has come to its end."""
-        return bool(self.attempts) and self.attempts[-1].ended is Ending.DONE
+        return bool(self.attempts) and self.attempts[-1].ended is AttemptEnd.DONE
 
 
 Observer = Callable[[JobResult, Attempt], None]
@@ -127,7 +127,7 @@ class Job:
                 attempt = Attempt(self.session.now_ns())
                 self.result.attempts.append(attempt)
                 self._attempt(attempt, number, folder)
-                if attempt.ended is Ending.DONE or self._lab_is_dead():
+                if attempt.ended is AttemptEnd.DONE or self._lab_is_dead():
                     break
         if not self.result.done:
             self.result.failures.append(
@@ -150,7 +150,7 @@ class Job:
         }  # fmt: skip
         ranks = Ranks(self.session, plan.names, self.result.backend, folder / f"store{number}", settings)
         try:
-            self.loop.go(_Turns(self, attempt, ranks))
+            self.loop.go(_AttemptLoop(self, attempt, ranks))
         finally:
             attempt.ended_ns = attempt.ended_ns or self.session.now_ns()
             ranks.end()
@@ -169,18 +169,18 @@ class Job:
         return self.session.now_ns() > last + SETTLE_S * 1e9
 
 
-class _Turns:
+class _AttemptLoop:
     """One attempt, from the ranks' first word to their last."""
 
     def __init__(self, job: Job, attempt: Attempt, ranks: Ranks) -> None:
         self.job, self.attempt, self.ranks = job, attempt, ranks
-        self.said: dict[Word, set[int]] = {}
+        self.said: dict[RankEvent, set[int]] = {}
         self.errors: list[tuple[int, str]] = []
         self.error_at = 0.0
         self.held = False
         self.moved_at = time.monotonic()
 
-    def _all(self, word: Word) -> bool:
+    def _all(self, word: RankEvent) -> bool:
         return len(self.said.get(word, ())) == len(self.ranks.names)
 
     def spend(self, seconds: float) -> None:
@@ -201,48 +201,48 @@ class _Turns:
 
     def _judge(self) -> None:
         attempt = self.attempt
-        if self._all(Word.DONE):
-            self._end(Ending.DONE)
+        if self._all(RankEvent.DONE):
+            self._end(AttemptEnd.DONE)
         elif self.errors and time.monotonic() > self.error_at + ERRORS_S:
             rank, text = self.errors[0]
-            self._end(Ending.DIED, f"rank {rank} ({self.ranks.names[rank]}): {text}")
+            self._end(AttemptEnd.DIED, f"rank {rank} ({self.ranks.names[rank]}): {text}")
         else:
             # An operation that fails by itself after this time shall have its say first.
             patience = 2 * self.job.plan.patience_s if attempt.connected_ns else START_S
             if time.monotonic() > self.moved_at + patience:
-                self._end(Ending.STALLED, f"nothing has moved for {patience:.0f} s")
+                self._end(AttemptEnd.STALLED, f"nothing has moved for {patience:.0f} s")
 
-    def _end(self, how: Ending, error: str = "") -> None:
+    def _end(self, how: AttemptEnd, error: str = "") -> None:
         self.attempt.ended, self.attempt.error = how, error
         self.attempt.ended_ns = self.job.session.now_ns()
 
-    def _heard(self, rank: int, said: Said) -> None:
+    def _heard(self, rank: int, said: RankMessage) -> None:
         attempt, result, word = self.attempt, self.job.result, said.event
         self.moved_at = time.monotonic()
-        if word in (Word.ERROR, Word.GONE):
-            if word is Word.ERROR or rank not in self.said.get(Word.ERROR, ()):
+        if word in (RankEvent.ERROR, RankEvent.GONE):
+            if word is RankEvent.ERROR or rank not in self.said.get(RankEvent.ERROR, ()):
                 self.errors.append((rank, said.text))
                 self.error_at = self.error_at or time.monotonic()
-            word = Word.ERROR
-        elif word is Word.STEP:
+            word = RankEvent.ERROR
+        elif word is RankEvent.STEP:
             number = said.step
             attempt.begins[number] = min(attempt.begins.get(number, said.begin_ns), said.begin_ns)
             attempt.ends[number] = max(attempt.ends.get(number, 0), said.end_ns)
             attempt.counts[number] = attempt.counts.get(number, 0) + 1
             attempt.all_reduce_ns += said.all_reduce_ns
             attempt.losses[number] = said.loss
-        elif word is Word.HELD:
+        elif word is RankEvent.HELD:
             # No rank is beyond the step that rank 0 has not begun.
             self.ranks.tell_all(stop_after=said.step + 1)
         self.said.setdefault(word, set()).add(rank)
-        if word is Word.READY and self._all(word):
+        if word is RankEvent.READY and self._all(word):
             self.ranks.tell_all()
-        elif word is Word.CONNECTED:
+        elif word is RankEvent.CONNECTED:
             attempt.resumed_at = said.step
             result.unit, result.per_step = said.unit, said.per_step
             if self._all(word):
                 attempt.connected_ns = self.job.session.now_ns()
                 self.job.begin()
                 self.ranks.tell_all()
-        elif word is Word.DONE and said.accuracy is not None:
+        elif word is RankEvent.DONE and said.accuracy is not None:
             result.accuracy = said.accuracy

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 import numpy as np
 
 from mrc_common import look
-from mrc_results import charts
-from mrc_results.charts import Curve, Mark
+from mrc_results import charts, curves
+from mrc_results.charts import Curve, Mark, Plot
 from mrc_results.steps import TimeSummary
+from mrc_studies.cells import pages
 from mrc_studies.training.summary import Summary
 
 #: Above this many, what was done to the lab is drawn as lines without words.
@@ -84,18 +84,28 @@ def text(documents: Sequence[Summary]) -> str:
 def render(documents: Sequence[Summary], title: str) -> str:
     """Return the page."""
     heads, rows = table(documents)
-    seconds = max(each.seconds for each in documents)
-    parts = [f"<h1>{html.escape(title)}</h1>", look.table(heads, [[html.escape(cell) for cell in row] for row in rows])]
-    for document in documents:
-        for each in document.restarts:
-            said = f"{document.backend}, {each.at_s:.1f} s: {each.ended}: {each.error}"
-            parts.append(f"<p class=note>{html.escape(said)}</p>")
-        parts += [f"<p class=bad>{html.escape(each)}</p>" for each in document.failures]
     # Backends run one after the other; the schedule of each begins with its first step.
     marks = [Mark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
+    body = pages.fill(
+        "training.html",
+        title=title,
+        heads=heads,
+        rows=rows,
+        jobs=documents,
+        plots=_plots(documents),
+        chart=charts.chart,
+        seconds=max(each.seconds for each in documents),
+        marks=marks,
+        words=len(marks) <= LABELLED,
+    )
+    return look.page(title, body, ["report.css"], ["report.js"])
+
+
+def _plots(documents: Sequence[Summary]) -> list[Plot]:
+    """Return what the charts show: loss and time of each step, a curve for each backend."""
     loss, times = [], []
     for number, document in enumerate(documents):
-        colour, dash = charts.series(number)
+        colour, dash = curves.series(number)
         steps = document.steps
         ends = np.array([each.begin_s + each.seconds for each in steps])
         known = dict(document.loss)
@@ -106,13 +116,4 @@ def render(documents: Sequence[Summary], title: str) -> str:
         if seen:
             x, y = (np.array(column) for column in zip(*seen, strict=True))
             times.append(Curve(f"{document.backend}, something broken", x, y, "var(--down)", dots=True))
-    words = len(marks) <= LABELLED
-    parts += ["<h2>Loss</h2>", charts.chart("loss", "Loss", loss, "loss", seconds, marks, words)]
-    parts += [
-        "<h2>Time of each step</h2>",
-        charts.chart("steps", "Time of each step", times, "ms", seconds, marks, words),
-    ]
-    parts.append(
-        "<p class=note>Seconds after the first step began. A gap: the job was dead, and was started again.</p>"
-    )
-    return look.page(title, "\n".join(parts), ["report.css"], ["report.js"])
+    return [Plot("loss", "Loss", loss, "loss"), Plot("steps", "Time of each step", times, "ms")]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from mrc_lab.session.real import RealSession
 from mrc_runs.perf import COLLECTIVES, FLOAT_BYTES, Row
 from mrc_studies.training.job import START_S, TURN_S
-from mrc_studies.training.ranks import Ranks, Word, shared_folder
+from mrc_studies.training.ranks import RankEvent, Ranks, shared_folder
 
 #: Of one collective operation, and of each of its bytes: labs are slow, and share a machine.
 PATIENCE_S = 60.0
@@ -42,21 +42,21 @@ def _rows(group: Ranks, counts: dict[int, int], patience: float) -> Iterator[Row
     """Yield a row when all ranks have told theirs: the slowest rank's time, and all wrong elements. `patience`:
     seconds of an operation."""
     ranks, left = len(group.names), list(counts)
-    heard: dict[Word, int] = {}
+    heard: dict[RankEvent, int] = {}
     told: dict[int, list[tuple[float, int]]] = {}
     deadline = time.monotonic() + START_S
     while left:
         failure = "" if time.monotonic() < deadline else "no word of any rank any more"
         for rank, said in group.events(TURN_S):
             word = said.event
-            deadline = time.monotonic() + max(START_S if word is Word.READY else 0.0, 2 * patience)
-            if word in (Word.ERROR, Word.GONE):
+            deadline = time.monotonic() + max(START_S if word is RankEvent.READY else 0.0, 2 * patience)
+            if word in (RankEvent.ERROR, RankEvent.GONE):
                 failure = failure or f"rank {rank} ({group.names[rank]}): {said.text}"
-            elif word is Word.SIZE:
+            elif word is RankEvent.SIZE:
                 told.setdefault(said.size, []).append((said.seconds, said.wrong))
             else:
                 heard[word] = heard.get(word, 0) + 1
-                if word in (Word.READY, Word.CONNECTED) and heard[word] == ranks:
+                if word in (RankEvent.READY, RankEvent.CONNECTED) and heard[word] == ranks:
                     group.tell_all()
         while left and len(told.get(left[0], ())) == ranks:
             size = left.pop(0)

@@ -28,7 +28,7 @@ BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mr
 REMEDY = "install it with `pip install 'mrclab[torch]'` (of PyTorch the CPU wheel is enough)"
 
 
-class Word(StrEnum):
+class RankEvent(StrEnum):
     """What a rank can say (`mrc_train.orders`); `GONE` is said for one that has ended."""
 
     READY = "ready"
@@ -43,10 +43,10 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True)
-class Said:
+class RankMessage:
     """A line of a rank: its `event`, and what belongs to that. Times are ns of the session's clock, or `seconds`."""
 
-    event: Word
+    event: RankEvent
     text: str = ""
     step: int = 0
     begin_ns: int = 0
@@ -130,8 +130,8 @@ class Ranks:
         for rank in reversed(range(len(self.processes))):
             self.tell(rank, **document)
 
-    def events(self, timeout_s: float) -> list[tuple[int, Said]]:
-        """Return what ranks have said, waiting for it at most so long; of one that has ended `Word.GONE`, once."""
+    def events(self, timeout_s: float) -> list[tuple[int, RankMessage]]:
+        """Return what ranks have said, waiting for it at most so long; of one that has ended `RankEvent.GONE`, once."""
         left = [each for rank, each in enumerate(self.processes) if rank not in self._gone]
         select.select(left, [], [], timeout_s)
         found = []
@@ -141,10 +141,10 @@ class Ranks:
             lines = process.lines()
             if lines is None:
                 self._gone.add(rank)
-                found.append((rank, Said(Word.GONE, process.last_error_line())))
+                found.append((rank, RankMessage(RankEvent.GONE, process.last_error_line())))
             for line in lines or ():
                 with contextlib.suppress(ValueError, DecodeError):  # a library that prints something of its own
-                    found.append((rank, decode(Said, json.loads(line), lenient=True)))
+                    found.append((rank, decode(RankMessage, json.loads(line), lenient=True)))
         return found
 
     def end(self) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mrc_results import steps
 from mrc_results.steps import Step, TimeSummary
-from mrc_studies.training.job import Attempt, Ending, JobResult
+from mrc_studies.training.job import Attempt, AttemptEnd, JobResult
 from mrc_studies.training.ranks import BACKENDS
 
 
@@ -39,7 +39,7 @@ class Restart:
     was not started again). Those of all deaths together are all that was lost. `at_s`: after the first step began.
     """
 
-    ended: Ending
+    ended: AttemptEnd
     error: str
     at_s: float
     step: int
@@ -48,7 +48,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class Moment:
+class TrainingMoment:
     """Something that was done to the lab, in seconds after the first step began."""
 
     at_s: float
@@ -87,7 +87,7 @@ class Summary:
     per_second: float
     accuracy: float | None
     restarts: list[Restart]
-    happenings: list[Moment]
+    happenings: list[TrainingMoment]
     failures: list[str]
 
     @property
@@ -105,7 +105,7 @@ def restarts(result: JobResult) -> list[Restart]:
     for attempt, following in zip(result.attempts, [*result.attempts[1:], None], strict=True):
         if (mine := attempt.steps(ranks)) and mine[-1] >= reached:
             reached, last_ns = mine[-1], attempt.ends[mine[-1]]
-        if attempt.ended is Ending.DONE:
+        if attempt.ended is AttemptEnd.DONE:
             break
         assert attempt.ended is not None
         again = None if following is None else _beyond(following, reached, ranks)
@@ -155,7 +155,8 @@ def summary(result: JobResult) -> Summary:
         accuracy=result.accuracy,
         restarts=restarts(result),
         happenings=[
-            Moment((each.done_ns - zero) / 1e9, each.action.describe(), each.fails) for each in result.happenings
+            TrainingMoment((each.done_ns - zero) / 1e9, each.action.describe(), each.fails)
+            for each in result.happenings
         ],
         failures=list(result.failures),
     )

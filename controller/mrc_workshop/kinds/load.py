@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mrc_common.document import Model
-from mrc_results import verdict
+from mrc_results import performance
 from mrc_topo.addressing import Tier
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, kind
@@ -134,12 +134,12 @@ def streams(params: Streams, runs: Sequence[Run]) -> Finding:
     slowest, fairest = 1e9, 1.0
     failed: Finding | None = None
     for run in runs:
-        rates = verdict.stream_rates(run.result, None, None)
+        rates = performance.stream_rates(run.result, None, None)
         if not rates:
             return Finding(False, "no stream finished", "no stream has a rate: nothing was acknowledged", run=run)
         capacity = run.topology.lab.host_rate_bps
         low = min(rates, key=lambda each: rates[each])
-        index = verdict.jain(list(rates.values()))
+        index = performance.jain(list(rates.values()))
         slowest, fairest = min(slowest, rates[low] / capacity), min(fairest, index)
         if failed is None and (rates[low] / capacity < params.at_least or index < params.jain):
             evidence = [f"{name}: {rate / capacity:.2f} of a host's capacity" for name, rate in sorted(rates.items())]

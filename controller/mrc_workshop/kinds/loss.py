@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mrc_common.document import Model
-from mrc_results import verdict
+from mrc_results import performance
 from mrc_workshop.job import Document, Run
 from mrc_workshop.kinds.prediction import read_numbers
 from mrc_workshop.kinds.registry import Finding, kind
@@ -100,7 +100,7 @@ def slowdown(params: Slowdown, runs: Sequence[Run], sources: Mapping[str, str]) 
 
 
 def _rate(run: Run) -> float:
-    rates = verdict.stream_rates(run.result, None, None)
+    rates = performance.stream_rates(run.result, None, None)
     return sum(rates.values()) / len(rates) if rates else 0.0
 
 

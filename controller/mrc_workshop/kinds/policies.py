@@ -14,7 +14,7 @@ from mrc_common.document import Model
 from mrc_host.answers import EvEvent, MrcHostStatistics
 from mrc_host.policy import EvInput
 from mrc_host.proto.events import EvState
-from mrc_results import verdict
+from mrc_results import performance
 from mrc_topo.paths import Paths
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
@@ -316,9 +316,9 @@ def windows(params: Windows, runs: Sequence[Run]) -> Finding:
     for run in runs:
         port = max(run.facts.ports, key=lambda name: run.facts.ports[name]["max_bytes"])
         deepest = run.facts.ports[port]["max_bytes"]
-        rates = verdict.stream_rates(run.result, None, None)
+        rates = performance.stream_rates(run.result, None, None)
         share = sum(rates.values()) / params.bottleneck_bps
-        fair = verdict.jain(list(rates.values())) if rates else 0.0
+        fair = performance.jain(list(rates.values())) if rates else 0.0
         measured = f"longest queue {deepest / 1000:.0f} kB, {share:.2f} of the bottleneck used, Jain's index {fair:.3f}"
         told.append(measured)
         evidence = _window_lines(run) + [f"{name}: {rate / 1e6:.2f} Mb/s" for name, rate in sorted(rates.items())]

@@ -14,7 +14,7 @@ from pydantic import Field
 from mrc_common.document import Model
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.record import RunResult
-from mrc_runs import execute
+from mrc_runs import conduct
 from mrc_runs.experiment import Experiment
 from mrc_topo.labfile import parse_lab
 from mrc_workshop.job import Run, RunOrder
@@ -117,7 +117,7 @@ def _ours(order: str) -> int | None:
     document.pop("policies", None)
     session = VirtualSession(parse_lab(yaml.safe_dump(document, sort_keys=False), asked.name), asked.transport)
     try:
-        return finishing_ns(execute.run_on(session, Experiment.model_validate(asked.experiment)))
+        return finishing_ns(conduct.run_on(session, Experiment.model_validate(asked.experiment)))
     finally:
         session.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
@@ -150,10 +151,8 @@ class Job(Generic[P_co]):
     def progress(self) -> JobProgress:
         """Return the workload's progress, and that of its queue pairs."""
         states = [qp.state is QpState.RTS for qps in self.qps.values() for qp in qps]
-        return JobProgress(
-            **vars(self.workload.progress),
-            workload=self.workload.name,
-            rank=self.rank,
+        return dataclasses.replace(
+            self.workload.progress,
             done=self.workload.done,
             qps=len(states),
             qps_in_rts=sum(states),

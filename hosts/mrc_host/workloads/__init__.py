@@ -9,9 +9,9 @@ import importlib
 import pkgutil
 from typing import Any
 
-from mrc_host.workloads.base import Channel, Parameters, Progress, Workload, WorkloadError
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError
 
-__all__ = ["WORKLOADS", "Channel", "Parameters", "Progress", "Workload", "WorkloadError"]
+__all__ = ["WORKLOADS", "Channel", "Parameters", "Workload", "WorkloadError"]
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
     kind.name: kind

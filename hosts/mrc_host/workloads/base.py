@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mrc_common.errors import UsageError
-from mrc_host.answers import Measured
+from mrc_host.answers import JobProgress, Measured
 from mrc_host.workloads.measure import Distribution
 
 STEP_BITS = 16
@@ -44,25 +44,6 @@ class Channel(Protocol):
 
     def wake(self, at_ns: int) -> None:
         """`woken` of the own workload follows, at this time or soon after it."""
-
-
-@dataclass
-class Progress:
-    """What a rank has done so far; plain data for status, reports and verdicts.
-
-    `takes_part` is false for a rank that the workload gives nothing to do. `first_ns`: when the first iteration ended;
-    what is measured from then on is warm.
-    """
-
-    takes_part: bool = True
-    iterations: int = 0
-    bytes_sent: int = 0
-    bytes_verified: int = 0
-    mismatches: int = 0
-    started_ns: int = 0
-    first_ns: int = 0
-    finished_ns: int = 0
-    failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +81,8 @@ class Workload(abc.ABC, Generic[P]):
         self.channel = channel
         self.memory = np.frombuffer(memory, dtype=np.uint8)
         self.limit = params.iterations
-        self.progress = Progress(takes_part=bool(self.peers(rank, size, params)))
+        takes_part = bool(self.peers(rank, size, params))
+        self.progress = JobProgress(takes_part=takes_part, workload=self.name, rank=rank)
         self.running = False
         self.done = False
         self.outstanding = 0

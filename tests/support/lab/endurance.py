@@ -43,8 +43,8 @@ from mrc_results import verdict
 from mrc_results.expectation import Expectation
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
-from mrc_runs.execute import session_for
 from mrc_runs.runner import WorkloadRun
+from mrc_runs.sessions import session_for
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.topology import Topology
 from support.lab.labs import SMALL_LOADS, lab_file

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from mrc_lab.session.base import Session
-from mrc_runs.execute import session_for
+from mrc_runs.sessions import session_for
 from mrc_topo.labfile import builtin_labs
 
 #: Every workload with parameters that make its messages small.

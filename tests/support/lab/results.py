@@ -8,7 +8,7 @@ from typing import Any
 from mrc_common.plain import encode
 from mrc_host.answers import JobProgress
 from mrc_results.reading import completed
-from mrc_results.record import Happening, RunResult
+from mrc_results.record import LabEvent, RunResult
 from mrc_results.recording import StoredRecording
 
 
@@ -16,7 +16,7 @@ def result_of(document: Mapping[str, Any]) -> RunResult:
     """Return a result; keys that are left out are 0 or empty. `samples`, `fabric` and `events` are rows."""
     made = {"lab": "default", "clock": "virtual", "seed": 1, "workload": "write_bw", "params": {}, "ranks": []}
     made |= {key: value for key, value in document.items() if key not in ("samples", "fabric", "events")}
-    for key, kind in (("happenings", list[Happening]), ("progress", dict[str, JobProgress])):
+    for key, kind in (("happenings", list[LabEvent]), ("progress", dict[str, JobProgress])):
         if key in made:
             made[key] = completed(kind, made[key])
     result = RunResult.parse(made)

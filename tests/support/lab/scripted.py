@@ -10,7 +10,7 @@ from typing import Any
 from mrc_common.plain import decode
 from mrc_lab.faults.action import Action
 from mrc_lab.processes.exits import ProcessExit
-from mrc_studies.training.ranks import Said
+from mrc_studies.training.ranks import RankMessage
 
 
 class Failures:
@@ -85,8 +85,8 @@ class Scripted:
     def _all(self, **event: Any) -> list[tuple[int, dict[str, Any]]]:
         return [(rank, dict(event)) for rank in range(len(self.names))]
 
-    def events(self, timeout_s: float) -> list[tuple[int, Said]]:
-        return [(rank, decode(Said, event)) for rank, event in self._events()]
+    def events(self, timeout_s: float) -> list[tuple[int, RankMessage]]:
+        return [(rank, decode(RankMessage, event)) for rank, event in self._events()]
 
     def _events(self) -> list[tuple[int, dict[str, Any]]]:
         self.session.now += 10_000_000

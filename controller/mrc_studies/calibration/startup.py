@@ -18,7 +18,7 @@ from mrc_topo.topology import Topology
 
 
 @dataclass
-class _Noted:
+class _QpSnapshot:
     """A queue pair from host to host; its active EVs and backups by plane, and losses by EV, when last noted."""
 
     src: int
@@ -30,11 +30,11 @@ class _Noted:
     port_down: int
 
 
-class Beginning:
+class StartupSampler:
     """`look` is called while a simulation goes on; the rest afterwards."""
 
     def __init__(self) -> None:
-        self.noted: list[_Noted] = []
+        self.noted: list[_QpSnapshot] = []
 
     def look(self, session: VirtualSession) -> None:
         """Note all, unless something is broken."""
@@ -86,7 +86,7 @@ class Beginning:
         return sum(row.qp.requestor.counters.lost_port_down - row.port_down for row in self.noted)
 
 
-def _note(src: int, dst: int, qp: QueuePair) -> _Noted:
+def _note(src: int, dst: int, qp: QueuePair) -> _QpSnapshot:
     evs: Any = qp.evs
     order, backup = ([list(each) for each in part] for part in (evs.order, evs.backup))
-    return _Noted(src, dst, qp, order, backup, dict(evs.losses), qp.requestor.counters.lost_port_down)
+    return _QpSnapshot(src, dst, qp, order, backup, dict(evs.losses), qp.requestor.counters.lost_port_down)

@@ -12,7 +12,7 @@ from mrc_topo.plan import Design, Plan
 
 
 @dataclass(frozen=True)
-class Made:
+class CalibrationRun:
     """A run with all that belongs to it. `plan` is None where the fabric is none that `mrclab topo plan` makes."""
 
     result: ClusterResult

@@ -1,0 +1,165 @@
+"""The tables of a report, as values: what was run, the verdict, every failure, every host, and how late these were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from mrc_host.answers import LagSummary, Software
+from mrc_lab import describe
+from mrc_lab.session.fidelity import Fidelity, MachineFidelity
+from mrc_results.check import Check, Verdict
+from mrc_results.record import Readings, RunResult
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_rate, format_time
+from p4lite.switch.fabric.values import Lag
+
+
+@dataclass(frozen=True)
+class Coloured:
+    """A text in a `colour` of the style sheet."""
+
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells in rows under heads."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str | Coloured]]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How late the processes of a run were, and the clocks of its machines; no table of a simulation."""
+
+    lateness: Grid | None
+    machines: Grid | None
+    software: str
+
+
+@dataclass(frozen=True)
+class Sections:
+    """The tables of a report; `recoveries` is None where no failure was measured."""
+
+    run: Grid
+    checks: Grid
+    recoveries: Grid | None
+    hosts: Grid
+    trust: Trust
+
+
+def sections_of(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Sections:
+    """Return the tables of a report."""
+    return Sections(
+        _run(result, topology, readings, verdict),
+        Grid(["check", "expected", "measured", ""], [_check(each, verdict) for each in verdict.checks]),
+        _recoveries(verdict) if verdict.recoveries else None,
+        _hosts(result),
+        _trust(result.fidelity),
+    )
+
+
+def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Grid:
+    lab = topology.lab
+    totals = readings.totals
+    simulated = " (simulated time)" if result.clock == "virtual" else ""
+    colour = "good" if verdict.passed else "doubt" if verdict.timing_only else "bad"
+    rows: list[list[str | Coloured]] = [
+        ["verdict", Coloured(verdict.outcome, colour)],
+        ["mean goodput", format_rate(round(readings.mean_bps))],
+        ["lab", f"{lab.name}: {lab.planes} planes, {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1 each, "
+                f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
+        ["workload", f"{result.workload} {result.params} on {len(result.ranks)} hosts"],
+        ["clock", f"{result.clock}{simulated}, {result.seconds:.1f} s, seed {result.seed}"],
+        ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, result.clock))}, "
+                                  f"{format_time(describe.ack_timeout_ns(topology))}"],
+        ["retransmissions, of them spurious", f"{totals['retransmissions']}, {totals['spurious_retransmissions']}"],
+        ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
+    ]  # fmt: skip
+    return Grid(["", ""], rows)
+
+
+def _check(check: Check, verdict: Verdict) -> list[str | Coloured]:
+    if check.passed:
+        mark = Coloured("good", "good")
+    elif check.timed and not verdict.valid:
+        mark = Coloured("not valid", "doubt")
+    else:
+        mark = Coloured("missed", "bad")
+    return [check.what, check.expected, check.measured, mark]
+
+
+def _recoveries(verdict: Verdict) -> Grid:
+    rows = [
+        [
+            f"{each.at_s:.2f} s",
+            each.text,
+            format_rate(round(each.before_bps)),
+            f"{min(each.expected, 9.99):.1%}",
+            f"{each.dip:.1%}",
+            f"{each.after:.1%}",
+            "never" if each.recovery_s is None else f"{each.recovery_s * 1e3:.0f} ms",
+        ]
+        for each in verdict.recoveries
+    ]
+    heads = ["at", "what", "goodput before", "capacity left", "lowest", "settled at", "back to 95 % of that after"]
+    return Grid(heads, rows)
+
+
+def _hosts(result: RunResult) -> Grid:
+    rows: list[list[str | Coloured]] = []
+    for name in result.ranks:
+        progress = result.progress.get(name)
+        samples = result.samples_of(name)
+        if progress is None or not len(samples):
+            rows.append([name, Coloured("no word", "bad"), "", "", "", ""])
+            continue
+        verified, last = f"{progress.bytes_verified / 1e6:.1f} MB", samples.last
+        counted = [f"{last['packets']}", f"{last['retransmissions']}"]
+        rows.append([name, str(progress.iterations), verified, *counted, progress.failure or "-"])
+    return Grid(["host", "iterations", "verified", "packets sent", "retransmitted", "failure"], rows)
+
+
+def _trust(fidelity: Fidelity) -> Trust:
+    if fidelity.simulated:
+        return Trust(None, None, _software([fidelity.software]))
+    rows = []
+    fabrics = {f"fabric on {name}": row.fabric for name, row in fidelity.machines.items() if row.fabric is not None}
+    if not fabrics and fidelity.fabric is not None:
+        fabrics["fabric"] = fidelity.fabric
+    for name, fabric in fabrics.items():
+        rows.append([name, *_lag(fabric.loop), f"{fabric.cpu_share:.0%}", ""])
+    for name, host in fidelity.hosts.items():
+        others = [each for each in host.process if each != name]
+        share = f"{host.cpu_share:.0%}{', with ' * bool(others)}{', '.join(others)}"
+        rows.append([name, *_lag(host.loop_lag), share, str(host.rx_ring_drops)])
+    heads = ["part", "loop late p50, ms", "p99, ms", "max, ms", "its process's CPU, cores", "frames lost by the host"]
+    software = _software(host.software for host in fidelity.hosts.values())
+    return Trust(Grid(heads, rows), _machines(fidelity.machines), software)
+
+
+def _lag(lag: LagSummary | Lag) -> list[str]:
+    return [f"{each / 1e6:.3f}" for each in (lag.p50_ns, lag.p99_ns, lag.max_ns)]
+
+
+def _machines(machines: Mapping[str, MachineFidelity]) -> Grid | None:
+    """Of a lab on several machines, their clocks and what went between them."""
+    rows = []
+    counted = attrgetter("sent", "received", "lost", "late", "refused", "repeated")
+    for name, row in machines.items():
+        clock = row.clock
+        known = ["-", "-"] if clock is None else [f"{ns / 1e6:.3f}" for ns in (clock.off_ns, clock.uncertainty_ns)]
+        sums = map(sum, zip(*map(counted, row.tunnels.values()), strict=True)) if row.tunnels else [0] * 6
+        rows.append([name, *known, str(len(row.tunnels)), *map(str, sums)])
+    heads = ["machine", "clock ahead, ms", "known within, ms", "tunnels", "datagrams sent", "received", "lost", "late"]
+    return Grid([*heads, "refused", "repeated"], rows) if rows else None
+
+
+def _software(measured: Iterable[Software | None]) -> str:
+    """How the protocol core ran in these processes."""
+    found = {(each.core, each.crc) for each in measured if each is not None}
+    return "; ".join(f"Protocol core {core}, CRC by {crc}" for core, crc in sorted(found))

@@ -1,0 +1,92 @@
+"""Conduct an experiment on a session: its profiles, its workload and schedule, and what hosts find meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from mrc_host.requests import CreateProfile, DeleteProfile, ProfileKind, ProfileState, SetProfileState
+from mrc_lab.hosts.hostclient import HostControl, HostError
+from mrc_lab.management import clustermapper, localiser
+from mrc_lab.management.clustermapper import Localiser
+from mrc_lab.session.base import Session
+from mrc_results.record import RunResult
+from mrc_results.recording import Recording
+from mrc_runs.endings import LOST
+from mrc_runs.experiment import Experiment
+from mrc_runs.interruption import Interrupted
+from mrc_runs.runner import Observer, Watcher, WorkloadRun
+
+#: How long the hosts' probes have, after a run on the real clock, to say what is broken; it is hardly ever needed.
+FINDINGS_S = 30.0
+LOOK_S = 0.2
+
+
+def run_on(
+    session: Session,
+    experiment: Experiment,
+    observe: Observer | None = None,
+    recording: Recording | None = None,
+    interrupted: Callable[[], object] = bool,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Run an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
+
+    finder = localiser.load(session.topology.lab.policies.localiser)
+
+    def watch(result: RunResult) -> None:
+        _note_findings(session, result, finder)
+        if observe is not None:
+            observe(result)
+
+    run = WorkloadRun(session, experiment.workload.spec(), experiment.actions(), watch, recording, interrupted, watcher)
+    try:
+        with _profiles(session, experiment):
+            result = run.go()
+            if experiment.expect.localised and not result.failures:
+                _await_findings(session, result, finder, interrupted)
+            return result
+    except LOST as error:
+        return run.partial_result(error)
+
+
+@contextlib.contextmanager
+def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
+    """Yield the experiment's profiles, ONLINE at every host for as long as the context lasts."""
+    made: list[tuple[HostControl, ProfileKind, str]] = []
+    try:
+        for host in session.hosts.values():
+            for profile in experiment.profiles:
+                kind, name = ProfileKind(profile.kind), profile.name
+                host.ask(CreateProfile(kind, name, profile.settings))
+                made.append((host, kind, name))
+                for state in (ProfileState.OFFLINE, ProfileState.ONLINE):
+                    host.ask(SetProfileState(kind, name, state))
+        yield
+    finally:
+        for host, kind, name in reversed(made):
+            with contextlib.suppress(HostError):  # a host that died in the run
+                for state in (ProfileState.OFFLINE, ProfileState.INIT):
+                    host.ask(SetProfileState(kind, name, state))
+                host.ask(DeleteProfile(kind, name))
+
+
+def _note_findings(session: Session, result: RunResult, finder: Localiser) -> None:
+    """Note what the hosts' probes find broken beside the latest event, until the next one."""
+    if not result.happenings:
+        return
+    latest = result.happenings[-1]
+    found = clustermapper.view_of(session.topology, session.hosts, finder)
+    latest.localised = sorted(found)
+
+
+def _await_findings(session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object]) -> None:
+    """Wait on the real clock until the hosts name what is broken: on a busy machine their probes come back late."""
+    if session.clock != "real" or not result.happenings:
+        return
+    latest, until = result.happenings[-1], session.now_ns() + round(FINDINGS_S * 1e9)
+    with contextlib.suppress(Interrupted):  # the run is over: its verdict stands
+        while latest.localised != latest.broken and session.now_ns() < until and not session.deaths():
+            session.advance(LOOK_S)
+            interrupted()
+            _note_findings(session, result, finder)

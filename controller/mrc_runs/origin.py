@@ -1,0 +1,47 @@
+"""What a result says beside its run: counters of the whole lab, its program, and what repeats it."""
+
+from __future__ import annotations
+
+from mrc_lab.session.base import Session
+from mrc_results import provenance
+from mrc_results.record import RunResult
+from mrc_results.recording import Recording
+from mrc_runs.endings import LOST, is_silence
+from mrc_runs.experiment import Experiment, Tree
+from mrc_runs.workload import WorkloadSpec
+from mrc_topo.topology import Topology
+
+
+def complete(session: Session, result: RunResult, experiment: Experiment) -> None:
+    """Add to the result of a run that has ended what the session knows of it: counters, program and lab; and what
+    `mrclab run --again` needs: the experiment as it was run, and its provenance. Where switches died or stand still,
+    counters are empty."""
+    try:
+        result.program_counters, result.pauses = session.program_counters(), session.pauses()
+        result.credits = session.stalls()
+    except LOST as error:
+        if not session.deaths() and not session.frozen() and not is_silence(error):
+            raise
+        result.program_counters, result.pauses, result.credits = {}, {}, {}
+    program = session.program_document()
+    result.program = program
+    add_origin(result, session.topology, experiment.model_copy(update={"clock": session.clock}), program)
+
+
+def add_origin(result: RunResult, topology: Topology, experiment: Experiment, program: Tree) -> None:
+    """Add to a result where it comes from: `topology`, `experiment` and `provenance`."""
+    asked = experiment.model_dump(mode="json")
+    result.topology, result.experiment = topology.lab.model_dump(mode="json"), asked
+    result.provenance = provenance.collect(topology.lab, asked, program)
+
+
+def result_of_failed_start(
+    topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording
+) -> RunResult:
+    """Return the result of a run whose lab died before it could begin."""
+    names = list(spec.hosts or (host.name for host in topology.hosts))
+    lab = topology.lab
+    made = RunResult(lab.name, clock, lab.seed, spec.workload, dict(spec.params), names, recording=recording)
+    made.failures.append(failure)
+    made.program_counters = {}
+    return made

@@ -1,0 +1,128 @@
+"""Sessions for runs: a simulation, or a real lab, which is brought up and taken down again where it is not up."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from mrc_lab import describe, lifecycle
+from mrc_lab import policies as own
+from mrc_lab.faults.ledger import UnsettledError
+from mrc_lab.machines import lifecycle as machines
+from mrc_lab.machines.session import session_of
+from mrc_lab.processes.exits import several
+from mrc_lab.processes.process import Process
+from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.requested import RequestedLab
+from mrc_lab.session.base import Session
+from mrc_lab.session.virtual import VirtualSession
+from mrc_lab.switches import mapping
+from mrc_runs.endings import LOST, is_silence
+from mrc_topo.labfile import load_lab
+from mrc_topo.schema import PoliciesSpec
+
+
+@contextlib.contextmanager
+def session_for(
+    lab: str,
+    clock: str,
+    transport: str,
+    progress: Callable[[str], None] = lambda text: None,
+    switch: str | None = None,
+    compiler: str | None = None,
+    policies: PoliciesSpec | None = None,
+    *,
+    trust_code: bool = False,
+) -> Iterator[Session]:
+    """Yield a session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down
+    again.
+    `switch`, `compiler` and `policies` are instead of the lab file's; `trust_code`: policies may run on the real clock.
+
+    Raises:
+        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing; policies
+            may not run there.
+        ConfigError: a policy cannot be loaded.
+        NamespaceError: there can be no real-clock lab here.
+    """
+    wanted = RequestedLab.of(
+        lab, transport, switch=switch, compiler=compiler, policies=policies, trust_code=trust_code, clock=clock
+    )
+    with session_on(wanted, clock, progress) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def session_on(
+    wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
+) -> Iterator[Session]:
+    """As `session_for`, of a lab that was checked (`RequestedLab.of` with a clock).
+
+    Args:
+        cores: how many cores a simulation may use.
+    """
+    lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
+    for text in describe.warnings(topology, clock, transport):
+        print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
+    if clock == "virtual":
+        progress("building the simulation")
+        session: Session = VirtualSession(topology, transport, cores)
+        _print_unsupported(lab, session)
+        try:
+            yield session
+        finally:
+            session.close()
+        return
+    run = RunDir(topology.lab.name)
+    ours = not run.exists() or run.is_dead()
+    if ours:
+        machines.bring_up(wanted, progress)
+    else:
+        check_usable(run, transport=transport, switch=wanted.switch, compiler=wanted.compiler)
+        if not own.same(topology, load_lab(run.lab_file)):
+            raise RunError(f"lab '{run.name}' is up with other policies; `mrclab down {run.name}` first")
+    first = None
+    try:
+        session = session_of(topology.lab.name, fresh=ours)
+        first = session.first
+        _print_unsupported(lab, session)
+        try:
+            yield session
+        finally:
+            try:
+                session.failures.restore_own(session)
+            except (*LOST, UnsettledError) as error:
+                # What cannot be restored because something is dead or frozen goes with the lab, or stays noted.
+                if not session.deaths() and not session.frozen() and not is_silence(error):
+                    raise
+            session.close()
+    finally:
+        if ours:
+            _down(run, first)
+
+
+def _print_unsupported(lab: str, session: Session) -> None:
+    """Print to stderr what a program of the lab's own does not implement, a line each."""
+    if session.topology.lab.program is not None:
+        program = session.program
+        for text in mapping.lacking(session.topology, program.names):
+            print(f"note: {lab}: {program.path}: {text}", file=sys.stderr, flush=True)
+
+
+def check_usable(run: RunDir, **wanted: str | None) -> None:
+    """Raise RunError when a lab that is up cannot carry a run: where it is other than wanted (None: as it is)."""
+    state = run.read()
+    for what, value in wanted.items():
+        found = getattr(state, what)
+        if value is not None and found != value:
+            raise RunError(f"lab '{run.name}' is up with {what} {found}; `mrclab down {run.name}` first")
+    dead = [death for death in state.record.deaths if death.role not in state.record.hosts]
+    if dead:
+        raise RunError(f"lab '{run.name}' is damaged: {several(dead, ', ')}; `mrclab down {run.name}` first")
+
+
+def _down(run: RunDir, first: Process | None) -> None:
+    """Take the lab with this first process down, unless another process already does."""
+    with contextlib.suppress(RunError):
+        if first is None or run.read().first == first:
+            lifecycle.down(run.name)
