@@ -1,7 +1,7 @@
 """The same experiments on everything that can forward a lab: p4lite, BMv2 (with either compiler's program), the kernel.
 
 Real clock, lab bmv2-tiny; what is not installed is left out. MRCLAB_BMV2 and MRCLAB_P4C name BMv2 and p4c. The table is
-Markdown, as `docs/reference-parts.md` has it.
+Markdown, as `docs/explanation/backends.md` has it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The picture of the house in architecture.md, made from the import graph.
+"""Draw the picture of the packages in architecture.md from the import graph.
 
     python docs/house.py            writes picture and table
     python docs/house.py --check    exit code 1 when they are not those of the tree
 
-A room is a package; an arrow says that its modules import those of another. What follows from other arrows is left out.
+An arrow says that modules of one package import those of another. Arrows that follow from others are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def picture() -> str:
                 lines.append(f'        {room.replace(".", "_")}_["{name}"]')
         lines.append("    end")
     lines += [f"    {one.replace('.', '_')}_ --> {other.replace('.', '_')}_" for one, other in edges]
-    lines += ["```", "", "| room | what is in it |", "|---|---|"]
+    lines += ["```", "", "| package | what is in it |", "|---|---|"]
     lines += [f"| {room} | {about(room)} |" for room in every]
     return "\n".join(lines) + "\n"
 

@@ -31,6 +31,7 @@ from mrc_lab.faults.kinds import KINDS
 from mrc_runs.compare import Comparison
 from mrc_runs.experiment import Experiment
 from mrc_studies.chaos.schedule import Schedule
+from mrc_studies.sweeps import measure
 from mrc_studies.sweeps.cluster import ClusterSpec
 from mrc_studies.sweeps.spec import Range, Sweep
 from mrc_topo import schema
@@ -78,7 +79,8 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 def cli() -> str:
     """Every verb of `mrclab` and `p4lite`, as the programs themselves tell."""
-    lines = ["# Commands", "", "Made from the programs themselves.", ""]
+    lines = ["# Commands", ""]
+    lines += ["Look up here every command, argument and option. The page is made from the programs themselves.", ""]
     lines += ["## mrclab", ""]
     root: Any = typer.main.get_command(app)
     for path, command in _verbs(root, "mrclab"):
@@ -145,7 +147,7 @@ def _parameters(command: Any) -> list[str]:
         given = each.default
         shown = "" if given is None or given is False or given == "" or callable(given) else str(given)
         rows.append([code(names), cell(each.help or ""), code(shown)])
-    return table(["argument, option", "what", "if left out"], rows)
+    return table(["argument, option", "what", "default"], rows)
 
 
 # --- files ------------------------------------------------------------------------------------------------------
@@ -155,9 +157,9 @@ def lab_file() -> str:
     """Every key of a lab file."""
     head = """# Lab file
 
-Made from the schema that reads the files (`mrc_topo/schema.py`). How labs are shaped and named:
-[Topologies](../topology.md). Rates, times and sizes are written with units, `20Mbps`, `100us`, `64KiB`, or as whole
-numbers of bits per second, nanoseconds and bytes.
+Look up here every key of a lab file, with its default and range. The page is made from the schema that reads the files
+(`mrc_topo/schema.py`). [Topologies](../topology.md) says how labs are shaped and named. Rates, times and sizes are
+written with units, `20Mbps`, `100us`, `64KiB`, or as whole numbers of bits per second, nanoseconds and bytes.
 
 """
     return head + "\n".join(_models(schema.Lab, "A lab"))
@@ -167,8 +169,9 @@ def experiment_file() -> str:
     """Every key of an experiment, a comparison, a sweep and a schedule of chaos."""
     head = """# Experiment file
 
-Made from the schemas that read the files. What the keys mean together, and what a run writes:
-[Using the lab](../lab.md#experiments).
+Look up here every key of an experiment, a comparison, a sweep and a schedule of chaos, with its default and range. The
+page is made from the schemas that read the files. [Experiments](../lab.md#experiments) says what the keys mean
+together, and [Results of a run](results.md) what a run writes.
 
 """
     lines = ["## Experiments", "", *_models(Experiment, "An experiment", 3)]
@@ -176,7 +179,7 @@ Made from the schemas that read the files. What the keys mean together, and what
     for name, kind in sorted(WORKLOADS.items()):
         lines += [f"### {name}", "", _summary(kind), ""]
         rows = [[code(key), code(_number(value))] for key, value in vars(kind.parameters()).items()]
-        lines += table(["parameter", "if left out"], rows)
+        lines += table(["parameter", "default"], rows)
     lines += ["## Failures", "", "`kind` of a step, and of `mrclab fail`; `settings` are those of the last column.", ""]
     rows = [
         [code(name), cell(kind.summary), cell(kind.wanted), ", ".join(code(each) for each in sorted(kind.takes))]
@@ -184,7 +187,7 @@ Made from the schemas that read the files. What the keys mean together, and what
     ]
     lines += table(["kind", "what happens", "to", "settings"], rows)
     lines += ["## Comparisons", "", *_models(Comparison, "A comparison", 3)]
-    lines += ["## Sweeps", "", "What the keys mean together: [Sweeps](../sweeps.md).", ""]
+    lines += ["## Sweeps", "", "What the keys mean together: [Run a sweep](../sweeps.md).", ""]
     lines += _models(Sweep, "A sweep", 3)
     lines += ["### A span of a grid", "", *_models(Range, "A span of a grid", 3)[2:]]
     lines += ["## Clusters", "", *_models(ClusterSpec, "A cluster", 3)]
@@ -215,7 +218,7 @@ def _models(model: type[BaseModel], title: str, level: int = 2) -> list[str]:
                     seen.add(inner)
                     todo.append((inner, f"{name}: {key}" if current is model else f"{name}.{key}"))
         lines += [f"{'#' * level} {name.removeprefix(f'{title}: ')}", "", _text(current), ""]
-        lines += table(["key", "what it takes", "if left out", "range"], rows)
+        lines += table(["key", "what it takes", "default", "range"], rows)
     return lines
 
 
@@ -277,7 +280,7 @@ def _name(annotation: Any) -> str:
 def _default(info: FieldInfo) -> str:
     value = info.get_default(call_default_factory=True)
     if value is PydanticUndefined:
-        return "(needed)"
+        return "(required)"
     if isinstance(value, BaseModel | list | dict):
         return "" if isinstance(value, BaseModel) or not value else str(value)
     if isinstance(value, enum.Enum):
@@ -313,12 +316,27 @@ def _bounds(annotation: Any, metadata: list[Any]) -> Iterator[Any]:
             yield from _bounds(each, [])
 
 
+def sweep_measures() -> str:
+    """Return the columns that the runs of a sweep measure."""
+    lines = ["# Measures of a sweep", ""]
+    lines += ["Look up here what the measured columns of a sweep mean. The page is made from the program.", ""]
+    lines += ["A run of an experiment has one row, a run of a comparison one row for each variant and condition.", ""]
+    for kind, columns in measure.METRICS.items():
+        lines += [f"## Of a run of {'an' if kind[0] in 'aeiou' else 'a'} {kind}", ""]
+        lines += table(["measure", "meaning"], [[code(name), cell(text)] for name, text in columns.items()])
+    return "\n".join(lines)
+
+
 # --- the workshop -----------------------------------------------------------------------------------------------
 
 
 def exercises() -> str:
     """Return what there is to learn, how long it takes, and what the checks say of typical mistakes."""
-    lines = ["# The exercises", "", "Made from the files of the exercises.", ""]
+    lines = ["# The exercises", ""]
+    lines += [
+        "Look up here what each exercise teaches, what you edit, and what its check says of typical mistakes.",
+        "",
+    ]
     rows, mistakes = [], []
     for number, folder in sorted(known().items()):
         said = load(folder).content
@@ -329,7 +347,10 @@ def exercises() -> str:
             continue
         wrong = yaml.safe_load((folder / "wrong.yaml").read_text(encoding="utf-8"))
         mistakes += [f"### {number}: {said.title}", ""]
-        cases = [["the starter as it is", wrong["starter"]], *([each["name"], each["says"]] for each in wrong["wrong"])]
+        cases = [
+            ["the starter as it is", wrong["starter"]],
+            *([each["name"], each["expected_text"]] for each in wrong["wrong"]),
+        ]
         mistakes += table(["mistake", "what the check says of it"], [[cell(name), cell(text)] for name, text in cases])
     lines += table(["#", "exercise", "what one can do afterwards", "edits", "minutes"], rows)
     lines += ["## Typical mistakes", "", "A test makes each of them and compares what is said.", "", *mistakes]
@@ -382,7 +403,7 @@ API = {
 
 def api(title: str) -> str:
     """Return a page that mkdocstrings fills from docstrings."""
-    lines = [f"# {title}", ""]
+    lines = [f"# {title}", "", "Look up here what programs may import. The page is made from the docstrings.", ""]
     for module in API[title]:
         lines += [f"## {module}", "", f"::: {module}", ""]
     return "\n".join(lines)
@@ -397,6 +418,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "cli": ("Commands", cli),
     "lab-file": ("Lab file", lab_file),
     "experiment-file": ("Experiment file", experiment_file),
+    "sweep-measures": ("Measures of a sweep", sweep_measures),
     "exercises": ("The exercises", exercises),
 }
 """Name, title, and what makes it."""

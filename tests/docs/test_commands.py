@@ -131,7 +131,7 @@ def elsewhere(command: docs.Command) -> tuple[str, str, str] | None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=place_of)
-def test_command_can_be_typed(command: docs.Command) -> None:
+def test_command_of_a_page_is_accepted_by_its_parser(command: docs.Command) -> None:
     loosely = command.is_synopsis or command.inline
     wrong = [problem for words in command.parts if (problem := cli.problem(words, loosely=loosely))]
     assert not wrong, f"{place_of(command)}: {command.text}: {'; '.join(wrong)}"
@@ -169,7 +169,9 @@ def is_lab(command: docs.Command) -> bool:
 
 
 @pytest.mark.parametrize("command", [marked(command) for command in to_run()])
-def test_command_runs(command: docs.Command, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_of_a_page_ends_with_success_and_prints_what_the_page_shows(
+    command: docs.Command, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(scratch)
     monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("MRCLAB_RUN", str(scratch / "run"))
@@ -213,14 +215,14 @@ def within(text: str) -> tuple[int, str, str]:
     return int(code or 0), out.getvalue(), error.getvalue()
 
 
-def test_something_runs_and_every_reason_is_needed() -> None:
+def test_reasons_for_not_running_a_command_are_all_used() -> None:
     assert len(to_run()) >= 8
     used = {each for command in found(PAGES) if (each := elsewhere(command))}
     assert [row[0] for row in ELSEWHERE if row not in used] == []
     assert [row[2] for row in ELSEWHERE if row[2] and not (ROOT / row[2]).is_file()] == []
 
 
-def test_variables_of_the_documentation_exist() -> None:
+def test_environment_variable_of_a_page_is_read_by_the_code() -> None:
     sources = [ROOT / "Makefile", ROOT / "Vagrantfile", ROOT / "tests/conftest.py"]
     for folder in ("p4", "topologies", "controller", "hosts", "tests", "vagrant", "benchmarks"):
         sources += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".c")]
@@ -258,7 +260,7 @@ def test_variables_of_the_documentation_exist() -> None:
         ("pytest tests/lab/test_nothing.py", "no file"),
     ],
 )
-def test_wrong_commands_are_found(text: str, said: str, tmp_path: pathlib.Path) -> None:
+def test_mistake_in_a_command_is_reported_with_its_cause(text: str, said: str, tmp_path: pathlib.Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# A page\n\n    {text}\n")
     (command,) = docs.commands(page)
@@ -277,7 +279,9 @@ def test_wrong_commands_are_found(text: str, said: str, tmp_path: pathlib.Path) 
         ("python -m p4lite.switch.fuzz PROG.json --frame N --sed S", "unrecognized arguments: --sed"),
     ],
 )
-def test_wrong_mentions_are_found(text: str, said: str, tmp_path: pathlib.Path) -> None:
+def test_mistake_in_a_command_of_running_text_is_reported_with_its_cause(
+    text: str, said: str, tmp_path: pathlib.Path
+) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# A page\n\nType `{text}`.\n")
     (command,) = docs.commands(page)

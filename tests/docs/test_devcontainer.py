@@ -70,19 +70,19 @@ def commands(document: dict[str, Any]) -> list[list[str]]:
     return [part for line in lines for part in docs.Command(FILE, 1, line).parts]
 
 
-def test_commands_exist(document: dict[str, Any]) -> None:
+def test_command_of_the_dev_container_is_accepted_by_its_parser(document: dict[str, Any]) -> None:
     found = commands(document)
     assert ["make", "setup"] in found
     ours = [words for words in found if words[0] != "apt-get"]
     assert [problem for words in ours if (problem := cli.problem(words))] == []
 
 
-def test_it_needs_no_privileges(document: dict[str, Any]) -> None:
+def test_dev_container_asks_for_no_privileges(document: dict[str, Any]) -> None:
     assert not {"privileged", "capAdd", "securityOpt", "runArgs", "mounts"} & set(document)
     assert document["remoteUser"] != "root"
 
 
-def test_what_it_names_is_what_the_machine_has(document: dict[str, Any]) -> None:
+def test_dev_container_agrees_with_the_makefile(document: dict[str, Any]) -> None:
     # Debian 12, whose Python the Makefile takes, and the environment that the Makefile makes.
     assert document["image"].endswith(":bookworm")
     makefile = (ROOT / "Makefile").read_text()
@@ -100,7 +100,9 @@ def test_what_it_names_is_what_the_machine_has(document: dict[str, Any]) -> None
         ({"forwardPorts": "8000"}, "forwardPorts"),
     ],
 )
-def test_wrong_files_are_found(change: dict[str, Any], said: str, document: dict[str, Any]) -> None:
+def test_mistake_in_the_dev_container_file_is_reported(
+    change: dict[str, Any], said: str, document: dict[str, Any]
+) -> None:
     with pytest.raises(AssertionError, match=said):
         read(json.dumps({**document, **change}))
     assert cli.problem(["make", "stup"]) is not None

@@ -42,18 +42,18 @@ def of(language: str) -> list[Any]:
     return [pytest.param(block, id=block.place) for block in BLOCKS if block.language == language]
 
 
-def test_languages_are_known() -> None:
+def test_block_of_a_page_names_a_known_language() -> None:
     assert [(block.place, block.language) for block in BLOCKS if block.language not in KNOWN] == []
 
 
 @pytest.mark.parametrize("block", [pytest.param(each, id=each.place) for each in BLOCKS if each.language == "text"])
-def test_text_holds_no_commands(block: docs.Block) -> None:
+def test_block_of_text_contains_no_command_line(block: docs.Block) -> None:
     """What looks like a command line must be in a block of commands, or nothing checks it."""
     assert [line for line in block.text.splitlines() if line.startswith(("mrclab ", "p4lite ", "$ "))] == []
 
 
 @pytest.mark.parametrize("block", of("yaml"))
-def test_yaml(block: docs.Block) -> None:
+def test_yaml_example_of_a_page_is_accepted_by_its_schema(block: docs.Block) -> None:
     """By its keys: a sweep, a cluster, an experiment, a comparison, a schedule of chaos, a lab, or a part of one."""
     document = yaml.safe_load(block.text)
     if "scrape_configs" in document:  # Prometheus' own; the live view takes the token as Bearer alone
@@ -73,7 +73,7 @@ def test_yaml(block: docs.Block) -> None:
 
 
 @pytest.mark.parametrize("block", of("json"))
-def test_json(block: docs.Block, tmp_path: pathlib.Path) -> None:
+def test_fabric_description_of_a_page_starts_a_fabric(block: docs.Block, tmp_path: pathlib.Path) -> None:
     """A fabric's description. In virtual time, where it needs no interfaces, and with the switch at its link's end."""
     description = json.loads(block.text)
     if "tunnel" in description:  # a port of one, on the real clock alone
@@ -136,7 +136,9 @@ AROUND = {
 
 
 @pytest.mark.parametrize("block", of("python"))
-def test_python(block: docs.Block, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_example_of_a_page_runs(
+    block: docs.Block, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "mrc_torch" in block.text:
         pytest.skip("needs torch and as many programs as ranks: tests/hosts/collectives/test_ddp.py runs it")
     monkeypatch.chdir(tmp_path)
@@ -159,9 +161,11 @@ def test_python(block: docs.Block, tmp_path: pathlib.Path, monkeypatch: pytest.M
         ("yaml", "name: a\nworkload: {name: ring_all_reduse, duration: 1}\n", "ring_all_reduse"),
     ],
 )
-def test_wrong_examples_are_found(language: str, text: str, error: str, tmp_path: pathlib.Path) -> None:
+def test_mistake_in_a_yaml_example_is_reported_with_its_cause(
+    language: str, text: str, error: str, tmp_path: pathlib.Path
+) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# A page\n\n```{language}\n{text}```\n")
     (block,) = docs.blocks(page)
     with pytest.raises(Exception, match=error):
-        test_yaml(block)
+        test_yaml_example_of_a_page_is_accepted_by_its_schema(block)

@@ -48,7 +48,7 @@ def printed_here(folder: pathlib.Path) -> str:
 
 
 @pytest.mark.slow
-def test_it_runs_and_shows_it(tmp_path: pathlib.Path) -> None:
+def test_notebook_runs_and_shows_its_results(tmp_path: pathlib.Path) -> None:
     jupyter = all(importlib.util.find_spec(name) for name in ("nbclient", "ipykernel"))
     printed = (printed_by_jupyter if jupyter else printed_here)(tmp_path)
     # What the learner is to find out is neither computed nor printed.
@@ -65,14 +65,14 @@ def test_it_runs_and_shows_it(tmp_path: pathlib.Path) -> None:
     assert float(sprayed[-1][2]) > 1.5 * min(float(rate) for _, rate in flows)
 
 
-def test_it_is_kept_without_results() -> None:
+def test_notebook_in_the_repository_has_no_results() -> None:
     """What a run leaves in it is not committed: it would go stale, and differ on every machine."""
     code = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
     assert [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
     assert NOTEBOOK["nbformat"] == 4
 
 
-def test_its_commands_can_be_typed(tmp_path: pathlib.Path) -> None:
+def test_command_of_the_notebook_is_accepted_by_its_parser(tmp_path: pathlib.Path) -> None:
     page = tmp_path / "notebook.md"
     page.write_text("\n\n".join(cells("markdown")))
     found = docs.commands(page)

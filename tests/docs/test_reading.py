@@ -61,7 +61,7 @@ def page(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def test_blocks(page: pathlib.Path) -> None:
+def test_blocks_of_a_page_have_language_line_and_marks(page: pathlib.Path) -> None:
     found = [(block.language, block.line, block.reason) for block in docs.blocks(page)]
     lines = PAGE.splitlines()
     assert found == [
@@ -78,7 +78,7 @@ def test_blocks(page: pathlib.Path) -> None:
         assert lines[block.line - 1].strip() == block.text.splitlines()[0].strip()
 
 
-def test_commands(page: pathlib.Path) -> None:
+def test_commands_of_a_page_have_line_parts_variables_and_output(page: pathlib.Path) -> None:
     found = docs.commands(page)
     assert [(command.line, command.parts) for command in found if not command.inline] == [
         (6, [["make", "demo"]]),
@@ -112,7 +112,7 @@ def test_commands(page: pathlib.Path) -> None:
         ("p4lite switch -i 1@veth1 fabric.p4", False),
     ],
 )
-def test_synopsis(text: str, synopsis: bool) -> None:
+def test_command_with_placeholders_is_a_synopsis(text: str, synopsis: bool) -> None:
     assert docs.Command(pathlib.Path("x.md"), 1, text, inline=True).is_synopsis == synopsis
 
 
@@ -132,18 +132,20 @@ def test_synopsis(text: str, synopsis: bool) -> None:
         (["...", "x", "...", "x"], "x\ny\nx\nx", None),
     ],
 )
-def test_difference(expected: list[str], printed: str, wrong: str | None) -> None:
+def test_difference_names_the_first_expected_line_that_is_missing(
+    expected: list[str], printed: str, wrong: str | None
+) -> None:
     found = docs.difference(expected, printed)
     assert found is None if wrong is None else found is not None and wrong in found
 
 
 @given(st.lists(st.text(alphabet="ab.|(", min_size=1, max_size=6)), st.sets(st.integers(0, 9)))
-def test_what_is_printed_matches_itself_with_lines_left_out(lines: list[str], out: set[int]) -> None:
+def test_output_equals_itself_with_any_lines_replaced_by_dots(lines: list[str], out: set[int]) -> None:
     want = ["..." if index in out else line for index, line in enumerate(lines)]
     assert docs.difference(want, "\n".join(lines)) is None
 
 
-def test_transcript_without_a_command(tmp_path: pathlib.Path) -> None:
+def test_console_block_without_a_command_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "page.md"
     path.write_text("```console\nplanes 2\n```\n")
     with pytest.raises(ValueError, match=r"page\.md:2: a block `console` begins"):

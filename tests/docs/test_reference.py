@@ -20,6 +20,7 @@ from mrc_cli.app import app
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.faults.kinds import KINDS
 from mrc_runs.experiment import Experiment
+from mrc_studies.sweeps import measure
 from mrc_topo import schema, units
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
             yield from models(inner)
 
 
-def test_every_verb_and_option_is_there() -> None:
+def test_page_of_commands_has_every_verb_and_option() -> None:
     page = reference.cli()
     for path, command in reference._verbs(typer.main.get_command(app), "mrclab"):
         section = page.partition(f"### {path}\n")[2].partition("\n#")[0]
@@ -57,19 +58,24 @@ def test_every_verb_and_option_is_there() -> None:
 
 
 @pytest.mark.parametrize(("name", "model"), [("lab_file", schema.Lab), ("experiment_file", Experiment)])
-def test_every_key_is_there(name: str, model: type[BaseModel]) -> None:
+def test_page_of_a_file_format_has_every_key(name: str, model: type[BaseModel]) -> None:
     page = getattr(reference, name)()
     for each in models(model):
         assert all(f"| `{key}` |" in page for key in each.model_fields), each
 
 
-def test_every_workload_and_failure_is_there() -> None:
+def test_page_of_experiments_has_every_workload_and_failure() -> None:
     page = reference.experiment_file()
     assert all(f"### {name}\n" in page for name in WORKLOADS)
     assert all(f"| `{name}` | " in page for name in KINDS)
 
 
-def test_defaults_can_be_written_like_that() -> None:
+def test_page_of_sweep_measures_has_every_measure() -> None:
+    page = reference.sweep_measures()
+    assert all(f"| `{name}` | " in page for columns in measure.METRICS.values() for name in columns)
+
+
+def test_default_on_the_page_is_read_back_as_the_same_value() -> None:
     seen = 0
     for model in models(schema.Lab):
         for key, info in model.model_fields.items():
@@ -81,21 +87,21 @@ def test_defaults_can_be_written_like_that() -> None:
 
 
 @given(st.sampled_from(sorted(PARSERS)), st.integers(0, 10**13))
-def test_numbers_are_read_as_they_are_shown(unit: str, value: int) -> None:
+def test_number_with_unit_is_read_back_as_the_same_value(unit: str, value: int) -> None:
     assert PARSERS[unit](reference.written(value, *reference.UNITS_WRITTEN[unit])) == value
 
 
 @pytest.mark.parametrize("title", sorted(reference.API))
-def test_python_pages_name_modules(title: str) -> None:
+def test_python_page_names_only_existing_modules(title: str) -> None:
     modules = re.findall(r"^::: (\S+)$", reference.api(title), re.M)
     assert modules
     for module in modules:
         assert importlib.util.find_spec(module) is not None, module
 
 
-def test_what_a_page_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_on_a_page_fails_the_test_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above fail where something is left out."""
     whole: Any = reference.lab_file
     monkeypatch.setattr(reference, "lab_file", lambda: whole().replace("| `probe_interval` |", "| |"))
     with pytest.raises(AssertionError):
-        test_every_key_is_there("lab_file", schema.Lab)
+        test_page_of_a_file_format_has_every_key("lab_file", schema.Lab)

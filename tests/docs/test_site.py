@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.slow
-def test_nothing_is_asked_of_the_network(site: pathlib.Path) -> None:
+def test_site_loads_nothing_from_the_network(site: pathlib.Path) -> None:
     loaded = re.compile(r'<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)="((?:https?:)?//[^"]+)"')
     styles = re.compile(r"url\(\s*['\"]?((?:https?:)?//[^)'\"]+)|@import[^;]*//")
     asked = {
@@ -48,7 +48,7 @@ def test_nothing_is_asked_of_the_network(site: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_pages_open_from_the_file_system(site: pathlib.Path) -> None:
+def test_links_of_the_site_lead_to_files_without_a_server(site: pathlib.Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         for link in re.findall(r'(?:href|src)="([^"#?]+)', text):
@@ -61,7 +61,7 @@ def test_pages_open_from_the_file_system(site: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_everything_has_a_page(site: pathlib.Path) -> None:
+def test_site_has_a_page_for_every_exercise_experiment_and_command(site: pathlib.Path) -> None:
     for folder in ("experiments", "workshop"):
         for path in [*ROOT.glob(f"{folder}/README.md"), *ROOT.glob(f"{folder}/[!T]*/README.md")]:
             assert (site / path.relative_to(ROOT).with_name("index.html")).is_file(), path
@@ -74,7 +74,7 @@ def test_everything_has_a_page(site: pathlib.Path) -> None:
     assert "Endpoint.receive_datagram" in api
 
 
-def test_links_that_lead_nowhere_fail_the_build(tmp_path: pathlib.Path) -> None:
+def test_link_without_target_fails_the_build(tmp_path: pathlib.Path) -> None:
     wrong = ["[a](nothing.md)", "[b](page.md#nowhere)", "[c](/page.md)", "![d](nothing.svg)"]
     pages = tmp_path / "docs"
     pages.mkdir()

@@ -18,7 +18,7 @@ from mrc_cli.app import main
 from mrc_common.document import unknown_key
 from mrc_runs import sessions
 from mrc_runs.experiment import ExperimentError
-from mrc_studies.sweeps import curves, design, measure, plan
+from mrc_studies.sweeps import curves, design, plan
 from mrc_studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
 from mrc_topo.schema import Lab
 
@@ -224,9 +224,6 @@ def test_digests_are_of_all_that_a_result_depends_on(tmp_path: pathlib.Path) -> 
     assert not digests(f"set: {{lab.program: {program}}}\n") & one
 
 
-ROOT = pathlib.Path(__file__).parents[2]
-
-
 @pytest.mark.parametrize("name", sorted(known_sweeps()))
 def test_every_bundled_sweep_can_be_run(name: str) -> None:
     found = plan.make(load_sweep(name))
@@ -257,9 +254,3 @@ def test_the_command_refuses_in_one_line_and_makes_nothing(
     assert said.startswith("mrclab: error: big.yaml:12: grid: 1000000000 runs")
     assert said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["big.yaml"]
-
-
-def test_every_measure_of_a_run_is_in_the_manual() -> None:
-    page = (ROOT / "docs" / "sweeps.md").read_text()
-    for name in (*measure.EXPERIMENT, *measure.COMPARISON):
-        assert f"`{name}`" in page, name

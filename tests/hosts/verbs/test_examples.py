@@ -1,4 +1,4 @@
-"""The examples run, and the program that docs/verbs.md prints."""
+"""The examples run, and the program that docs/tutorials/first-program.md prints."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_store_is_the_same_everywhere(hosts: Bed, tmp_path: pathlib.Path) ->
 
 def test_the_program_of_the_page(hosts: Bed, tmp_path: pathlib.Path) -> None:
     """Ten lines, which both ends run; the page says what they print."""
-    page = (ROOT / "docs" / "verbs.md").read_text()
+    page = (ROOT / "docs" / "tutorials/first-program.md").read_text()
     block = re.search(r"```python\n(.*?)```", page, re.S)
     assert block is not None
     code = block[1].replace("/run/lab/meet", str(tmp_path / "meet"))
