@@ -19,7 +19,7 @@ from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PortTable
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, Scoreboard, Transmission
 from mrc_host.proto.reliability.work import WriteRequest
-from mrc_host.proto.timers import TimerKind, TimerQueue
+from mrc_host.proto.timers import Timed, TimerKind, TimerQueue
 from mrc_host.proto.trace import EVENTS, Tracer
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
@@ -172,9 +172,10 @@ def test_rule_d_linear_then_exponential() -> None:
 @given(st.lists(st.tuples(st.sampled_from(("arm", "by", "cancel", "pop")), st.integers(0, 3), st.integers(0, 50))))
 def test_timer_queue_against_a_model(steps: list[tuple[str, int, int]]) -> None:
     queue = TimerQueue()
-    model: dict[tuple[TimerKind, object], int] = {}
-    for what, owner, time in steps:
-        kind = TimerKind(owner % 2)
+    owners = [Timed() for _ in range(4)]
+    model: dict[tuple[TimerKind, Timed], int] = {}
+    for what, number, time in steps:
+        kind, owner = TimerKind(number % 2), owners[number]
         if what == "arm":
             queue.arm(kind, owner, time)
             model[kind, owner] = time
@@ -191,7 +192,7 @@ def test_timer_queue_against_a_model(steps: list[tuple[str, int, int]]) -> None:
             else:
                 assert model.pop(due) <= time
         assert queue.next_deadline() == min(model.values(), default=None)
-        assert all(queue.is_armed(kind, owner) == ((kind, owner) in model) for kind in TimerKind for owner in range(4))
+        assert all(queue.is_armed(kind, owner) == ((kind, owner) in model) for kind in TimerKind for owner in owners)
 
 
 def test_every_timer_says_why() -> None:

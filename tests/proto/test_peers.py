@@ -24,6 +24,7 @@ from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.ports import PortTable
+from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import EndpointOp, Opcode
 from support.proto.net import NetConfig
@@ -71,10 +72,10 @@ def test_a_port_status_is_news_after_any_number_of_ev_probes() -> None:
     for step in range(33_500):
         now = b.net.now + 20_000 * (step + 1)
         route.inbound_ns = now
-        node.on_reverse_timer(route, now)
+        route.on_timer(TimerKind.REVERSE_PROBE, now)
         for port in range(PLANES):
             core.datagrams_to_send(port, now, 1 << 20)
-        node.on_probe_timer(now)
+        node.on_timer(TimerKind.NODE_PROBE, now)
     assert core.context.counters.ev_probes_sent >= 33_000
     b.net.run(max_time_ns=33_500 * 20_000 + MS)
     b.net.set_link(one, 2, True)

@@ -23,7 +23,7 @@ from typing import Any, Final
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.congestion.qpcc import Qpcc, Sender
+from mrc_host.proto.congestion.qpcc import Sender
 from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.events import ErrorReason, Event, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
@@ -33,17 +33,12 @@ from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
 from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.node_ops import NodeOperations
 from mrc_host.proto.paths.peer import Peer
-from mrc_host.proto.paths.probing import Prober
-from mrc_host.proto.paths.route import Route
 from mrc_host.proto.paths.universes import Universes
 from mrc_host.proto.ports import Port
 from mrc_host.proto.qp_document import QpDocument
 from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
-from mrc_host.proto.reliability.recovery import Recovery
-from mrc_host.proto.reliability.responder import Responder
 from mrc_host.proto.reliability.work import WriteRequest, bytes_of
 from mrc_host.proto.statistics import EvRow, MrcStatistics
-from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.transport import Driven
 from mrc_host.proto.wire.fields import NackReason
@@ -129,7 +124,7 @@ class Endpoint(Driven):
             if qp.state in RECEIVE_STATES:
                 route = association.route
                 if route.inbound_ns < 0 and route.universe.config.reverse_probes:
-                    self._node.on_inbound(route, now)
+                    route.on_inbound(now)
                 route.inbound_ns = now
                 qp.responder.on_data(message, port, now)  # type: ignore[arg-type]
             else:
@@ -224,40 +219,10 @@ class Endpoint(Driven):
         while (due := timers.pop_due(now)) is not None:
             kind, owner = due
             try:
-                self._timer(kind, owner, now)
+                owner.on_timer(kind, now)
             except Exception as error:  # noqa: BLE001 - see `Faults`
-                self._faults.contain(f"timer {kind.name}", error, self._peer_of(owner), now)
-
-    def _peer_of(self, owner: object) -> Peer | None:
-        """Whom a timer concerns."""
-        if isinstance(owner, Qpcc):
-            return next((peer for peer in self.peers.values() if owner in peer.controllers), None)
-        if isinstance(owner, Recovery | Prober | Responder):
-            owner = owner.association
-        found = owner if isinstance(owner, Peer) else getattr(owner, "peer", None)
-        return found if isinstance(found, Peer) else None
-
-    def _timer(self, kind: TimerKind, owner: object, now: int) -> None:
-        """Each owner has one kind of timer, but for the recovery of a queue pair."""
-        if isinstance(owner, Recovery):
-            owner.on_timer(kind, now)
-        elif isinstance(owner, Prober):
-            owner.on_timer(now)
-        elif isinstance(owner, Responder):
-            owner.on_sack_delay(now)
-        elif isinstance(owner, QueuePair):
-            if kind is not TimerKind.CLOSED:
-                owner.on_outage(now)
-            elif not owner.say_closed(now):
-                self._forget(owner, now)
-        elif isinstance(owner, Peer):
-            self._node.on_status_timer(owner, now)
-        elif isinstance(owner, Route):
-            self._node.on_reverse_timer(owner, now)
-        elif isinstance(owner, Qpcc):
-            owner.balance.forgive(now)
-        else:
-            self._node.on_probe_timer(now)
+                concerned = next((peer for peer in self.peers.values() if peer.owns(owner)), None)
+                self._faults.contain(f"timer {kind.name}", error, concerned, now)
 
     def next_event(self) -> Event | None:
         """Return the oldest event not yet taken, or None."""
@@ -372,7 +337,7 @@ class Endpoint(Driven):
             return
         self.context.now = now
         self._closed[qp.number] = qp
-        qp.close(now)
+        qp.close(now, self._forget)
         self._leave_queues(qp)
         if len(self._closed) > _MAX_CLOSED:
             self._forget(next(iter(self._closed.values())), now)
@@ -462,12 +427,12 @@ class Endpoint(Driven):
             qp.attributes.max_wimm_dest = attributes["max_wimm_dest"]
             qp.attributes.mpr_dest = attributes["mpr_dest"]
             address = attributes["remote_address"]
-            peer = self.peers.get(address + self.config.address) or Peer(self.context, address, self.peers)
+            peer = self.peers.get(address + self.config.address) or Peer(self.context, address, self.peers, self._node)
             qp.enter_rtr(peer, attributes["remote_number"], attributes["rq_psn"], now)
             ports = self.context.ports
             if ports.mask != ports.all if qp.told_status is None else qp.told_status != ports.status:
                 # A port changed after our document was written, when this peer was not known yet.
-                self._node.announce(peer, now)
+                peer.announce(now)
         else:
             qp.after(QpInput.TO_RTS)
             for name in needed:
@@ -546,7 +511,7 @@ class Endpoint(Driven):
             context.trace(now, "port:state", port=port, up=up, peer=None)
         for peer in list(self.peers.values()):
             peer.planes_lost(peer.refresh_planes(), now)
-            self._node.announce(peer, now)
+            peer.announce(now)
             if up:
                 for qp in peer.qps:
                     qp.planes_returned(now)

@@ -30,6 +30,19 @@ class TimerKind(IntEnum):
     CLOSED = 10  # QP: its user is gone: tell the peer once more, and in the end forget it
 
 
+class Timed:
+    """What timers belong to: its method is called when one of them is due.
+
+    A class and no protocol: `on_timer` is called directly where both sides are compiled.
+    """
+
+    __slots__ = ()
+
+    def on_timer(self, kind: TimerKind, now: int) -> None:
+        """Do what the timer of this kind was armed for; it is no longer pending. `now` is in ns."""
+        raise NotImplementedError
+
+
 class TimerQueue:
     """At most one pending deadline per (kind, owner); a heap with lazy deletion, swept when most of it is dead.
 
@@ -40,11 +53,11 @@ class TimerQueue:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []  # (deadline, serial)
-        self._live: dict[int, tuple[TimerKind, object]] = {}  # by serial
-        self._armed: dict[tuple[TimerKind, object], tuple[int, int]] = {}  # (deadline, serial)
+        self._live: dict[int, tuple[TimerKind, Timed]] = {}  # by serial
+        self._armed: dict[tuple[TimerKind, Timed], tuple[int, int]] = {}  # (deadline, serial)
         self._serial = 0
 
-    def arm(self, kind: TimerKind, owner: object, deadline: int) -> None:
+    def arm(self, kind: TimerKind, owner: Timed, deadline: int) -> None:
         """Set the deadline (ns), replacing one that was set before."""
         key = (kind, owner)
         live = self._live
@@ -61,23 +74,23 @@ class TimerQueue:
             self._heap = [entry for entry in heap if entry[1] in live]
             heapq.heapify(self._heap)
 
-    def arm_by(self, kind: TimerKind, owner: object, deadline: int) -> None:
+    def arm_by(self, kind: TimerKind, owner: Timed, deadline: int) -> None:
         """Make sure that the timer fires at `deadline` (ns) or before."""
         armed = self._armed.get((kind, owner))
         if armed is None or armed[0] > deadline:
             self.arm(kind, owner, deadline)
 
-    def is_armed(self, kind: TimerKind, owner: object) -> bool:
+    def is_armed(self, kind: TimerKind, owner: Timed) -> bool:
         """Whether the timer is pending."""
         return (kind, owner) in self._armed
 
-    def cancel(self, kind: TimerKind, owner: object) -> None:
+    def cancel(self, kind: TimerKind, owner: Timed) -> None:
         """Forget the timer if it is pending."""
         armed = self._armed.pop((kind, owner), None)
         if armed is not None:
             del self._live[armed[1]]
 
-    def cancel_owner(self, owner: object) -> None:
+    def cancel_owner(self, owner: Timed) -> None:
         """Forget every timer of one owner."""
         for kind in TimerKind:
             self.cancel(kind, owner)
@@ -92,7 +105,7 @@ class TimerQueue:
             heapq.heappop(heap)
         return None
 
-    def pop_due(self, now: int) -> tuple[TimerKind, object] | None:
+    def pop_due(self, now: int) -> tuple[TimerKind, Timed] | None:
         """Remove and return the earliest timer that is due at `now`, or None."""
         deadline = self.next_deadline()
         if deadline is None or deadline > now:

@@ -16,6 +16,7 @@ from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.statistics import PeerStatistics
+from mrc_host.proto.timers import Timed, TimerKind
 
 
 class Scheduling(Enum):
@@ -54,7 +55,7 @@ class Sender:
         raise NotImplementedError
 
 
-class Qpcc:
+class Qpcc(Timed):
     """See the module's docstring. `cc` holds the window, `balance` spreads what it lets pass over the planes."""
 
     __slots__ = ("balance", "cc", "config", "in_ring", "senders", "waiting")
@@ -77,6 +78,10 @@ class Qpcc:
         self.senders: list[Sender] = []
         self.in_ring = 0  # how many of them are in the send ring
         self.waiting: deque[Sender] = deque()  # have data, window closed
+
+    def on_timer(self, kind: TimerKind, now: int) -> None:
+        """Stop waiting for the planes behind: they have made no progress for as long as the others wait."""
+        self.balance.forgive(now)
 
     def snapshot(self, address: str, planes: list[bool]) -> PeerStatistics:
         """Return the state, with the peer's address and which planes are usable."""

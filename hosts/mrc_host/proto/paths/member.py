@@ -8,6 +8,7 @@ from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.congestion.qpcc import Qpcc, Sender
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.ev import EvSet
+from mrc_host.proto.timers import Timed
 
 
 class Member(Protocol):
@@ -24,6 +25,9 @@ class Member(Protocol):
     @property
     def requestor(self) -> Sender:
         """Its sending half."""
+
+    def owns(self, timed: Timed) -> bool:
+        """Whether a timer's owner is the queue pair or a part of it."""
 
     def planes_changed(self) -> None:
         """Which planes are usable towards the peer, or on which it has EVs, has changed."""

@@ -12,7 +12,7 @@ from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.nonces import Nonces
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.route import Route, path_to
-from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import EndpointOp
 from mrc_host.proto.wire.messages import EndpointRequest, EndpointResponse
@@ -32,7 +32,7 @@ class NodeProbe(NamedTuple):
     token: int | None
 
 
-class NodeOperations:
+class NodeOperations(Timed):
     """Both directions of both operations, for all peers of an endpoint."""
 
     __slots__ = ("_context", "_next_token", "_nonces", "_peers", "pending")
@@ -63,38 +63,6 @@ class NodeOperations:
             packet = encapsulate(packet, path.source or addresses[:16], path.destination, path.segments)
         self._context.ports.enqueue(plane, packet)
 
-    # --- port status ---
-
-    def announce(self, peer: Peer, now: int) -> None:
-        """Tell a peer the state of our ports, from now on until it answers."""
-        peer.status_acked = False
-        peer.status_interval = self._context.config.ports.status_repeat_ns
-        peer.status_id = self._context.ports.status
-        self._send_status(peer, now, repeated=False)
-
-    def _send_status(self, peer: Peer, now: int, *, repeated: bool) -> None:
-        """One state of the ports keeps its id over all repetitions, so that any answer to it ends them."""
-        context = self._context
-        plane = peer.next_plane()
-        if plane >= 0:
-            route = peer.routes[0]
-            ev = route.any_ev(plane) if repeated else route.reverse[plane]
-            context.counters.port_status_sent += 1
-            packet = context.codec.encode_endpoint_request(
-                peer.addresses, ev, context.tc_control, peer.status_id & 0xFFFF, EndpointOp.PORT_STATUS,
-                context.ports.mask, now >> 7 & 0xFFFF,
-            )  # fmt: skip
-            route.send(packet, ev, plane)
-        context.timers.arm(TimerKind.PORT_STATUS, peer, now + peer.status_interval)
-
-    def on_status_timer(self, peer: Peer, now: int) -> None:
-        """Repeat an unanswered update, over another port and on another EV, ever more slowly."""
-        if peer.status_acked or not peer.qps:
-            return
-        longest = self._context.config.ports.status_repeat_max_ns
-        peer.status_interval = min(2 * peer.status_interval, longest)
-        self._send_status(peer, now, repeated=True)
-
     # --- EV probes ---
 
     def probe(
@@ -104,7 +72,7 @@ class NodeOperations:
 
         Raises ConfigError when the profile has no path to the address, or too many probes are under way.
         """
-        if len(self.pending) >= _MAX_PENDING:
+        if not self.may_probe():
             raise ConfigError(f"{len(self.pending)} EV probes are under way; wait for their answers")
         addresses = self._context.config.address + address
         nonce = self._nonce()
@@ -131,7 +99,7 @@ class NodeOperations:
         self.pending[nonce] = probe
         self._context.timers.arm_by(TimerKind.NODE_PROBE, self, probe.deadline)
 
-    def on_probe_timer(self, now: int) -> None:
+    def on_timer(self, kind: TimerKind, now: int) -> None:
         """Handle probes without an answer: notify the controller, redraw a reverse EV."""
         due: int | None = None
         for request_id, probe in list(self.pending.items()):
@@ -145,27 +113,16 @@ class NodeOperations:
         if due is not None:
             self._context.timers.arm(TimerKind.NODE_PROBE, self, due)
 
-    def on_inbound(self, route: Route, now: int) -> None:
-        """Start looking for reverse EVs to a peer that became active."""
-        self._context.timers.arm(TimerKind.REVERSE_PROBE, route, now + route.interval())
+    def may_probe(self) -> bool:
+        """See `ReverseProber`."""
+        return len(self.pending) < _MAX_PENDING
 
-    def on_reverse_timer(self, route: Route, now: int) -> None:
-        """One probe on a random EV of the next plane, while data arrives and our own SACKs do not tell."""
-        interval = route.interval()
-        if now - route.inbound_ns > 2 * interval:
-            route.inbound_ns = -1  # idle; the next packet starts it again
-            return
-        peer = route.peer
-        if max(route.proven_ns) < now - interval and len(self.pending) < _MAX_PENDING:
-            plane = peer.next_plane()
-            if plane >= 0:
-                ev = route.any_ev(plane)
-                if not peer.denies(ev):
-                    nonce = self._nonce()
-                    route.send(self._probe_packet(peer.addresses, nonce, ev, now), ev, plane)
-                    deadline = now + max(4 * interval, route.universe.config.probe_timeout_ns)
-                    self._await(nonce, NodeProbe(peer.addresses, route, ev, plane, now, deadline, None))
-        self._context.timers.arm(TimerKind.REVERSE_PROBE, route, now + interval)
+    def probe_route(self, route: Route, ev: int, plane: int, now: int, deadline: int) -> None:
+        """See `ReverseProber`."""
+        addresses = route.peer.addresses
+        nonce = self._nonce()
+        route.send(self._probe_packet(addresses, nonce, ev, now), ev, plane)
+        self._await(nonce, NodeProbe(addresses, route, ev, plane, now, deadline, None))
 
     # --- receiving ---
 
@@ -252,9 +209,7 @@ class NodeOperations:
         peer = self._peers.get(response.addresses)
         if peer is None:
             context.drop("unknown_peer", port, now)
-        elif request_id == peer.status_id & 0xFFFF and not peer.status_acked:
-            peer.status_acked = True
-            context.timers.cancel(TimerKind.PORT_STATUS, peer)
+        elif peer.status_answered(request_id):
             return
         ours = response.addresses[16:] == context.config.address
         if ours and response.op == EndpointOp.PORT_STATUS and context.ports.overtake(request_id):
@@ -262,4 +217,4 @@ class NodeOperations:
             # news there, and that host may go by it: say how it is, with a number that counts more. We may not be
             # connected to it yet; then connecting says so, and the others must not lose count of the number meanwhile.
             for each in list(self._peers.values()):
-                self.announce(each, now)
+                each.announce(now)

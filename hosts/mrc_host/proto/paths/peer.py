@@ -16,20 +16,22 @@ from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.context import Context
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.member import Member
-from mrc_host.proto.paths.route import Route
+from mrc_host.proto.paths.route import ReverseProber, Route
 from mrc_host.proto.statistics import PeerStatistics
-from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.timers import Timed, TimerKind
+from mrc_host.proto.wire.fields import EndpointOp
 
 _FORMER: Final = 16  # lives of a peer that are remembered as over
 _ID_MASK: Final = 0xFFFF
 _ID_HALF: Final = 0x8000
 
 
-class Peer:
+class Peer(Timed):
     """See the module's docstring."""
 
     __slots__ = (
         "_peers",
+        "_prober",
         "_turn",
         "addresses",
         "addresses_in",
@@ -47,11 +49,12 @@ class Peer:
         "status_interval",
     )
 
-    def __init__(self, context: Context, address: bytes, peers: dict[bytes, Peer]) -> None:
-        """`peers`: those that exist, by source and destination address of what they send."""
+    def __init__(self, context: Context, address: bytes, peers: dict[bytes, Peer], prober: ReverseProber) -> None:
+        """`peers`: those that exist, by source and destination address of what they send. `prober`: see `Route`."""
         config = context.config
         self.context = context
         self._peers = peers
+        self._prober = prober
         self.addresses = config.address + address
         self.addresses_in = address + config.address
         self.qps: list[Member] = []
@@ -79,7 +82,7 @@ class Peer:
         for route in self.routes:
             if route.universe is universe:
                 return route
-        return Route(self, universe)
+        return Route(self, universe, self._prober)
 
     def qpcc_for(self, config: CcConfig) -> Qpcc:
         """Return the congestion context of a CC profile, made if need be."""
@@ -156,6 +159,44 @@ class Peer:
         self.remote_status = status
         return True
 
+    def announce(self, now: int) -> None:
+        """Tell the peer the state of our ports, from now on until it answers."""
+        self.status_acked = False
+        self.status_interval = self.context.config.ports.status_repeat_ns
+        self.status_id = self.context.ports.status
+        self._send_status(now, repeated=False)
+
+    def _send_status(self, now: int, *, repeated: bool) -> None:
+        """One state of the ports keeps its id over all repetitions, so that any answer to it ends them."""
+        context = self.context
+        plane = self.next_plane()
+        if plane >= 0:
+            route = self.routes[0]
+            ev = route.any_ev(plane) if repeated else route.reverse[plane]
+            context.counters.port_status_sent += 1
+            packet = context.codec.encode_endpoint_request(
+                self.addresses, ev, context.tc_control, self.status_id & _ID_MASK, EndpointOp.PORT_STATUS,
+                context.ports.mask, now >> 7 & 0xFFFF,
+            )  # fmt: skip
+            route.send(packet, ev, plane)
+        context.timers.arm(TimerKind.PORT_STATUS, self, now + self.status_interval)
+
+    def on_timer(self, kind: TimerKind, now: int) -> None:
+        """Repeat an unanswered port status, over another port and on another EV, ever more slowly."""
+        if self.status_acked or not self.qps:
+            return
+        longest = self.context.config.ports.status_repeat_max_ns
+        self.status_interval = min(2 * self.status_interval, longest)
+        self._send_status(now, repeated=True)
+
+    def status_answered(self, request_id: int) -> bool:
+        """Take an answer to a port status (`request_id`: its 16 bits); False when it does not answer the last one."""
+        if self.status_acked or request_id != self.status_id & _ID_MASK:
+            return False
+        self.status_acked = True
+        self.context.timers.cancel(TimerKind.PORT_STATUS, self)
+        return True
+
     def bury(self, instance: int, now: int) -> None:
         """Fail queue pairs of an earlier life of the peer, whose endpoint is `instance` now, and free what they hold.
 
@@ -208,6 +249,12 @@ class Peer:
         if planes:
             for qp in list(self.qps):
                 qp.planes_lost(planes, now)
+
+    def owns(self, timed: Timed) -> bool:
+        """Whether a timer's owner is the peer, or part of what is kept for it: a fault of its timer is the peer's."""
+        if timed is self or timed in self.routes or timed in self.controllers:
+            return True
+        return any(qp.owns(timed) for qp in self.qps)
 
     def snapshots(self) -> list[PeerStatistics]:
         """Return the state, one for each congestion context."""

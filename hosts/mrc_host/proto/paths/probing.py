@@ -9,7 +9,7 @@ from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import ASSUMED_BAD, EvInput
 from mrc_host.proto.paths.nonces import Nonces
 from mrc_host.proto.stats import RequestorCounters
-from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.messages import Sack
 
 _WINDOW_SHARE: Final = 8  # a burst of probes is at most this part of the window
@@ -28,7 +28,7 @@ class PendingProbe(NamedTuple):
     proven: int
 
 
-class Prober:
+class Prober(Timed):
     """Sends PETH probes, matches the answers (SACKs with pr=1), expires the rest.
 
     Of each EV one probe that was given up is remembered for a while, the oldest: where queues are long its answer tells
@@ -121,7 +121,7 @@ class Prober:
             return False
         return self.association.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF
 
-    def on_timer(self, now: int) -> None:
+    def on_timer(self, kind: TimerKind, now: int) -> None:
         """Expire probes without answer; probe the ASSUMED_BAD EVs whose plane is up, a burst at most."""
         association = self.association
         timeout = max(association.ev_config.probe_timeout_ns, 2 * self._rtt_ns)

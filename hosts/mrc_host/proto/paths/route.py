@@ -9,6 +9,7 @@ from mrc_host.proto.context import Context
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.member import Member
+from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.encap import encapsulate
 
 _OUTER_BYTES: Final = 40
@@ -33,13 +34,27 @@ class Destination(Protocol):
         """Whether a controller has denied an EV towards it."""
 
 
-class Route:
+class ReverseProber(Protocol):
+    """Sends the probes by which routes look for reverse EVs (`node_ops.NodeOperations`)."""
+
+    def may_probe(self) -> bool:
+        """Whether another probe may be under way."""
+
+    def probe_route(self, route: Route, ev: int, plane: int, now: int, deadline: int) -> None:
+        """Send an EV probe on a route; an answer before `deadline` proves the EV (its value) good."""
+
+
+class Route(Timed):
     """See the module's docstring. The queue pairs to one peer that use the same EV profile share it."""
 
-    __slots__ = ("doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps", "reverse", "universe")
+    __slots__ = (
+        "_prober", "doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps", "reverse",
+        "universe",
+    )  # fmt: skip
 
-    def __init__(self, peer: Destination, universe: EvUniverse) -> None:
+    def __init__(self, peer: Destination, universe: EvUniverse, prober: ReverseProber) -> None:
         """Raise ConfigError when an EV of the profile has no path to the peer."""
+        self._prober = prober
         self.peer = peer
         self.universe = universe
         self.qps: list[Member] = []
@@ -77,6 +92,26 @@ class Route:
         self.doubted_ns[plane] = now
         self.proven_ns[plane] = -1
         self.reverse[plane] = self.any_ev(plane)
+
+    def on_inbound(self, now: int) -> None:
+        """Start looking for reverse EVs to a peer that became active."""
+        self.peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + self.interval())
+
+    def on_timer(self, kind: TimerKind, now: int) -> None:
+        """Probe a random EV of the next plane, while data arrives and our own SACKs do not tell."""
+        interval = self.interval()
+        if now - self.inbound_ns > 2 * interval:
+            self.inbound_ns = -1  # idle; the next packet starts it again
+            return
+        peer = self.peer
+        if max(self.proven_ns) < now - interval and self._prober.may_probe():
+            plane = peer.next_plane()
+            if plane >= 0:
+                ev = self.any_ev(plane)
+                if not peer.denies(ev):
+                    deadline = now + max(4 * interval, self.universe.config.probe_timeout_ns)
+                    self._prober.probe_route(self, ev, plane, now, deadline)
+        peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + interval)
 
     def _outer_bytes(self) -> int:
         """Bytes that the encapsulation adds, the most of any EV; 0 without one."""

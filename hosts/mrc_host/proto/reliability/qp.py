@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -24,7 +25,7 @@ from mrc_host.proto.reliability.requestor import Requestor
 from mrc_host.proto.reliability.responder import Responder
 from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.statistics import QpStatistics
-from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.timers import Timed, TimerKind
 
 
 class QpInput(Enum):
@@ -60,14 +61,14 @@ POST_RECV_STATES: Final = frozenset({_S.INIT, _S.RTR, _S.RTS})
 RECEIVE_STATES: Final = frozenset({_S.RTR, _S.RTS})
 
 
-class QueuePair:
+class QueuePair(Timed):
     """A queue pair. Users hold it as a handle: `number`, `state`, `error`; everything else goes through `Endpoint`.
 
     `association` is what its two halves share; it is a `Member` of the peer that it is connected to.
     """
 
     __slots__ = (
-        "association", "cc_config", "context", "error", "farewells", "number", "open_planes", "reliability",
+        "_gone", "association", "cc_config", "context", "error", "farewells", "number", "open_planes", "reliability",
         "remote_instance", "requestor", "responder", "sq_psn", "state", "told_status",
     )  # fmt: skip
 
@@ -93,6 +94,7 @@ class QueuePair:
         self.told_status: int | None = None  # the port status that our document told first
         self.open_planes = 0  # usable planes on which we have an EV
         self.farewells = 0  # how often the peer has been told that our user is gone
+        self._gone: Callable[[QueuePair, int], None] | None = None  # to be called after the last farewell
         self.reliability = reliability
         attributes = QpAttributes(reliability, context.config.wire.mtu)
         evs: EvSet = (context.config.policies.ev or EvSet)(universe, context.rng, self._on_ev)
@@ -241,8 +243,12 @@ class QueuePair:
         self.requestor.start(self.sq_psn)
         self.responder.start(0)
 
-    def close(self, now: int) -> None:
-        """Its user is gone: go to ERROR, tell the peer, and answer it so from now on (`§6`)."""
+    def close(self, now: int, gone: Callable[[QueuePair, int], None]) -> None:
+        """Its user is gone: go to ERROR, tell the peer, and answer it so from now on (`§6`).
+
+        `gone(qp, now)` is called when the peer has been told for the last time.
+        """
+        self._gone = gone
         self.fail(ErrorReason.REQUESTED, now)
         self.responder.refuse()
         self.say_closed(now)
@@ -283,6 +289,10 @@ class QueuePair:
 
     # --- what the peer tells its members ---
 
+    def owns(self, timed: Timed) -> bool:
+        """See `Member`."""
+        return timed is self or timed is self.requestor.recovery or timed is self.prober or timed is self.responder
+
     def planes_lost(self, planes: int, now: int) -> None:
         """See `Member`."""
         if self.state is QpState.RTS:
@@ -313,6 +323,13 @@ class QueuePair:
             patience = self.attributes.patience_ns()
             if patience is not None:
                 timers.arm(TimerKind.OUTAGE, self, self.context.now + patience)
+
+    def on_timer(self, kind: TimerKind, now: int) -> None:
+        """Handle the end of the patience without a plane, or tell the peer once more that the user is gone."""
+        if kind is not TimerKind.CLOSED:
+            self.on_outage(now)
+        elif not self.say_closed(now) and self._gone is not None:
+            self._gone(self, now)
 
     def on_outage(self, now: int) -> None:
         """No plane has come back in the time that the retries of a packet would have taken."""

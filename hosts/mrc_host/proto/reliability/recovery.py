@@ -17,7 +17,7 @@ from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, LossReason, Scoreboard, Transmission
 from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.stats import RequestorCounters
-from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.messages import FLAG_RTX, Nack, Sack
 from mrc_host.proto.wire.psn import PSN_MASK, extend
@@ -56,7 +56,7 @@ class Probe(Protocol):
     def __call__(self, ev: int, now: int, revival: bool) -> None: ...
 
 
-class Recovery:
+class Recovery(Timed):
     """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time.
 
     `alone`: a timeout expired and nothing has been heard since the packet was sent. Then the oldest packet alone is

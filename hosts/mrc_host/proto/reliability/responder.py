@@ -13,7 +13,7 @@ from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueu
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.stats import ResponderCounters
-from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import NackReason, Nak, Opcode, SackMark
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, Data, Probe
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
@@ -75,7 +75,7 @@ class Layout:
         self.packets = 0
 
 
-class Responder:
+class Responder(Timed):
     """The receiving half of a queue pair, from RTR on."""
 
     __slots__ = (
@@ -425,7 +425,7 @@ class Responder:
             timers.arm(TimerKind.SACK_DELAY, self, now + self.association.attributes.sack_delay_ns)
         self._held = (psn, data.entropy, data.tx_timestamp, data.flags, port, now)
 
-    def on_sack_delay(self, now: int) -> None:
+    def on_timer(self, kind: TimerKind, now: int) -> None:
         """Send a SACK that has been held back long enough."""
         held = self._held
         if held is None:
