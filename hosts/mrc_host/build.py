@@ -40,6 +40,7 @@ INTERPRETED: Final = frozenset(
         "proto.wire.fields",
         "proto.wire.packet",
         "proto.wire.signatures",
+        "proto.wire.words",
     }
 )
 #: What the data path has beside it, on either clock.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import itertools
 import linecache
 import re
 import struct
@@ -27,6 +26,7 @@ from mrc_host.proto.wire.encap import to_ipv4
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Header, Ipv6, Layout, Tseth, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_TS, NO_TIMESTAMP
 from mrc_host.proto.wire.packet import Drop, WireError
+from mrc_host.proto.wire.words import Word, bytewise_of, grouped, items_of, packed, struct_of, unpacked, words_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -39,129 +39,8 @@ HEAD_HEADERS: Final = (Ipv6.header, Udp.header, Bth.header)
 HEAD_BYTES: Final = sum(header.size for header in HEAD_HEADERS)
 SHORTEST_BYTES: Final = HEAD_BYTES + ICRC_BYTES
 PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
-_CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
-_SIGNED_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
-# What an item costs that shares a word of this many bits, in words: a shift, a mask; more where integers are longer.
-_SHARING = {8: 1.2, 16: 1.2, 32: 1.3, 64: 4.0}
-# Fields that the data path handles as one value: name, header, first and last.
-_JOINED = (
-    ("traffic_class", "IPV6", "dscp", "ecn"),
-    ("addresses", "IPV6", "src", "dst"),
-    ("flags", "BTH", "ack_req", "resv4"),
-)
 # What a message says where its packet has no such header.
 _ABSENT = {"tx_timestamp": NO_TIMESTAMP}
-
-
-class Item(NamedTuple):
-    """A field, or several that are handled as one."""
-
-    name: str
-    width: int
-    default: int
-    signed: bool
-
-
-class Word(NamedTuple):
-    """One unit of a struct: its format, and the items in it, most significant first; none: its bytes are skipped."""
-
-    code: str
-    items: tuple[Item, ...]
-
-    def shift(self, name: str) -> int:
-        """How far left the item stands."""
-        names = [item.name for item in self.items]
-        return sum(item.width for item in self.items[names.index(name) + 1 :])
-
-
-def items_of(headers: Iterable[Header]) -> list[Item]:
-    """Return the fields of headers that follow each other, some joined."""
-    items: list[Item] = []
-    for header in headers:
-        joined = {first: (name, last) for name, where, first, last in _JOINED if where == header.name}
-        fields = iter(header.fields)
-        for field in fields:
-            if field.name not in joined:
-                items.append(Item(field.name, field.width, field.default, field.signed))
-                continue
-            name, last = joined[field.name]
-            width = field.width
-            while field.name != last:
-                field = next(fields)
-                width += field.width
-            items.append(Item(name, width, 0, False))
-    return items
-
-
-def words_of(items: Sequence[Item], skipped: Collection[str], variable: Collection[str]) -> list[Word]:
-    """Return the cheapest struct for these items: few words, and few shifts of variable items.
-
-    `skipped` need not be there (they are 0, or not needed).
-    """
-    best: list[tuple[float, list[Word]] | None] = [(0.0, [])] + [None] * len(items)
-    for start, end in itertools.combinations(range(len(items) + 1), 2):
-        before, group = best[start], tuple(items[start:end])
-        width = sum(item.width for item in group)
-        if before is None or width % 8:
-            continue
-        if all(item.name in skipped for item in group):
-            word, cost = Word(f"{width // 8}x", ()), 0.0
-        elif end - start == 1 and width > 64:
-            word, cost = Word(f"{width // 8}s", group), 1.0
-        elif width in _CODES and (end - start == 1 or not any(item.signed for item in group)):
-            word = Word((_SIGNED_CODES if group[0].signed else _CODES)[width], group)
-            shared = (end - start > 1) * sum(item.name in variable for item in group)
-            cost = 1.0 + shared * _SHARING[width]
-        else:
-            continue
-        known = best[end]
-        if known is None or before[0] + cost < known[0]:
-            best[end] = before[0] + cost, [*before[1], word]
-    found = best[-1]
-    assert found is not None, f"no struct for {', '.join(item.name for item in items)}"
-    return found[1]
-
-
-def grouped(headers: Iterable[Header], *groups: tuple[str, ...], skipped: Collection[str] = ()) -> list[Word]:
-    """Words chosen by hand: `groups` name all items in order; `skipped` are single ones that are not needed."""
-    items = iter(items_of(headers))
-    words = []
-    for names in groups:
-        group = tuple(itertools.islice(items, len(names)))
-        assert tuple(item.name for item in group) == names, f"{names} where {group} stands"
-        width = sum(item.width for item in group)
-        code = f"{width // 8}x" if names[0] in skipped else _CODES.get(width, f"{width // 8}s")
-        words.append(Word(code, group))
-    assert next(items, None) is None, "headers end with the last group"
-    return words
-
-
-def struct_of(words: Iterable[Word]) -> struct.Struct:
-    """Return the struct of these words."""
-    return struct.Struct("!" + "".join(word.code for word in words))
-
-
-def _packed(word: Word, values: Mapping[str, str | int]) -> str:
-    """Return the expression of a word; `values` has an expression or a constant for every item."""
-    constant, terms, shift = 0, [], sum(item.width for item in word.items)
-    for item in word.items:
-        shift -= item.width
-        value = values[item.name]
-        if isinstance(value, int):
-            constant |= value << shift
-        else:
-            plain = value.replace(".", "").isidentifier() or len(word.items) == 1
-            text = value if plain else f"({value})"
-            terms.append(f"{text} << {shift}" if shift else text)
-    return " | ".join([*([hex(constant)] if constant or not terms else []), *terms])
-
-
-def _unpacked(word: Word, name: str, variable: str) -> str:
-    """Return the expression of an item in a word that has been read into `variable`."""
-    shift, position = word.shift(name), [item.name for item in word.items].index(name)
-    if shift:
-        variable = f"{variable} >> {shift}"
-    return variable if position == 0 else f"{variable} & {hex((1 << word.items[position].width) - 1)}"
 
 
 class _Text:
@@ -183,7 +62,7 @@ class _Text:
         zero = {name for name, value in values.items() if value == 0}
         words = words_of(items_of(headers), zero, {name for name, value in values.items() if isinstance(value, str)})
         function = self._struct("pack", words)
-        return f"{function}({', '.join(_packed(word, values) for word in words if word.items)})"
+        return f"{function}({', '.join(packed(word, values) for word in words if word.items)})"
 
     def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[str, dict[str, str]]:
         """Return the statement that reads headers at a place, and the expression of each item wanted."""
@@ -192,7 +71,7 @@ class _Text:
         function = self._struct("unpack_from", words)
         read = [(f"w{number}", word) for number, word in enumerate(word for word in words if word.items)]
         values = {
-            item.name: _unpacked(word, item.name, variable)
+            item.name: unpacked(word, item.name, variable)
             for variable, word in read
             for item in word.items
             if item.name in wanted
@@ -239,12 +118,10 @@ class _Bytewise(_Text):
         for word in words:
             if word.items:
                 variable = f"w{len(statements)}"
-                statements.append(f"{variable} = {_bytewise(word, int(at) + offset)}")
+                statements.append(f"{variable} = {bytewise_of(word, int(at) + offset)}")
                 if struct.calcsize(word.code) > 4:
                     self._long.add(variable)
-                values |= {
-                    item.name: _unpacked(word, item.name, variable) for item in word.items if item.name in wanted
-                }
+                values |= {item.name: unpacked(word, item.name, variable) for item in word.items if item.name in wanted}
             offset += struct.calcsize("!" + word.code)
         return "; ".join(statements), values
 
@@ -252,25 +129,6 @@ class _Bytewise(_Text):
         """Machine words, but for what may need more than 63 bits."""
         found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
         return [*(f"    {name}: {'int' if name in self._long else 'i64'}" for name in found), *lines]
-
-
-def _bytewise(word: Word, at: int) -> str:
-    """Return the expression of a word of `packet` as machine arithmetic."""
-    size = struct.calcsize("!" + word.code)
-    if word.code.endswith("s"):
-        return f"packet[{at}:{at + size}]"
-    if size > 4:
-        high, low = (_bytewise(Word("I", ()), at + half) for half in (0, 4))
-        whole = f"int({high}) << 32 | int({low})"
-        return f"({whole}) - ((int({high}) >> 31) << 64)" if word.code.islower() else whole
-    whole = " | ".join(
-        f"i64(packet[{at + index}]) << {8 * (size - 1 - index)}" if index < size - 1 else f"i64(packet[{at + index}])"
-        for index in range(size)
-    )
-    if word.code.islower():
-        top = 1 << 8 * size
-        return f"(({whole}) ^ {top >> 1}) - {top >> 1}"
-    return whole
 
 
 def encoder(*opcodes: int, layouts: Mapping[int, Layout] = MRC_LAYOUTS, **given: str) -> Callable[[F], F]:
@@ -603,7 +461,7 @@ def _read_head(bytewise: bool) -> list[str]:
     for word in _HEAD:
         if not word.code.endswith("x"):
             kinds.append("bytes" if word.code.endswith("s") else "i64")
-            values.append(_bytewise(word, offset))
+            values.append(bytewise_of(word, offset))
         offset += struct.calcsize("!" + word.code)
     lines = ["", f"def read_head(packet: bytes) -> tuple[{', '.join(kinds)}]:", "    return ("]
     return [*lines, *(f"        {value}," for value in values), "    )", ""]
