@@ -25,7 +25,7 @@ from mrc_host.policy import (
 from mrc_host.proto.config import EvConfig, EvMode
 from mrc_host.proto.congestion.base import algorithms
 from mrc_host.proto.reliability.scoreboard import ACKED, REPLACED
-from mrc_host.proto.reliability.work import WriteRequest
+from mrc_host.proto.work import WriteRequest
 
 #: Draws this many bits from the generator of the endpoint.
 Draw = Callable[[int], int]

@@ -32,6 +32,7 @@ INTERPRETED: Final = frozenset(
         "proto.qp_document",
         "proto.roce.codec",
         "proto.roce.endpoint",
+        "proto.roce.flow_control",
         "proto.roce.qp",
         "proto.statistics",
         "proto.trace",

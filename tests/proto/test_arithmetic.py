@@ -18,12 +18,12 @@ from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PortTable
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, Scoreboard, Transmission
-from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.timers import Timed, TimerKind, TimerQueue
 from mrc_host.proto.trace import EVENTS, Tracer
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
 from mrc_host.proto.wire.psn import PSN_HALF, PSN_MASK, extend, trailing_ones
+from mrc_host.proto.work import WriteRequest
 from support.proto.net import NetConfig
 from support.proto.story import WIDE, Story
 

@@ -12,7 +12,7 @@ from mrc_host.proto.config import EvConfig, PortsConfig, ReliabilityConfig
 from mrc_host.proto.reliability.loss import LossDetector
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import Scoreboard, Transmission
-from mrc_host.proto.reliability.work import WriteRequest
+from mrc_host.proto.work import WriteRequest
 from support.proto.net import NetConfig
 from support.proto.story import WIDE, Story
 

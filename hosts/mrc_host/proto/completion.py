@@ -6,6 +6,8 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from mrc_host.proto.events import CompletionsReady, Event
+
 
 class CompletionStatus(Enum):
     """How a work request ended; the names follow the verbs API."""
@@ -72,6 +74,15 @@ class CompletionQueue:
             return False
         entries.append(completion)
         return len(entries) == 1
+
+    def deliver(self, completion: Completion, events: deque[Event], now: int) -> None:
+        """Push a completion, with an event when the queue was empty; at the first one lost end all users."""
+        before = self.overflowed
+        if self.push(completion):
+            events.append(CompletionsReady(self.number))
+        if self.overflowed and not before:
+            for user in list(self.users):
+                user.overflow(now)
 
     def poll(self, limit: int) -> list[Completion]:
         """Remove and return up to `limit` completions, oldest first."""

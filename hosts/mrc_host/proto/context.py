@@ -8,7 +8,7 @@ from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import EndpointConfig
-from mrc_host.proto.events import CompletionsReady, Event
+from mrc_host.proto.events import Event
 from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PortTable
 from mrc_host.proto.send_ring import SendRing
@@ -95,9 +95,4 @@ class Context:
 
     def complete(self, cq: CompletionQueue, completion: Completion) -> None:
         """Deliver a completion, and an event when the queue was empty."""
-        before = cq.overflowed
-        if cq.push(completion):
-            self.events.append(CompletionsReady(cq.number))
-        if cq.overflowed and not before:
-            for qp in list(cq.users):
-                qp.overflow(self.now)
+        cq.deliver(completion, self.events, self.now)

@@ -20,12 +20,13 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final
 
-from mrc_host.proto.completion import Completion, CompletionQueue
+from mrc_host.proto.common import CommonEndpoint
+from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Sender
 from mrc_host.proto.context import EVERYBODY, Context
-from mrc_host.proto.events import ErrorReason, Event, EvState, PortChanged, QpError, QpState
+from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import Gather, MemoryRegion
@@ -34,16 +35,14 @@ from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.node_ops import NodeOperations
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.universes import Universes
-from mrc_host.proto.ports import Port
 from mrc_host.proto.qp_document import QpDocument
 from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
-from mrc_host.proto.reliability.work import WriteRequest, bytes_of
 from mrc_host.proto.statistics import EvRow, MrcStatistics
 from mrc_host.proto.trace import Tracer
-from mrc_host.proto.transport import Driven
 from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.wire.packet import WireError
+from mrc_host.proto.work import WriteRequest, bytes_of
 
 ENDPOINT_QP: Final = 2  # endpoint operations go to this queue pair number
 _MAX_CLOSED: Final = 1024
@@ -55,23 +54,22 @@ _REFUSALS: Final = (
 )
 
 
-class Endpoint(Driven):
+class Endpoint(CommonEndpoint):
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
     __slots__ = (
-        "_closed", "_cqs", "_faults", "_next_cq", "_node", "_qps", "_universes", "config", "context", "peers",
+        "_closed", "_faults", "_node", "_qps", "_universes", "config", "context", "peers",
     )  # fmt: skip
 
     def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
         """`rng` is the only source of randomness; `tracer` receives the event trace."""
         self.config = config
-        self.context = Context(config, rng, tracer)
+        self.context = context = Context(config, rng, tracer)
+        super().__init__(context.ports, context.memory, context.events)
         self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
         self._node = NodeOperations(self.context, self.peers)
         self._qps: dict[int, QueuePair] = {}
         self._closed: dict[int, QueuePair] = {}  # of these, those whose users are gone, oldest first
-        self._cqs: dict[int, CompletionQueue] = {}
-        self._next_cq = 1
         self._faults = Faults(self.context)
         self._universes = Universes(config.ports.count, rng)
         self._universes.take(config.ev)  # the endpoint's own profile serves strangers, too, and stays
@@ -224,11 +222,6 @@ class Endpoint(Driven):
                 concerned = next((peer for peer in self.peers.values() if peer.owns(owner)), None)
                 self._faults.contain(f"timer {kind.name}", error, concerned, now)
 
-    def next_event(self) -> Event | None:
-        """Return the oldest event not yet taken, or None."""
-        events = self.context.events
-        return events.popleft() if events else None
-
     # --- memory and completions ---
 
     def register_memory(
@@ -239,29 +232,6 @@ class Endpoint(Driven):
         Only queue pairs of the same protection domain reach it.
         """
         return self.context.memory.register(buffer, va, writable, domain)
-
-    def deregister_memory(self, region: MemoryRegion) -> None:
-        """Forget a region; later writes to it are refused. Raises KeyError when it is not registered."""
-        self.context.memory.deregister(region.rkey)
-
-    def create_cq(self, depth: int = 65536) -> CompletionQueue:
-        """Return a completion queue; an overflow moves the queue pairs that use it to ERROR."""
-        check_range("completion queue depth", depth, 1, 1 << 24)
-        cq = CompletionQueue(self._next_cq, depth)
-        self._next_cq += 1
-        self._cqs[cq.number] = cq
-        return cq
-
-    def destroy_cq(self, cq: CompletionQueue) -> None:
-        """Forget a completion queue. Raises QpError while a queue pair uses it."""
-        if cq.users:
-            raise QpError(f"completion queue {cq.number} is in use by {len(cq.users)} queue pairs; destroy them first")
-        if self._cqs.pop(cq.number, None) is None:
-            raise QpError(f"completion queue {cq.number} does not belong to this endpoint")
-
-    def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
-        """Take up to `limit` completions, oldest first."""
-        return cq.poll(limit)
 
     # --- queue pairs ---
 
@@ -281,9 +251,8 @@ class Endpoint(Driven):
         `domain` is the protection domain whose memory its peer may write to.
         Raises `QpError` for a completion queue that has overflowed, ConfigError for an unusable profile.
         """
-        for cq in (send_cq, recv_cq or send_cq):
-            if cq.overflowed:
-                raise QpError(f"completion queue {cq.number} has overflowed; create another one")
+        recv_cq = recv_cq or send_cq
+        self._check_queues(send_cq, recv_cq)
         number = self.context.rng.randrange(16, 1 << 24)
         while number in self._qps:
             number = self.context.rng.randrange(16, 1 << 24)
@@ -293,15 +262,14 @@ class Endpoint(Driven):
             self.context,
             self._universes.take(ev_config),
             send_cq,
-            recv_cq or send_cq,
+            recv_cq,
             reliability or self.config.reliability,
             ev_config,
             cc or self.config.cc,
         )
         qp.association.domain = domain
         self._qps[number] = qp
-        for cq in {send_cq, recv_cq or send_cq}:
-            cq.users.append(qp)
+        self._join_queues(qp, send_cq, recv_cq)
         return qp
 
     def set_profiles(self, qp: QueuePair, ev: EvConfig | None = None, cc: CcConfig | None = None) -> None:
@@ -322,7 +290,7 @@ class Endpoint(Driven):
         """Flush and forget a queue pair; packets that still arrive for it are counted as unknown_qp."""
         self._own(qp)
         qp.reset(now)
-        self._leave_queues(qp)
+        self._leave_queues(qp, qp.requestor.cq, qp.responder.cq)
         self._forget(qp, now)
 
     def close_qp(self, qp: QueuePair, now: int) -> None:
@@ -338,17 +306,13 @@ class Endpoint(Driven):
         self.context.now = now
         self._closed[qp.number] = qp
         qp.close(now, self._forget)
-        self._leave_queues(qp)
+        self._leave_queues(qp, qp.requestor.cq, qp.responder.cq)
         if len(self._closed) > _MAX_CLOSED:
             self._forget(next(iter(self._closed.values())), now)
 
     def _own(self, qp: QueuePair) -> None:
         if qp.number not in self._qps or qp.number in self._closed:
             raise QpError(f"queue pair {qp.number} does not belong to this endpoint")
-
-    def _leave_queues(self, qp: QueuePair) -> None:
-        for cq in {qp.requestor.cq, qp.responder.cq}:
-            cq.users.remove(qp)
 
     def _forget(self, qp: QueuePair, now: int) -> None:
         self._closed.pop(qp.number, None)
@@ -489,22 +453,12 @@ class Endpoint(Driven):
 
     # --- ports, EVs, receiver pressure ---
 
-    def set_port_state(self, port: int, up: bool, now: int) -> None:
-        """Handle the link of a port that went down or came up: remap at once and notify every peer (`mrc-protocol.md
-        §7`).
-        """
-        self.context.now = now
-        if self.context.ports.set_state(port, carrier=up):
-            self._port_changed(port, now)
-
-    def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
-        """Enable or disable a port: it is up while it is enabled and has a link (`mrc-protocol.md §10`)."""
-        self.context.now = now
-        if self.context.ports.set_state(port, enabled=enabled):
-            self._port_changed(port, now)
-
-    def _port_changed(self, port: int, now: int) -> None:
+    def _port_told(self, port: int, changed: bool, now: int) -> None:
+        """Remap at once and notify every peer when a port went down or came up (`mrc-protocol.md §7`)."""
         context = self.context
+        context.now = now
+        if not changed:
+            return
         up = context.ports.ports[port].up
         context.events.append(PortChanged(port, up, None))
         if context.trace is not None:
@@ -515,14 +469,6 @@ class Endpoint(Driven):
             if up:
                 for qp in peer.qps:
                     qp.planes_returned(now)
-
-    def ports_up(self) -> list[bool]:
-        """Which ports are up: enabled, with a link."""
-        return [port.up for port in self.context.ports.ports]
-
-    def port_states(self) -> list[Port]:
-        """Return the ports: of each whether it has a link, is enabled, and so is up."""
-        return self.context.ports.ports
 
     def query_evs(self, qp: QueuePair) -> list[EvRow]:
         """One dict per EV: ev, plane, state, active, losses."""

@@ -9,6 +9,8 @@ import heapq
 from enum import IntEnum
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 _SWEEP_FACTOR: Final = 4
 _SWEEP_FLOOR: Final = 256
 
@@ -28,8 +30,11 @@ class TimerKind(IntEnum):
     BALANCE = 8  # QPCC: a plane without room has kept the others waiting long enough
     OUTAGE = 9  # QP: no plane to send on, for as long as a silent network would be borne
     CLOSED = 10  # QP: its user is gone: tell the peer once more, and in the end forget it
+    PAIR = 11  # QP of RoCE: its acknowledgement is late, its rate is due to rise, or its pace lets it send again
+    RESUME = 12  # port of RoCE: the pause that the switch asked for is over
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Timed:
     """What timers belong to: its method is called when one of them is due.
 

@@ -362,7 +362,7 @@ def test_verbs_refuse_what_the_state_does_not_allow() -> None:
     with pytest.raises(QpError, match="speaks mrc"):
         one.connect(qp, mine | {"transport": "mrc"}, 0)
     one.connect(qp, two.local_attributes(two.create_qp(two.create_cq())), 0)
-    with pytest.raises(QpError, match="not inside a buffer of 4 bytes"):
+    with pytest.raises(ValueError, match="leave the local buffer of 4 bytes"):
         one.post_write(qp, b"four", 0, 0, 1, local_offset=2, length=3)
     one.post_write(qp, b"four", 0, 0, 1)
     one.destroy_qp(qp, 0)

@@ -141,11 +141,11 @@ def near_wraps(setup: Setup, qp: Any) -> None:
 def tables(setup: Setup, endpoint: Any) -> dict[str, int]:
     """How much an endpoint holds that belongs to connections; all of it 0 when there are none."""
     if setup.transport == ROCE:
-        ports = endpoint._ports
+        ports, lanes = endpoint._ports.ports, endpoint._lanes
         return {
             "queue pairs": len(endpoint._qps),
             "timers": 0 if endpoint.next_timer() is None else 1,
-            "ring": sum(len(port.ring) for port in ports),
+            "ring": sum(len(lane.ring) for lane in lanes),
             "control packets": sum(len(port.control) for port in ports),
             "events": len(endpoint._events),
         }

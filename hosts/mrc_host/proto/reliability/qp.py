@@ -23,9 +23,9 @@ from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.paths.route import Route
 from mrc_host.proto.reliability.requestor import Requestor
 from mrc_host.proto.reliability.responder import Responder
-from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.statistics import QpStatistics
 from mrc_host.proto.timers import Timed, TimerKind
+from mrc_host.proto.work import WriteRequest
 
 
 class QpInput(Enum):

@@ -15,12 +15,12 @@ from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.reliability.loss import LossDetector
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, LossReason, Scoreboard, Transmission
-from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.messages import FLAG_RTX, Nack, Sack
 from mrc_host.proto.wire.psn import PSN_MASK, extend
+from mrc_host.proto.work import WriteRequest
 
 
 class Fate(Enum):

@@ -19,13 +19,13 @@ from mrc_host.proto.reliability.loss import LossDetector
 from mrc_host.proto.reliability.recovery import Recovery
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
-from mrc_host.proto.reliability.work import FIRST, MIDDLE, WorkQueue, WriteRequest
 from mrc_host.proto.send_ring import AHEAD, BUDGET, IDLE, PORT, WINDOW
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Sack
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
+from mrc_host.proto.work import FIRST, MIDDLE, WorkQueue, WriteRequest
 
 _ASKS_PER_WINDOW: Final = 4  # a SACK is asked for at least so often while a window of bytes leaves
 _EARLIER: Final = -1  # no RTT sample: an earlier transmission was answered

@@ -13,7 +13,7 @@ from collections import deque
 from enum import Enum
 from typing import Final
 
-from mrc_host.proto.reliability.work import WriteRequest
+from mrc_host.proto.work import WriteRequest
 
 IN_FLIGHT: Final = 0
 ACKED: Final = 1

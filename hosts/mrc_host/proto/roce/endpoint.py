@@ -7,39 +7,35 @@ RDMA WRITE, with and without immediate. Sources: IBTA RoCEv2; DCQCN as in Zhu et
 
 from __future__ import annotations
 
-import heapq
+import dataclasses
 import random
-import zlib
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from mrc_host.proto.common import CommonEndpoint
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.config import PortsConfig, WireConfig, check_address
 from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
-from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpError, QpState, QpStateChanged
+from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import Gather, MemoryRegion, MemoryTable
+from mrc_host.proto.ports import Port, PortTable
 from mrc_host.proto.qp_document import RoceQpDocument
 from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
-from mrc_host.proto.roce.qp import (
-    NAK_STATUS,
-    SYNDROME_ACK,
-    SYNDROME_RNR,
-    RoceQueuePair,
-    WriteRequest,
-)
+from mrc_host.proto.roce.flow_control import FlowControl
+from mrc_host.proto.roce.qp import NAK_STATUS, SYNDROME_ACK, SYNDROME_RNR, RoceQueuePair
 from mrc_host.proto.statistics import RocePortStatistics, RoceQpStatistics, RoceStatistics
-from mrc_host.proto.transport import Driven
+from mrc_host.proto.timers import TimerKind, TimerQueue
 from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.packet import WireError
 from mrc_host.proto.wire.psn import PSN_MASK
+from mrc_host.proto.work import WriteRequest, bytes_of
 
 __all__ = ["DcqcnConfig", "RoceConfig", "RoceEndpoint", "RoceQueuePair"]
 
 _ECT0 = 2
-NEVER: Final = 1 << 62
-_HALF, _WHOLE = 1 << 31, 1 << 32
+_UNBOUNDED: Final = 1 << 62  # control packets that may wait at a port
 # All of `statistics()["endpoint"]`, there from the start.
 _COUNTERS = (
     "acks_sent", "cnps_received", "cnps_sent", "ecn_marked", "naks_sent", "not_in_order", "packets_sent",
@@ -86,120 +82,47 @@ class RoceConfig:
             check_range("initial_psn", self.initial_psn, 0, PSN_MASK)
 
 
-def _blocks(length: int) -> int:
-    """Credits are of 64 bytes, for a packet with its Ethernet header."""
-    return (length + 14 + 63) // 64
+class _Lane:
+    """What a port has beside its control packets: QPs that owe an ACK, QPs that may send, pauses and credits."""
 
+    __slots__ = ("acks", "flow", "ring")
 
-class _Port:
-    """One port: control packets that wait, QPs that owe an ACK, QPs that may send. `up`: carrier, and enabled.
-
-    Data waits until `paused_until`, if the switch asked for it, and for credits: blocks `used`, and used at most up to
-    `limit`, which is unknown (None) until the switch has told it.
-    """
-
-    __slots__ = (
-        "acks", "carrier", "control", "enabled", "limit", "paused_ns", "paused_since", "paused_until", "pauses",
-        "received_bytes", "received_packets", "ring", "sent_bytes", "sent_packets", "stall_ns", "stalled_since", "up",
-        "used",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.up = self.carrier = self.enabled = True
-        self.control: deque[bytes] = deque()
+    def __init__(self, flow: FlowControl) -> None:
         self.acks: dict[int, None] = {}
         self.ring: deque[RoceQueuePair] = deque()
-        self.sent_packets = self.sent_bytes = self.received_packets = self.received_bytes = 0
-        self.pauses = self.paused_until = self.paused_since = self.paused_ns = 0
-        self.limit: int | None = None
-        self.used = self.stall_ns = 0
-        self.stalled_since: int | None = None
-
-    def enqueue(self, packet: bytes) -> None:
-        """Queue a control packet; on a port that is down it is dropped, as on a wire that is cut.
-
-        What waited there would leave when the port returns, with the state of long ago.
-        """
-        if self.up:
-            self.control.append(packet)
-
-    def has_credit(self, length: int) -> bool:
-        """For an IP packet of that length."""
-        return self.limit is not None and self.used + _blocks(length) <= self.limit
+        self.flow = flow
 
 
-class RoceEndpoint(Driven):
+class RoceEndpoint(CommonEndpoint):
     """One node. The driver's methods and the verbs are those of `endpoint.Endpoint`; there are no EVs."""
 
     def __init__(self, config: RoceConfig, rng: random.Random) -> None:
-        wire = config.wire
+        wire, count = config.wire, config.ports.count
+        super().__init__(PortTable(count, _UNBOUNDED, 0, config.line_rate_bps), MemoryTable(rng), deque())
         self.config = config
         self._rng = rng
         self._codec = RoceCodec(udp_port=wire.udp_port, p_key=wire.p_key, check_icrc=wire.check_icrc)
         self._tc_data = wire.dscp_no_trim << 2 | _ECT0
         self._tc_control = wire.dscp_control << 2
-        self._ports = [_Port() for _ in range(config.ports.count)]
-        self._memory = MemoryTable(rng)
+        self._timers = TimerQueue()
+        rate, priority = config.line_rate_bps // count, config.pause_priority
+        self._lanes = [_Lane(FlowControl(self._timers, priority, rate, credits=config.credits)) for _ in range(count)]
         self._qps: dict[int, RoceQueuePair] = {}
-        self._cqs: dict[int, CompletionQueue] = {}
-        self._next_cq = 0
-        self._events: deque[Event] = deque()
-        self._timers: list[tuple[int, int]] = []
         self._now = 0  # of the last call that said so
         self._drops: Counter[str] = Counter()
         self._counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._next_qpn = rng.randrange(3, 1 << 23)
-        self._resume_at = NEVER  # of the first port whose pause ends
 
     # --- the driver's five methods, and one for MAC control ---
 
     def mac_control(self, port: int, frame: bytes, now: int) -> None:
-        """Handle a MAC control frame without Ethernet header: obey priority flow control (IEEE 802.1Qbb) as a NIC does.
-
-        Only data is of the priority that pauses concern (`RoceConfig.pause_priority`). Updates of credits
-        (`p4lite/switch/core/fabric/credits.c` has their form) are obeyed where the configuration says so.
-        """
-        entry = self._ports[port]
-        priority = self.config.pause_priority
-        if frame[:2] == b"\x01\xc0":
-            self._credits(entry, frame, priority, now)
-            return
-        if len(frame) < 20 or frame[:2] != b"\x01\x01" or not frame[3] >> priority & 1:
-            return
-        at = 4 + 2 * priority
-        quanta = frame[at] << 8 | frame[at + 1]
-        self._resumed(entry, now)
-        if quanta:
-            rate = self.config.line_rate_bps // self.config.ports.count
-            entry.pauses += 1
-            entry.paused_since = now
-            entry.paused_until = now + quanta * 512 * 1_000_000_000 // rate
-        self._resume_at = min((each.paused_until for each in self._ports if each.paused_until), default=NEVER)
-
-    def _credits(self, entry: _Port, frame: bytes, priority: int, now: int) -> None:
-        crc = int.from_bytes(frame[68:72], "big")
-        if not self.config.credits or len(frame) < 72 or not frame[3] >> priority & 1 or zlib.crc32(frame[:68]) != crc:
-            return
-        at = 4 + 4 * priority
-        told = int.from_bytes(frame[at : at + 4], "big")
-        if entry.limit is None:
-            # The switch has this much of the port, from all senders; nothing is in flight.
-            entry.used = int.from_bytes(frame[at + 32 : at + 36], "big")
-            entry.limit = entry.used
-        # Modulo 2^32; an update that a later one has overtaken says nothing.
-        ahead = (told - entry.limit + _HALF) % _WHOLE - _HALF
-        if ahead > 0:
-            entry.limit += ahead
-
-    def _resumed(self, entry: _Port, now: int) -> None:
-        if entry.paused_until:
-            entry.paused_ns += min(now, entry.paused_until) - entry.paused_since
-            entry.paused_until = 0
+        """Handle a MAC control frame without Ethernet header, as a NIC does (see `FlowControl`)."""
+        self._lanes[port].flow.on_frame(frame, now)
 
     def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
         """Take one IPv6 packet that arrived on `port`. Bad input is counted and dropped."""
         self._now = now
-        entry = self._ports[port]
+        entry = self._ports.ports[port]
         entry.received_packets += 1
         entry.received_bytes += len(packet)
         try:
@@ -230,17 +153,17 @@ class RoceEndpoint(Driven):
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """Packets to put on `port` now, together at most `budget_bytes` long; control first."""
-        entry = self._ports[port]
+        entry, lane = self._ports.ports[port], self._lanes[port]
         out: list[bytes] = []
         if not entry.up:
             return out
-        control, ring, credits = entry.control, entry.ring, self.config.credits
-        while control or self._fill(entry):
+        control, ring, flow = entry.control, lane.ring, lane.flow
+        while control or self._fill(entry, lane):
             if len(control[0]) > budget_bytes:
                 break
             budget_bytes -= len(control[0])
             out.append(control.popleft())
-        while ring and not control and now >= entry.paused_until:
+        while ring and not control and now >= flow.paused_until:
             qp = ring[0]
             if not qp.sendable() or max(qp.paced_until, qp.not_before) > now:
                 ring.popleft()
@@ -251,19 +174,12 @@ class RoceEndpoint(Driven):
             size = qp.next_size()
             if size > budget_bytes:
                 break
-            if credits:
-                if not entry.has_credit(size):
-                    if entry.stalled_since is None:
-                        entry.stalled_since = now
-                    break
-                if entry.stalled_since is not None:
-                    entry.stall_ns += now - entry.stalled_since
-                    entry.stalled_since = None
+            if not flow.allows(size, now):
+                break
             first = qp.deadline is None
             packet = qp.build(now)
             budget_bytes -= len(packet)
-            if credits:
-                entry.used += _blocks(len(packet))
+            flow.sent(len(packet))
             out.append(packet)
             if first:
                 self._schedule(qp)
@@ -274,42 +190,21 @@ class RoceEndpoint(Driven):
 
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called (ns), or None."""
-        time = self._next_qp_timer()
-        resume = self._resume_at
-        if resume == NEVER:
-            return time
-        return resume if time is None or resume < time else time
-
-    def _next_qp_timer(self) -> int | None:
-        timers = self._timers
-        while timers:
-            time, number = timers[0]
-            qp = self._qps.get(number)
-            if qp is not None and qp.timer_at == time:
-                return time
-            heapq.heappop(timers)
-        return None
+        return self._timers.next_deadline()
 
     def handle_timer(self, now: int) -> None:
         """Do what is due at `now`. Harmless when nothing is."""
         self._now = now
-        if self._resume_at <= now:
-            for entry in self._ports:
-                if entry.paused_until <= now:
-                    self._resumed(entry, now)
-            self._resume_at = min((each.paused_until for each in self._ports if each.paused_until), default=NEVER)
-        while (time := self._next_qp_timer()) is not None and time <= now:
-            qp = self._qps[heapq.heappop(self._timers)[1]]
-            qp.timer_at = None
-            qp.dcqcn.on_timer(now)
-            if qp.deadline is not None and qp.deadline <= now:
-                self._on_timeout(qp, now)
-            self._wake(qp, now)
-            self._schedule(qp)
+        while (due := self._timers.pop_due(now)) is not None:
+            kind, owner = due
+            owner.on_timer(kind, now)
 
-    def next_event(self) -> Event | None:
-        """Return the oldest event not yet taken, or None."""
-        return self._events.popleft() if self._events else None
+    def _on_due(self, qp: RoceQueuePair, now: int) -> None:
+        qp.dcqcn.on_timer(now)
+        if qp.deadline is not None and qp.deadline <= now:
+            self._on_timeout(qp, now)
+        self._wake(qp, now)
+        self._schedule(qp)
 
     # --- memory, completions, queue pairs ---
 
@@ -319,29 +214,10 @@ class RoceEndpoint(Driven):
         """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it."""
         return self._memory.register(buffer, va, writable)
 
-    def deregister_memory(self, region: MemoryRegion) -> None:
-        """Forget a region; later writes to it are refused."""
-        self._memory.deregister(region.rkey)
-
-    def create_cq(self, depth: int = 65536) -> CompletionQueue:
-        """Return a completion queue; an overflow moves the queue pairs that use it to ERROR."""
-        cq = CompletionQueue(self._next_cq, depth)
-        self._next_cq += 1
-        self._cqs[cq.number] = cq
-        return cq
-
-    def destroy_cq(self, cq: CompletionQueue) -> None:
-        """Forget a completion queue. Raises QpError while a queue pair uses it."""
-        if any(cq in (qp.send_cq, qp.recv_cq) for qp in self._qps.values()):
-            raise QpError(f"completion queue {cq.number} is in use; destroy its queue pairs first")
-        del self._cqs[cq.number]
-
-    def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
-        """Take up to `limit` completions, oldest first."""
-        return cq.poll(limit)
-
     def create_qp(self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None) -> RoceQueuePair:
         """Return a queue pair in RESET, on the next port in turn and a random UDP source port, which it keeps."""
+        recv_cq = recv_cq or send_cq
+        self._check_queues(send_cq, recv_cq)
         c, rng = self.config, self._rng
         self._next_qpn = self._next_qpn % ((1 << 24) - 1) + 1
         while self._next_qpn in self._qps or self._next_qpn < 3:
@@ -350,7 +226,7 @@ class RoceEndpoint(Driven):
         qp = RoceQueuePair(
             self._next_qpn,
             send_cq,
-            recv_cq or send_cq,
+            recv_cq,
             self._codec,
             Dcqcn(c.dcqcn, c.line_rate_bps // c.ports.count),
             mtu=c.wire.mtu,
@@ -361,10 +237,13 @@ class RoceEndpoint(Driven):
             ack_every=c.ack_every,
             max_inflight=c.max_inflight_packets,
             traffic_class=self._tc_data,
+            timed=self._on_due,
+            overflowed=self._on_overflow,
             selective=c.selective_repeat,
             reorders=c.reorders,
         )
         self._qps[qp.number] = qp
+        self._join_queues(qp, send_cq, recv_cq)
         return qp
 
     def destroy_qp(self, qp: RoceQueuePair, now: int) -> None:
@@ -373,6 +252,9 @@ class RoceEndpoint(Driven):
         self._counters["packets_sent"] += qp.sent_packets
         self._counters["retransmissions"] += qp.retransmitted
         del self._qps[qp.number]
+        self._leave_queues(qp, qp.send_cq, qp.recv_cq)
+        qp.deadline = None  # of one that was closed: its timer must not be armed again
+        self._timers.cancel(TimerKind.PAIR, qp)
 
     def close_qp(self, qp: RoceQueuePair, now: int) -> None:
         """Destroy a queue pair whose user is gone: notify the peer at once and as often as packets are repeated."""
@@ -380,13 +262,15 @@ class RoceEndpoint(Driven):
             self.destroy_qp(qp, now)
             return
         self.fail_qp(qp)
-        qp.send_cq = qp.recv_cq = CompletionQueue(0, 1)  # nothing completes any more, and its own may go
+        self._leave_queues(qp, qp.send_cq, qp.recv_cq)  # nothing completes any more, and they may go
+        qp.send_cq = qp.recv_cq = CompletionQueue(0, 1)
+        self._join_queues(qp, qp.send_cq, qp.recv_cq)
         qp.closing = self.config.retry_cnt + 2
         qp.deadline = now
         self._schedule(qp)
 
     def _say_closed(self, qp: RoceQueuePair) -> None:
-        self._ports[qp.port].enqueue(self._answer(qp, qp.epsn, Nak.REMOTE_OPERATION, qp.msn))
+        self._ports.enqueue(qp.port, self._answer(qp, qp.epsn, Nak.REMOTE_OPERATION, qp.msn))
 
     def fail_qp(self, qp: RoceQueuePair) -> None:
         """Go to ERROR at the user's wish: all that is under way is flushed."""
@@ -461,34 +345,23 @@ class RoceEndpoint(Driven):
         else:
             qp.receives.extend([wr_id] * count)
 
-    def set_port_state(self, port: int, up: bool, now: int) -> None:
-        """Handle the link of a port that went down or came up: its queue pairs move to another port, and back."""
-        self._ports[port].carrier = up
-        self._port_changed(port, now)
-
-    def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
-        """Enable or disable a port: it is up while it is enabled and has a link."""
-        self._ports[port].enabled = enabled
-        self._port_changed(port, now)
-
-    def _port_changed(self, port: int, now: int) -> None:
-        entry = self._ports[port]
-        up = entry.carrier and entry.enabled
-        if entry.up == up:
+    def _port_told(self, port: int, changed: bool, now: int) -> None:
+        """Move queue pairs of a port that went down to another one, and back when it came up."""
+        if not changed:
             return
-        entry.up = up
-        entry.limit = None
+        ports, lane = self._ports.ports, self._lanes[port]
+        up = ports[port].up
+        lane.flow.link_changed()
         self._events.append(PortChanged(port, up, None))
         if not up:
-            entry.control.clear()
-            entry.acks.clear()
-            for qp in entry.ring:
+            lane.acks.clear()
+            for qp in lane.ring:
                 qp.in_ring = False
-            entry.ring.clear()
-        working = [number for number, other in enumerate(self._ports) if other.up]
+            lane.ring.clear()
+        working = [other.number for other in ports if other.up]
         for qp in self._qps.values():
             chosen = qp.port
-            if up and (qp.home_port == port or not self._ports[qp.port].up):
+            if up and (qp.home_port == port or not ports[qp.port].up):
                 chosen = port
             elif not up and qp.port == port and working:
                 chosen = working[qp.number % len(working)]
@@ -496,10 +369,6 @@ class RoceEndpoint(Driven):
                 self._leave_ring(qp)
                 qp.port = chosen
             self._wake(qp, now)
-
-    def ports_up(self) -> list[bool]:
-        """Which ports are up: enabled, with a link."""
-        return [entry.up for entry in self._ports]
 
     def statistics(self) -> RoceStatistics:
         """Return a snapshot: endpoint counters, drops by reason, ports, queue pairs."""
@@ -512,19 +381,12 @@ class RoceEndpoint(Driven):
             drops=dict(self._drops),
             ports=[
                 RocePortStatistics(
-                    port=number,
-                    up=entry.up,
-                    carrier=entry.carrier,
-                    enabled=entry.enabled,
-                    sent_packets=entry.sent_packets,
-                    sent_bytes=entry.sent_bytes,
-                    received_packets=entry.received_packets,
-                    received_bytes=entry.received_bytes,
-                    pauses_received=entry.pauses,
-                    paused_ns=entry.paused_ns,
-                    credit_stall_ns=entry.stall_ns,
+                    **dataclasses.asdict(entry.snapshot()),
+                    pauses_received=lane.flow.pauses,
+                    paused_ns=lane.flow.paused_ns,
+                    credit_stall_ns=lane.flow.stall_ns,
                 )
-                for number, entry in enumerate(self._ports)
+                for entry, lane in zip(self._ports.ports, self._lanes, strict=True)
             ],
             qps=[
                 RoceQpStatistics(
@@ -535,7 +397,7 @@ class RoceEndpoint(Driven):
                     rate_bps=int(qp.dcqcn.rate),
                     packets_sent=qp.sent_packets,
                     retransmissions=qp.retransmitted,
-                    outstanding=len(qp.messages),
+                    outstanding=len(qp.work.unacked),
                 )
                 for qp in self._qps.values()
             ],
@@ -554,19 +416,13 @@ class RoceEndpoint(Driven):
         offset: int,
         length: int | None,
     ) -> None:
-        if isinstance(local, Gather):
-            local = bytes(local[:])
-        whole = local.view if isinstance(local, MemoryRegion) else memoryview(local).cast("B")
-        end = len(whole) if length is None else offset + length
-        if not 0 <= offset <= end <= len(whole):
-            raise QpError(f"bytes {offset} to {end} are not inside a buffer of {len(whole)} bytes")
-        request = WriteRequest(wr_id, whole[offset:end], remote_va, rkey, immediate, 0, 0)
+        request = WriteRequest(wr_id, bytes_of(local, offset, length), remote_va, rkey, immediate)
         if qp.state is QpState.ERROR:
             self._finish(qp, request, CompletionStatus.WR_FLUSH_ERR)
             return
         if qp.state is not QpState.RTS:
             raise QpError(f"posting needs RTS, queue pair {qp.number} is in {qp.state.name}; connect it first")
-        qp.post(request)
+        qp.work.post(request, self._now)
         self._wake(qp, self._now)
         if not qp.in_ring:
             self._schedule(qp)
@@ -574,7 +430,7 @@ class RoceEndpoint(Driven):
     def _leave_ring(self, qp: RoceQueuePair) -> None:
         if qp.in_ring:
             qp.in_ring = False
-            self._ports[qp.port].ring.remove(qp)
+            self._lanes[qp.port].ring.remove(qp)
 
     def _wake(self, qp: RoceQueuePair, now: int) -> None:
         """Put a queue pair into the send ring of its port, if it has something to send and may.
@@ -583,26 +439,24 @@ class RoceEndpoint(Driven):
         """
         if qp.in_ring or not qp.sendable():
             return
-        entry = self._ports[qp.port]
-        if not entry.up:
+        if not self._ports.ports[qp.port].up:
             if qp.deadline is None:
                 qp.deadline = now + qp.timeout_ns
                 self._schedule(qp)
         elif max(qp.paced_until, qp.not_before) <= now:
             qp.in_ring = True
-            entry.ring.append(qp)
+            self._lanes[qp.port].ring.append(qp)
 
     def _schedule(self, qp: RoceQueuePair) -> None:
-        due = qp.due(self._ports[qp.port].up)
-        if due is not None and (qp.timer_at is None or due < qp.timer_at):
-            qp.timer_at = due
-            heapq.heappush(self._timers, (due, qp.number))
+        due = qp.due(self._ports.ports[qp.port].up)
+        if due is not None:
+            self._timers.arm_by(TimerKind.PAIR, qp, due)
 
-    def _fill(self, entry: _Port) -> bool:
+    def _fill(self, entry: Port, lane: _Lane) -> bool:
         """Make a packet of the oldest ACK owed; False when none is."""
-        while entry.acks:
-            number = next(iter(entry.acks))
-            del entry.acks[number]
+        while lane.acks:
+            number = next(iter(lane.acks))
+            del lane.acks[number]
             qp = self._qps.get(number)
             if qp is not None and qp.state is QpState.RTS:
                 entry.control.append(self._answer(qp, qp.epsn - 1, SYNDROME_ACK, qp.msn))
@@ -618,21 +472,22 @@ class RoceEndpoint(Driven):
     def _on_data(self, qp: RoceQueuePair, data: RoceData, port: int, now: int) -> None:
         # An answer takes the port that its packet came on, or that of the queue pair when it is down (a port that was
         # disabled may still receive).
-        entry = self._ports[port if self._ports[port].up else qp.port]
+        port = port if self._ports.ports[port].up else qp.port
         if data.ce:
             self._counters["ecn_marked"] += 1
             if now - qp.cnp_at >= self.config.dcqcn.cnp_interval_ns:
                 qp.cnp_at = now
                 self._counters["cnps_sent"] += 1
-                entry.enqueue(self._codec.encode_cnp(qp.addresses, qp.entropy, self._tc_control, qp.peer_qp))
-        self._place(qp, data, entry)
+                cnp = self._codec.encode_cnp(qp.addresses, qp.entropy, self._tc_control, qp.peer_qp)
+                self._ports.enqueue(port, cnp)
+        self._place(qp, data, port)
         while qp.early and qp.state is QpState.RTS and qp.epsn in qp.early:
             at = qp.epsn
-            self._place(qp, qp.early.pop(at), entry)
+            self._place(qp, qp.early.pop(at), port)
             if qp.epsn == at:
                 break
 
-    def _place(self, qp: RoceQueuePair, data: RoceData, entry: _Port) -> None:
+    def _place(self, qp: RoceQueuePair, data: RoceData, port: int) -> None:
         """Place a packet that has just come, or that came early and has its turn now."""
         before = qp.epsn
         syndrome, length, immediate = qp.on_data(data, self._memory)
@@ -643,12 +498,12 @@ class RoceEndpoint(Driven):
         if syndrome == SYNDROME_RNR:
             syndrome |= self.config.min_rnr_timer
         if syndrome == SYNDROME_ACK:
-            if entry.up:
-                entry.acks[qp.number] = None  # coalesced until the port can send
+            if self._ports.ports[port].up:
+                self._lanes[port].acks[qp.number] = None  # coalesced until the port can send
         elif syndrome is not None:
-            entry.acks.pop(qp.number, None)
+            self._lanes[port].acks.pop(qp.number, None)
             named = data.psn if qp.selective and syndrome == Nak.SEQUENCE else qp.msn
-            entry.enqueue(self._answer(qp, qp.epsn, syndrome, named))
+            self._ports.enqueue(port, self._answer(qp, qp.epsn, syndrome, named))
         if immediate is not None:
             wr_id = qp.receives.popleft()
             done = Completion(
@@ -700,24 +555,21 @@ class RoceEndpoint(Driven):
             return
         self._set_state(qp, QpState.ERROR, reason)
         qp.deadline = qp.dcqcn.deadline = None
-        while qp.messages:
-            self._finish(qp, qp.messages.popleft(), status)
+        for request in qp.work.flush():
+            self._finish(qp, request, status)
             status = CompletionStatus.WR_FLUSH_ERR
         while qp.receives:
             flushed = Completion(qp.receives.popleft(), qp.number, CompletionKind.RECV_IMM, _FLUSH, 0, None)
             self._complete(qp.recv_cq, flushed)
 
     def _finish(self, qp: RoceQueuePair, request: WriteRequest, status: CompletionStatus) -> None:
-        size = len(request.view)
-        self._complete(qp.send_cq, Completion(request.wr_id, qp.number, request.kind, status, size, None))
+        self._complete(qp.send_cq, Completion(request.wr_id, qp.number, request.kind, status, request.length, None))
 
     def _complete(self, cq: CompletionQueue, completion: Completion) -> None:
-        if cq.push(completion):
-            self._events.append(CompletionsReady(cq.number))
-        if cq.overflowed:
-            for qp in self._qps.values():
-                if cq in (qp.send_cq, qp.recv_cq):
-                    self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.CQ_OVERFLOW)
+        cq.deliver(completion, self._events, self._now)
+
+    def _on_overflow(self, qp: RoceQueuePair) -> None:
+        self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.CQ_OVERFLOW)
 
     def _set_state(self, qp: RoceQueuePair, state: QpState, reason: ErrorReason | None) -> None:
         self._events.append(QpStateChanged(qp.number, qp.state, state, reason))

@@ -10,10 +10,10 @@ PSNs are unbounded integers inside and 24 bits on the wire, as in the MRC core (
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
-from mrc_host.proto.completion import CompletionKind, CompletionQueue, CompletionStatus
+from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.congestion.dcqcn import Dcqcn
 from mrc_host.proto.events import QpState
 from mrc_host.proto.memory import MemoryRegion, MemoryTable
@@ -30,9 +30,11 @@ from mrc_host.proto.roce.codec import (
     RoceData,
 )
 from mrc_host.proto.roce.rnr import rnr_delay_ns
+from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.waiting import Waiting, numbers
 from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.psn import PSN_MASK, extend
+from mrc_host.proto.work import WorkQueue, WriteRequest
 
 # AETH syndromes: the two top bits of the lower seven say ACK, RNR NAK or NAK, the rest says which.
 SYNDROME_ACK: Final = 0x1F  # without end-to-end credits
@@ -49,38 +51,21 @@ NAK_STATUS: Final[dict[int, CompletionStatus]] = {
 }
 
 
-@dataclass(slots=True)
-class WriteRequest:
-    """A posted write and the PSNs of its packets, `first_psn..last_psn`."""
-
-    wr_id: int
-    view: memoryview
-    va: int
-    rkey: int
-    immediate: int | None
-    first_psn: int
-    last_psn: int
-
-    @property
-    def kind(self) -> CompletionKind:
-        return CompletionKind.WRITE if self.immediate is None else CompletionKind.WRITE_IMM
-
-
-class RoceQueuePair:
+class RoceQueuePair(Timed):
     """State of both directions. The endpoint does what needs other parts: completions, timers, sending control."""
 
     __slots__ = (
+        "_overflowed",
+        "_timed",
         "ack_every",
         "addresses",
         "asked",
         "closing",
         "cnp_at",
         "codec",
-        "cursor",
         "dcqcn",
         "deadline",
         "early",
-        "end_psn",
         "entropy",
         "epsn",
         "holes",
@@ -89,7 +74,6 @@ class RoceQueuePair:
         "in_ring",
         "keeps_early",
         "max_inflight",
-        "messages",
         "msn",
         "mtu",
         "nak_sent",
@@ -116,9 +100,9 @@ class RoceQueuePair:
         "target_length",
         "target_offset",
         "timeout_ns",
-        "timer_at",
         "traffic_class",
         "una",
+        "work",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - what the endpoint shares with it
@@ -137,9 +121,13 @@ class RoceQueuePair:
         ack_every: int,
         max_inflight: int,
         traffic_class: int,
+        timed: Callable[[RoceQueuePair, int], None],
+        overflowed: Callable[[RoceQueuePair], None],
         selective: bool = False,
         reorders: bool = False,
     ) -> None:
+        """`timed(qp, now)` is called when its timer is due, `overflowed(qp)` when a queue lost a completion of it."""
+        self._timed, self._overflowed = timed, overflowed
         self.number = number
         self.state = QpState.RESET
         self.send_cq, self.recv_cq = send_cq, recv_cq
@@ -151,11 +139,10 @@ class RoceQueuePair:
         self.addresses = b""
         self.peer_qp = 0
         self.in_ring = False
-        self.timer_at: int | None = None
-        # Requestor: una <= next_psn <= sent_psn <= end_psn.
-        self.start_psn = self.una = self.next_psn = self.sent_psn = self.end_psn = start_psn
-        self.messages: deque[WriteRequest] = deque()
-        self.cursor = 0  # index in `messages` of the one that next_psn belongs to
+        # Requestor: una <= next_psn <= sent_psn <= work.end.
+        self.start_psn = self.una = self.next_psn = self.sent_psn = start_psn
+        self.work = WorkQueue()  # its current request is the one that next_psn belongs to
+        self.work.start(start_psn, mtu)
         self.deadline: int | None = None  # local ACK timeout
         self.asked = start_psn  # an acknowledgement was asked for by the packet before this one
         self.retries = 0
@@ -181,45 +168,48 @@ class RoceQueuePair:
         self.cnp_at = -(1 << 62)
         self.closing = 0  # its user is gone: how often the peer is still to be told
 
-    # --- requestor ---
+    def on_timer(self, kind: TimerKind, now: int) -> None:
+        """See `timed`."""
+        self._timed(self, now)
 
-    def post(self, request: WriteRequest) -> None:
-        """Queue a write, and give its packets the next numbers."""
-        count = max(1, -(-len(request.view) // self.mtu))
-        request.first_psn = self.end_psn
-        self.end_psn += count
-        request.last_psn = self.end_psn - 1
-        self.messages.append(request)
+    def overflow(self, now: int) -> None:
+        """Handle the overflow of a completion queue of this queue pair."""
+        self._overflowed(self)
+
+    # --- requestor ---
 
     def sendable(self) -> bool:
         """Whether a packet could be built, pacing aside."""
         if self.state is not QpState.RTS:
             return False
-        return bool(self.holes) or (self.next_psn < self.end_psn and self.next_psn - self.una < self.max_inflight)
+        return bool(self.holes) or (self.next_psn < self.work.end and self.next_psn - self.una < self.max_inflight)
 
     def next_size(self) -> int:
         """Return an upper bound of the next packet's length."""
         if self.holes:
             return self.mtu + OVERHEAD_BYTES + 3
-        message = self.messages[self.cursor]
-        left = len(message.view) - (self.next_psn - message.first_psn) * self.mtu
+        request = self.work.current
+        assert request is not None
+        left = request.length - (self.next_psn - request.first) * self.mtu
         return min(left, self.mtu) + OVERHEAD_BYTES + 3
 
     def build(self, now: int) -> bytes:
         """Return the next packet in order, or one that is missing; `sendable()` must hold."""
+        work = self.work
         hole = bool(self.holes)
         if hole:
             psn = self.holes.popleft()
-            message = next(each for each in self.messages if each.last_psn >= psn)
+            request = next(each for each in work.unacked if each.last >= psn)
         else:
-            message = self.messages[self.cursor]
+            assert work.current is not None
+            request = work.current
             psn = self.next_psn
-        index = psn - message.first_psn
-        last = psn == message.last_psn
+        index = psn - request.first
+        last = psn == request.last
         if index:
-            opcode = MIDDLE if not last else LAST if message.immediate is None else LAST_IMM
+            opcode = MIDDLE if not last else LAST_IMM if request.is_imm else LAST
         else:
-            opcode = FIRST if not last else ONLY if message.immediate is None else ONLY_IMM
+            opcode = FIRST if not last else ONLY_IMM if request.is_imm else ONLY
         ask = hole or last or index % self.ack_every == self.ack_every - 1 or psn - self.una == self.max_inflight - 1
         start = index * self.mtu
         packet = self.codec.encode_write(
@@ -230,16 +220,16 @@ class RoceQueuePair:
             self.peer_qp,
             psn & PSN_MASK,
             ask,
-            message.va,
-            message.rkey,
-            len(message.view),
-            message.immediate or 0,
-            message.view[start : start + self.mtu],
+            request.va,
+            request.rkey,
+            request.length,
+            request.immediate,
+            request.view[start : start + self.mtu],
         )
         if not hole:
             self.next_psn = psn + 1
             if last:
-                self.cursor += 1
+                work.next_request()
         self.sent_packets += 1
         if psn < self.sent_psn:
             self.retransmitted += 1
@@ -270,14 +260,11 @@ class RoceQueuePair:
             self.sacked = {each for each in self.sacked if each >= psn}
         if self.holes:
             self.holes = deque(each for each in self.holes if each >= psn)
-        messages = self.messages
-        while messages and messages[0].last_psn < psn:
-            done.append(messages.popleft())
-            self.cursor -= 1
+        while (request := self.work.take_complete(psn - 1)) is not None:
+            done.append(request)
         if self.next_psn < psn:  # what was to be sent again has arrived after all
             self.next_psn = psn
-            self.cursor = 0
-        self.cursor = max(self.cursor, 0)
+            self.work.rewind()
         # The peer answers only when asked: what is paced, or waits for its turn among many queue pairs, is not late.
         self.deadline = now + self.timeout_ns if self.una < self.asked else None
         return done
@@ -302,7 +289,7 @@ class RoceQueuePair:
         self.holes.clear()
         self.holes_to = 0
         self.next_psn = self.asked = self.una
-        self.cursor = 0
+        self.work.rewind()
 
     def on_ack(self, message: RoceAck, now: int) -> tuple[list[WriteRequest], int]:
         """Return the requests completed, and the syndrome of a NAK that ends the QP (0: none)."""
@@ -392,7 +379,7 @@ class RoceQueuePair:
 
 def waits_for(qp: RoceQueuePair, patience_ns: int) -> Waiting | None:
     """Return what a RoCE queue pair waits for; None if it has nothing to do. It only looks."""
-    if qp.state is not QpState.RTS or not qp.messages:
+    if qp.state is not QpState.RTS or not qp.work.unacked:
         return None
     flying = qp.next_psn - qp.una
     wire = qp.una & PSN_MASK

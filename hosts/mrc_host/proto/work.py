@@ -56,7 +56,7 @@ class WorkQueue:
     them.
     """
 
-    __slots__ = ("_mtu", "_next_psn", "_queue", "current", "msn", "offset", "rqmsn", "unacked", "wimm_in_flight")
+    __slots__ = ("_mtu", "_queue", "current", "end", "msn", "offset", "rqmsn", "unacked", "wimm_in_flight")
 
     def __init__(self) -> None:
         self.unacked: deque[WriteRequest] = deque()
@@ -66,7 +66,7 @@ class WorkQueue:
 
     def start(self, first_psn: int, mtu: int) -> None:
         """Start to number from here on; `mtu` is that of the path."""
-        self._next_psn = first_psn  # of the next request to be posted
+        self.end = first_psn  # PSN at which the next request to be posted begins
         self._mtu = mtu
         self.msn = self.rqmsn = 0
         self.wimm_in_flight = 0
@@ -81,9 +81,9 @@ class WorkQueue:
         request.msn = self.msn & 0xFFFF
         request.rqmsn = self.rqmsn & 0xFFFF
         request.posted_ns = now
-        request.first = self._next_psn
+        request.first = self.end
         request.last = request.first + packets - 1
-        self._next_psn = request.last + 1
+        self.end = request.last + 1
         self.unacked.append(request)
         if self.current is None:
             self.current = request
@@ -95,6 +95,11 @@ class WorkQueue:
         """All of the current request has been sent."""
         self.current = self._queue.popleft() if self._queue else None
         self.offset = 0
+
+    def rewind(self) -> None:
+        """Send everything again that has not completed, from the oldest request on."""
+        self._queue = deque(self.unacked)
+        self.next_request()
 
     def fits(self, psn: int, msn: int, nak: bool, una: int) -> bool:
         """Whether a transport answer can be true: the MSN of an ACK counts the messages up to its PSN, and a NAK is of
