@@ -153,8 +153,8 @@ class LossMirror:
     def call(self, method: str, given: list[Any], state: Any) -> tuple[Any, Any]:
         """Call the policy; return its result and the state afterwards."""
         self._take(*state)
-        if method == "came_late":
-            self.policy.came_late(*given)
+        if method == "arrived_late":
+            self.policy.arrived_late(*given)
             for number in state[1]:
                 self._forget(number)
             return None, None

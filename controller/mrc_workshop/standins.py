@@ -356,10 +356,10 @@ class Detector(LossDetector):
         _checked("loss", "infer", self._where, self, (), lost)
         return lost
 
-    def came_late(self, behind_ns: int, now: int) -> None:
+    def arrived_late(self, behind_ns: int, now: int) -> None:
         """See `LossDetector`."""
         changes, _ = self._changes(())
-        self._asked("came_late", [behind_ns, now], changes)
+        self._asked("arrived_late", [behind_ns, now], changes)
 
     def _asked(self, method: str, given: list[Any], changes: list[Any]) -> Any:
         message = ["call", self._number, method, given, changes]

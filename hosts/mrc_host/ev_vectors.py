@@ -67,7 +67,7 @@ def _field(value: object, where: str) -> EvField:
 
 
 def differences(case: object) -> Iterator[str]:
-    """One line for each EV of a case that comes out otherwise. Raises VectorError."""
+    """Yield one line for each EV of a case that comes out otherwise. Raises VectorError."""
     if not isinstance(case, dict):
         raise VectorError("not an object")
     unknown = case.keys() - _KEYS

@@ -68,12 +68,12 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def pure() -> bool:
-    """Whether the environment asks for plain Python (`MRCLAB_PURE`)."""
+    """Return whether the environment asks for plain Python (`MRCLAB_PURE`)."""
     return os.environ.get("MRCLAB_PURE", "") not in ("", "0")
 
 
 def _install() -> tuple[bool, str]:
-    """Whether compiled modules run from now on, and why not."""
+    """Return whether compiled modules run from now on, and why not."""
     if pure():
         return False, "MRCLAB_PURE is set"
     folder = BUILDS / key()

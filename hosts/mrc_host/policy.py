@@ -181,7 +181,7 @@ KINDS: Final[Mapping[str, tuple[type, Mapping[str, Judge]]]] = {
             "usable_planes": _planes,
         },
     ),
-    "loss": (LossDetector, {"__init__": _nothing, "infer": _lost, "came_late": _nothing}),
+    "loss": (LossDetector, {"__init__": _nothing, "infer": _lost, "arrived_late": _nothing}),
 }
 
 
@@ -189,7 +189,7 @@ KINDS: Final[Mapping[str, tuple[type, Mapping[str, Judge]]]] = {
 
 
 def _line(cls: type, method: object, file: str) -> int:
-    """Where a method of a policy begins, or else its class."""
+    """Return where a method of a policy begins, or else its class."""
     code = getattr(method, "__code__", None)
     if isinstance(code, types.CodeType) and code.co_filename == file:
         return code.co_firstlineno
@@ -296,7 +296,7 @@ def load_class(reference: str) -> type:
     if not path.is_file():
         raise ConfigError(f"{file}: no such file; {reference} names a class in a Python file")
     if path.suffix != ".py":
-        raise ConfigError(f"{file}: is no Python file, whose name ends in .py")
+        raise ConfigError(f"{file}: is not Python file, whose name ends in .py")
     module_name = f"mrclab_policy_{path.stem}_{next(_numbers)}"
     module = types.ModuleType(module_name)
     module.__file__ = str(path)

@@ -12,6 +12,6 @@ def document() -> dict[str, str]:
 
 
 def description() -> str:
-    """One line for people, with the reason when it is not compiled."""
+    """Return one line for people, with the reason when it is not compiled."""
     core = "compiled" if native.COMPILED else f"pure Python ({native.WHY_NOT})"
     return f"protocol core {core}, CRC by {crc.LIBRARY}"

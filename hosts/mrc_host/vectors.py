@@ -146,7 +146,7 @@ def encode_fast(packet: Packet) -> bytes:
 
 
 def flatten(packet: Packet) -> dict[str, object]:
-    """Every field of a packet as `HEADER.field`, except those that an encoder computes (lengths, pad, checksums)."""
+    """Return every field of a packet as `HEADER.field`, except those that an encoder computes (lengths, checksums)."""
     flat: dict[str, object] = {"entropy": packet.entropy, "payload": packet.payload.hex()}
     parts = [("IPV4" if isinstance(packet.ip, Ipv4) else "IPV6", packet.ip), ("OUTER", packet.outer)]
     parts += [(name, getattr(packet, name.lower(), None)) for name in HEADERS if not name.startswith("IPV")]
@@ -174,7 +174,7 @@ def light(packet: bytes) -> dict[str, object]:
 
 
 def differences(vector: object) -> Iterator[str]:
-    """One line for each way in which the codecs and the vector disagree. Raises VectorError."""
+    """Yield one line for each way in which the codecs and the vector disagree. Raises VectorError."""
     if not isinstance(vector, dict) or not isinstance(vector.get("fields"), dict):
         raise VectorError("needs an object with an object 'fields'")
     wanted = packet_of(vector)

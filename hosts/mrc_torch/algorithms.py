@@ -27,7 +27,7 @@ def bytes_of(array: Array) -> memoryview:
 
 
 def into(view: memoryview) -> tuple[int, Sink]:
-    """Where a message is copied to."""
+    """Return where a message is copied to."""
 
     def sink(offset: int, payload: memoryview) -> None:
         view[offset : offset + len(payload)] = payload
@@ -36,7 +36,7 @@ def into(view: memoryview) -> tuple[int, Sink]:
 
 
 def onto(array: Array, reduce: Reduce) -> tuple[int, Sink]:
-    """Where a message is reduced into."""
+    """Return where a message is reduced into."""
     width = array.itemsize
 
     def sink(offset: int, payload: memoryview) -> None:
@@ -48,7 +48,7 @@ def onto(array: Array, reduce: Reduce) -> tuple[int, Sink]:
 
 
 def even(length: int, parts: int) -> list[int]:
-    """Where `parts` parts of a length begin, and where the last one ends."""
+    """Return where `parts` parts of a length begin, and where the last one ends."""
     return [length * part // parts for part in range(parts + 1)]
 
 
@@ -142,7 +142,10 @@ def direct(
     outgoing: Callable[[int], memoryview | None],
     incoming: Callable[[int], memoryview | None],
 ) -> Steps:
-    """Each rank straight to each other: what goes to a rank, and where what comes from it goes; None: nothing does."""
+    """Plan one message from each rank to each other rank.
+
+    `outgoing` returns the part that is sent to a rank, `incoming` the part that is received from it; None: no message.
+    """
     size, rank = group.size, group.rank
     transfers = []
     for distance in range(1, size):

@@ -163,11 +163,11 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         return True
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
         return self._ended.is_set()
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Return whether it has ended well."""
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
@@ -285,7 +285,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         """Do nothing: all ranks count their operations from 0."""
 
     def _get_sequence_number_for_group(self) -> int:
-        """How many collective operations this rank has called; ranks that are in step have the same number."""
+        """Return how many collective operations this rank has called; ranks that are in step have the same number."""
         return self.collectives.group.count
 
     def _set_default_timeout(self, timeout: timedelta) -> None:

@@ -242,7 +242,7 @@ class Collectives:
         return self.group.run("gather", steps)
 
     def scatter(self, output: Array, arrays: Sequence[Array] | None, root: int = 0) -> Work:
-        """Each rank gets its array of the root's; `arrays` is None elsewhere."""
+        """Give each rank its array of the root's; `arrays` is None elsewhere."""
         self._rank(root)
         out = _flat(output, written=True)
         rows = [_flat(array) for array in self._at_root(arrays, root, "inputs")]
@@ -272,7 +272,7 @@ class Collectives:
     # -- what they share -----------------------------------------------------------------------------------------
 
     def _run(self, name: str, steps: Callable[[int], Steps]) -> Work:
-        return self.group.run(name, steps if self.size > 1 else lambda _: iter_nothing())
+        return self.group.run(name, steps if self.size > 1 else lambda _: empty_iterator())
 
     def _direct(
         self,
@@ -307,7 +307,7 @@ class Collectives:
         return arrays
 
 
-def iter_nothing() -> Steps:
+def empty_iterator() -> Steps:
     """Of a group of one."""
     yield from ()
 

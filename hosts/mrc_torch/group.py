@@ -34,14 +34,14 @@ from mrc_torch.link import (
     RECEIVES,
     SLOT_BYTES,
     SLOTS,
+    ControlWord,
     Link,
     Receive,
     Send,
     Sink,
     Transfer,
-    Word,
 )
-from mrc_torch.silence import Inquiry
+from mrc_torch.silence import PeerQuery
 from mrc_torch.stores import Store
 from mrc_torch.work import Work
 
@@ -113,7 +113,7 @@ class Group:
         self._context: verbs.Context | None = None
         self._threads: list[threading.Thread] = []
         self._ending = threading.Event()
-        self._inquiry: Inquiry | None = None
+        self._inquiry: PeerQuery | None = None
         if size > 1:
             try:
                 self._context = devices.acquire(device)
@@ -185,7 +185,7 @@ class Group:
             if self.error is None:
                 self._give_up(ClosedError(f"rank {self.rank} has left the group"))
                 for link in self._living():
-                    link.say(Word.BYE)
+                    link.say(ControlWord.BYE)
         deadline = time.monotonic() + timeout
         while self._threads and time.monotonic() < deadline:
             with self._lock:
@@ -200,7 +200,7 @@ class Group:
         self._flush()
         self._release()
 
-    def orphan(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: nothing of the group may be touched here."""
         self._lock = threading.RLock()
         self._closing = self._stopped = True
@@ -393,7 +393,7 @@ class Group:
         if self.error is not None:
             return
         self._give_up(error)
-        word = Word.DEAD if isinstance(error, RankDeadError) else Word.GAVE_UP
+        word = ControlWord.DEAD if isinstance(error, RankDeadError) else ControlWord.GAVE_UP
         if isinstance(error, RankDeadError | RankSilentError):
             blamed = error.rank
         for link in self._living():
@@ -415,11 +415,11 @@ class Group:
         reason = _WHY.get(why, why or verbs.status_text(status))
         self._fail(RankDeadError(link.rank, f"rank {link.rank} (host {link.host}) is dead: {reason}"))
 
-    def _heard(self, link: Link, word: Word, rank: int) -> None:
-        if word is Word.DEAD:
+    def _heard(self, link: Link, word: ControlWord, rank: int) -> None:
+        if word is ControlWord.DEAD:
             text = f"rank {rank} (host {self._host(rank)}) is dead: rank {link.rank} says so"
             self._fail(RankDeadError(rank, text))
-        elif word is Word.GAVE_UP:
+        elif word is ControlWord.GAVE_UP:
             text = f"rank {link.rank} (host {link.host}) has given up"
             if rank == link.rank:
                 self._fail(CollectiveError(f"{text}; its own error says why"))
@@ -427,11 +427,11 @@ class Group:
                 self._fail(
                     RankSilentError(rank, f"{text} because of rank {rank} (host {self._host(rank)}), which is silent")
                 )
-        elif word is Word.WHOM:
-            link.say(Word.WAITS, self._awaited())
-        elif word is Word.WAITS and self._inquiry is not None:
+        elif word is ControlWord.WHOM:
+            link.say(ControlWord.WAITS, self._awaited())
+        elif word is ControlWord.WAITS and self._inquiry is not None:
             self._inquiry.answered(link.rank, rank, time.monotonic())
-        elif word is Word.BYE:
+        elif word is ControlWord.BYE:
             link.left = True
 
     def _host(self, rank: int) -> str:
@@ -521,7 +521,9 @@ class Group:
             self._fail(CollectiveError(f"{text}: no rank has sent anything"))
             return
         if self._inquiry is None or self._inquiry.work is not work:
-            self._inquiry = Inquiry(work, self.rank, link.rank, lambda rank: self.links[rank].say(Word.WHOM), now)
+            self._inquiry = PeerQuery(
+                work, self.rank, link.rank, lambda rank: self.links[rank].say(ControlWord.WHOM), now
+            )
         error = self._inquiry.verdict(text, self._host, now)
         if error is not None:
             self._fail(error)
@@ -550,7 +552,7 @@ atexit.register(_close_all)
 def _forget_all() -> None:
     """In a forked child: rings and queue pairs are its parent's, and so is the thread that held the lock."""
     for group in list(_OPEN):
-        group.orphan()
+        group.after_fork_in_child()
     _OPEN.clear()
 
 

@@ -40,7 +40,7 @@ MAX_RANKS: Final = _RANKS + 1
 Sink = Callable[[int, memoryview], None]
 
 
-class Word(IntEnum):
+class ControlWord(IntEnum):
     """What an immediate says, in its upper four bits; below it a rank (12 bits) and all credits so far (16 bits)."""
 
     CHUNK = 0
@@ -137,7 +137,7 @@ class Link:
         self.pinging = False
         self.writes = 0  # under way
         self.outgoing: deque[Send] = deque()
-        self._words: deque[tuple[Word, int]] = deque()
+        self._words: deque[tuple[ControlWord, int]] = deque()
         self._sent = 0  # slots ever used
         self._credited = 0  # of these, free again
         self._taken = 0  # of our own slots, ever emptied
@@ -155,33 +155,33 @@ class Link:
         self.outgoing.append(transfer)
         self.pump()
 
-    def say(self, word: Word, rank: int = 0) -> None:
+    def say(self, word: ControlWord, rank: int = 0) -> None:
         """Send a word before all chunks that wait, but for BYE, which comes after them."""
         self._words.append((word, rank))
         self.pump()
 
     @property
     def idle(self) -> bool:
-        """Whether everything has arrived at the peer's host."""
+        """Return whether everything has arrived at the peer's host."""
         return not (self.outgoing or self._words or self.writes)
 
     def pump(self) -> None:
         """Post what can be posted."""
         while not self.dead and self.writes < WRITES:
-            if self._words and not (self._words[0][0] is Word.BYE and self.outgoing):
+            if self._words and not (self._words[0][0] is ControlWord.BYE and self.outgoing):
                 self._post(*self._words.popleft())
             elif self.outgoing and self._sent - self._credited < SLOTS:
                 self._chunk(self.outgoing[0])
             elif self._taken - self._told >= SLOTS // 2 and not self.left:
-                self._post(Word.CREDIT)
+                self._post(ControlWord.CREDIT)
             else:
                 return
 
-    def _immediate(self, word: Word, rank: int) -> int:
+    def _immediate(self, word: ControlWord, rank: int) -> int:
         self._told = self._taken
         return word << 28 | rank << 16 | self._taken & _CREDITS
 
-    def _post(self, word: Word, rank: int = 0) -> None:
+    def _post(self, word: ControlWord, rank: int = 0) -> None:
         self.writes += 1
         self.qp.post_write_imm((), self.remote_addr, self.rkey, self._immediate(word, rank))
 
@@ -193,7 +193,10 @@ class Link:
         CHUNK.pack_into(buffer, at, transfer.key, transfer.size, transfer.at)
         buffer[at + HEAD_BYTES : at + HEAD_BYTES + size] = transfer.view[transfer.at : transfer.at + size]
         self.qp.post_write_imm(
-            self.region.sge(at, HEAD_BYTES + size), self.remote_addr + slot, self.rkey, self._immediate(Word.CHUNK, 0)
+            self.region.sge(at, HEAD_BYTES + size),
+            self.remote_addr + slot,
+            self.rkey,
+            self._immediate(ControlWord.CHUNK, 0),
         )
         self.writes += 1
         self._sent += 1
@@ -218,15 +221,15 @@ class Link:
 
     # -- in ------------------------------------------------------------------------------------------------------
 
-    def heard_word(self, immediate: int, nbytes: int) -> tuple[Word, int]:
+    def heard_word(self, immediate: int, nbytes: int) -> tuple[ControlWord, int]:
         """Handle an immediate with this many bytes; return its word and rank. Raises MismatchError, ValueError."""
         self.qp.post_recv()
-        word, rank = Word(immediate >> 28), immediate >> 16 & _RANKS
+        word, rank = ControlWord(immediate >> 28), immediate >> 16 & _RANKS
         more = (immediate - self._credited) & _CREDITS
         if more > self._sent - self._credited:
             raise ValueError(f"rank {self.rank} gives back {more} slots that it was not given")
         self._credited += more
-        if word is Word.CHUNK:
+        if word is ControlWord.CHUNK:
             if len(self._arrived) >= SLOTS or not HEAD_BYTES <= nbytes <= SLOT_BYTES:
                 raise ValueError(f"rank {self.rank} writes {nbytes} bytes into a slot that is not free for them")
             self._arrived.append(nbytes)
@@ -320,5 +323,5 @@ class Link:
 
     @property
     def awaited(self) -> bool:
-        """Whether an operation waits for this peer: for a message of it, or to send it one."""
+        """Return whether an operation waits for this peer: for a message of it, or to send it one."""
         return bool(self.posted or self.outgoing or (self._message is not None and self._message.receive is not None))

@@ -1,9 +1,9 @@
 """Finds the rank that holds an operation up.
 
 The rank that an operation waits for need not be the cause: in a ring it may itself wait for another one. So a rank
-whose operation is late asks along the chain whom each waits for (`Word.WHOM`, `Word.WAITS`), until one waits for no
-other rank, or does not answer. Answers come from the group's own thread, also while the program computes; a program
-that is stopped gives none, though its host acknowledges what is written to it.
+whose operation is late asks each rank along the chain which rank it waits for (`ControlWord.WHOM`, `ControlWord.WAITS`),
+until one waits for no other rank, or does not answer. Answers come from the group's own thread, also while the program
+computes. A stopped program does not answer, though its host acknowledges what is written to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mrc_torch.work import Work
 ANSWER_S: Final = 5.0
 
 
-class Inquiry:
+class PeerQuery:
     """What a rank has heard about an operation that is late.
 
     Args:

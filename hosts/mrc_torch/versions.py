@@ -16,7 +16,7 @@ LAST: Final = (2, 13)
 
 
 def refusal(version: str) -> str | None:
-    """Why the backend does not work with a version of torch; None if it does."""
+    """Return why the backend does not work with a version of torch; None if it does."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is not None and FIRST <= (int(found[1]), int(found[2])) <= LAST:
         return None

@@ -28,7 +28,7 @@ class Work:
         self._after: list[Callable[[Work], None]] = []
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
         return self._done.is_set()
 
     def wait(self, timeout: float | None = None) -> None:

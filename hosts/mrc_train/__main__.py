@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from mrc_train.orders import Orders, say
+from mrc_train.orders import OrderReader, say
 
 
 def plain(error: Exception) -> str:
@@ -22,13 +22,13 @@ def plain(error: Exception) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Entry point."""
+    """Run the program; return its exit code."""
     try:
         config = json.loads(argv[0])
     except (IndexError, ValueError) as error:
         print(f"unusable configuration: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    orders = Orders()
+    orders = OrderReader()
     import torch
 
     from mrc_train import groups, operations, training

@@ -116,8 +116,10 @@ def _text(seed: int) -> Task:
 
 
 def batches(count: int, size: int, rank: int, batch: int, seed: int, step: int) -> Iterator[Tensor]:
-    """Numbers of the samples of a rank, step by step from `step` on: all ranks' together are an even share of an epoch,
-    in an order that depends on the seed alone."""
+    """Yield the sample numbers of a rank for each step from `step` on.
+
+    All ranks together cover an epoch evenly, in an order that depends only on the seed.
+    """
     per_epoch = max(count // (size * batch), 1)
     while True:
         epoch, place = divmod(step, per_epoch)

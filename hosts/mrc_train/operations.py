@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mrc_train.orders import Orders, say
+from mrc_train.orders import OrderReader, say
 
 FLOAT_BYTES = 4
 #: Values are small whole numbers: sums are exact in any order.
@@ -97,7 +97,7 @@ def sendrecv(rank: int, size: int, count: int, number: int) -> tuple[Callable[[]
 OPERATIONS = {each.__name__: each for each in (all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, sendrecv)}
 
 
-def run(config: Mapping[str, Any], orders: Orders) -> None:
+def run(config: Mapping[str, Any], orders: OrderReader) -> None:
     """Each size of `sizes` ([bytes, elements of a rank]) `iterations` times after once that is not measured; a word
     every `word_s` seconds, for large sizes take minutes."""
     rank, size = int(config["rank"]), int(config["size"])

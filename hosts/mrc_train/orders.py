@@ -16,7 +16,7 @@ from typing import Any
 _BUFFER = 65536
 
 
-class Orders:
+class OrderReader:
     """Standard input by lines, read by one thread only: a line that was written before is seen for sure."""
 
     def __init__(self, file: int = 0) -> None:

@@ -16,7 +16,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from mrc_train import models
-from mrc_train.orders import Orders, say
+from mrc_train.orders import OrderReader, say
 
 #: Gradients are reduced in buckets of this many MB, small as models are here: there shall be some to overlap.
 BUCKET_MB = 0.125
@@ -43,7 +43,7 @@ class Times:
         return made
 
 
-def run(config: Mapping[str, Any], orders: Orders) -> None:
+def run(config: Mapping[str, Any], orders: OrderReader) -> None:
     """Train until `steps` are done (null: until told `stop_after`), from the checkpoint on if there is one."""
     task = models.make(config["model"], int(config["seed"]))
     model = task.model

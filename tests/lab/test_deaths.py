@@ -265,7 +265,7 @@ module.WATCH_S = 0.0
 for _ in range(20):
     made = module.Daemon(LabFolder(pathlib.Path({str(tmp_path)!r})), load_lab("tiny"), "mrc", "memory")
     made.write()
-    made.bury = bool
+    made.record_exits = bool
     made.starting = False
     signal.signal(signal.SIGALRM, lambda got, _: made.end(got))
     signal.setitimer(signal.ITIMER_REAL, 0.05)

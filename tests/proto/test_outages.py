@@ -127,7 +127,7 @@ def test_after_a_silence_everything_goes_on_at_once() -> None:
     b.net.set_path(False)
     b.net.run(max_time_ns=5 * MS)
     requestor = connection.qp.requestor
-    assert requestor.recovery.alone
+    assert requestor.recovery.single_packet_mode
     assert requestor.account.in_flight == 0
     before = requestor.counters.retransmissions
     b.net.run(max_time_ns=25 * MS)

@@ -17,7 +17,7 @@ from mrc_host.proto.congestion.nscc import Case, Nscc, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, QpError, QpState, QpStateChanged
 from mrc_host.proto.paths.ev import EvInput
-from mrc_host.proto.reliability.recovery import NACK_FATES, Fate
+from mrc_host.proto.reliability.recovery import NACK_FATES, NackAction
 from mrc_host.proto.wire import fields
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import NackReason, Opcode
@@ -317,13 +317,13 @@ def test_an_unexpected_event_of_a_packet_that_has_arrived_is_stale() -> None:
 def test_every_nack_reason_has_its_fate() -> None:
     """The table of mrc-protocol.md §5, written out a second time."""
     assert {NackReason(reason): fate for reason, (_, fate) in NACK_FATES.items()} == {
-        NackReason.TRIMMED: Fate.CONGESTED,
-        NackReason.TRIMMED_LASTHOP: Fate.CONGESTED,
-        NackReason.NO_BITMAP: Fate.REFUSED,
-        NackReason.NO_PKT_BUFFER: Fate.REFUSED,
-        NackReason.NO_RESOURCE: Fate.REFUSED,
-        NackReason.PSN_OOR_WINDOW: Fate.REFUSED,
-        NackReason.UNEXP_EVENT: Fate.FATAL,
+        NackReason.TRIMMED: NackAction.CONGESTED,
+        NackReason.TRIMMED_LASTHOP: NackAction.CONGESTED,
+        NackReason.NO_BITMAP: NackAction.REFUSED,
+        NackReason.NO_PKT_BUFFER: NackAction.REFUSED,
+        NackReason.NO_RESOURCE: NackAction.REFUSED,
+        NackReason.PSN_OOR_WINDOW: NackAction.REFUSED,
+        NackReason.UNEXP_EVENT: NackAction.FATAL,
     }
     assert [reason for reason, (verdict, _) in NACK_FATES.items() if verdict is EvInput.TRIMMED] == [NackReason.TRIMMED]
 

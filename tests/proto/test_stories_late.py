@@ -97,7 +97,7 @@ def send(board: Scoreboard, psn: int, at: int) -> Transmission:
 def test_what_is_no_further_behind_than_what_came_late_is_not_lost(seed: int, behind: int) -> None:
     made, board = detector(random.Random(seed))
     now = 10**12
-    made.came_late(behind, now)
+    made.arrived_late(behind, now)
     send(board, 0, now - behind)
     board.newest_ns = now
     assert not made.infer([], None, 0, now)
@@ -113,7 +113,7 @@ def test_patience_ends_after_losses_in_sixteen_round_trips(seed: int, losses: in
     rng = random.Random(seed)
     made, board = detector(rng)
     behind, now = 10**8, 10**12
-    made.came_late(behind, now)
+    made.arrived_late(behind, now)
     for psn in range(losses):
         now += made.rtt.srtt_ns + rng.randrange(10**6)
         for each in range(rng.randrange(1, 4)):  # several in a round trip count once
@@ -121,5 +121,5 @@ def test_patience_ends_after_losses_in_sixteen_round_trips(seed: int, losses: in
             board.newest_ns = now
             assert made.infer([], None, 0, now) == [lost]
     assert (made.patience_ns > 0) == (losses < PERSISTS)
-    made.came_late(behind, now)
+    made.arrived_late(behind, now)
     assert made.patience_ns == behind + (behind >> 3)

@@ -501,7 +501,7 @@ def test_a_reverse_ev_that_was_just_proven_is_not_doubted_for_a_duplicate() -> N
     route = s.connection.peer.route
     proven = route.reverse[0]
     for _ in range(5):
-        route.doubt(0, route.proven_ns[0] + 1)
+        route.suspect_reverse_ev(0, route.proven_ns[0] + 1)
     assert route.reverse[0] == proven
 
 

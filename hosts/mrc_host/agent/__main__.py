@@ -27,7 +27,7 @@ from mrc_host.agent.verbs import VerbsServer
 from mrc_host.answers import HostFidelity, Software
 from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
-from mrc_host.drivers.raw import RawDriver, Station
+from mrc_host.drivers.raw import RawDriver, RingNode
 from mrc_host.drivers.surface import RING_PACKETS
 from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
@@ -67,7 +67,7 @@ def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
     return rings
 
 
-def open_station(node: HostNode) -> Station:
+def open_station(node: HostNode) -> RingNode:
     """Return a host on its rings, in its network namespace.
 
     Raises:
@@ -75,7 +75,7 @@ def open_station(node: HostNode) -> Station:
     """
     config = node.config
     with netns.inside(config.netns):
-        return Station(node.datapath, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
+        return RingNode(node.datapath, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
 
 
 def read(path: str) -> HostNode:
@@ -89,17 +89,17 @@ def read(path: str) -> HostNode:
     return HostNode(config, random.Random(f"{config.seed} {time.time_ns()}"))
 
 
-def _fidelity(driver: RawDriver, station: Station, names: list[str]) -> HostFidelity:
-    """How well the process kept up, as one of its hosts sees it."""
+def _fidelity(driver: RawDriver, station: RingNode, names: list[str]) -> HostFidelity:
+    """Return how well the process kept up, as one of its hosts sees it."""
     return replace(driver.fidelity(station), process=names, software=Software(**running.document()))
 
 
-def _reset_fidelity(driver: RawDriver, station: Station) -> rpc.Done:
+def _reset_fidelity(driver: RawDriver, station: RingNode) -> rpc.Done:
     driver.reset_fidelity(station)
     return rpc.Done()
 
 
-def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Sequence[str]) -> None:
+def serve(nodes: Sequence[HostNode], stations: Sequence[RingNode], sockets: Sequence[str]) -> None:
     """Drive the hosts until a signal ends it."""
     driver = RawDriver(stations, min(node.config.moderation_ns for node in nodes))
     names = [node.name for node in nodes]
@@ -138,7 +138,7 @@ def main(argv: list[str]) -> int:
         except (OSError, ValueError, ConfigError) as error:
             print(f"mrc_host.agent: {path}: {error}", file=sys.stderr)
             return 2
-    stations: list[Station] = []
+    stations: list[RingNode] = []
     for node in nodes:
         try:
             stations.append(open_station(node))

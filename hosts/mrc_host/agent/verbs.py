@@ -59,7 +59,7 @@ class SharedMemory:
 
 
 class EventBell:
-    """An eventfd that counts down by one for each read; see `programs.shared.Bell`."""
+    """An eventfd that counts down by one for each read; see `programs.shared.WakeupCounter`."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
@@ -81,7 +81,7 @@ class Resources:
     """See `programs.shared.Resources`."""
 
     def memory(self, nbytes: int) -> SharedMemory:
-        """Zeroed memory."""
+        """Return zeroed memory."""
         return SharedMemory(nbytes)
 
     def bell(self) -> EventBell:
@@ -158,7 +158,7 @@ class VerbsServer:
                 f"the program speaks version {version!r} of the verbs, the agent {layout.VERSION}; "
                 "both must be of one mrclab",
             )
-        program = self.node.connect_program(Resources(), functools.partial(self._eject, fd))
+        program = self.node.connect_program(Resources(), functools.partial(self._disconnect, fd))
         self._peers[fd] = (peer, program)
         self.loop.watch(program.doorbell.fd, lambda now: silence(program.doorbell.fd))
         return program.greeting(self.node.name)
@@ -172,7 +172,7 @@ class VerbsServer:
         except OSError:
             self._drop(fd, now)  # it does not read its answers, or is gone
 
-    def _eject(self, fd: int, why: str, now: int) -> None:
+    def _disconnect(self, fd: int, why: str, now: int) -> None:
         """Disconnect a program that broke the rules of its rings."""
         print(f"host {self.node.name}: a program is disconnected: {why}", file=sys.stderr, flush=True)
         if fd in self._peers:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 ETH_P_ALL = 0x0003
 ETH_HEADER_BYTES = 14
-#: What is handed on: IP, and MAC control (pauses), whose first byte is no IP version.
+#: What is handed on: IP, and MAC control (pauses), whose first byte is not an IP version.
 IP_TYPES = (b"\x86\xdd", b"\x08\x00", b"\x88\x08")
 SOL_PACKET = 263
 PACKET_RX_RING = 5
@@ -128,7 +128,7 @@ class PacketRing:
         self.sock.close()
 
     def readable(self) -> bool:
-        """Whether a packet waits; no system call."""
+        """Return whether a packet waits; no system call."""
         return bool(self._words[self._rx_places[self._rx] // WORD_BYTES] & TP_STATUS_USER)
 
     def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:

@@ -19,7 +19,7 @@ from typing import Protocol
 from mrc_host.answers import HostFidelity
 from mrc_host.drivers.lag import LagHistogram
 from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES
-from mrc_host.drivers.surface import Drivable, PortPacer
+from mrc_host.drivers.surface import NodeInterface, PortPacer
 
 SIOCGIFFLAGS = 0x8913
 IFF_RUNNING = 0x40
@@ -54,7 +54,7 @@ class Ring(Protocol):
         """For poll."""
 
     def readable(self) -> bool:
-        """Whether a packet waits."""
+        """Return whether a packet waits."""
 
     def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
         """Append up to `limit` packets, with time and port; return the number of frames."""
@@ -69,7 +69,7 @@ class Ring(Protocol):
         """Give it back."""
 
 
-class Station:
+class RingNode:
     """One node on its rings.
 
     What arrives counts from when it was readable, not from when this program looked: a late process neither measures
@@ -85,7 +85,7 @@ class Station:
 
     def __init__(
         self,
-        node: Drivable,
+        node: NodeInterface,
         rings: Sequence[Ring],
         rate_bps: Sequence[int],
         mtu_bytes: int,
@@ -117,7 +117,7 @@ class Station:
         self.wake_ns = 0
 
     def readable(self) -> bool:
-        """Whether a packet waits in one of the rings, or work in those of applications."""
+        """Return whether a packet waits in one of the rings, or work in those of applications."""
         return any(ring.readable() for ring in self.rings) or self.posted()
 
     def catch_up(self) -> None:
@@ -229,7 +229,7 @@ class RawDriver:
         moderation_ns: the rings are looked at no more often than once in this time.
     """
 
-    def __init__(self, stations: Sequence[Station], moderation_ns: int = 0) -> None:
+    def __init__(self, stations: Sequence[RingNode], moderation_ns: int = 0) -> None:
         self.stations = list(stations)
         self.moderation_ns = moderation_ns
         self.readers: dict[int, Callable[[int], None]] = {}
@@ -309,8 +309,8 @@ class RawDriver:
         for station in self.stations:
             station.act_from(now)
 
-    def fidelity(self, station: Station) -> HostFidelity:
-        """How well this process kept up since its start: loop lag, CPU share, frames the kernel dropped."""
+    def fidelity(self, station: RingNode) -> HostFidelity:
+        """Return how well this process kept up since its start: loop lag, CPU share, frames the kernel dropped."""
         wall = time.monotonic_ns() - self._started_ns
         return HostFidelity(
             loop_lag=station.lag.summary(),
@@ -320,7 +320,7 @@ class RawDriver:
             tx_errors=sum(ring.tx_errors for ring in station.rings),
         )
 
-    def reset_fidelity(self, station: Station) -> None:
+    def reset_fidelity(self, station: RingNode) -> None:
         """Start the measurement again."""
         station.lag = LagHistogram()
         self._started_ns = time.monotonic_ns()

@@ -9,7 +9,7 @@ RING_PACKETS = 2048
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Drivable:
+class NodeInterface:
     """A node on any clock. Times are integer ns; port p is in plane p; packets carry no Ethernet header.
 
     A class and no protocol: what is called for every packet is called directly where both sides are compiled.
@@ -22,11 +22,11 @@ class Drivable:
         raise NotImplementedError
 
     def quiet(self) -> bool:
-        """Whether `to_send` has nothing for any port and need not be called; False when that is not known."""
+        """Return whether `to_send` has nothing for any port and need not be called; False when that is not known."""
         return False
 
     def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
-        """Packets for a port, together at most `budget_bytes` long."""
+        """Return packets for a port, together at most `budget_bytes` long."""
         raise NotImplementedError
 
     def next_timer(self) -> int | None:
@@ -61,7 +61,7 @@ class PortPacer:
         self.free_ns = 0
 
     def budget(self, now: int) -> int:
-        """Bytes of packets that may go now."""
+        """Return bytes of packets that may go now."""
         ahead = now + self.burst_ns - self.free_ns
         return min(int(ahead / self.ns_per_byte), int(2 * self.burst_ns / self.ns_per_byte)) if ahead > 0 else 0
 

@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from mrc_host.drivers.surface import RING_PACKETS, Drivable
+from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
 
 FOREVER: Final = 1 << 62
 DROPPED: Final = (1 << 64) - 1
@@ -34,7 +34,7 @@ class VirtualFabric(Protocol):
     surprises: int
 
     def lookahead_ns(self) -> int:
-        """How long after a host's packet no switch sees it, as `transmitters` last found it."""
+        """Return how long after a host's packet no switch sees it, as `transmitters` last found it."""
 
     def transmitters(self) -> list[tuple[int, int, int, int, int]]:
         """For each place rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
@@ -75,12 +75,12 @@ class _Port:
         self.rest = 0
 
 
-class _Seat:
+class _ScheduledNode:
     """A node and its ports. `due`: when it wants to be woken; `timer`: when its own timer is due, at the earliest."""
 
     __slots__ = ("due", "held", "node", "number", "ports", "runs", "timer")
 
-    def __init__(self, number: int, node: Drivable, ports: list[_Port]) -> None:
+    def __init__(self, number: int, node: NodeInterface, ports: list[_Port]) -> None:
         self.number = number
         self.node = node
         self.ports = ports
@@ -105,7 +105,7 @@ class VirtualDriver:
     def __init__(
         self,
         fabric: VirtualFabric,
-        nodes: Mapping[str, Drivable],
+        nodes: Mapping[str, NodeInterface],
         places: Mapping[str, Sequence[int]],
         mtu_bytes: int,
         overlapped: bool = False,
@@ -115,13 +115,13 @@ class VirtualDriver:
         self.mtu_bytes = mtu_bytes
         headers = fabric.headers
         self._header_bytes = len(headers[0]) if headers else 0
-        self._seats: list[_Seat] = []
-        self._by_name: dict[str, _Seat] = {}
+        self._seats: list[_ScheduledNode] = []
+        self._by_name: dict[str, _ScheduledNode] = {}
         #: By place: whose port, and which.
-        self._where: list[tuple[_Seat, int] | None] = [None] * len(headers)
+        self._where: list[tuple[_ScheduledNode, int] | None] = [None] * len(headers)
         for number, (name, node) in enumerate(nodes.items()):
             ports = [_Port(index, place, headers[place]) for index, place in enumerate(places[name])]
-            seat = _Seat(number, node, ports)
+            seat = _ScheduledNode(number, node, ports)
             self._seats.append(seat)
             self._by_name[name] = seat
             for port in ports:
@@ -157,7 +157,7 @@ class VirtualDriver:
         seat.runs = False
         seat.due = FOREVER
 
-    def release(self, name: str, node: Drivable | None = None) -> None:
+    def release(self, name: str, node: NodeInterface | None = None) -> None:
         """Let a node run again with what has arrived meanwhile, or another in its place, which starts without state."""
         self._enter()
         seat = self._by_name[name]
@@ -178,7 +178,7 @@ class VirtualDriver:
         for seat in self._seats:
             self._pump(seat, self.now)
         if self.overlapped:
-            self._go_beside(end_ns)
+            self._advance_concurrently(end_ns)
         else:
             self._go(end_ns)
         self.now = max(self.now, end_ns)
@@ -204,7 +204,7 @@ class VirtualDriver:
             if not (arrivals or due) and limit >= end_ns:
                 break
 
-    def _go_beside(self, end_ns: int) -> None:
+    def _advance_concurrently(self, end_ns: int) -> None:
         """Nodes and fabric at the same time: while the fabric goes on, nodes do what is known to concern them."""
         fabric = self.fabric
         arrivals: list[tuple[int, int, bytes]] = []
@@ -296,7 +296,7 @@ class VirtualDriver:
         seat.node.receive(index, packet, time_ns)
         self._pump(seat, time_ns)
 
-    def _pump(self, seat: _Seat, now: int) -> None:
+    def _pump(self, seat: _ScheduledNode, now: int) -> None:
         """Let a node send what it wants to send now, and plan when it is to be woken."""
         if not seat.runs:
             return

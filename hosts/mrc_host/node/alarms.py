@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 
 
-class Alarms:
+class TimedCalls:
     """Calls in the order of their times, and of being set where these are equal. `due`: the time of the first."""
 
     def __init__(self) -> None:

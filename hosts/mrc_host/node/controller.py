@@ -22,7 +22,7 @@ from mrc_common.rpc import Done, Verbs
 from mrc_host import requests
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.jobs import Job
-from mrc_host.node.own_evs import OwnEvs, replaced
+from mrc_host.node.own_evs import HostEvs, replaced
 from mrc_host.node.quota import RefusedError
 from mrc_host.node.stacks import Profiles
 from mrc_host.proto.config import EvConfig, EvFormat, EvMode
@@ -82,7 +82,7 @@ class _Batch:
     waiting: int = 0
 
 
-class Holder(NamedTuple):
+class ControlledQp(NamedTuple):
     """A queue pair as a controller sees it: towards whom, and the names of its profiles."""
 
     peer: str
@@ -118,7 +118,7 @@ class NodeController:
         self,
         endpoint: Endpoint,
         ports: int,
-        own_evs: OwnEvs,
+        own_evs: HostEvs,
         jobs: Mapping[str, Job[Pair]],
         await_probe: Callable[[int, Callable[[int | None, int | None, int], None]], None],
     ) -> None:
@@ -129,7 +129,7 @@ class NodeController:
         self.await_probe = await_probe
         self.profiles: dict[tuple[ProfileKind, str], Profile] = {}
         #: Queue pairs that are not of jobs.
-        self.holders: list[Callable[[], Iterable[Holder]]] = []
+        self.holders: list[Callable[[], Iterable[ControlledQp]]] = []
         self._event_queues: dict[int, _EventQueue] = {}
         self._batches: dict[int, _Batch] = {}
         self._next_batch = 1
@@ -187,13 +187,13 @@ class NodeController:
             if each.kind is ProfileKind.EV and each.settings.get("format", DEFAULT) == profile.name
         ]
 
-    def _all(self) -> Iterator[Holder]:
-        """Every queue pair, of jobs and of others."""
+    def _all(self) -> Iterator[ControlledQp]:
+        """Yield every queue pair, of jobs and of others."""
         for job in self.jobs.values():
             for rank, qps in job.qps.items():
                 for qp in qps:
                     if isinstance(qp, QueuePair):
-                        yield Holder(job.names[rank], qp, job.ev_profile, job.cc_profile)
+                        yield ControlledQp(job.names[rank], qp, job.ev_profile, job.cc_profile)
         for others in self.holders:
             yield from others()
 
@@ -257,7 +257,7 @@ class NodeController:
                 self.endpoint.modify_ev_profile(holder.qp, **current)
 
     def profile_state(self, request: requests.SetProfileState, now: int) -> ProfileDocument:
-        """One step of a profile's life."""
+        """Return one step of a profile's life."""
         kind, name, wanted = request.kind, request.name, request.state
         profile = self._profile(kind, name)
         if (profile.state, wanted) not in TRANSITIONS:
@@ -285,7 +285,7 @@ class NodeController:
         return Done()
 
     def profile_list(self, request: requests.ListProfiles, now: int) -> requests.ProfileList:
-        """All profiles with the number of QPs that use each."""
+        """Return all profiles with the number of QPs that use each."""
         return requests.ProfileList([each.document(self._users(each)) for each in self.profiles.values()])
 
     def profiles_for(self, ev: str, cc: str) -> Profiles:
@@ -323,7 +323,7 @@ class NodeController:
         )
 
     def pair(self, request: requests.GetPair, now: int) -> requests.PairDocument:
-        """Everything about the queue pairs to a peer, and the congestion control that they share."""
+        """Return everything about the queue pairs to a peer, and the congestion control that they share."""
         rows = []
         congestion: CcStatistics | NsccStatistics | Done = Done()
         for each in self._all():

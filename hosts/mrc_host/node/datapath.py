@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mrc_host.drivers.surface import Drivable
-from mrc_host.node.alarms import Alarms
+from mrc_host.drivers.surface import NodeInterface
+from mrc_host.node.alarms import TimedCalls
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.events import Event
-from mrc_host.proto.transport import Driven
+from mrc_host.proto.transport import TransportEndpoint
 
 MAGIC_END: Final = BODY_AT + len(MAGIC)
 #: First byte of a MAC control frame behind its Ethernet header (opcode 01xx); an IP packet begins with its version.
@@ -27,7 +27,7 @@ class Applications(Protocol):
         """Wake those up for whom something has come."""
 
 
-class Datapath(Drivable):
+class Datapath(NodeInterface):
     """Packets, timers and events between a driver and the parts of a node.
 
     Args:
@@ -42,10 +42,10 @@ class Datapath(Drivable):
 
     def __init__(
         self,
-        endpoint: Driven,
+        endpoint: TransportEndpoint,
         mapper: Mapper,
         sampler: Sampler,
-        alarms: Alarms,
+        alarms: TimedCalls,
         fault: Callable[[str, Exception, int], None],
         take: Callable[[Event, int], None],
         mac_control: Callable[[int, bytes, int], None],
@@ -73,11 +73,11 @@ class Datapath(Drivable):
             self.fault("a packet", error, now)
 
     def quiet(self) -> bool:
-        """Whether nothing is to be sent on any port."""
+        """Return whether nothing is to be sent on any port."""
         return not self.mapper.waiting and self.endpoint.quiet()
 
     def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
-        """Packets for a port."""
+        """Return packets for a port."""
         try:
             if not self.mapper.waiting:
                 return self.endpoint.datagrams_to_send(port, now, budget_bytes)

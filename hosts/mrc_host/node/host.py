@@ -34,13 +34,13 @@ from mrc_host.answers import (
     RoceHostStatistics,
 )  # fmt: skip
 from mrc_host.node import stacks
-from mrc_host.node.alarms import Alarms
+from mrc_host.node.alarms import TimedCalls
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.controller import NodeController
 from mrc_host.node.datapath import Datapath
 from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import Mapper
-from mrc_host.node.own_evs import OwnEvs
+from mrc_host.node.own_evs import HostEvs
 from mrc_host.node.programs.pairs import MrcPairs, Pairs, RocePairs
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.programs.programs import Programs
@@ -61,7 +61,7 @@ from mrc_host.proto.events import (
 )
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.statistics import RoceStatistics
-from mrc_host.proto.transport import Driven, Pair
+from mrc_host.proto.transport import Pair, TransportEndpoint
 from mrc_host.requests import DEFAULT_PROFILE, Provided
 from mrc_host.workloads import WorkloadError
 
@@ -98,10 +98,10 @@ class HostNode:
         self.events_logged = 0
         self.faults = 0
         self._known_faults: set[tuple[str, str, int]] = set()
-        self.endpoint: Driven
+        self.endpoint: TransportEndpoint
         self.controller: NodeController | None = None
         self._new_job: Callable[..., Job[Pair]]
-        alarms = Alarms()
+        alarms = TimedCalls()
         pairs: Pairs[Any]
         mac_control: Callable[[int, bytes, int], None] = _ignore_mac_control
         if config.transport == "roce":
@@ -113,7 +113,7 @@ class HostNode:
         else:
             mrc = Endpoint(config.endpoint(), rng)
             self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
-            own_evs = OwnEvs(config.profiles)
+            own_evs = HostEvs(config.profiles)
             self._new_job = partial(Job, stacks.mrc(mrc, self.cq, own_evs), alarms)
             self.controller = NodeController(mrc, config.ports, own_evs, self.jobs, self.await_probe)
             pairs = MrcPairs(mrc, own_evs, self.controller)

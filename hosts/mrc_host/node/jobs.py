@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from mrc_host.answers import JobProgress, JobWaiting, QpWaiting
-from mrc_host.node.alarms import Alarms
+from mrc_host.node.alarms import TimedCalls
 from mrc_host.node.stacks import Profiles, Stack
 from mrc_host.proto.events import QpState
 from mrc_host.proto.transport import Pair
@@ -32,7 +32,7 @@ class Job(Generic[P_co]):
     def __init__(
         self,
         stack: Stack[P_co],
-        alarms: Alarms,
+        alarms: TimedCalls,
         workload: str,
         params: object,
         rank: int,

@@ -18,7 +18,7 @@ def replaced(values: Sequence[Sequence[int]], old: int, new: int) -> Values | No
     return tuple(tuple(new if value == old else value for value in plane) for plane in values)
 
 
-class OwnEvs:
+class HostEvs:
     """The EV values of a host by the address of the peer; queue pairs to one peer share one EV profile."""
 
     def __init__(self, values: Mapping[str, Sequence[Sequence[int]]]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from mrc_host.answers import Sample
 from mrc_host.proto.statistics import MrcStatistics, RoceStatistics, Statistics
-from mrc_host.proto.transport import Driven
+from mrc_host.proto.transport import TransportEndpoint
 
 #: A minute at the usual interval; a recording fetches them many times a second.
 MAX_SAMPLES = 1_200
@@ -16,7 +16,7 @@ _LOSSES: Final = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "l
 
 
 def condense(statistics: Statistics, now: int) -> Sample:
-    """One sample of what an endpoint reports."""
+    """Return one sample of the values that an endpoint reports."""
     if isinstance(statistics, RoceStatistics):
         return _roce(statistics, now)
     return _mrc(statistics, now)
@@ -77,7 +77,7 @@ def _mrc(statistics: MrcStatistics, now: int) -> Sample:
 class Sampler:
     """Takes a sample every `interval_ns` once started; keeps the newest `MAX_SAMPLES`."""
 
-    def __init__(self, source: Driven, interval_ns: int) -> None:
+    def __init__(self, source: TransportEndpoint, interval_ns: int) -> None:
         self.source = source
         self.interval_ns = interval_ns
         self.samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)

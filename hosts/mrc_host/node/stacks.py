@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mrc_host.node.own_evs import OwnEvs
+from mrc_host.node.own_evs import HostEvs
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.congestion.base import CcConfig
@@ -45,7 +45,7 @@ class Stack(Generic[P]):
     moved: Callable[[P], int]
 
 
-def mrc(endpoint: Endpoint, cq: CompletionQueue, own_evs: OwnEvs) -> Stack[QueuePair]:
+def mrc(endpoint: Endpoint, cq: CompletionQueue, own_evs: HostEvs) -> Stack[QueuePair]:
     """MRC: queue pairs to one peer share one EV profile."""
 
     def create(peer: str, count: int, profiles: Profiles) -> list[QueuePair]:

@@ -11,12 +11,12 @@ from mrc_host.proto.events import Event, QpError
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import MemoryRegion, MemoryTable
 from mrc_host.proto.ports import Port, PortTable
-from mrc_host.proto.transport import Driven
+from mrc_host.proto.transport import TransportEndpoint
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class CommonEndpoint(Driven):
-    """See the module's docstring. `_port_changed` and the rest of `Driven` are each transport's own."""
+class CommonEndpoint(TransportEndpoint):
+    """See the module's docstring. `_port_changed` and the rest of `TransportEndpoint` are each transport's own."""
 
     __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports")
 
@@ -48,7 +48,7 @@ class CommonEndpoint(Driven):
         raise NotImplementedError
 
     def ports_up(self) -> list[bool]:
-        """Which ports are up: enabled, with a link."""
+        """Return which ports are up: enabled, with a link."""
         return [port.up for port in self._ports.ports]
 
     def port_states(self) -> list[Port]:

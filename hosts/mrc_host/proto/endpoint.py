@@ -165,12 +165,12 @@ class Endpoint(CommonEndpoint):
         if peer is not None:
             peer.planes_lost(self._node.on_request(peer, message, port, now), now)
         elif message.addresses[16:] == self.config.address:
-            self._node.on_stranger(message, self._universes.of(self.config.ev), port, now)
+            self._node.on_unknown_peer(message, self._universes.of(self.config.ev), port, now)
         else:
             context.drop("unknown_peer", port, now)
 
     def quiet(self) -> bool:
-        """Whether no port has a control packet and no queue pair is in the ring of those that may send."""
+        """Return whether no port has a control packet and no queue pair is in the ring of those that may send."""
         context = self.context
         if context.ring.senders:
             return False
@@ -359,7 +359,7 @@ class Endpoint(CommonEndpoint):
         self.modify(qp, QpState.RTR, now, **qp.attributes.for_rtr(document, address))
         peer = qp.peer
         qp.remote_instance = instance
-        peer.bury(instance, now)
+        peer.fail_stale_qps(instance, now)
         if peer.newer_document(instance, document["port_status"]):
             peer.planes_lost(self._node.take_status(peer, document["ports_up"], now), now)
 
@@ -471,7 +471,7 @@ class Endpoint(CommonEndpoint):
                     qp.planes_returned(now)
 
     def query_evs(self, qp: QueuePair) -> list[EvRow]:
-        """One dict per EV: ev, plane, state, active, losses."""
+        """Return one dict per EV: ev, plane, state, active, losses."""
         return qp.evs.rows()
 
     def set_ev_state(self, qp: QueuePair, ev: int, state: EvState, now: int) -> None:

@@ -106,13 +106,13 @@ class QpAttributes:
         }
 
     def repeat_ns(self, count: int) -> int:
-        """How long a packet waits for an answer after it was sent for the `count`th time, counted from 0."""
+        """Return how long a packet waits for an answer after it was sent for the `count`th time, counted from 0."""
         base = 1024 << self.timeout
         doubled = min(max(count - self.linear_cnt, 0), self.exp_cnt)
         return max(base, min(base << doubled, _LONGEST_TIMEOUT_NS))
 
     def patience_ns(self) -> int | None:
-        """How long the retries of one packet last in a silent network (`mrc-protocol.md §4`); None: for ever."""
+        """Return how long the retries of one packet last in a silent network (`mrc-protocol.md §4`); None: for ever."""
         if self.exp_cnt >= _FOR_EVER:
             return None
         base = 1024 << self.timeout
@@ -164,7 +164,7 @@ _TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
 def check_document(context: Context, remote: object) -> tuple[QpDocument, bytes]:
     """Check a peer's document against our configuration; return it with the peer's 16-byte address. Raises QpError."""
     if not isinstance(remote, dict):
-        raise QpError(f"remote attributes: {remote!r:.60} is no object, expected one of format {DOCUMENT!r}")
+        raise QpError(f"remote attributes: {remote!r:.60} is not an object, expected one of format {DOCUMENT!r}")
     if remote.get("format") != DOCUMENT:
         raise QpError(f"remote attributes: format is {remote.get('format')!r}, expected {DOCUMENT!r}")
     for name, (kind, low, high) in _TYPES.items():

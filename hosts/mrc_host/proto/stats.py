@@ -68,7 +68,7 @@ class Counters:
             setattr(self, name, 0)
 
     def snapshot(self) -> dict[str, int]:
-        """All counters by name."""
+        """Return all counters by name."""
         return {name: getattr(self, name) for name in self.names}
 
 

@@ -86,7 +86,7 @@ class TimerQueue:
             self.arm(kind, owner, deadline)
 
     def is_armed(self, kind: TimerKind, owner: Timed) -> bool:
-        """Whether the timer is pending."""
+        """Return whether the timer is pending."""
         return (kind, owner) in self._armed
 
     def cancel(self, kind: TimerKind, owner: Timed) -> None:

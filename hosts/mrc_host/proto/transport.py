@@ -26,7 +26,7 @@ P_contra = TypeVar("P_contra", bound=Pair, contravariant=True)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Driven:
+class TransportEndpoint:
     """The part that needs no queue pair: the driver's methods, ports, completions, statistics. Times in ns.
 
     A class and no protocol: what is called for every packet is called directly where both sides are compiled.
@@ -39,11 +39,11 @@ class Driven:
         raise NotImplementedError
 
     def quiet(self) -> bool:
-        """Whether `datagrams_to_send` has nothing for any port and need not be called; False when that is not known."""
+        """Return True only if `datagrams_to_send` has nothing for any port and need not be called."""
         return False
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
-        """Packets to put on `port` now, together at most `budget_bytes` long."""
+        """Return packets to put on `port` now, together at most `budget_bytes` long."""
         raise NotImplementedError
 
     def next_timer(self) -> int | None:
@@ -67,7 +67,7 @@ class Driven:
         raise NotImplementedError
 
     def ports_up(self) -> list[bool]:
-        """Which ports are up: enabled, with a link."""
+        """Return which ports are up: enabled, with a link."""
         raise NotImplementedError
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
@@ -79,7 +79,7 @@ class Driven:
         raise NotImplementedError
 
     def statistics(self) -> Statistics:
-        """Counters and states."""
+        """Return counters and states."""
         raise NotImplementedError
 
 

@@ -102,8 +102,13 @@ class WorkQueue:
         self.next_request()
 
     def fits(self, psn: int, msn: int, nak: bool, una: int) -> bool:
-        """Whether a transport answer can be true: the MSN of an ACK counts the messages up to its PSN, and a NAK is of
-        a message that is not complete. `una`: everything before has been acknowledged."""
+        """Return whether a transport answer is consistent with what was sent.
+
+        The MSN of an ACK counts the messages up to its PSN, and a NAK concerns a message that is not complete.
+
+        Args:
+            una: the first PSN that has not been acknowledged.
+        """
         unacked = self.unacked
         if nak:
             return bool(unacked) and psn >= unacked[0].first

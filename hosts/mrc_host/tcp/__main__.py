@@ -87,7 +87,7 @@ def _run(config: RankConfig) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Entry point."""
+    """Run the program; return its exit code."""
     try:
         _run(decode(RankConfig, json.loads(argv[0])))
     except (IndexError, KeyError, ValueError, WorkloadError, DecodeError) as error:

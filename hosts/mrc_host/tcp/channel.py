@@ -232,7 +232,7 @@ def connected(
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = HEADER.unpack(_exactly(sock, HEADER.size))[2]
             if peer not in made:
-                raise ChannelError(f"rank {peer} called, which is no peer of rank {rank}")
+                raise ChannelError(f"rank {peer} called, which is not a peer of rank {rank}")
             made[peer].append(Connection(sock, peer))
     except OSError as error:
         raise ChannelError(f"rank {rank}: a connection could not be made: {error}") from error

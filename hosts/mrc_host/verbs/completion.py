@@ -150,7 +150,7 @@ class CompletionQueue:
         self._ring = ring
 
     def take_event(self) -> bool:
-        """Whether a notification of this queue waits; it is taken."""
+        """Return whether a notification of this queue waits; it is taken."""
         if self._ring.words[layout.NOTED] > self._events_taken:
             self._events_taken += 1
             return True

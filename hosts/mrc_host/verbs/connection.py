@@ -91,7 +91,7 @@ class Connection:
         return self._socket.fileno()
 
     def lost(self) -> bool:
-        """Whether the agent is gone; asks the kernel."""
+        """Return whether the agent is gone; asks the kernel."""
         if self._socket.fileno() < 0:
             return True
         poll = select.poll()
@@ -147,7 +147,7 @@ class Connection:
         """Hang up."""
         self._socket.close()
 
-    def orphan(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: a copy would outlive the program, whose death the agent then would not see."""
         self._lock = threading.Lock()  # a thread that is not here may have held it
         self.ended = "it is of the process that this one was forked from; open the device again"
@@ -159,7 +159,7 @@ _OPEN: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
 
 def _forget_all() -> None:
     for connection in list(_OPEN):
-        connection.orphan()
+        connection.after_fork_in_child()
 
 
 os.register_at_fork(after_in_child=_forget_all)

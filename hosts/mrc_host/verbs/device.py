@@ -162,7 +162,7 @@ class Context:
         os.eventfd_write(self._doorbell, 1)
 
     def place(self) -> int:
-        """Where the next entry goes; under the lock, and followed by `submit`. Waits while the ring is full."""
+        """Return where the next entry goes; under the lock, and followed by `submit`. Waits while the ring is full."""
         ring = self._submissions
         if ring.room():
             return ring.at(ring.tail)
@@ -302,7 +302,7 @@ class Context:
             self.channels.clear()
             self._doorbell = self._event_bell = -1
 
-    def orphan(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: rings and bells are its parent's, which would find in them what it did not post."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.close()
@@ -321,7 +321,7 @@ _OPEN: Final[weakref.WeakSet[Context]] = weakref.WeakSet()
 
 def _forget_all() -> None:
     for context in list(_OPEN):
-        context.orphan()
+        context.after_fork_in_child()
 
 
 os.register_at_fork(after_in_child=_forget_all)

@@ -132,7 +132,7 @@ class DeviceCap(IntFlag):
 
 
 def ring_bytes(capacity: int, entry_bytes: int) -> int:
-    """How much memory a ring takes."""
+    """Return how much memory a ring takes."""
     return HEAD_BYTES + capacity * entry_bytes
 
 

@@ -84,7 +84,7 @@ class QpHint:
         self.context.ask(requests.ModifyHint(self.number, changes))
 
     def query(self) -> dict[str, int]:
-        """All of them."""
+        """Return all attributes."""
         return dict(vars(self.context.ask(requests.QueryHint(self.number)).attributes))
 
     def destroy(self) -> None:

@@ -27,7 +27,7 @@ class NoRing:
         raise self._closed()
 
 
-class _End:
+class _RingEnd:
     """`buffer` holds the whole ring; `words` its counters."""
 
     def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
@@ -38,11 +38,11 @@ class _End:
         self._mask = capacity - 1
 
     def at(self, number: int) -> int:
-        """Where entry `number` lies in the buffer."""
+        """Return where entry `number` lies in the buffer."""
         return HEAD_BYTES + (number & self._mask) * self.entry_bytes
 
 
-class Producer(_End):
+class Producer(_RingEnd):
     """Writes entries at `at(tail)`, counts them, and publishes. `tail` is its own; of the memory it reads HEAD only."""
 
     def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
@@ -50,7 +50,7 @@ class Producer(_End):
         self.tail = 0
 
     def room(self) -> int:
-        """How many entries fit.
+        """Return how many entries fit.
 
         Raises:
             RingCorrupt: the consumer claims to have read what was not written, or to have given something back.
@@ -69,7 +69,7 @@ class Producer(_End):
         self.words[NOTED] = count
 
 
-class Consumer(_End):
+class Consumer(_RingEnd):
     """Reads entries at `at(head)` and gives their places back. `head` is its own; of the memory it reads TAIL only."""
 
     def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
@@ -77,7 +77,7 @@ class Consumer(_End):
         self.head = 0
 
     def pending(self) -> int:
-        """How many entries wait.
+        """Return how many entries wait.
 
         Raises:
             RingCorrupt: more than there are places, or fewer than none.

@@ -148,7 +148,7 @@ class Workload(abc.ABC, Generic[P]):
     @classmethod
     @abc.abstractmethod
     def memory_bytes(cls, size: int, params: P) -> int:
-        """Bytes of the region that each rank registers."""
+        """Return bytes of the region that each rank registers."""
 
     @classmethod
     @abc.abstractmethod
@@ -290,7 +290,7 @@ _ramps: dict[int, npt.NDArray[np.uint32]] = {}
 
 
 def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    """Bytes that differ by seed and by position, so that a misplaced or stale byte shows."""
+    """Return bytes that differ by seed and by position, so that a misplaced or stale byte shows."""
     ramp = _ramps.get(nbytes)
     if ramp is None:
         ramp = _ramps[nbytes] = np.arange(nbytes, dtype=np.uint32) * np.uint32(2654435761)
@@ -303,7 +303,7 @@ PERIOD = 251
 
 
 def period(rank: int, iteration: int) -> npt.NDArray[np.float32]:
-    """One period of a rank's float32 input: small whole numbers, so that a sum over ranks is exact in any order."""
+    """Return one period of a rank's float32 input: small integers, so that a sum over ranks is exact in any order."""
     values = (np.arange(PERIOD, dtype=np.int64) * 7 + rank * 131 + iteration * 17) % PERIOD
     return values.astype(np.float32)
 
@@ -326,7 +326,7 @@ def fill(into: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int
 
 
 def differing(got: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> int:
-    """How many elements are not those that `fill` would write."""
+    """Return how many elements are not those that `fill` would write."""
     one = np.roll(one, -(first % PERIOD))
     head = got[:PERIOD]
     if np.array_equal(head, one[: len(head)]) and np.array_equal(got[PERIOD:], got[:-PERIOD]):

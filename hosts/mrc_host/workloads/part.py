@@ -14,7 +14,7 @@ ITERATIONS = 1 << (PART_SHIFT - ITERATION_SHIFT)
 _OWN_BITS = (1 << ITERATION_SHIFT) - 1
 
 
-class Part(Channel):
+class WorkloadPart(Channel):
     """One part: a workload of class `kind` among `ranks` of the whole, in `memory` from `base` on (at every rank).
 
     Args:

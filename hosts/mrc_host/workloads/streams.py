@@ -164,7 +164,7 @@ class Streams(Workload[S]):
         """Nothing: streams have ended by `wind_down`, each after its own number of messages."""
 
     def measured(self) -> Measured:
-        """Every stream that this rank sends, by the receiver's rank."""
+        """Return every stream that this rank sends, by the receiver's rank."""
         return Measured(streams={str(peer): meter.summary() for peer, meter in self.meters.items()} or None)
 
 

@@ -19,7 +19,7 @@ from mrc_host.answers import Measured, TrainingTimes
 from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, pattern, split
 from mrc_host.workloads.exchange import AllToAll, AllToAllParameters
 from mrc_host.workloads.measure import Distribution
-from mrc_host.workloads.part import Part, part_of, signed, tag_of, tagged
+from mrc_host.workloads.part import WorkloadPart, part_of, signed, tag_of, tagged
 from mrc_host.workloads.ring import FLOAT_BYTES, RingAllReduce, RingParameters
 
 MAX_BUCKETS, MAX_MICRO_BATCHES = 48, 1024
@@ -49,7 +49,7 @@ class Shape:
     total: int
 
     def stage_of(self, rank: int) -> int:
-        """Which stage a rank belongs to."""
+        """Return which stage a rank belongs to."""
         return rank // self.per_stage
 
     def team(self, rank: int) -> list[int]:
@@ -63,7 +63,7 @@ class Shape:
         return list(range(first, first + self.experts))
 
     def slot(self, row: int, micro: int) -> int:
-        """Where the transfer of a micro batch is."""
+        """Return where the transfer of a micro batch is."""
         return self.transfers + (row * self.micro_batches + micro) * self.activation_bytes
 
 
@@ -110,19 +110,22 @@ class Training(Workload[TrainingParameters]):
         self.computed_ns = 0
         self.ends_ns: deque[int] = deque(maxlen=ENDS)
         team, group = shape.team(rank), shape.group(rank)
-        self.buckets = [] if shape.per_stage < 2 else [
-            Part(self.put, number, RingAllReduce, RingParameters(1, length), team, rank, memory, offset, self._reduced)
-            for number, (offset, length) in enumerate(shape.buckets)
-        ]  # fmt: skip
+        buckets = enumerate(shape.buckets) if shape.per_stage >= 2 else ()
+        self.buckets = [
+            WorkloadPart(
+                self.put, number, RingAllReduce, RingParameters(1, length), team, rank, memory, offset, self._reduced
+            )
+            for number, (offset, length) in buckets
+        ]
         self.parts = {each.number: each for each in self.buckets}
         for number, bucket in enumerate(self.buckets):
             assert isinstance(bucket.workload, RingAllReduce)
             bucket.workload.salt = 97 * number
             bucket.workload.iteration_times = self.reductions
-        self.exchange: Part | None = None
+        self.exchange: WorkloadPart | None = None
         if shape.experts > 1:
             block = AllToAllParameters(block_bytes=params.expert_bytes)
-            self.exchange = self.parts[EXCHANGE] = Part(
+            self.exchange = self.parts[EXCHANGE] = WorkloadPart(
                 self.put, EXCHANGE, AllToAll, block, group, rank, memory, shape.exchange, self._exchanged
             )
             self.exchange.workload.iteration_times = self.exchanges
@@ -249,7 +252,7 @@ class Training(Workload[TrainingParameters]):
             self.end_iteration(now)
 
     def _step(self) -> Iterator[Callable[[], bool]]:
-        """All that a rank computes in a step, between that what it waits for; yields what tells whether to go on."""
+        """Run one step of a rank as a generator: it yields the condition that must hold before the step continues."""
         shape = self.shape
         drawn = zlib.crc32(f"{self.rank} {self.progress.iterations}".encode()) / 2**32
         compute_ns = self.params.compute_us * 1000 * (1 + self.params.jitter_percent / 100 * drawn)

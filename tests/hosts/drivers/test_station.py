@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from mrc_host.drivers.packet_ring import PacketRing
-from mrc_host.drivers.raw import RX_BATCH, STALL_NS, RawDriver, Station
-from mrc_host.drivers.surface import Drivable
+from mrc_host.drivers.raw import RX_BATCH, STALL_NS, RawDriver, RingNode
+from mrc_host.drivers.surface import NodeInterface
 
 MS = 1_000_000
 RATE = 10**9
@@ -51,7 +51,7 @@ class Ring:
             end.close()
 
 
-class Node(Drivable):
+class Node(NodeInterface):
     """Writes down what happens to it."""
 
     def __init__(self, ports: int) -> None:
@@ -84,14 +84,14 @@ class Node(Drivable):
 
 
 @pytest.fixture
-def made() -> Iterator[tuple[Node, list[Ring], Station]]:
+def made() -> Iterator[tuple[Node, list[Ring], RingNode]]:
     node, rings = Node(2), [Ring(), Ring()]
-    station = Station(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
+    station = RingNode(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
     yield node, rings, station
     station.close()
 
 
-def test_a_port_comes_up_although_the_notice_of_the_kernel_was_lost(made: tuple[Node, list[Ring], Station]) -> None:
+def test_a_port_comes_up_although_the_notice_of_the_kernel_was_lost(made: tuple[Node, list[Ring], RingNode]) -> None:
     node, rings, station = made
     driver = RawDriver([station])
     loop = threading.Thread(target=driver.run)
@@ -109,7 +109,7 @@ def test_a_port_comes_up_although_the_notice_of_the_kernel_was_lost(made: tuple[
     assert (0, True) in node.carriers
 
 
-def test_packets_of_all_rings_come_in_the_order_of_their_arrival(made: tuple[Node, list[Ring], Station]) -> None:
+def test_packets_of_all_rings_come_in_the_order_of_their_arrival(made: tuple[Node, list[Ring], RingNode]) -> None:
     node, rings, station = made
     for age, ring, packet in ((40, 0, b"a"), (30, 1, b"b"), (20, 0, b"c"), (10, 1, b"d")):
         rings[ring].put(packet, age * MS)
@@ -120,7 +120,7 @@ def test_packets_of_all_rings_come_in_the_order_of_their_arrival(made: tuple[Nod
         assert abs(before - age * MS - at) < 5 * MS
 
 
-def test_what_is_due_at_once_is_not_late_since_the_machine_started(made: tuple[Node, list[Ring], Station]) -> None:
+def test_what_is_due_at_once_is_not_late_since_the_machine_started(made: tuple[Node, list[Ring], RingNode]) -> None:
     node, _, station = made
     for _ in range(3):
         node.due = 0
@@ -131,7 +131,7 @@ def test_what_is_due_at_once_is_not_late_since_the_machine_started(made: tuple[N
     assert station.lag.max_ns < begin
 
 
-def test_a_late_program_reads_the_answer_before_it_times_out(made: tuple[Node, list[Ring], Station]) -> None:
+def test_a_late_program_reads_the_answer_before_it_times_out(made: tuple[Node, list[Ring], RingNode]) -> None:
     node, rings, station = made
     rings[1].put(b"answer", 50 * MS)
     node.due = time.monotonic_ns() - 20 * MS
@@ -141,7 +141,7 @@ def test_a_late_program_reads_the_answer_before_it_times_out(made: tuple[Node, l
     assert station.lag.max_ns >= 20 * MS
 
 
-def test_no_timer_overtakes_packets_that_are_not_yet_read(made: tuple[Node, list[Ring], Station]) -> None:
+def test_no_timer_overtakes_packets_that_are_not_yet_read(made: tuple[Node, list[Ring], RingNode]) -> None:
     node, rings, station = made
     for number in range(RX_BATCH + 5):
         rings[0].put(b"%d" % number, 100 * MS - number * MS // 10)
@@ -153,7 +153,7 @@ def test_no_timer_overtakes_packets_that_are_not_yet_read(made: tuple[Node, list
     assert [kind for kind, _, _ in node.log[RX_BATCH:]] == ["packet"] * 5 + ["timer"]
 
 
-def test_what_is_sent_after_a_stall_does_not_count_from_before_it(made: tuple[Node, list[Ring], Station]) -> None:
+def test_what_is_sent_after_a_stall_does_not_count_from_before_it(made: tuple[Node, list[Ring], RingNode]) -> None:
     """Else its round-trip time would have the stall in it, and its timeout would be over before the answer can come."""
     node, rings, station = made
     for number in range(2 * RX_BATCH + 5):
@@ -169,7 +169,7 @@ def test_what_is_sent_after_a_stall_does_not_count_from_before_it(made: tuple[No
     assert min(node.sendable) >= began
 
 
-def test_a_loop_that_never_catches_up_sends_all_the_same(made: tuple[Node, list[Ring], Station]) -> None:
+def test_a_loop_that_never_catches_up_sends_all_the_same(made: tuple[Node, list[Ring], RingNode]) -> None:
     """Every round comes after a stall, and the ring, which has room for four rounds, is always full."""
     node, rings, station = made
     for _ in range(20):
@@ -180,7 +180,7 @@ def test_a_loop_that_never_catches_up_sends_all_the_same(made: tuple[Node, list[
     assert len(node.sendable) >= 3 * 2
 
 
-def test_time_never_goes_back(made: tuple[Node, list[Ring], Station]) -> None:
+def test_time_never_goes_back(made: tuple[Node, list[Ring], RingNode]) -> None:
     node, rings, station = made
     station.round()
     rings[0].put(b"old", 3000 * MS)
@@ -193,7 +193,7 @@ def test_time_never_goes_back(made: tuple[Node, list[Ring], Station]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3 * RX_BATCH])
-def test_a_command_does_not_overtake_packets(count: int, made: tuple[Node, list[Ring], Station]) -> None:
+def test_a_command_does_not_overtake_packets(count: int, made: tuple[Node, list[Ring], RingNode]) -> None:
     node, rings, station = made
     inner, outer = socket.socketpair()
     with inner, outer:
@@ -222,7 +222,7 @@ class Endless(Ring):
 def test_rings_are_looked_at_once_in_an_interval(moderation_ms: int) -> None:
     """Each look takes what is in both rings; `nic.rx_usecs` of a lab is how far they are apart at least."""
     node, rings = Node(2), [Endless(), Endless()]
-    station = Station(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
+    station = RingNode(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
     driver = RawDriver([station], moderation_ms * MS)
     looks: list[float] = []
 

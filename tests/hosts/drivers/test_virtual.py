@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.drivers.surface import Drivable
+from mrc_host.drivers.surface import NodeInterface
 from mrc_host.drivers.virtual import VirtualDriver
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port
 from p4lite.switch.fabric.values import QueueLimits
@@ -27,7 +27,7 @@ UPLINK, DOWNLINK = 8, 9
 HEAD = 5  # what a packet's Ethernet header is to the driver, is its operation and argument here
 
 
-class Scripted(Drivable):
+class Scripted(NodeInterface):
     """A node that sends at times of its own and answers what arrives, as its random numbers say."""
 
     def __init__(self, name: str, ports: int, rng: random.Random, log: list[Any]) -> None:

@@ -17,7 +17,7 @@ from mrc_common import rpc
 from mrc_host.node.config import load
 from mrc_host.node.host import MAX_LOG, CommandError, HostNode
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, QpState, QpStateChanged
-from mrc_host.proto.transport import Driven
+from mrc_host.proto.transport import TransportEndpoint
 from mrc_host.proto.wire.codec import Codec
 from mrc_host.proto.wire.fields import Opcode
 
@@ -79,7 +79,7 @@ def boom(*_: object, **__: object) -> Any:
     raise LookupError("planted")
 
 
-class Broken(Driven):
+class Broken(TransportEndpoint):
     """What a sampler asks, and what cannot tell."""
 
     def statistics(self) -> Any:
@@ -113,7 +113,7 @@ def test_a_fault_anywhere_leaves_the_host_alive(capsys: pytest.CaptureFixture[st
         assert host.datapath.to_send(0, now, 9_000) == []
     assert host.sampler.due is not None
     assert host.sampler.due > 10**9
-    whole, host.datapath.endpoint = host.datapath.endpoint, Driven()  # which can do nothing
+    whole, host.datapath.endpoint = host.datapath.endpoint, TransportEndpoint()  # which can do nothing
     host.datapath.receive(0, b"", 30)
     host.datapath.endpoint = whole
     told = [row for row in host.command("events", {}, 2 * 10**9)["events"] if row["kind"] == "fault"]

@@ -110,8 +110,8 @@ def test_the_failed_ev_is_avoided() -> None:
     evs = make(planes=1, count=2, active=2)
     a, b = evs.order[0]
     assert [evs.choose(0, avoid=a) for _ in range(3)] == [b, b, b]
-    alone = make(planes=1, count=1, active=1)
-    assert alone.choose(0, avoid=alone.order[0][0]) == -1
+    single_packet_mode = make(planes=1, count=1, active=1)
+    assert single_packet_mode.choose(0, avoid=single_packet_mode.order[0][0]) == -1
 
 
 def test_a_backup_of_the_same_plane_takes_over_in_place() -> None:

@@ -96,7 +96,7 @@ def test_a_new_header_needs_a_class_a_layout_and_a_signature() -> None:
     """What adding one takes: nothing of it stands in the codec."""
 
     @fields.header("XETH", "Example")
-    class Xeth(fields.Part):
+    class Xeth(fields.PacketHeader):
         colour: int = bits(4, "colour")
         gap: int = reserved(12)
         depth: int = bits(16, "depth", signed=True)

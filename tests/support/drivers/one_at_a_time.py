@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mrc_host.drivers.surface import RING_PACKETS, Drivable
+from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
 from mrc_host.drivers.virtual import FOREVER
 from p4lite.switch.fabric.fabric import Fabric, Port
 
@@ -19,7 +19,7 @@ class OneAtATime:
         self,
         fabric: Fabric,
         cables: Sequence[tuple[Port, bytes]],
-        nodes: Mapping[str, Drivable],
+        nodes: Mapping[str, NodeInterface],
         places: Mapping[str, Sequence[int]],
         mtu_bytes: int,
     ) -> None:
@@ -47,7 +47,7 @@ class OneAtATime:
         self.held[name] = None if dead else self.held.get(name, [])
         self.due[name] = FOREVER
 
-    def release(self, name: str, node: Drivable | None = None) -> None:
+    def release(self, name: str, node: NodeInterface | None = None) -> None:
         """See `VirtualDriver`."""
         waiting = self.held.pop(name, None) or []
         if node is not None:

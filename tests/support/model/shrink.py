@@ -62,9 +62,9 @@ def _simpler(scenario: Scenario, fails: Fails, end: float) -> Scenario:
     }  # fmt: skip
     if len(used) == 1 and len(scenario.setup.pairs) > 1 and all(op.kind.startswith("post") for op in scenario.ops):
         where = next(iter(used))
-        alone = dataclasses.replace(scenario.setup, pairs=(scenario.setup.pairs[where],))
+        single_packet_mode = dataclasses.replace(scenario.setup, pairs=(scenario.setup.pairs[where],))
         moved = tuple(dataclasses.replace(op, where=0) for op in scenario.ops)
-        tried = dataclasses.replace(scenario, setup=alone, ops=moved)
+        tried = dataclasses.replace(scenario, setup=single_packet_mode, ops=moved)
         if fails(tried):
             scenario = tried
     for name, value in plain.items():

@@ -24,7 +24,7 @@ from typing import Any
 from mrc_common import rpc
 from mrc_host import verbs
 from mrc_host.agent.verbs import VerbsServer, silence
-from mrc_host.drivers.raw import RawDriver, Station
+from mrc_host.drivers.raw import RawDriver, RingNode
 from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
 from mrc_host.verbs.connection import verbs_socket
@@ -118,7 +118,7 @@ class Bed:
                         end.others[address] = ends[index][port]
         self.ends = ends
         self.stations = [
-            Station(node.datapath, rings, node.config.rate_bps, node.packet_bytes)
+            RingNode(node.datapath, rings, node.config.rate_bps, node.packet_bytes)
             for node, rings in zip(self.nodes, ends, strict=True)
         ]
         self.driver = RawDriver(self.stations)

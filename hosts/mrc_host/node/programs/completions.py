@@ -29,7 +29,7 @@ def deliver(program: Program[P], queue: Queue, now: int) -> None:
 
 
 def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
-    """One completion; False when it found no room."""
+    """Deliver one completion; return False when the ring has no room."""
     pair = program.pairs.get(completion.qpn)
     if pair is None:
         return True  # of a queue pair that is gone

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from mrc_host.node.programs.shared import Bell, Memory
+from mrc_host.node.programs.shared import Memory, WakeupCounter
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.transport import Pair
@@ -33,7 +33,7 @@ class Channel:
     """Where completion queues tell that something has come. `due`: notifications that its bell has not told yet."""
 
     number: int
-    bell: Bell
+    bell: WakeupCounter
     queues: int = 0
     due: int = 0
 
@@ -107,7 +107,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class PostedRequest:
     """A work request under way: what its completion must say, and what it reads from."""
 
     wr_id: int
@@ -135,7 +135,7 @@ class QueuePairOf(Generic[P]):
     max_inline: int
     ev_profile: str
     cc_profile: str
-    posted: deque[Posted] = field(default_factory=deque)
+    posted: deque[PostedRequest] = field(default_factory=deque)
     receiving: int = 0
     sent: int = 0
     received: int = 0

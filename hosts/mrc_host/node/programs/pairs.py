@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from mrc_host.node.controller import DEFAULT, NodeController
-from mrc_host.node.own_evs import OwnEvs
+from mrc_host.node.own_evs import HostEvs
 from mrc_host.node.quota import RefusedError
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig, ReliabilityConfig
@@ -21,7 +21,7 @@ from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.roce.qp import RoceQueuePair
 from mrc_host.proto.statistics import EvRow
-from mrc_host.proto.transport import Driven, Pair, Transport
+from mrc_host.proto.transport import Pair, Transport, TransportEndpoint
 from mrc_host.verbs.layout import DeviceCap
 
 P = TypeVar("P", bound=Pair)
@@ -46,7 +46,7 @@ class Pairs(Protocol[P]):
         """Of which they are."""
 
     @property
-    def driven(self) -> Driven:
+    def driven(self) -> TransportEndpoint:
         """The same endpoint, as what needs no queue pair sees it."""
 
     def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
@@ -77,7 +77,7 @@ class Pairs(Protocol[P]):
         """Set attributes of `ATTRIBUTES`."""
 
     def attributes(self, qp: P) -> dict[str, int | bool | str | None]:
-        """All that can be asked of a queue pair."""
+        """Return all that can be asked of a queue pair."""
 
     def evs(self, qp: P) -> list[EvRow]:
         """Its EVs."""
@@ -91,7 +91,7 @@ class MrcPairs:
 
     transport = "mrc"
 
-    def __init__(self, endpoint: Endpoint, own_evs: OwnEvs, controller: NodeController) -> None:
+    def __init__(self, endpoint: Endpoint, own_evs: HostEvs, controller: NodeController) -> None:
         self.endpoint = self.driven = endpoint
         self.own_evs = own_evs
         self.controller = controller

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from mrc_host.node.controller import Holder
+from mrc_host.node.controller import ControlledQp
 from mrc_host.node.programs.completions import deliver
 from mrc_host.node.programs.objects import QueuePairOf
 from mrc_host.node.programs.pairs import Pairs
@@ -130,7 +130,7 @@ class Programs(Generic[P]):
         except (QpError, ConfigError, ValueError, KeyError, TypeError) as error:
             raise RefusedError(EINVAL, str(error)) from error
 
-    def _eject(self, program: Program[P], why: str, now: int) -> None:
+    def _disconnect(self, program: Program[P], why: str, now: int) -> None:
         self.ejected += 1
         if program.number in self.connected:
             self.connected[program.number][1](why, now)
@@ -138,7 +138,7 @@ class Programs(Generic[P]):
     # -- serving ------------------------------------------------------------------------------------------------
 
     def posted(self) -> bool:
-        """Whether a program has posted something that has not been taken yet."""
+        """Return whether a program has posted something that has not been taken yet."""
         for program, _ in self.connected.values():
             ring = program.submissions
             if ring.words[0] != ring.head:
@@ -157,10 +157,10 @@ class Programs(Generic[P]):
         try:
             serve(program, now, budget)
         except RingCorrupt as error:
-            self._eject(program, f"its ring of work requests: {error}", now)
+            self._disconnect(program, f"its ring of work requests: {error}", now)
         except Exception as error:  # noqa: BLE001 - an error of ours is contained where it arose
             self.fault("a program's work requests", error, now)
-            self._eject(program, f"internal fault: {error}", now)
+            self._disconnect(program, f"internal fault: {error}", now)
 
     def tell(self) -> None:
         """Ring the bells of the completion channels that something has come for."""
@@ -180,10 +180,10 @@ class Programs(Generic[P]):
                 try:
                     deliver(program, queue, now)
                 except RingCorrupt as error:
-                    self._eject(program, f"a ring of completions: {error}", now)
+                    self._disconnect(program, f"a ring of completions: {error}", now)
                 except Exception as error:  # noqa: BLE001
                     self.fault("a program's completions", error, now)
-                    self._eject(program, f"internal fault: {error}", now)
+                    self._disconnect(program, f"internal fault: {error}", now)
                 return
 
     def owner(self, number: int) -> tuple[Program[P], QueuePairOf[P]] | None:
@@ -194,13 +194,13 @@ class Programs(Generic[P]):
                 return program, pair
         return None
 
-    def holders(self) -> Iterator[Holder]:
+    def holders(self) -> Iterator[ControlledQp]:
         """Queue pairs of MRC, as a controller sees them; their peers are addresses."""
         for program, _ in self.connected.values():
             for pair in program.pairs.values():
                 if isinstance(pair.qp, QueuePair):
                     peer = str(ipaddress.IPv6Address(pair.qp.peer.address)) if pair.qp.connected else ""
-                    yield Holder(peer, pair.qp, pair.ev_profile, pair.cc_profile)
+                    yield ControlledQp(peer, pair.qp, pair.ev_profile, pair.cc_profile)
 
     def event(self, event: Event, now: int) -> None:
         """Tell the programs that an event concerns."""
@@ -236,7 +236,7 @@ class Programs(Generic[P]):
         try:
             program.tell(kind, element, a, b, c, text)
         except RingCorrupt as error:
-            self._eject(program, f"its ring of events: {error}", self._now)
+            self._disconnect(program, f"its ring of events: {error}", self._now)
 
     def document(self) -> ProgramList:
         """Return what all programs have."""

@@ -15,7 +15,7 @@ class Memory(Protocol):
         """Let go of it; what still refers to `buffer` keeps the bytes."""
 
 
-class Bell(Protocol):
+class WakeupCounter(Protocol):
     """A counter that the program can wait for by a file descriptor."""
 
     fd: int
@@ -31,13 +31,13 @@ class Resources(Protocol):
     """Makes both."""
 
     def memory(self, nbytes: int) -> Memory:
-        """Zeroed memory.
+        """Allocate zeroed memory.
 
         Raises:
             OSError: there is none.
         """
 
-    def bell(self) -> Bell:
+    def bell(self) -> WakeupCounter:
         """Return a bell.
 
         Raises:

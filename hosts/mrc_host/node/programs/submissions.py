@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from mrc_host.node.programs.completions import deliver, overflow
-from mrc_host.node.programs.objects import Posted, QueuePairOf, Region
+from mrc_host.node.programs.objects import PostedRequest, QueuePairOf, Region
 from mrc_host.node.programs.program import Program
 from mrc_host.node.quota import MAX_MESSAGE_BYTES
 from mrc_host.proto.events import QpState
@@ -130,7 +130,7 @@ def _write(  # noqa: PLR0913 - the fields of a record of the ring
         raise WrongRequestError(WcStatus.LOC_QP_OP_ERR, f"a write in {state.value}")
     if not isinstance(source, Gather | bytes | memoryview) or address + len(source) > _TOP:
         raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{address:#x} is too near to the end of the address space")
-    pair.posted.append(Posted(wr_id, pair.signal_all or bool(flags & _SIGNALED), regions))
+    pair.posted.append(PostedRequest(wr_id, pair.signal_all or bool(flags & _SIGNALED), regions))
     for region in regions:
         region.uses += 1
     endpoint = program.of.endpoint

@@ -54,13 +54,13 @@ class PlaneBalance:
             self._snapshot = list(self.sent)
         self._last_block = now
         if now - self._since >= self.patience_ns:
-            self.forgive(now)
+            self.level_planes(now)
             return self.sent[plane] <= self.limit
         return False
 
     @property
     def waiting(self) -> bool:
-        """Whether a plane has been held back since the last `pause`."""
+        """Return whether a plane has been held back since the last `pause`."""
         return self._last_block >= 0
 
     def pause(self) -> None:
@@ -72,7 +72,7 @@ class PlaneBalance:
         """When waiting for the planes behind ends (ns)."""
         return self._since + self.patience_ns
 
-    def forgive(self, now: int) -> None:
+    def level_planes(self, now: int) -> None:
         """Raise the planes that have not moved since the wait began to the level of the leading one."""
         top = max((n for plane, n in enumerate(self.sent) if self.mask >> plane & 1), default=0)
         for plane, before in enumerate(self._snapshot):

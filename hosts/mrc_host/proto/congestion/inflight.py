@@ -21,11 +21,11 @@ _RCVD_MASK: Final = 0xFFFFFF
 
 
 def nominal_size(payload: int, extra: int = 4) -> int:
-    """Nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
+    """Return nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
     return payload + (-payload & 3) + 44 + extra + 40
 
 
-class Counted(Protocol):
+class InFlightPacket(Protocol):
     """A packet on its way: its nominal size, and whether the account has it."""
 
     size: int
@@ -75,20 +75,20 @@ class InflightAccount:
         self._lost -= size
         self._update()
 
-    def drop(self, packet: Counted) -> None:
+    def drop(self, packet: InFlightPacket) -> None:
         """Remove a packet from the account if it is on it."""
         if packet.counted:
             packet.counted = False
             self.lose(packet.size)
 
-    def restore(self, packet: Counted) -> None:
+    def restore(self, packet: InFlightPacket) -> None:
         """Add a packet that was dropped from the account and has arrived."""
         if not packet.counted:
             packet.counted = True
             self.revive(packet.size)
 
     def overtaken(self, rcvd_bytes: int) -> bool:
-        """Whether a SACK with these `rcvd_bytes` is older than one that has been heard."""
+        """Return whether a SACK with these `rcvd_bytes` is older than one that has been heard."""
         return (rcvd_bytes - self._units) & _RCVD_MASK >= _RCVD_MASK >> 1
 
     def receive(self, rcvd_bytes: int) -> int:
@@ -105,7 +105,7 @@ class InflightAccount:
         self._update()
         return newly * RCVD_UNIT
 
-    def prove(self, packet: Counted) -> None:
+    def prove(self, packet: InFlightPacket) -> None:
         """Take off a packet whose arrival a transport ACK proves, whether or not its SACK was heard."""
         self.restore(packet)
         self.acknowledged += packet.size

@@ -47,11 +47,11 @@ class Sender:
         raise NotImplementedError
 
     def has_data(self) -> bool:
-        """Whether something waits to be sent."""
+        """Return whether something waits to be sent."""
         raise NotImplementedError
 
     def has_outstanding(self) -> bool:
-        """Whether something that was sent is not acknowledged."""
+        """Return whether something that was sent is not acknowledged."""
         raise NotImplementedError
 
 
@@ -81,7 +81,7 @@ class Qpcc(Timed):
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
         """Stop waiting for the planes behind: they have made no progress for as long as the others wait."""
-        self.balance.forgive(now)
+        self.balance.level_planes(now)
 
     def snapshot(self, address: str, planes: list[bool]) -> PeerStatistics:
         """Return the state, with the peer's address and which planes are usable."""

@@ -185,7 +185,7 @@ class EvSet:
         return sum(1 << plane for plane, order in enumerate(self.order) if order)
 
     def rows(self) -> list[EvRow]:
-        """One row for each EV."""
+        """Return one row for each EV."""
         universe = self.universe
         active = {ev for order in self.order for ev in order}
         return [
@@ -196,7 +196,7 @@ class EvSet:
     # --- state ---
 
     def denies(self, value: int) -> bool:
-        """Whether an EV (its value) is DENIED here."""
+        """Return whether an EV (its value) is DENIED here."""
         ev = self.universe.index.get(value)
         return ev is not None and self.state[ev] == DENIED
 

@@ -27,7 +27,7 @@ class Member(Protocol):
         """Its sending half."""
 
     def owns(self, timed: Timed) -> bool:
-        """Whether a timer's owner is the queue pair or a part of it."""
+        """Return whether a timer's owner is the queue pair or a part of it."""
 
     def planes_changed(self) -> None:
         """Which planes are usable towards the peer, or on which it has EVs, has changed."""

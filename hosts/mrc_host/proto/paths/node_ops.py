@@ -140,7 +140,7 @@ class NodeOperations(Timed):
                 lost = self.take_status(peer, request.port_status_mask, now)
                 plane = peer.control_plane(port)
             else:
-                route.doubt(plane, now)
+                route.suspect_reverse_ev(plane, now)
         elif request.op == EndpointOp.EV_PROBE:
             context.counters.ev_probes_answered += 1
         else:
@@ -150,7 +150,7 @@ class NodeOperations(Timed):
         route.send(self._answer(peer.addresses, request, ev), ev, plane)
         return lost
 
-    def on_stranger(self, request: EndpointRequest, universe: EvUniverse, port: int, now: int) -> None:
+    def on_unknown_peer(self, request: EndpointRequest, universe: EvUniverse, port: int, now: int) -> None:
         """Answer the EV probe of an address that no queue pair is connected to, keeping nothing of it.
 
         Its port status is not taken, and so not answered: it is repeated until a queue pair wants it.

@@ -127,7 +127,7 @@ class Peer(Timed):
             self._peers.pop(self.addresses_in, None)
 
     def denies(self, value: int) -> bool:
-        """Whether a controller has denied an EV towards this peer."""
+        """Return whether a controller has denied an EV towards this peer."""
         denied = self.context.denied
         return bool(denied) and value in self.context.denied_towards(self.address)
 
@@ -142,7 +142,7 @@ class Peer(Timed):
         return known + ahead if 0 < ahead < _ID_HALF else None
 
     def newer_document(self, instance: int, status: int) -> bool:
-        """Whether a document tells of a later state of the peer's ports than is known; notes what it says then."""
+        """Record a document about the peer's ports; return False when it is not later than what is known."""
         known = self.remote_status
         if known is not None and instance == self.instance and status <= known:
             return False
@@ -197,7 +197,7 @@ class Peer(Timed):
         self.context.timers.cancel(TimerKind.PORT_STATUS, self)
         return True
 
-    def bury(self, instance: int, now: int) -> None:
+    def fail_stale_qps(self, instance: int, now: int) -> None:
         """Fail queue pairs of an earlier life of the peer, whose endpoint is `instance` now, and free what they hold.
 
         Ours to them would try for their whole retry time, and their packets keep the window from the new ones.
@@ -251,7 +251,7 @@ class Peer(Timed):
                 qp.planes_lost(planes, now)
 
     def owns(self, timed: Timed) -> bool:
-        """Whether a timer's owner is the peer, or part of what is kept for it: a fault of its timer is the peer's."""
+        """Return whether a timer belongs to the peer or its state: then a fault of the timer is the peer's."""
         if timed is self or timed in self.routes or timed in self.controllers:
             return True
         return any(qp.owns(timed) for qp in self.qps)

@@ -116,7 +116,7 @@ class Prober(Timed):
         return probe
 
     def _is_answer(self, sack: Sack, probe: PendingProbe) -> bool:
-        """Whether a SACK with the probe's identifier echoes what the probe said: else it answers an earlier one."""
+        """Return whether a SACK with the probe's identifier echoes its fields; otherwise it answers an earlier probe."""
         if sack.entropy != self.association.evs.universe.values[probe.ev]:
             return False
         return self.association.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF
@@ -159,7 +159,7 @@ class Prober(Timed):
             self.schedule(now)
 
     def _burst(self) -> int:
-        """How many probes may leave at once. They are load like any other: where the window has shrunk, so do they."""
+        """Return how many probes may leave at once. They add load, so a smaller window allows fewer."""
         share = int(self.association.qpcc.cc.cwnd) // (
             _WINDOW_SHARE * (_PROBE_BYTES + self.association.route.outer_bytes)
         )

@@ -31,14 +31,14 @@ class Destination(Protocol):
         """Another usable plane each time, -1 when there is none."""
 
     def denies(self, value: int) -> bool:
-        """Whether a controller has denied an EV towards it."""
+        """Return whether a controller has denied an EV towards it."""
 
 
 class ReverseProber(Protocol):
     """Sends the probes by which routes look for reverse EVs (`node_ops.NodeOperations`)."""
 
     def may_probe(self) -> bool:
-        """Whether another probe may be under way."""
+        """Return whether another probe may be under way."""
 
     def probe_route(self, route: Route, ev: int, plane: int, now: int, deadline: int) -> None:
         """Send an EV probe on a route; an answer before `deadline` proves the EV (its value) good."""
@@ -73,11 +73,11 @@ class Route(Timed):
         self.proven_ns[plane] = now
 
     def interval(self) -> int:
-        """How long a proof of a reverse EV holds: one smoothed RTT, unless the profile says otherwise."""
+        """Return how long a proof of a reverse EV holds: one smoothed RTT, unless the profile says otherwise."""
         cc = self.qps[0].qpcc.cc
         return self.universe.config.reverse_probe_ns or cc.srtt_ns or cc.base_rtt_ns
 
-    def doubt(self, plane: int, now: int) -> None:
+    def suspect_reverse_ev(self, plane: int, now: int) -> None:
         """Take another reverse EV, since the peer repeats what was answered, unless this one proved good just now.
 
         Where the reverse EVs of both ends die at once neither hears a SACK or an answer to a probe, so nothing else
@@ -114,7 +114,7 @@ class Route(Timed):
         peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + interval)
 
     def _outer_bytes(self) -> int:
-        """Bytes that the encapsulation adds, the most of any EV; 0 without one."""
+        """Return bytes that the encapsulation adds, the most of any EV; 0 without one."""
         universe = self.universe
         # Generated addresses all have one shape; a resolver is asked for each EV, also to know that it can answer.
         shape_only = universe.config.resolver is None and universe.config.mode is EvMode.GENERATED

@@ -22,7 +22,7 @@ class LossDetector:
 
     `board` has what is in flight, `rtt` the smoothed round-trip time and its variation (ns). `same_ev` and `rack` say
     which of the two rules are in force (`reliability.same_ev_inference`, `reliability.rack_inference`). `adaptive`
-    (`reliability.adaptive_reordering`): `came_late` is called, and rule (c) waits at least `patience_ns`.
+    (`reliability.adaptive_reordering`): `arrived_late` is called, and rule (c) waits at least `patience_ns`.
     """
 
     __slots__ = ("_recoveries", "_recovery_ns", "adaptive", "board", "patience_ns", "rack", "rtt", "same_ev")
@@ -37,7 +37,7 @@ class LossDetector:
         self._recoveries = 0
         self._recovery_ns = 0
 
-    def came_late(self, behind_ns: int, now: int) -> None:
+    def arrived_late(self, behind_ns: int, now: int) -> None:
         """Handle a packet that rule (c) took for lost and that has arrived as first sent: so long before the newest
         packet that had arrived by then.
 
@@ -47,7 +47,7 @@ class LossDetector:
         self._recoveries = _PERSISTS
         self.patience_ns = max(self.patience_ns, behind_ns + (behind_ns >> 3))
 
-    def _lost_in_spite(self, now: int) -> None:
+    def _lost_despite_wait(self, now: int) -> None:
         """Rule (c) found a loss though it waited longer: once in a round trip that speaks against waiting."""
         if now - self._recovery_ns < self.rtt.srtt_ns:
             return
@@ -84,10 +84,10 @@ class LossDetector:
                     board.sent_before(plane, newest - window, late)
         if board.slow:  # packets in the exponential phase are in no order, and no less lost
             whole = rtt.srtt_ns + 4 * rtt.var_ns
-            board.slow_before([newest - max(window or whole, least) for window in windows], late)
+            board.move_slow_packets([newest - max(window or whole, least) for window in windows], late)
         if late:
             if self.patience_ns:
-                self._lost_in_spite(now)
+                self._lost_despite_wait(now)
             lost = late if lost is None else lost + late
         return lost
 

@@ -104,7 +104,7 @@ class QueuePair(Timed):
 
     @property
     def connected(self) -> bool:
-        """Whether it has a peer: from RTR on, until RESET."""
+        """Return whether it has a peer: from RTR on, until RESET."""
         return self.association.connected
 
     @property
@@ -251,9 +251,9 @@ class QueuePair(Timed):
         self._gone = gone
         self.fail(ErrorReason.REQUESTED, now)
         self.responder.refuse()
-        self.say_closed(now)
+        self.repeat_close(now)
 
-    def say_closed(self, now: int) -> bool:
+    def repeat_close(self, now: int) -> bool:
         """Tell the peer once more; False when it has been told as often as a packet is repeated."""
         attributes = self.attributes
         if self.farewells > attributes.linear_cnt + min(attributes.exp_cnt, _FAREWELLS):
@@ -328,7 +328,7 @@ class QueuePair(Timed):
         """Handle the end of the patience without a plane, or tell the peer once more that the user is gone."""
         if kind is not TimerKind.CLOSED:
             self.on_outage(now)
-        elif not self.say_closed(now) and self._gone is not None:
+        elif not self.repeat_close(now) and self._gone is not None:
             self._gone(self, now)
 
     def on_outage(self, now: int) -> None:

@@ -23,7 +23,7 @@ from mrc_host.proto.wire.psn import PSN_MASK, extend
 from mrc_host.proto.work import WriteRequest
 
 
-class Fate(Enum):
+class NackAction(Enum):
     """What a NACK means for the packet that it names (`§5`)."""
 
     CONGESTED = "sent again; congestion control hears of it"
@@ -33,16 +33,16 @@ class Fate(Enum):
 
 # (what it says of the EV, what becomes of the packet). A reason that is not here, from a later version of the protocol,
 # is a refusal: the retry budget bounds it.
-NACK_FATES: Final[dict[int, tuple[EvInput, Fate]]] = {
-    NackReason.TRIMMED: (EvInput.TRIMMED, Fate.CONGESTED),
-    NackReason.TRIMMED_LASTHOP: (EvInput.NOT_TO_BLAME, Fate.CONGESTED),
-    NackReason.NO_BITMAP: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
-    NackReason.NO_PKT_BUFFER: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
-    NackReason.NO_RESOURCE: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
-    NackReason.PSN_OOR_WINDOW: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
-    NackReason.UNEXP_EVENT: (EvInput.NOT_TO_BLAME, Fate.FATAL),
+NACK_FATES: Final[dict[int, tuple[EvInput, NackAction]]] = {
+    NackReason.TRIMMED: (EvInput.TRIMMED, NackAction.CONGESTED),
+    NackReason.TRIMMED_LASTHOP: (EvInput.NOT_TO_BLAME, NackAction.CONGESTED),
+    NackReason.NO_BITMAP: (EvInput.NOT_TO_BLAME, NackAction.REFUSED),
+    NackReason.NO_PKT_BUFFER: (EvInput.NOT_TO_BLAME, NackAction.REFUSED),
+    NackReason.NO_RESOURCE: (EvInput.NOT_TO_BLAME, NackAction.REFUSED),
+    NackReason.PSN_OOR_WINDOW: (EvInput.NOT_TO_BLAME, NackAction.REFUSED),
+    NackReason.UNEXP_EVENT: (EvInput.NOT_TO_BLAME, NackAction.FATAL),
 }
-_UNKNOWN: Final = (EvInput.NOT_TO_BLAME, Fate.REFUSED)
+_UNKNOWN: Final = (EvInput.NOT_TO_BLAME, NackAction.REFUSED)
 _MAX_TAIL_DOUBLINGS: Final = 20
 _FOR_EVER: Final = 25  # exp_cnt
 _NEVER: Final = 1 << 62
@@ -59,15 +59,15 @@ class Probe(Protocol):
 class Recovery(Timed):
     """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time.
 
-    `alone`: a timeout expired and nothing has been heard since the packet was sent. Then the oldest packet alone is
-    sent again, time after time, off the account: a queue pair whose other end is gone must not hold the window that it
-    shares with those to the same peer that live. Any answer ends that.
+    `single_packet_mode`: a timeout expired and nothing has been heard since the packet was sent. Then only the oldest
+    packet is retransmitted, at each timeout, and it does not count as in flight: a queue pair whose other end is gone
+    must not hold the window that it shares with live queue pairs to the same peer. Any answer ends this mode.
     """
 
     __slots__ = (
         "_account", "_board", "_counters", "_has_data", "_probe", "_progress", "_repeat_last", "_rto_armed", "_rtt",
-        "_tail_armed", "_unacked", "_wake", "alone", "armed", "association", "budget", "fruitless", "heard_ns",
-        "hold_ns", "lost", "refusals", "silence",
+        "_tail_armed", "_unacked", "_wake", "armed", "association", "budget", "fruitless", "heard_ns",
+        "hold_ns", "lost", "refusals", "silence", "single_packet_mode",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +109,7 @@ class Recovery(Timed):
         self.hold_ns = 0
         self.refusals = 0  # resource NACKs in a row
         self.heard_ns = -1  # when the peer last answered anything
-        self.alone = False
+        self.single_packet_mode = False
         self.lost.clear()
 
     def arm(self, now: int) -> None:
@@ -136,8 +136,8 @@ class Recovery(Timed):
     def heard(self, now: int) -> None:
         """Record that the peer's queue pair answers."""
         self.heard_ns = now
-        if self.alone:
-            self.alone = False
+        if self.single_packet_mode:
+            self.single_packet_mode = False
             self.hold_ns = 0
             self._wake()
 
@@ -151,7 +151,7 @@ class Recovery(Timed):
         first.
         """
         lost = self.lost
-        if self.alone:
+        if self.single_packet_mode:
             oldest = self._board.oldest()
             if oldest is None or oldest.state != LOST:
                 return None
@@ -190,7 +190,7 @@ class Recovery(Timed):
         verdict, fate = NACK_FATES.get(reason, _UNKNOWN)
         if ev >= 0:
             evs.apply(ev, verdict)
-        if fate is Fate.FATAL and sent is not None:  # whichever transmission of it that was
+        if fate is NackAction.FATAL and sent is not None:  # whichever transmission of it that was
             association.fail(ErrorReason.REMOTE_OPERATION, now, status=CompletionStatus.REM_OP_ERR)
             return
         if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
@@ -198,11 +198,11 @@ class Recovery(Timed):
             return
         self.progressed()
         self._account.drop(sent)
-        if fate is Fate.CONGESTED:
+        if fate is NackAction.CONGESTED:
             association.qpcc.cc.on_trim(now, sent.size)
         else:
             self._back_off(now)
-        self.lose(sent, LossReason.NACK, now, congested=fate is Fate.CONGESTED)
+        self.lose(sent, LossReason.NACK, now, congested=fate is NackAction.CONGESTED)
         self._wake_waiting()
 
     def _back_off(self, now: int) -> None:
@@ -304,7 +304,7 @@ class Recovery(Timed):
             sent_ns, _, ev = guessed.pop(psn)
             evs.probe_answered(ev, 0)  # its packet arrived, which says of the path what a probe would
             if detector.adaptive:
-                detector.came_late(max(board.newest_ns - sent_ns, 0), now)
+                detector.arrived_late(max(board.newest_ns - sent_ns, 0), now)
 
     def on_plane_down(self, plane: int, now: int) -> None:
         """Retransmit at once, on other planes, what is in flight on a plane that is known to be down."""
@@ -319,7 +319,7 @@ class Recovery(Timed):
         for sent in expired:
             if sent.state == IN_FLIGHT:
                 if self.heard_ns < sent.sent_ns:
-                    self.alone = True
+                    self.single_packet_mode = True
                     self.hold_ns = _NEVER
                 self.lose(sent, LossReason.TIMEOUT, now)
         if due is not None and self._board.outstanding:

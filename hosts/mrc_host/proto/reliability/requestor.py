@@ -103,7 +103,7 @@ class Requestor(Sender):
         return self.work.current is not None or bool(lost)
 
     def has_outstanding(self) -> bool:
-        """Whether something that was sent is not acknowledged."""
+        """Return whether something that was sent is not acknowledged."""
         return bool(self.board.outstanding)
 
     def wake(self) -> None:
@@ -130,7 +130,7 @@ class Requestor(Sender):
         `BUDGET`).
         """
         if self.lost:
-            return self._emit_again(port, now, room)
+            return self._retransmit(port, now, room)
         work = self.work
         request = work.current
         if request is None:
@@ -154,7 +154,7 @@ class Requestor(Sender):
             size = self.full_size + left + (-left & 3) - mtu
             if request.is_imm:
                 size += 4
-        shut = self._shut(size, port, now, room)
+        shut = self._closed_gate(size, port, now, room)
         if shut:
             return shut
         if now < self.recovery.hold_ns:
@@ -196,9 +196,9 @@ class Requestor(Sender):
             work.offset = end
         else:
             work.next_request()
-        return self._put_out(sent, opcode, end, self.tc_data, flags, now)
+        return self._build_packet(sent, opcode, end, self.tc_data, flags, now)
 
-    def _shut(self, size: int, port: int, now: int, room: int) -> int:
+    def _closed_gate(self, size: int, port: int, now: int, room: int) -> int:
         """Return the gate that a packet of nominal `size` does not pass now, 0 when all are open."""
         association = self.association
         qpcc = self.qpcc
@@ -219,7 +219,7 @@ class Requestor(Sender):
             return AHEAD
         return 0
 
-    def _put_out(self, sent: Transmission, opcode: int, end: int, tc: int, flags: int, now: int) -> bytes:
+    def _build_packet(self, sent: Transmission, opcode: int, end: int, tc: int, flags: int, now: int) -> bytes:
         """Return the packet of a transmission, up to byte `end` of its request, in its encapsulation.
 
         Arm the timer that asks for its acknowledgement.
@@ -245,7 +245,7 @@ class Requestor(Sender):
         route = association.route
         return route.wrap(packet, value) if route.outer_bytes else packet
 
-    def _emit_again(self, port: int, now: int, room: int) -> bytes | int:
+    def _retransmit(self, port: int, now: int, room: int) -> bytes | int:
         """Return a retransmission: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
         lost = self.lost
         while lost and lost[0].state != LOST:
@@ -255,7 +255,7 @@ class Requestor(Sender):
         failed = self.recovery.next_lost(self.limit, now)
         if failed is None:
             return IDLE
-        shut = self._shut(failed.size, port, now, room)
+        shut = self._closed_gate(failed.size, port, now, room)
         if shut:
             return shut
         evs = self.association.evs
@@ -279,8 +279,10 @@ class Requestor(Sender):
         self.account.send(sent.size)
         self.qpcc.balance.sent[port] += sent.size
         end = min(offset + self.mtu, request.length)
-        packet = self._put_out(sent, request.opcode_at(offset, end), end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
-        if self.recovery.alone:
+        packet = self._build_packet(
+            sent, request.opcode_at(offset, end), end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now
+        )
+        if self.recovery.single_packet_mode:
             self.account.drop(sent)
         self.counters.retransmissions += 1
         return packet
@@ -296,7 +298,7 @@ class Requestor(Sender):
         size = nominal_size(end - offset, self.full_size - nominal_size(self.mtu, 0))
         again = Transmission(request.last, now, ev, plane, size, request, offset, 2, 0, None)
         opcode = request.opcode_at(offset, end)
-        packet = self._put_out(again, opcode, end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
+        packet = self._build_packet(again, opcode, end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
         self.association.context.ports.enqueue(plane, packet)
         self.counters.retransmissions += 1
 
@@ -318,7 +320,7 @@ class Requestor(Sender):
         counters.sacks_received += 1
         recovery = self.recovery
         recovery.heard_ns = now
-        if recovery.alone:
+        if recovery.single_packet_mode:
             recovery.heard(now)
         trigger = -1
         triggered: Transmission | None = None

@@ -52,7 +52,7 @@ class MessageEnd(NamedTuple):
     solicited: bool
 
 
-class Refused(NamedTuple):
+class RefusedPacket(NamedTuple):
     """A packet that is refused by a transport NAK once everything before it has arrived."""
 
     psn: int
@@ -60,7 +60,7 @@ class Refused(NamedTuple):
     reason: ErrorReason
 
 
-class Layout:
+class MessageLayout:
     """What all packets of one message must agree on: where PSN 0 would lie, R_Key, and the length in bytes.
 
     `packets` counts those that have arrived.
@@ -141,8 +141,8 @@ class Responder(Timed):
         self._cycle_from = 1
         self._ce_runs: dict[int, int] = {}
         self._nak: tuple[int, int] | None = None  # (psn, syndrome) that ended the queue pair
-        self._refused: Refused | None = None  # the lowest PSN that may not be written
-        self._layouts: dict[int, Layout] = {}  # by MSN, of messages of several packets
+        self._refused: RefusedPacket | None = None  # the lowest PSN that may not be written
+        self._layouts: dict[int, MessageLayout] = {}  # by MSN, of messages of several packets
 
     def set_mpr(self, units: int) -> None:
         """Change the window; what is in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
@@ -164,7 +164,7 @@ class Responder(Timed):
             counters.duplicates += 1
             if self.association.context.trace is not None:
                 self._trace(data, port, now, "duplicate")
-            self.association.route.doubt(self.association.peer.control_plane(port), now)
+            self.association.route.suspect_reverse_ev(self.association.peer.control_plane(port), now)
             self._sack(psn, data, port, now)
             if data.flags & FLAG_ACK_REQ and psn <= self._acked_psn:
                 self._ack(port)
@@ -190,7 +190,7 @@ class Responder(Timed):
             base = (data.va - psn * self.mtu) & _VA_MASK
             layout = self._layouts.get(data.msn)
             if layout is None:
-                layout = self._layouts[data.msn] = Layout(base, data.rkey, data.dma_length)
+                layout = self._layouts[data.msn] = MessageLayout(base, data.rkey, data.dma_length)
             valid = layout.base == base and layout.rkey == data.rkey and layout.length == data.dma_length
             layout.packets += 1
         if not valid:
@@ -289,7 +289,7 @@ class Responder(Timed):
             self.bits |= 1 << offset
             self.ooo += 1
         self._sack(psn, data, port, now)
-        self._refused = Refused(psn, syndrome, reason)
+        self._refused = RefusedPacket(psn, syndrome, reason)
         if offset == 0:
             self._advance(psn - 1, port, now)
 
@@ -353,7 +353,7 @@ class Responder(Timed):
         return completed
 
     def _whole(self, end: MessageEnd, psn: int) -> bool:
-        """Whether the packets since the last message are one message, of the length that it claims."""
+        """Return whether the packets since the last message are one message, of the length that it claims."""
         start = self._start
         layout = self._layouts.pop(end.msn, None)
         before = (psn - self._acked_psn - 1) * self.mtu  # all but the last packet are full

@@ -186,7 +186,7 @@ class Scoreboard:
                 late.append(sent)
             order.popleft()
 
-    def slow_before(self, thresholds: list[int], late: list[Transmission]) -> None:
+    def move_slow_packets(self, thresholds: list[int], late: list[Transmission]) -> None:
         """Move those in the exponential phase that were sent before `thresholds[plane]` (ns) to `late`: rule (c)."""
         for psn, sent in list(self.slow.items()):
             if sent.state != IN_FLIGHT:
@@ -239,7 +239,7 @@ class Scoreboard:
         return result, due
 
     def on_plane(self, plane: int) -> list[Transmission]:
-        """Those in flight on one plane."""
+        """Return those in flight on one plane."""
         return [sent for sent in self.outstanding.values() if sent.plane == plane and sent.state == IN_FLIGHT]
 
     def clear_orders(self) -> None:

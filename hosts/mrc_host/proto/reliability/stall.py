@@ -30,7 +30,7 @@ def waits_for(qp: QueuePair, now: int) -> Waiting | None:
             for mask in (qp.context.ports.mask, qp.peer.remote_ports)
         ]
         what = f"a plane to send PSN {wire} on (own ports up: {ours}; the peer's: {theirs})"
-    elif requestor.recovery.alone:
+    elif requestor.recovery.single_packet_mode:
         what = f"its turn to send PSN {wire} again to a peer that is silent"
     elif requestor.recovery.hold_ns > now:
         what = f"the end of the pause after the peer's refusal of PSN {wire}"

@@ -140,7 +140,7 @@ class RoceEndpoint(CommonEndpoint):
         elif qp.state is not QpState.RTS:
             self._drops["qp_state"] += 1
             if qp.closing and isinstance(message, RoceData):
-                self._say_closed(qp)
+                self._send_close(qp)
         elif isinstance(message, RoceData):
             self._on_data(qp, message, port, now)
         elif isinstance(message, RoceAck):
@@ -152,7 +152,7 @@ class RoceEndpoint(CommonEndpoint):
             self._schedule(qp)
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
-        """Packets to put on `port` now, together at most `budget_bytes` long; control first."""
+        """Return packets to put on `port` now, together at most `budget_bytes` long; control first."""
         entry, lane = self._ports.ports[port], self._lanes[port]
         out: list[bytes] = []
         if not entry.up:
@@ -269,7 +269,7 @@ class RoceEndpoint(CommonEndpoint):
         qp.deadline = now
         self._schedule(qp)
 
-    def _say_closed(self, qp: RoceQueuePair) -> None:
+    def _send_close(self, qp: RoceQueuePair) -> None:
         self._ports.enqueue(qp.port, self._answer(qp, qp.epsn, Nak.REMOTE_OPERATION, qp.msn))
 
     def fail_qp(self, qp: RoceQueuePair) -> None:
@@ -534,7 +534,7 @@ class RoceEndpoint(CommonEndpoint):
         if qp.closing:
             qp.closing -= 1
             if qp.closing:
-                self._say_closed(qp)
+                self._send_close(qp)
                 qp.deadline = now + qp.timeout_ns
             else:
                 self.destroy_qp(qp, now)

@@ -12,7 +12,7 @@ _HALF, _WHOLE = 1 << 31, 1 << 32
 
 
 def _blocks(length: int) -> int:
-    """Credits are of 64 bytes, for a packet with its Ethernet header."""
+    """Return the credits, in units of 64 bytes, that a packet with its Ethernet header takes."""
     return (length + 14 + 63) // 64
 
 
@@ -86,7 +86,7 @@ class FlowControl(Timed):
         self._limit = None
 
     def allows(self, length: int, now: int) -> bool:
-        """Whether there are credits for an IP packet of that length; counts the time in which there are none."""
+        """Return whether there are credits for an IP packet of that length; counts the time in which there are none."""
         if not self._credits:
             return True
         if self._limit is None or self._used + _blocks(length) > self._limit:

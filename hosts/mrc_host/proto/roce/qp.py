@@ -179,7 +179,7 @@ class RoceQueuePair(Timed):
     # --- requestor ---
 
     def sendable(self) -> bool:
-        """Whether a packet could be built, pacing aside."""
+        """Return whether a packet could be built, pacing aside."""
         if self.state is not QpState.RTS:
             return False
         return bool(self.holes) or (self.next_psn < self.work.end and self.next_psn - self.una < self.max_inflight)
@@ -249,7 +249,7 @@ class RoceQueuePair(Timed):
         return packet
 
     def acknowledge(self, psn: int, now: int) -> list[WriteRequest]:
-        """All PSNs below `psn` have arrived. Returns the requests that this completes."""
+        """Note that all PSNs below `psn` have arrived, and return the requests that this completes."""
         done: list[WriteRequest] = []
         if not self.una < psn <= self.sent_psn:
             return done

@@ -16,7 +16,7 @@ _PACK_OUTER: Final = OUTER.pack
 
 
 def encapsulation_length(packet: bytes, next_header: int) -> int:
-    """Bytes of outer IPv6 header and SRH before the inner IPv6 header."""
+    """Return bytes of outer IPv6 header and SRH before the inner IPv6 header."""
     if next_header == NEXT_IPV6:
         return 40
     if next_header == NEXT_ROUTING and packet[42] == 4:  # at least 60 bytes are there

@@ -140,7 +140,7 @@ class Header:
 HEADERS: Final[dict[str, Header]] = {}
 
 
-class Part:
+class PacketHeader:
     """A header of a packet with its values. The class is the table's entry: its body lists the fields in wire order."""
 
     __slots__ = ()
@@ -163,11 +163,11 @@ def bits(
 
 
 def reserved(width: int, *, init: Literal[False] = False) -> Any:
-    """Bits that are sent as 0 and never read; no attribute of the object."""
+    """Return bits that are sent as 0 and never read; no attribute of the object."""
     return Field("", width, "reserved", reserved=True), init
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=PacketHeader)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(bits, reserved))
@@ -197,7 +197,7 @@ def header(name: str, title: str) -> Callable[[type[P]], type[P]]:
 
 
 @header("IPV6", "Internet Protocol version 6")
-class Ipv6(Part):
+class Ipv6(PacketHeader):
     """Addresses are 128-bit integers. `payload_length` and `next_header` are computed when encoding."""
 
     version: int = bits(4, "IP version", default=6)
@@ -212,7 +212,7 @@ class Ipv6(Part):
 
 
 @header("IPV4", "Internet Protocol version 4")
-class Ipv4(Part):
+class Ipv4(PacketHeader):
     """Addresses are 32-bit integers. Length and checksum are computed when encoding."""
 
     version: int = bits(4, "IP version", default=4)
@@ -231,7 +231,7 @@ class Ipv4(Part):
 
 
 @header("SRH", "Segment Routing Header")
-class Srh(Part):
+class Srh(PacketHeader):
     """RFC 8754; `segments` in wire order, the last segment of the path first."""
 
     next_header: int = bits(8, "41 IPv6", default=NEXT_IPV6)
@@ -245,7 +245,7 @@ class Srh(Part):
 
 
 @header("UDP", "User Datagram Protocol")
-class Udp(Part):
+class Udp(PacketHeader):
     src_port: int = bits(16, "source port: EV[15:0]", default=0)
     dst_port: int = bits(16, "destination port", default=MRC_UDP_PORT)
     length: int = bits(16, "bytes of header and payload; of a trimmed packet: before it was cut", default=0)
@@ -253,7 +253,7 @@ class Udp(Part):
 
 
 @header("BTH", "Base Transport Header")
-class Bth(Part):
+class Bth(PacketHeader):
     """`pad` and `ts` are computed when encoding."""
 
     opcode: int = bits(8, "opcode", hex=True, enum=Opcode)
@@ -273,13 +273,13 @@ class Bth(Part):
 
 
 @header("METH", "Message Extended Transport Header")
-class Meth(Part):
+class Meth(PacketHeader):
     rqmsn: int = bits(16, "number of WriteIMM messages of the requestor")
     msn: int = bits(16, "number of all messages of the requestor")
 
 
 @header("TSETH", "Timestamp Extended Transport Header")
-class Tseth(Part):
+class Tseth(PacketHeader):
     tx_timestamp: int = bits(16, "transmit time in units of 128 ns, wraps")
     tsr: int = bits(1, "timestamp reset", default=0)
     tseth_reserved: int = reserved(11)
@@ -287,25 +287,25 @@ class Tseth(Part):
 
 
 @header("RETH", "RDMA Extended Transport Header")
-class Reth(Part):
+class Reth(PacketHeader):
     va: int = bits(64, "virtual address of this packet's payload", hex=True)
     rkey: int = bits(32, "remote key", hex=True)
     dma_length: int = bits(32, "length of the whole message in bytes")
 
 
 @header("IMMDT", "Immediate Data")
-class ImmDt(Part):
+class ImmDt(PacketHeader):
     immediate: int = bits(32, "immediate data", hex=True)
 
 
 @header("AETH", "ACK Extended Transport Header")
-class Aeth(Part):
+class Aeth(PacketHeader):
     syndrome: int = bits(8, "ACK or NAK syndrome", hex=True)
     msn: int = bits(24, "number of messages completed")
 
 
 @header("SETH", "SACK Extended Transport Header")
-class Seth(Part):
+class Seth(PacketHeader):
     seth_type: int = reserved(4)
     seth_nxt: int = reserved(5)
     m: int = bits(2, "what to do with this path", enum=SackMark)
@@ -328,7 +328,7 @@ class Seth(Part):
 
 
 @header("CC_STATE", "Congestion Control State")
-class CcState(Part):
+class CcState(PacketHeader):
     tx_timestamp: int = bits(16, "timestamp of the triggering packet, echoed")
     cc_r1: int = reserved(1)
     ooo_count: int = bits(15, "packets that arrived beyond cack_psn", default=0)
@@ -338,7 +338,7 @@ class CcState(Part):
 
 
 @header("NETH", "NACK Extended Transport Header")
-class Neth(Part):
+class Neth(PacketHeader):
     neth_zero16: int = reserved(16)
     nack_reason: int = bits(8, "reason", hex=True, enum=NackReason)
     vendor_info: int = bits(8, "vendor information", default=0, hex=True)
@@ -354,7 +354,7 @@ class Neth(Part):
 
 
 @header("PETH", "Probe Extended Transport Header")
-class Peth(Part):
+class Peth(PacketHeader):
     peth_zero16a: int = reserved(16)
     peth_zero8: int = reserved(8)
     vendor_info: int = bits(8, "vendor information", default=0, hex=True)
@@ -369,7 +369,7 @@ class Peth(Part):
 
 
 @header("ERTH", "Endpoint Request Extended Transport Header")
-class Erth(Part):
+class Erth(PacketHeader):
     erth_type: int = reserved(9)
     erth_reserved: int = reserved(5)
     op: int = bits(2, "endpoint operation", enum=EndpointOp)
@@ -384,7 +384,7 @@ class Erth(Part):
 
 
 @header("EETH", "Endpoint Response Extended Transport Header")
-class Eeth(Part):
+class Eeth(PacketHeader):
     eeth_zero12: int = reserved(12)
     op: int = bits(2, "endpoint operation", enum=EndpointOp)
     eeth_zero2: int = reserved(2)
@@ -406,7 +406,7 @@ class Layout:
 
     opcode: IntEnum
     title: str
-    parts: tuple[type[Part], ...]
+    parts: tuple[type[PacketHeader], ...]
     payload: bool = False
 
     @property

@@ -26,13 +26,13 @@ from mrc_host.proto.wire.fields import (
     Ipv6,
     Layout,
     Packet,
-    Part,
+    PacketHeader,
     Srh,
     Tseth,
     Udp,
 )
 
-T = TypeVar("T", bound=Part)
+T = TypeVar("T", bound=PacketHeader)
 
 
 class Drop(StrEnum):
@@ -77,7 +77,7 @@ def pack(header: Header, values: Mapping[str, int]) -> bytes:
 
 
 def unpack(header: Header, data: bytes, offset: int = 0) -> dict[str, int]:
-    """Every field of the header at `offset`, reserved ones too. Raises WireError(SHORT)."""
+    """Return every field of the header at `offset`, reserved ones too. Raises WireError(SHORT)."""
     if len(data) - offset < header.size:
         missing = header.size - (len(data) - offset)
         raise WireError(Drop.SHORT, f"{header.name} at byte {offset} lacks {missing} bytes")
@@ -91,7 +91,7 @@ def unpack(header: Header, data: bytes, offset: int = 0) -> dict[str, int]:
     return values
 
 
-def as_bytes(part: Part) -> bytes:
+def as_bytes(part: PacketHeader) -> bytes:
     """Return a header's bytes as it is, nothing computed. Raises ValueError on a bad value."""
     return pack(part.header, {item.name: getattr(part, item.name) for item in part.header.fields if not item.reserved})
 
@@ -313,7 +313,7 @@ def trim(data: bytes, *, keep: int, dscp: int) -> bytes:
     header.
 
     The outermost length says what is left and the outermost DSCP that it was trimmed; inner headers keep both
-    (mrc-protocol.md §9). Raises WireError on what is no IP packet.
+    (mrc-protocol.md §9). Raises WireError on what is not an IP packet.
     """
     ip, offset = _decode_ip(data, 0)
     if isinstance(ip, Ipv4):

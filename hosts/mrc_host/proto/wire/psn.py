@@ -22,5 +22,5 @@ def extend(wire: int, near: int) -> int:
 
 
 def trailing_ones(bits: int) -> int:
-    """How many of the least significant bits are set without a gap."""
+    """Return how many of the least significant bits are set without a gap."""
     return ((bits + 1) & ~bits).bit_length() - 1

@@ -41,7 +41,7 @@ class Word(NamedTuple):
     items: tuple[Item, ...]
 
     def shift(self, name: str) -> int:
-        """How far left the item stands."""
+        """Return how far left the item stands."""
         names = [item.name for item in self.items]
         return sum(item.width for item in self.items[names.index(name) + 1 :])
 
@@ -95,7 +95,7 @@ def words_of(items: Sequence[Item], skipped: Collection[str], variable: Collecti
 
 
 def grouped(headers: Iterable[Header], *groups: tuple[str, ...], skipped: Collection[str] = ()) -> list[Word]:
-    """Words chosen by hand: `groups` name all items in order; `skipped` are single ones that are not needed."""
+    """Return words chosen by hand: `groups` name all items in order; `skipped` are single ones that are not needed."""
     items = iter(items_of(headers))
     words = []
     for names in groups:
