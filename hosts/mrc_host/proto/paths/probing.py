@@ -116,7 +116,7 @@ class Prober(Timed):
         return probe
 
     def _is_answer(self, sack: Sack, probe: PendingProbe) -> bool:
-        """Return whether a SACK with the probe's identifier echoes its fields; otherwise it answers an earlier probe."""
+        """Return whether a SACK with the probe's identifier echoes its fields; if not, it answers an earlier one."""
         if sack.entropy != self.association.evs.universe.values[probe.ev]:
             return False
         return self.association.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF
