@@ -107,9 +107,10 @@ def _delays(world: World) -> int:
 def _one_timeout(world: World) -> int:
     setup = world.setup
     grown = 2 * setup.chaos_ns + 2 * _delays(world)
-    if not setup.rack and any(op.kind == "pressure" for op in world.scenario.ops):
+    if not (setup.rack and setup.tail_probe) and any(op.kind == "pressure" for op in world.scenario.ops):
         # A NACK for lack of a resource is an attempt (docs/mrc-protocol.md, 4), and attempts double the timeout of a
-        # packet in no time. Without RACK only that timeout finds the loss of the next attempt.
+        # packet within a few round trips. Only that timeout then finds the loss of the next attempt: RACK needs an
+        # answer to a later packet, and a last packet has none after it unless a tail probe is sent.
         grown = setup.longest_ns
     return min(setup.longest_ns, max(setup.timeout_ns, grown)) + setup.timeout_ns
 
