@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 from collections import Counter
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))
 CAP_NET_ADMIN = 12
+HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+HANDLERS = pytest.StashKey[list[Any]]()
 
 settings.register_profile("mrclab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mrclab")
@@ -67,3 +72,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def seed() -> int:
     """Return the seed of every random choice that a test makes itself."""
     return SEED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    item.stash[HANDLERS] = [signal.getsignal(number) for number in HANDLED]
+    yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test that leaves a signal handler behind: worker processes forked by later tests would survive SIGTERM."""
+    yield
+    handlers = item.stash[HANDLERS]
+    for number, before in zip(HANDLED, handlers, strict=True):
+        after = signal.getsignal(number)
+        if after is not before:
+            signal.signal(number, before)
+            pytest.fail(f"the test left the handler {after!r} of {number.name} behind; restore {before!r}")

@@ -76,6 +76,11 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "the extra `scale`, and minutes",
         "tests/scale/test_scale.py",
     ),
+    (
+        r"mrclab part",
+        "a process of a lab on several machines, commanded by its coordinator",
+        "tests/machines/test_lifecycle.py",
+    ),
     (r"python docs/screenshots\.py", "needs a browser", "tests/web/test_browser.py"),
     (
         r"MRCLAB_SWEEP_RUNS=.*pytest tests/sweeps/test_cluster\.py",
