@@ -131,7 +131,7 @@ def csv_cell(value: Any) -> Any:
 
 
 def dotted(path: KeyPath) -> str:
-    """`links.host.rate`."""
+    """Return a path of keys as text: `links.host.rate`."""
     return printable(".".join(str(part) for part in path))
 
 
@@ -203,7 +203,11 @@ def parse(text: str, name: str, example: str) -> Document:
 
 
 def _limit(text: str, name: str) -> None:
-    """Depth and number of nodes as written, found without recursion; stops at the first thing too many."""
+    """Check the nesting depth and the number of values as written, without recursion.
+
+    Raises:
+        DocumentError: at the first value that exceeds a limit.
+    """
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -40,7 +40,7 @@ def page(title: str, body: str, styles: Sequence[str] = (), scripts: Sequence[st
 
 
 def data(name: str, value: Any) -> str:
-    """JSON that a script of the page finds by its id, whatever texts are in it."""
+    """Return a script element with a value as JSON, safe for any text; the page's scripts find it by its id."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     return f'<script type="application/json" id="{name}">{text}</script>'
 

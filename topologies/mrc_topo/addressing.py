@@ -52,7 +52,7 @@ def usid(plane: int, tier: Tier, index: int) -> int:
 
 
 def parse_usid(value: int) -> tuple[int, Tier, int]:
-    """(plane, tier, index) of a uSID. Raises ValueError for one that no rule yields."""
+    """Return (plane, tier, index) of a uSID. Raises ValueError for one that no rule yields."""
     kind = value >> 10 & 3
     if not 0 < value <= 0xFFFF or kind == 0:
         raise ValueError(f"{value:#06x} is not a uSID of this laboratory")
@@ -101,27 +101,27 @@ def t0_prefix(t0: int) -> int:
 
 
 def text(address: bytes) -> str:
-    """`fd4d:5248::1` of 16 bytes."""
+    """Return an IPv6 address of 16 bytes as text: `fd4d:5248::1`."""
     return str(ipaddress.IPv6Address(address))
 
 
 def host_name(host: int) -> str:
-    """`h3`."""
+    """Return the name of a host: `h3`."""
     return f"h{host}"
 
 
 def host_port_name(host: int, plane: int) -> str:
-    """`h3:2`: port 2 of host 3, in plane 2; also the id of the link from there to its T0."""
+    """Return the name of a host port, which is also the id of its link to the T0: `h3:2` in plane 2."""
     return f"h{host}:{plane}"
 
 
 def switch_name(plane: int, tier: Tier, index: int) -> str:
-    """`p0-t1.2`: T1 number 2 of plane 0."""
+    """Return the name of a switch: `p0-t1.2` is T1 number 2 of plane 0."""
     return f"p{plane}-{tier.name.lower()}.{index}"
 
 
 def fabric_link_name(plane: int, t0: int, t1: int) -> str:
-    """`p0-t0.1--p0-t1.0`: the T0 comes first."""
+    """Return the name of a link between switches, the T0 first: `p0-t0.1--p0-t1.0`."""
     return f"{switch_name(plane, Tier.T0, t0)}--{switch_name(plane, Tier.T1, t1)}"
 
 
@@ -136,15 +136,15 @@ def switch_interface(plane: int, tier: Tier, index: int, port: int) -> str:
 
 
 def host_mac(host: int, plane: int) -> int:
-    """48-bit MAC of a host port: `02:0P:00:00:HH:HH`."""
+    """Return the 48-bit MAC address of a host port: `02:0P:00:00:HH:HH`."""
     return 0x02 << 40 | plane << 32 | host
 
 
 def switch_mac(plane: int, tier: Tier, index: int, port: int) -> int:
-    """48-bit MAC of a switch port: `02:KP:II:II:NN:NN`, K 1 for a T0 and 2 for a T1."""
+    """Return the 48-bit MAC address of a switch port: `02:KP:II:II:NN:NN`, K 1 for a T0 and 2 for a T1."""
     return 0x02 << 40 | tier.value << 36 | plane << 32 | index << 16 | port
 
 
 def mac_text(mac: int) -> str:
-    """`02:10:00:01:00:03`."""
+    """Return a 48-bit MAC address as text: `02:10:00:01:00:03`."""
     return mac.to_bytes(6, "big").hex(":")

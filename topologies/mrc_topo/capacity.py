@@ -42,7 +42,7 @@ class Capacity:
         return worst
 
     def worst_lost(self, rates: Rates) -> float:
-        """`lost` of the host that loses most."""
+        """Return `lost` of the host that loses most."""
         return max((self.lost(host.index, rates) for host in self.topology.hosts), default=0.0) if rates else 0.0
 
     def _capacity(self, host: int, other: int, way: Literal["up", "down"], rates: Rates) -> float:

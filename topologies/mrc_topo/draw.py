@@ -100,7 +100,7 @@ def _switch(switch: Switch, x: float, y: float) -> str:
 
 
 def to_dot(topology: Topology) -> str:
-    """Graphviz source: a cluster per plane, ports at the ends of the edges."""
+    """Return Graphviz source: a cluster per plane, and port numbers at the ends of the edges."""
     lines = [f'graph "{topology.lab.name}" {{', "  node [shape=box fontsize=10];", "  edge [fontsize=8];"]
     for plane in range(topology.lab.planes):
         lines.append(f'  subgraph cluster_p{plane} {{ label="plane {plane}";')

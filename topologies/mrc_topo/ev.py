@@ -38,7 +38,7 @@ def hop_of(ev: int) -> int:
 
 
 def counter_index(ev: int) -> int:
-    """Slot of the switch's counter `ev_packets` that counts this EV; EVs 4096 salts apart share one."""
+    """Return the slot of the switch's counter `ev_packets` that counts this EV; EVs 4096 salts apart share one."""
     return (hop_of(ev) ^ ev) & (EV_COUNTERS - 1)
 
 

@@ -104,7 +104,7 @@ _SPRAY = {
 
 
 def _hash(routing: RoutingSpec, device_id: int) -> Uplink:
-    """Also of what SRv6 labs send without SRv6 (RoCE, ping)."""
+    """Return the ECMP or adaptive choice, which SRv6 labs also use for packets without SRv6 (RoCE, ping)."""
     if routing.adaptive is not None:
         return Uplink("adaptive", {"salt": ecmp_salt(device_id), "silence": routing.adaptive.flowlet // 1000})
     return Uplink("ecmp", {"salt": ecmp_salt(device_id)})

@@ -176,9 +176,9 @@ class Paths:
         return path
 
     def resolver(self, src: int) -> Callable[[int, bytes], Srv6Path]:
-        """(32-bit EV, inner destination address) -> outer addresses, for packets that `src` sends.
+        """Return a function from (32-bit EV, inner destination address) to outer addresses of packets from `src`.
 
-        Raises PathError for an address that no host has or an EV that names no path.
+        The function raises PathError for an address that no host has or an EV that names no path.
         """
         by_address = self.topology.by_address
 
@@ -194,7 +194,7 @@ class Paths:
         return resolve
 
     def probe(self, host: int, plane: int, t1: int | None = None) -> Srv6Path:
-        """Outer addresses of a probe from a host to its T0, or on to a T1, and back to the same host port."""
+        """Return the outer addresses of a probe from a host to its T0, or on to a T1, and back to the same port."""
         topo = self.topology
         port = topo.host_port(host, plane)
         t0 = addressing.usid(plane, Tier.T0, topo.t0_of(host))
@@ -230,7 +230,7 @@ class Paths:
     # --- expectations ------------------------------------------------------------------------------
 
     def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
-        """Time of one full frame from the first host to the last and of its answer back, through empty queues."""
+        """Return the time of one full frame from the first host to the last and of its answer, through empty queues."""
         last = self.lab.hosts - 1
         path = self.all_paths(0, last)[0]
         return self._one_way_ns(path, frame_bytes) + self._one_way_ns(path, ack_bytes)

@@ -155,7 +155,7 @@ class Topology:
         return tuple(host for host in self.hosts if host.t0 == t0)
 
     def device_id(self, plane: int, tier: Tier, index: int) -> int:
-        """P4Runtime device id: from 1, plane after plane, T0s before T1s."""
+        """Return the P4Runtime device id: from 1, plane after plane, T0s before T1s."""
         per_plane = self.lab.t0_per_plane + self.lab.t1_per_plane
         return 1 + plane * per_plane + index + (self.lab.t0_per_plane if tier is Tier.T1 else 0)
 
