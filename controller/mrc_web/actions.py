@@ -57,7 +57,7 @@ class Fail(Model):
     settings: Annotated[dict[Annotated[str, Field(max_length=64)], bool | int | float], Field(max_length=16)] = {}
 
     def action(self) -> Action:
-        """As the ledger takes it."""
+        """Return the action for the fault ledger."""
         return Action("fail", self.target, self.kind, self.direction, dict(self.settings))
 
 

@@ -77,7 +77,7 @@ class Guard:
         return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Answer a refused request with its HTTP status; pass any other on to the wrapped ASGI application."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return

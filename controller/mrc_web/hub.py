@@ -51,7 +51,7 @@ class Command:
 
 
 def encoded(document: object) -> bytes:
-    """JSON without spaces."""
+    """Return a document as JSON without spaces, in UTF-8."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -130,7 +130,7 @@ class Hub:
         self._awake.clear()
 
     def end(self) -> None:
-        """There will be nothing more."""
+        """Mark the stream as ended: refuse the waiting commands and wake the waiting pages."""
         self.ended = True
         self.refuse_all("the command has ended")
         self._tell()

@@ -42,7 +42,7 @@ class LogWriter:
         self._texts = {addressing.text(host.address): host.name for host in topology.hosts}
 
     def tell(self, host: str, rows: Iterable[Event], began_ns: int) -> None:
-        """Events of a host."""
+        """Add one line for each event of a host, and one for all EVs of a plane that changed alike."""
         evs: Counter[tuple[int, str, str, str]] = Counter()
         first: dict[tuple[int, str, str, str], int] = {}
         for row in rows:

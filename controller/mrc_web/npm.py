@@ -49,7 +49,7 @@ class NpmError(Exception):
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """npm's settings as far as they concern us, by lower-case name: `registry`, `cafile`."""
+    """Return npm's settings `registry` and `cafile`, by lower-case name, as far as they are set."""
     lower = {name.lower(): value for name, value in environment.items()}
     given = {name: value for name in ("registry", "cafile") if (value := lower.get(f"npm_config_{name}", ""))}
     user = lower.get("npm_config_userconfig") or pathlib.Path(environment.get("HOME", "/"), ".npmrc")

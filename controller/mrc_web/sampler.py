@@ -113,7 +113,7 @@ class Rates:
         self._t_ns = -1
 
     def update(self, t_ns: int, totals: dict[str, int]) -> dict[str, int]:
-        """Per second, times 8, of all counters; at the same time again, as before."""
+        """Return eight times the increase per second of each counter; without time passed, the previous rates."""
         span = t_ns - self._t_ns
         if self._t_ns >= 0 and span > 0:
             self._rates = {
@@ -174,7 +174,7 @@ class Sampler:
     # --- looking -----------------------------------------------------------------------------------------
 
     def sample_now(self) -> None:
-        """Something was done: the next sample looks at the truth."""
+        """Make the samples that a command may change due now."""
         for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
             budget.sample_now()
 
@@ -213,7 +213,7 @@ class Sampler:
         }
 
     def _sample_if_due(self, budget: SampleBudget, look: Callable[[], None]) -> None:
-        """One part of a look, if it is due; what does not answer is said in `problem` or in its row."""
+        """Take one part of a sample if it is due; report a fabric that does not answer in `problem`."""
         if not budget.due():
             return
         budget.begin()
@@ -497,7 +497,7 @@ def _port(device: DeviceSample | None, number: int) -> PortSample | None:
 
 
 def _state(up: int, running: bool) -> str:
-    """Of a link, by its high end's port (`PortSample.up`), where what comes in is the way up."""
+    """Return a link's state from `PortSample.up` of its high end's port, where incoming is the way up."""
     if not running:
         return "dark"
     return {0: "cut", 1: "cut_up", 2: "cut_down", 3: "up"}[up]

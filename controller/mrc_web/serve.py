@@ -79,7 +79,7 @@ class _UvicornServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None."""
+        """Capture no signals: the command handles its own."""
         yield
 
 

@@ -70,7 +70,7 @@ class SimulationView:
                     self.view.leave()
 
     def _run(self, session: Session, interrupted: Callable[[], object]) -> Experiment | None:
-        """Until something is asked for that needs another session, which is returned. A new one is as it begins."""
+        """Run the session until an experiment needs another one, and return it; a new session performs its first."""
         fresh = True
         while True:
             interrupted()

@@ -265,7 +265,7 @@ class View:
         return int(min(allowed, self._slice_ns, most_ns))
 
     def _actual_speed(self) -> float:
-        """Of the session's clock over the wall's, in the last second."""
+        """Return the speed of the session's clock relative to the wall clock, over the last second."""
         assert self.session is not None
         if self.paused:
             return 0.0
