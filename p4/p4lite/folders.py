@@ -152,7 +152,7 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _strangers() -> set[int]:
-    """In a user namespace, as whom the users outside appear, root among them; outside, no user."""
+    """Return the user ID of all users outside of this user namespace, root among them; outside of one, none."""
     with contextlib.suppress(OSError, ValueError):
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if first != ["0", "0", "4294967295"]:

@@ -57,7 +57,7 @@ def shown(name: str, after: float | None = None) -> Iterator[None]:
 
 
 def step(what: str) -> None:
-    """From here on the command is at `what`."""
+    """Show that the command is now at the step `what`."""
     if _current is not None:
         _current.step(what)
 

@@ -104,7 +104,7 @@ class _Scope:
 
 
 def parse_number(text: str) -> tuple[int, int | None, bool] | None:
-    """(value, width or None, signed) of an integer literal; None if it is none."""
+    """Return (value, width or None, signed) of an integer literal; None if `text` is not one."""
     m = _NUMBER.fullmatch(text)
     if m is None:
         return None
@@ -395,7 +395,7 @@ class _Classifier:
         return i
 
     def named_type(self, i: int, t: Token) -> int:
-        """struct, header, header_union, parser, control, package: NAME [<params>]."""
+        """Declare the name after struct, header, header_union, parser, control or package: NAME [<params>]."""
         if self.peek(i + 1) == "ID":
             self.declare_type(i + 1)
             self.toks[i + 1].type = "ID_DECL"

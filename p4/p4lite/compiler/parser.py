@@ -81,7 +81,7 @@ def _cache_file(grammar: str) -> Path:
 
 
 def load_tables() -> Any:
-    """lark's serialized tables: from the cache if there, else made and, where the cache can be written, kept."""
+    """Return lark's serialized tables from the cache, or make them and keep them where the cache can be written."""
     grammar = GRAMMAR.read_text(encoding="utf-8")
     cache = _cache_file(grammar)
     try:
@@ -110,7 +110,7 @@ _per_thread = threading.local()
 
 
 def _parser() -> tuple[lark.Lark, Builder]:
-    """lark's parser and the builder bound to it: made once a thread, as the builder holds the run's reporter."""
+    """Return lark's parser and the builder bound to it, one per thread, as the builder holds the run's reporter."""
     made: tuple[lark.Lark, Builder] | None = getattr(_per_thread, "parser", None)
     if made is None:
         builder = Builder(Reporter())
@@ -214,7 +214,7 @@ class _Driver:
 
 
 def _expected(accepts: set[str]) -> str:
-    """`, expected X or Y` from the acceptable terminals."""
+    """Return `, expected X or Y` for the acceptable terminals."""
     rest = {a for a in accepts if a.isupper() or a.startswith(("_", "$"))}
     words: list[str] = []
     for (some, word), covered in zip(_NOTIONS, _COVERED, strict=True):

@@ -50,7 +50,7 @@ _OTHER_ARCHITECTURES = re.compile(r"(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_
 
 
 def _scan(text: str) -> Iterator[re.Match[str]]:
-    """Comments, strings and messages of `text`. A stray quote opens no string that goes over lines."""
+    """Yield the comments, strings and messages of `text`. A stray quote opens no string of several lines."""
     at = 0
     while (m := _SCAN.search(text, at)) is not None:
         at = m.end()
@@ -65,9 +65,9 @@ def _scan(text: str) -> Iterator[re.Match[str]]:
 
 
 def hide_comments(text: str) -> str:
-    """`text` with strings of several lines and what looks like a comment in them hidden from the preprocessor.
+    """Return `text` with its strings of several lines, and what looks like a comment there, hidden from pcpp.
 
-    pcpp knows strings of one line only. Macros and directives inside such a string are the preprocessor's, as with p4c.
+    pcpp accepts strings of one line only. It still expands macros and directives in such a string, as p4c does.
     """
     out: list[str] = []
     at = 0
@@ -92,7 +92,7 @@ class SourceMap:
         self._places: list[tuple[str, int, int]] = []
 
     def add(self, offset: int, file: str, line: int, col: int) -> None:
-        """From `offset` on, text comes from this place and goes on there column by column."""
+        """Record that the text from `offset` on comes from this place and continues there column by column."""
         self._starts.append(offset)
         self._places.append((file, line, col))
 

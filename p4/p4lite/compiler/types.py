@@ -326,7 +326,7 @@ UNKNOWN = UnknownType()
 
 
 def bit(width: int) -> BitType:
-    """`bit<width>`."""
+    """Return the type `bit<width>`."""
     return BitType(width)
 
 
@@ -348,12 +348,12 @@ def underlying_bits(t: Type) -> BitType | None:
 
 
 def min_width_bits(t: Type) -> int | None:
-    """`minSizeInBits()`: varbit counts 0; None for a type that has no size."""
+    """Return `minSizeInBits()`: varbit counts 0; None for a type that has no size."""
     return _width_bits(t, largest=False)
 
 
 def max_width_bits(t: Type) -> int | None:
-    """`maxSizeInBits()`: varbit counts its maximum; None for a type that has no size."""
+    """Return `maxSizeInBits()`: varbit counts its maximum; None for a type that has no size."""
     return _width_bits(t, largest=True)
 
 
@@ -384,7 +384,7 @@ def _width_bits(t: Type, *, largest: bool) -> int | None:
 
 
 def substitute(t: Type, env: Mapping[TypeVar, Type]) -> Type:
-    """`t` with the type variables of `env` replaced."""
+    """Return `t` with the type variables of `env` replaced."""
     if not env:
         return t
     if isinstance(t, TypeVar):

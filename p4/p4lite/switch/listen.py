@@ -52,7 +52,7 @@ class Tls:
     client_auth: bool = False
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For gRPC. ServerError names the file that cannot be used."""
+        """Return the credentials for gRPC. Raises ServerError, which names the file that cannot be used."""
         cert, key = _pem(self.cert, "CERTIFICATE"), _pem(self.key, "KEY")
         cacert = None if self.cacert is None else _pem(self.cacert, "CERTIFICATE")
         return grpc.ssl_server_credentials([(key, cert)], cacert, require_client_auth=self.client_auth)

@@ -65,9 +65,15 @@ class FabricServer:
         grants: Grants | None = None,
         patient: bool = False,
     ) -> None:
-        """`address`: unix:PATH, HOST:PORT (with `tls`), or a socket of its own that no other user can open (PRIVATE);
-        `grants`: what clients of the target API may touch of the machine; `patient`: all clients are of this process,
-        and none is ended for being slow."""
+        """Create the server.
+
+        Args:
+            fabric: its switches are served, each under its device_id.
+            address: unix:PATH, HOST:PORT (with `tls`), or a socket that no other user can open (PRIVATE).
+            tls: certificate and key for HOST:PORT.
+            grants: what clients of the target API may use of the machine.
+            patient: all clients are of this process, so no slow one is ended.
+        """
         self.fabric = fabric
         self.service = P4RuntimeService(fabric, patient=patient)
         self.address = address
@@ -353,7 +359,7 @@ def read_key(path: Path, place: str) -> bytes:
 
 
 def run(argv: list[str]) -> int:
-    """`python -m p4lite.switch.server`: 0, 1 for a failed run, 2 for usage."""
+    """Run `python -m p4lite.switch.server`; return 0, 1 for a failed run, 2 for wrong usage."""
     parser = argparse.ArgumentParser(prog="p4lite.switch.server", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--fabric", required=True, metavar="FILE", help="fabric description (JSON), '-' for stdin")
     listen.add_options(parser, "the description's, else fabric.sock in the run folder")
@@ -392,7 +398,7 @@ def _fail(code: int, message: str) -> int:
 
 
 def main() -> NoReturn:
-    """Entry point of the module."""
+    """Run the module as a program."""
     sys.exit(run(sys.argv[1:]))
 
 

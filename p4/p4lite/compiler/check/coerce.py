@@ -59,7 +59,7 @@ class Coercion:
         """`type`s to which a number was converted without a cast: one warning for each."""
 
     def coerce(self, e: ast.Expr, target: Type, what: str = "") -> ast.Expr:
-        """`e`, made an expression of type `target`; reports what cannot be converted."""
+        """Return `e` as an expression of type `target`; report it if it cannot be converted."""
         source = e.type
         if source is None or source == target:
             return e

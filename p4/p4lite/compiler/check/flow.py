@@ -149,7 +149,7 @@ class Flow:
         state.ended = then.ended and other.ended
 
     def _assume(self, cond: ast.Expr, state: State) -> None:
-        """Under `h.isValid()` nothing is surely invalid about h."""
+        """Note that the headers whose `isValid()` a condition calls may be valid where it holds."""
         for n in ast.walk(cond):
             if isinstance(n, ast.Call) and n.method == "isValid":
                 self._valid(n.receiver, state)
@@ -333,7 +333,7 @@ def check_flow(decls: list[ast.Declaration], main: ast.Instance, reporter: Repor
 
 
 def _never_written(d: ast.ControlDecl, reporter: Reporter) -> None:
-    """Variables of a control that some code reads and none writes."""
+    """Warn of variables of a control that some code reads and no code writes."""
     waiting = {
         v
         for v in d.locals
@@ -368,7 +368,7 @@ def _never_written(d: ast.ControlDecl, reporter: Reporter) -> None:
 
 
 def _egress_spec(d: ast.Declaration, reporter: Reporter) -> None:
-    """simple_switch clears egress_spec before egress: a read there, without a write, sees 0."""
+    """Warn of a read of egress_spec in egress without a write: simple_switch clears it, so it reads 0."""
     targets = [n.target for n in ast.walk(d) if isinstance(n, ast.Assign)]
     if any(_is_metadata(t, "egress_spec") for t in targets):
         return

@@ -52,6 +52,6 @@ class Scope:
 
 
 def closest(name: str, names: list[str]) -> str:
-    """`; did you mean ...?` for a name that is nearly one of `names`, or nothing."""
+    """Return `; did you mean ...?` for a name that is nearly one of `names`, else an empty text."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean '{near[0]}'?" if near else ""

@@ -180,7 +180,7 @@ class Statements:
 
     @staticmethod
     def _no_constant(t: Type) -> bool:
-        """Invalid headers, stacks, ... have no compile-time value but an initializer that is put in their place."""
+        """Return whether a constant of this type is replaced by its initializer if that has no compile-time value."""
         return isinstance(ty.strip_newtypes(t), ty.FieldsType | ty.TupleType | ty.StackType | ty.ListType)
 
     def instantiation(self, d: ast.Instantiation) -> None:

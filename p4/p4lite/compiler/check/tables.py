@@ -167,7 +167,7 @@ class Tables:
             self._use(t, entry.action, "entry")
 
     def _priorities(self, t: ast.TableDecl, entries: list[ast.Entry]) -> None:
-        """Priorities are for keys that several entries can match; what follows the first may leave its own out."""
+        """Check that priorities stand only where entries may overlap, and that the first entry has one if any has."""
         given = [e for e in entries if e.priority is not None]
         ordered = any(k.match_kind.name in ("ternary", "range", "optional") for k in t.keys or [])
         if given and not ordered:

@@ -231,7 +231,7 @@ class Calls:
         self.inline(frame, env, lambda: self.statements.run(decl.body.stmts), pos)
 
     def captured(self, decl: ast.ActionDecl, home: Env) -> set[str]:
-        """Storage outside of an action that its body (or an action it calls) names."""
+        """Return the names of storage outside an action that its body, or an action it calls, uses."""
         found: set[str] = set()
         seen: set[ast.Node] = set()
         todo: list[ast.Node] = [decl.body]
@@ -337,7 +337,7 @@ class Calls:
         self.statements.run(decl.body.stmts)
 
     def declare_locals(self, decls: list[ast.Declaration]) -> None:
-        """Local variables and instances of a parser or control, in order."""
+        """Declare the local variables and instances of a parser or control, in order."""
         for local in decls:
             if isinstance(local, (ast.ActionDecl, ast.TableDecl, ast.FunctionDecl, ast.ValueSetDecl)):
                 self.code.env.declared.add(local)
@@ -349,7 +349,7 @@ class Calls:
 
 
 def _is_plain(value: Value) -> bool:
-    """Storage that can be named again later with the same meaning."""
+    """Return whether storage can be named again later with the same meaning."""
     if isinstance(value, Data):
         return isinstance(value.expr, lir.Field)
     if isinstance(value, Boolean):

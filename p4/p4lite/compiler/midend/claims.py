@@ -18,7 +18,7 @@ class Claims:
         self._instances.setdefault(path, []).append(pos)
 
     def claim(self, kind: str, name: str, owner: object, pos: ast.Pos) -> None:
-        """`owner`, declared at `pos`, is the object of this kind and name. Raises `Unsupported` if another one is."""
+        """Record the object of this kind and name, declared at `pos`. Raises `Unsupported` if another one has it."""
         known, place = self._owners.setdefault((kind, name), (owner, pos))
         if known == owner:
             return

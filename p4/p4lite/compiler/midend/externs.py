@@ -387,12 +387,12 @@ class Externs:
         )
 
     def _on_direct_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
-        """BMv2 counts every hit of the table by itself."""
+        """Emit nothing: BMv2 counts every hit of the table by itself."""
         if self.code.routine.kind != "action":
             raise unsupported(call.pos, f"'{counter.name}.count()' outside of an action of its table")
 
     def _on_direct_meter_read(self, call: ast.Call, meter: ExternInstance) -> None:
-        """BMv2 meters every hit of the table by itself; the call says where the colour goes."""
+        """Record the field for the colour; BMv2 meters every hit of the table by itself."""
         if self.code.routine.kind != "action":
             raise unsupported(call.pos, f"'{meter.name}.read()' outside of an action of its table")
         target = self.exprs.destination(self.arguments(call)[0])

@@ -24,7 +24,7 @@ class FieldLists:
         self._empty: FieldList | None = None
 
     def declare(self, meta_type: t.Type, meta: Value) -> None:
-        """`@field_list(n, ...)` on fields of the user metadata."""
+        """Declare the field lists that `@field_list(n, ...)` puts on fields of the user metadata."""
         lists: dict[int, FieldList] = {}
         self._scan_field_lists(t.strip_newtypes(meta_type), meta, lists)
         for index, made in lists.items():

@@ -145,13 +145,13 @@ class _Known:
             self._copies.setdefault(value, set()).add(target)
 
     def forget(self, written: Field) -> None:
-        """`written` has a new value."""
+        """Drop the value of a field that was written, and its copies."""
         self._drop(written)
         for copy in list(self._copies.get(written, ())):
             self._drop(copy)
 
     def forget_headers(self) -> None:
-        """Any header may have changed."""
+        """Drop the copies of all header fields, because any header may have changed."""
         for source in [f for f in self._copies if f.header != SCALARS]:
             for copy in list(self._copies[source]):
                 self._drop(copy)

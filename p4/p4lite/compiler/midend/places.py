@@ -134,7 +134,7 @@ class Places(Emitter):
         return {n: self.header_field(header, n, f, pos) for n, f in header.type.fields.items()}
 
     def is_valid(self, value: Value, pos: ast.Pos) -> Expr:
-        """`value.isValid()`."""
+        """Return `value.isValid()`."""
         if isinstance(value, Header):
             if isinstance(value.ref, ElemRef):
                 guard = self.index_guard(value.ref.stack, value.ref.index)
@@ -150,7 +150,7 @@ class Places(Emitter):
         raise unsupported(pos, "isValid() of this expression")
 
     def element(self, stack: Stack | UnionStack, index: int) -> Value:
-        """`stack[index]` with a constant index."""
+        """Return `stack[index]` for a constant index."""
         name = f"{stack.name}[{index}]"
         if isinstance(stack, Stack):
             return Header(HeaderRef(name), stack.element)
@@ -256,7 +256,7 @@ class Places(Emitter):
     # --- writing ---
 
     def copy(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:  # noqa: C901 - a branch per kind of type
-        """`target = source`. The source must not depend on what is written before it is read (`assign`)."""
+        """Emit `target = source`. The source must not depend on what is written before it is read (`assign`)."""
         if target == source or isinstance(target, Nothing):
             return
         if isinstance(target, Data):
@@ -343,7 +343,7 @@ class Places(Emitter):
             raise unsupported(pos, "this assignment to a header")
 
     def set_valid(self, target: Header, valid: bool, loc: lir.SourceInfo | None = None) -> None:
-        """`target.setValid()` or `target.setInvalid()`."""
+        """Emit `target.setValid()` or `target.setInvalid()`."""
         op = "add_header" if valid else "remove_header"
         self.guarded(self._header_guard(target), lambda: self.emit(Prim(op, (target.ref,), loc)))
 
@@ -369,7 +369,7 @@ class Places(Emitter):
             raise unsupported(pos, "this assignment to a header union")
 
     def assign(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:
-        """`target = source` for any two values, also when the source reads parts of the target."""
+        """Emit `target = source` for any two values, also when the source reads parts of the target."""
         composite = isinstance(source, HeaderValue) or (
             isinstance(source, Struct) and not (isinstance(target, Struct) and _same_shape(target, source))
         )
@@ -413,7 +413,7 @@ class Places(Emitter):
     # --- comparing ---
 
     def equal(self, left: Value, right: Value, pos: ast.Pos) -> Expr:
-        """`left == right` for two values of one type."""
+        """Return `left == right` for two values of one type."""
         if isinstance(left, Boolean) and isinstance(right, Boolean):
             return arith.compare("==", left.expr, right.expr)
         if isinstance(left, (Data, IntConst)) and isinstance(right, (Data, IntConst)):

@@ -69,7 +69,7 @@ class _Generator:
         return self.info
 
     def _check_unique(self) -> None:
-        """No two objects may share an identifier, no two of a kind a name (P4Runtime specification §6.1.1, §6.3)."""
+        """Refuse two objects with one identifier, or two of a kind with one name (P4Runtime §6.1.1, §6.3)."""
         ids: set[int] = set()
         for kind, value in self.info.ListFields():
             names: set[str] = set()

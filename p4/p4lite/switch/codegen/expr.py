@@ -308,13 +308,13 @@ class Builder:
 
 
 def lookaheads(e: Expr) -> list[tuple[int, int]]:
-    """(offset, width) of every lookahead in an expression."""
+    """Return (offset, width) of every lookahead in an expression."""
     own = [e.ref] if e.op == "lookahead" else []
     return own + [x for arg in e.args for x in lookaheads(arg)]
 
 
 def cast(op: str, e: Expr, width: int) -> Expr:
-    """two_comp_mod, usat_cast or sat_cast of `e` to `width` bits."""
+    """Return the cast (two_comp_mod, usat_cast or sat_cast) of `e` to `width` bits."""
     lo, hi = (0, (1 << width) - 1) if op == "usat_cast" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
     if lo <= e.lo and e.hi <= hi:
         return e

@@ -16,7 +16,7 @@ PART = 64
 
 
 def table_flags(table: Table) -> str:
-    """C of a table's `enum p4_table_flags`."""
+    """Return C of a table's `enum p4_table_flags`."""
     flags = {
         "P4_WITH_COUNTERS": table.with_counters,
         "P4_WITH_TIMEOUT": table.support_timeout,
@@ -204,7 +204,7 @@ class Pipelines:
         return order
 
     def _value(self, key: Key, place: HeaderPlace) -> str:
-        """C of a key field's unsigned value (uint64_t or u128), 0 if its header is invalid."""
+        """Return C of a key field's unsigned value (uint64_t or u128), 0 if its header is invalid."""
         bits = 64 if key.width <= 64 else 128
         if key.target.field.index < 0:
             return f"(uint64_t){place.valid()}"

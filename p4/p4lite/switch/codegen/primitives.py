@@ -262,7 +262,7 @@ class Primitives:
 
     # --- fate of the packet -------------------------------------------------------------------------------
     def _named_field(self, name: str) -> tuple[str, str] | None:
-        """(lvalue, mask) of a target's field through aliases; None if the program lacks it."""
+        """Return (lvalue, mask) of a target's field, through aliases; None if the program lacks it."""
         header, field = name.split(".")
         ref = self.model.aliases.get(name)
         if ref is None:

@@ -169,7 +169,7 @@ class Core:
         return self._about.structures[structure](**fields)
 
     def array(self, structure: str, count: int) -> Any:
-        """Room for `count` structures, one at least."""
+        """Return an array of `count` structures, at least one."""
         return (self._about.structures[structure] * max(1, count))()
 
     def failure(self, result: int) -> str:

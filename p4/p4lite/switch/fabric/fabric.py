@@ -210,19 +210,19 @@ class Fabric:
         self.close()
 
     def next_event_ns(self) -> int | None:
-        """Virtual clock: when something happens next by itself, None for never."""
+        """Return when something happens next by itself (virtual clock); None for never."""
         at = int(self._core.c.pf_next_event(self._core.pointer))
         return None if at == self._core.no_time else at
 
     def run_until(self, t_ns: int) -> list[DeliveryTuple]:
-        """Virtual clock: do everything due up to and including t_ns; now_ns is t_ns afterwards.
+        """Do everything due up to and including t_ns (virtual clock); now_ns is t_ns afterwards.
 
         Returns every packet that left through an external port since the last call, in order.
         """
         return self._run(t_ns, 0)
 
     def advance(self, limit_ns: int) -> list[DeliveryTuple]:
-        """Virtual clock: like run_until(limit_ns), but stop early once something was delivered.
+        """Run as run_until(limit_ns) does (virtual clock), but stop early once something was delivered.
 
         The core runs on past the first delivery only for as long as no reaction to it can reach a switch (the
         smallest `to_switch` delay of any external port), so a host may answer each packet at the packet's own
@@ -248,9 +248,9 @@ class Fabric:
         ]
 
     def outside(self, ports: Sequence[tuple[Port, bytes]]) -> ExternalHosts:
-        """Virtual clock: hosts at these external ports, each with the header that its frames begin with.
+        """Put hosts at these external ports (virtual clock), each with the header that its frames begin with.
 
-        For a program that drives many hosts: what `advance` and `inject` do, for many packets in one call.
+        A program that drives many hosts thus does what `advance` and `inject` do for many packets in one call.
         """
         return ExternalHosts(self._core, ports)
 
@@ -285,7 +285,7 @@ class Fabric:
         return [PortSample._make(each) for each in core.port_sample.iter_unpack(octets)]
 
     def inject_many(self, frames: Iterable[tuple[Port, bytes, int]]) -> None:
-        """Many (port, frame, at_ns) in one go, for each port in order of time."""
+        """Inject many (port, frame, at_ns) at once, for each port in order of time."""
         with self.lock():
             for port, frame, at_ns in frames:
                 self.inject(port, frame, at_ns)
@@ -378,7 +378,7 @@ class Fabric:
         return Lateness(lag(c.loop), lag(c.busy), share, c.events)
 
     def loop_cpu_ns(self) -> int:
-        """CPU time of the real clock's thread since it was started or lateness was reset."""
+        """Return the CPU time of the real clock's thread since it was started or lateness was reset."""
         c = self._core.new("pf_lateness")
         self._core.c.pf_lateness(self._core.pointer, ctypes.byref(c), 0)
         return int(c.cpu_ns)

@@ -30,8 +30,10 @@ Found = tuple[int, int, int, int, list[Arrival]]
 
 @cache
 def ferries() -> ctypes.PyDLL | None:
-    """`core/python/ferry.c`; None without Python's headers, where ctypes converts what goes to the fabric and comes
-    back, at three times the cost."""
+    """Build and load `core/python/ferry.c`, which converts packets for the fabric at a third of the cost of ctypes.
+
+    Returns None without Python's headers or a compiler; the caller then uses ctypes.
+    """
     include = sysconfig.get_path("include")
     try:
         path = build("fabric-python", [CORE_DIR / "python" / "ferry.c"], flags=("-isystem", include))
@@ -168,7 +170,7 @@ class ExternalHosts:
         self.surprises += self._told.value
 
     def _packed(self, words: list[int], parts: list[bytes]) -> tuple[bytes, int, bytes]:
-        """Words, number and bytes of frames for C, which reads what they say: so that is there (as in `ferry.c`)."""
+        """Pack words, number and bytes of frames for C, and check what C relies on (as in `ferry.c`)."""
         if len(words) % SEND_WORDS:
             raise ValueError("a packet is some words short")
         numbers, octets = array("Q", words), b"".join(parts)
@@ -179,7 +181,7 @@ class ExternalHosts:
         return numbers.tobytes(), len(words) // SEND_WORDS, octets
 
     def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
-        """`send`, then `Fabric.advance`; `now_ns` is the fabric's time then.
+        """Do `send`, then `Fabric.advance`, and return the arrivals; `now_ns` is the fabric's time then.
 
         Args:
             words, parts: as `send` has them.
@@ -198,7 +200,7 @@ class ExternalHosts:
         return self._taken(self._read(result), words, limit_ns)
 
     def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> None:
-        """`exchange` in a thread of the fabric's own, for whose end and arrivals `finish` waits."""
+        """Begin an `exchange` in a thread of the fabric's own; `finish` waits for its end and arrivals."""
         core = self._core
         if self._begun is not None:
             raise FabricError("an exchange has begun already; finish it")

@@ -215,7 +215,7 @@ class Port:
         self.tunnelled = True
 
     def tunnel_stats(self, *, reset: bool = False) -> TunnelStats | None:
-        """Datagrams of the tunnel; None if the port is none."""
+        """Return the tunnel's counts of datagrams; None if the port is not a tunnel."""
         c = self._core.new("pf_tunnel_stats")
         if self._lib.pf_port_tunnel_stats(self.pointer, ctypes.byref(c), int(reset)) != 0:
             return None
@@ -254,18 +254,18 @@ class Port:
             self._lib.pf_port_up(self.pointer, 0, int(up))
 
     def is_up(self, direction: PortDirection) -> bool:
-        """Administrative state of a direction (and of the interface, if any)."""
+        """Return the administrative state of a direction (and of the interface, if any)."""
         return bool(self._lib.pf_port_is_up(self.pointer, int(direction == "outgoing")))
 
     def set_queue(self, limits: QueueLimits, priority: int | None = None) -> None:
-        """Capacity of one priority's queue, or of each (None). Packets already waiting stay."""
+        """Set the capacity of one priority's queue, or of each (None). Packets already waiting stay."""
         which = self._core.queue_each if priority is None else priority
         if priority is not None:
             self._check_priority(priority)
         self._set_limits(which, limits)
 
     def set_buffer(self, limits: QueueLimits) -> None:
-        """Capacity of the whole port over all priorities (default: no limit beside the queues')."""
+        """Set the capacity of the whole port over all priorities (default: no limit beside the queues')."""
         self._set_limits(self._core.queue_buffer, limits)
 
     def _check_priority(self, priority: int) -> None:
@@ -278,7 +278,7 @@ class Port:
         self._lib.pf_port_queue(self.pointer, which, limits.packets, limits.bytes)
 
     def set_pfc(self, priority: int, settings: PfcSettings | None, source_mac: int = 0) -> None:
-        """Flow control of a priority at this port, None: off; what waits already counts.
+        """Set the flow control of a priority at this port, None: off; packets already waiting count.
 
         `source_mac` is the port's own address, in its pause frames. FabricError for values out of range.
         """
@@ -307,7 +307,7 @@ class Port:
         )
 
     def set_credits(self, priority: int, settings: CreditSettings | None, source_mac: int = 0) -> None:
-        """Credits of a priority at this port, None: off. Both ends of a link want them, or nothing is sent there.
+        """Set the credits of a priority at this port, None: off. Nothing is sent on a link unless both ends have them.
 
         `source_mac` is the port's own address, in its updates. FabricError for values out of range, on a port with
         priority flow control, and for a buffer of another size than it had.
@@ -371,7 +371,7 @@ class Port:
             raise FabricError(f"{self.name}: generate: {reason}")
 
     def stats(self, *, reset: bool = False) -> PortStats:
-        """Counters, queues and high-water marks; `reset` zeroes them in the same instant."""
+        """Return counters, queues and high-water marks; `reset` zeroes them in the same instant."""
         pfc, credits = self.pfc_stats(), self.credit_stats()
         c = self._core.new("pf_port_stats")
         self._lib.pf_port_stats(self.pointer, ctypes.byref(c), int(reset))
@@ -446,7 +446,7 @@ class Link:
             port.set_up(up, "outgoing")
 
     def is_up(self, direction: Literal["a_to_b", "b_to_a"]) -> bool:
-        """State of a direction."""
+        """Return the state of a direction."""
         return self._senders(direction)[0].is_up("outgoing")
 
     def other(self, port: Port) -> Port:

@@ -46,7 +46,7 @@ class Switch:
         cpu_port: int | None,
         loop_limit: int,
     ) -> None:
-        """`links` are those of the fabric, of which the ports of this switch have some."""
+        """Create a switch; its ports use some of `links`, which are those of the fabric."""
         self._core = core
         self._links = links
         self.device_id = device_id
@@ -109,7 +109,7 @@ class Switch:
             old.close()
 
     def unload(self) -> None:
-        """Back to no program."""
+        """Remove the program."""
         old, self._instance, self._program = self._instance, None, None
         self._attach(None)
         if old is not None:
@@ -230,7 +230,7 @@ class Switch:
         self._state = wanted
 
     def restart(self) -> None:
-        """As after a reboot: tables, registers, groups and sessions empty, queues flushed, then running."""
+        """Restart as after a reboot: tables, registers, groups and sessions empty, queues flushed, then running."""
         with self._core.lock():
             self._lib.pf_switch_restart(self._pointer)
             if self._instance is not None:
@@ -257,7 +257,7 @@ class Switch:
         self._groups[group] = tuple(replicas)
 
     def delete_multicast_group(self, group: int) -> None:
-        """FabricError when there is none."""
+        """Delete a multicast group. Raises FabricError when there is none."""
         if self._lib.pf_switch_group_delete(self._pointer, group & 0xFFFFFFFF) != 0:
             raise FabricError(f"{self.name}: no multicast group {group}")
         del self._groups[group]
@@ -288,7 +288,7 @@ class Switch:
         self._sessions[session] = config
 
     def delete_clone_session(self, session: int) -> None:
-        """FabricError when there is none."""
+        """Delete a clone session. Raises FabricError when there is none."""
         if self._lib.pf_switch_session_delete(self._pointer, session & 0xFFFFFFFF) != 0:
             raise FabricError(f"{self.name}: no clone session {session}")
         del self._sessions[session]
@@ -304,7 +304,7 @@ class Switch:
         return self._read_stats(reset=False)
 
     def reset_stats(self) -> None:
-        """Zero the switch's and its ports' counters and high-water marks."""
+        """Reset the counters and high-water marks of the switch and its ports to zero."""
         self._read_stats(reset=True)
 
     def _read_stats(self, reset: bool) -> SwitchStats:

@@ -163,7 +163,7 @@ class CreditSettings:
 
 
 def pfc_headroom_bytes(rate_bps: int, delay_ns: int, packet_bytes: int, overhead_bytes: int = 0) -> int:
-    """Headroom that a priority needs at one end of a link so that nothing is lost (IEEE 802.1Qbb, Annex O).
+    """Return the headroom that a priority needs at one end of a link to lose nothing (IEEE 802.1Qbb, Annex O).
 
     After the packet that crosses xoff, a packet that the transmitter is busy with delays the pause frame, which then
     takes its own time and the link's delay. Until it has been obeyed the other end goes on sending, ends the packet

@@ -81,7 +81,7 @@ def read_description(library: ctypes.CDLL, function: str) -> Description:
 
 @cache
 def _read(address: int) -> Description:
-    """By address: a library stays where it is, and so do its classes."""
+    """Read a description, once for each address: a library stays where it is, and so do its classes."""
     table = _Table.from_address(address)
     structures: dict[str, type[ctypes.Structure]] = {}
     sizes: dict[str, int] = {}

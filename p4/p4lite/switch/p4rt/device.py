@@ -136,7 +136,7 @@ class Device:
     def __init__(
         self, switch: Switch, cache: PipelineCache, programs: AbstractContextManager[object] | None = None
     ) -> None:
-        """`programs` is held while programs come and go (the fabric's notifications look into them)."""
+        """Create the device of a switch; `programs` is held while programs come and go, as notifications use them."""
         self.switch = switch
         self.device_id = switch.device_id
         self.lock = threading.RLock()
@@ -151,7 +151,7 @@ class Device:
     # -- pipeline ----------------------------------------------------------------------------------------
 
     def set_pipeline(self, request: Any) -> None:
-        """SetForwardingPipelineConfig."""
+        """Perform the RPC SetForwardingPipelineConfig."""
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
         action = request.action
@@ -210,7 +210,7 @@ class Device:
             self._forwarding.write(p4runtime_pb2.Update.FromString(data))
 
     def get_pipeline(self, request: Any) -> Any:
-        """GetForwardingPipelineConfig."""
+        """Perform the RPC GetForwardingPipelineConfig."""
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
         if request.response_type not in _Get.ResponseType.values():
             raise invalid(f"response_type {request.response_type} is not defined by the specification")
@@ -260,7 +260,7 @@ class Device:
         return self._forwarding
 
     def write(self, batch: WriteBatch) -> list[P4RtError | None]:
-        """Write: what became of each update."""
+        """Perform the RPC Write; return the error of each update, or None."""
         request = batch.request
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
@@ -284,7 +284,10 @@ class Device:
             return errors
 
     def read(self, request: Any, chunk: int = 256) -> Iterator[bytes]:
-        """Read: serialised ReadResponses of up to `chunk` entities; raises ReadErrors at the end if any failed."""
+        """Yield the serialised ReadResponses of the RPC Read, up to `chunk` entities each.
+
+        Raises ReadErrors at the end if any entity failed.
+        """
         with self.lock:
             forwarding = self._entities()
             responses: list[bytes] = []

@@ -109,7 +109,7 @@ class Digests:
         ]
 
     def next_due(self) -> int | None:
-        """When `due` will have something by time alone; None for never."""
+        """Return when `due` will have something by time alone; None for never."""
         times = [digest.first_ns + digest.max_timeout_ns for digest in self._digests.values() if digest.samples]
         return min(times, default=None)
 

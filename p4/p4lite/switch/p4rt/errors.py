@@ -54,7 +54,7 @@ class P4RtError(P4liteError):
 
 
 def invalid(message: str) -> P4RtError:
-    """INVALID_ARGUMENT with `message`."""
+    """Return the error INVALID_ARGUMENT with `message`."""
     return P4RtError(INVALID_ARGUMENT, message)
 
 

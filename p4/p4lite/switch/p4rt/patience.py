@@ -61,7 +61,7 @@ class Waiting:
 
     @contextmanager
     def wait(self, end: Callable[[], Any]) -> Iterator[None]:
-        """Around what waits."""
+        """Watch the call that waits within this context; `end` ends it."""
         token = self.add(end)
         try:
             yield
@@ -91,7 +91,7 @@ class StreamThreads(ThreadPoolExecutor):
         self._count_lock = threading.Lock()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As an executor's."""
+        """Run a call in a thread of its own, or beyond the limit in one of the few refusing threads."""
         with self._count_lock:
             full = self._count >= self._most
             self._count += not full

@@ -133,7 +133,7 @@ class PipelineCache:
 
 
 def device_config(blob: bytes) -> dict[str, Any]:
-    """BMv2 JSON from p4_device_config: plain, or in the older P4DeviceConfig message (field 3, device_data)."""
+    """Return the BMv2 JSON in p4_device_config: plain, or in the older P4DeviceConfig (field 3, device_data)."""
     text = blob
     if blob.lstrip()[:1] != b"{":
         text = _device_data(blob)
@@ -147,7 +147,7 @@ def device_config(blob: bytes) -> dict[str, Any]:
 
 
 def _device_data(blob: bytes) -> bytes:
-    """Field 3 of a protobuf message: p4.tmp.P4DeviceConfig is {1: reassign, 2: extras, 3: device_data}."""
+    """Return field 3 of a protobuf message: p4.tmp.P4DeviceConfig is {1: reassign, 2: extras, 3: device_data}."""
     at = 0
 
     def varint() -> int:

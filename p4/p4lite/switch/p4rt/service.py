@@ -114,7 +114,7 @@ class P4RuntimeService:
     """The devices of a fabric, the RPCs on them, and the thread that passes on what the fabric reports."""
 
     def __init__(self, fabric: Fabric, *, patient: bool = False) -> None:
-        """`patient`: all clients are of this process, so none is ended for being slow (`patience.Waiting`)."""
+        """Create the service; `patient`: all clients are of this process, and no slow one is ended (`Waiting`)."""
         self.fabric = fabric
         self.cache = PipelineCache()
         self._devices: dict[int, Device] = {}
@@ -409,7 +409,7 @@ _SILENT = P4RtError(
 
 
 def _on(pool: ThreadPoolExecutor, call: Callable[[Iterator[Any], Any], Iterator[Any]]) -> Any:
-    """`call` as a behaviour that gRPC runs in a pool of its own."""
+    """Return `call` as a behaviour that gRPC runs in a pool of its own."""
 
     def behaviour(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         return call(requests, context)

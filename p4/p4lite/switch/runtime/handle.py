@@ -82,7 +82,7 @@ class Handle:
             self.pointer = 0
 
     def restart(self) -> None:
-        """As after a restart of the switch: tables hold the program's initial entries, all state is zero."""
+        """Restore the state after a restart of the switch: the program's initial entries, all else zero."""
         self._c.p4c_restart(self.pointer)
 
     @contextmanager

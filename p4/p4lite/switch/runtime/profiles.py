@@ -160,7 +160,7 @@ class ProfileControl(Handle):
             del state.calls[member]
 
     def members(self, profile: str) -> Iterator[Member]:
-        """In order of their ids."""
+        """Yield the members in order of their ids."""
         state = self._profile(profile)[1]
         for id_ in sorted(state.calls):
             yield Member(profile, id_, state.calls[id_])
@@ -221,7 +221,7 @@ class ProfileControl(Handle):
             del state.contents[group]
 
     def groups(self, profile: str) -> Iterator[Group]:
-        """In order of their ids."""
+        """Yield the groups in order of their ids."""
         state = self._profile(profile)[1]
         for id_ in sorted(state.contents):
             yield state.contents[id_]

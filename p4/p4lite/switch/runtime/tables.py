@@ -33,7 +33,7 @@ class TableControl(ProfileControl):
     """The part of ProgramInstance that concerns tables."""
 
     def _reference(self, table: Table, action: EntryAction) -> tuple[int, int, Any]:
-        """(kind, number, argument words) of what an entry of the table shall do."""
+        """Return (kind, number, argument words) of what an entry of the table shall do."""
         where = f"table '{table.name}'"
         if isinstance(action, ActionCall):
             if table.action_profile is not None:
@@ -217,7 +217,7 @@ class TableControl(ProfileControl):
             self._replace(t, -1, self._raw(t, -1)[0], action)
 
     def table_reset_default(self, table: str) -> None:
-        """Back to the default of the program."""
+        """Reset a table's default entry to that of the program."""
         t = self._table(table)
         default = t.default_entry
         with self._mutex:

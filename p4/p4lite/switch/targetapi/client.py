@@ -59,8 +59,10 @@ class TargetClient:
     def __init__(
         self, address: str, *, timeout_s: float | None = 10.0, credentials: grpc.ChannelCredentials | None = None
     ) -> None:
-        """`credentials` (`grpc.ssl_channel_credentials`) for a server that speaks TLS; `timeout_s`: of a call, s;
-        None: without end, for a server in the same process."""
+        """Connect to a server; `credentials` (`grpc.ssl_channel_credentials`) if it speaks TLS.
+
+        `timeout_s` bounds each call in seconds; None is without end, for a server in the same process.
+        """
         self.address = address
         self.timeout_s = timeout_s
         options = [("grpc.max_receive_message_length", 64 << 20)]
@@ -137,7 +139,10 @@ class TargetClient:
         self._do("SetState", pb.SetStateRequest(device_id=device_id, state=codec.state_number(SwitchState(state))))
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        """As after a reboot: tables, registers, groups empty. `disconnect` ends its controllers' streams too."""
+        """Restart a switch as after a reboot, with empty tables, registers and groups.
+
+        `disconnect` also ends the streams of its controllers.
+        """
         self._do("Restart", pb.RestartRequest(device_id=device_id, disconnect=disconnect))
 
     # -- ports -------------------------------------------------------------------------------------------
@@ -191,14 +196,14 @@ class TargetClient:
         self._do("SetPortUp", pb.SetPortUpRequest(at=_end((device_id, port)), up=up, direction=number))
 
     def set_queue(self, device_id: int, port: int, limits: QueueLimits, priority: int | None = None) -> None:
-        """Capacity of one priority's queue, or of each (None)."""
+        """Set the capacity of one priority's queue, or of each (None)."""
         given = codec.settings(pb.QueueLimits, limits)
         self._do("SetQueue", pb.SetQueueRequest(at=_end((device_id, port)), limits=given, priority=priority))
 
     def set_credits(
         self, device_id: int, port: int, priority: int, settings: CreditSettings | None, source_mac: int = 0
     ) -> None:
-        """Credits of a priority at a port, None: off (see `CreditSettings`)."""
+        """Set the credits of a priority at a port, None: off (see `CreditSettings`)."""
         given = None if settings is None else codec.settings(pb.CreditSettings, settings)
         at = _end((device_id, port))
         self._do("SetCredits", pb.SetCreditsRequest(at=at, priority=priority, settings=given, source_mac=source_mac))
@@ -206,13 +211,13 @@ class TargetClient:
     def set_pfc(
         self, device_id: int, port: int, priority: int, settings: PfcSettings | None, source_mac: int = 0
     ) -> None:
-        """Flow control of a priority at a port, None: off (see `PfcSettings`)."""
+        """Set the flow control of a priority at a port, None: off (see `PfcSettings`)."""
         given = None if settings is None else codec.settings(pb.PfcSettings, settings)
         at = _end((device_id, port))
         self._do("SetPfc", pb.SetPfcRequest(at=at, priority=priority, settings=given, source_mac=source_mac))
 
     def set_buffer(self, device_id: int, port: int, limits: QueueLimits) -> None:
-        """Capacity of the whole port over all priorities."""
+        """Set the capacity of the whole port over all priorities."""
         given = codec.settings(pb.QueueLimits, limits)
         self._do("SetBuffer", pb.SetQueueRequest(at=_end((device_id, port)), limits=given))
 
@@ -247,7 +252,7 @@ class TargetClient:
     # -- observation -------------------------------------------------------------------------------------
 
     def stats(self, device_ids: Iterable[int] | None = None) -> dict[int, DeviceStats]:
-        """Statistics of the switches (all when None) by device_id."""
+        """Return the statistics of the switches (all when None) by device_id."""
         return codec.value(AllStats, self._call("Stats", _chosen(device_ids), pb.StatsResponse)).switches
 
     def samples(
@@ -264,7 +269,7 @@ class TargetClient:
         return codec.value(AllSamples, self._call("Samples", request, pb.SamplesResponse)).switches
 
     def reset_stats(self, device_ids: Iterable[int] | None = None) -> None:
-        """Zero counters and high-water marks."""
+        """Reset counters and high-water marks to zero."""
         self._do("ResetStats", _chosen(device_ids))
 
     def lateness(self, *, reset: bool = False) -> Lateness:
@@ -294,7 +299,7 @@ class TargetClient:
         self._do("WriteRegister", pb.WriteRegisterRequest(device_id=device_id, name=register, index=index, value=given))
 
     def reset_register(self, device_id: int, register: str) -> None:
-        """Zero a register array."""
+        """Reset a register array to zero."""
         self._do("ResetRegister", pb.ReadRequest(device_id=device_id, name=register))
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:

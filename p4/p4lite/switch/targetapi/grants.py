@@ -37,7 +37,7 @@ class Grants:
             raise GrantError(f"the folder of captures and traces: {error}") from None
 
     def check_interface(self, name: str) -> None:
-        """GrantError unless ports may be on this interface."""
+        """Raise GrantError unless ports may be on this interface."""
         if name not in self.interfaces:
             known = ", ".join(sorted(self.interfaces)) or "none"
             raise GrantError(f"interface {name} was not named at start; named: {known}")

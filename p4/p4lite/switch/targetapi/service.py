@@ -325,7 +325,7 @@ class TargetService:
         return codec.message(pb.StatsResponse, AllStats(found))
 
     def samples(self, request: pb.SamplesRequest) -> pb.SamplesResponse:
-        """Of all ports, in a twentieth of the time that statistics take; totals of counters, where there are such."""
+        """Return samples of all ports in a twentieth of the time of statistics, and totals of the counters named."""
         if request.priority > 7:
             raise CodecError(f"priority: expected an integer from 0 to 7, got {request.priority}")
         switches = self._switches()
