@@ -408,7 +408,7 @@ def _profile(topology: Topology, host: Host, peer: Host) -> list[list[int]]:
 
 
 def _routes(topology: Topology, host: Host, peer: Host) -> dict[str, list[str]]:
-    """By the upper half of the EV the outer addresses that lead from a host to a peer."""
+    """Return the outer addresses that lead from a host to a peer, by the upper half of the EV."""
     lab = topology.lab
     resolve = Paths(topology).resolver(host.index)
     routes = {}

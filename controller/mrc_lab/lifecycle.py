@@ -265,7 +265,7 @@ class LabRow(TypedDict):
 
 
 def listing() -> list[LabRow]:
-    """Our labs, one row each."""
+    """Return our labs, one row each."""
     rows: list[LabRow] = []
     for run in all_runs():
         row = LabRow(

@@ -38,7 +38,7 @@ class Action:
     loss: float | None = None
 
     def describe(self) -> str:
-        """As a person says it."""
+        """Return the action as a person would say it."""
         if self.verb == "restore":
             return f"restore {self.target}" + (f" ({self.kind})" if self.kind else "")
         extra = "".join(f" {key}={value}" for key, value in self.settings.items())
@@ -46,7 +46,7 @@ class Action:
         return f"{(self.kind or 'fail').replace('_', ' ')} {self.target}{way}{extra}"
 
     def document(self) -> ActionDocument:
-        """As JSON, with the description as `text`."""
+        """Return the action as JSON, with the description as `text`."""
         return {
             "verb": self.verb,
             "target": self.target,

@@ -85,5 +85,5 @@ def together(several: Iterable[Effects]) -> Effects:
 
 
 def _worse(key: str, one: Any, other: Any) -> Any:
-    """Of two values of a link setting; only a low rate is worse than a high one."""
+    """Return the worse of two values of a link setting: the lower rate, the higher value of any other setting."""
     return min(one, other) if key == "rate_bps" else max(one, other)

@@ -16,7 +16,7 @@ class FabricControl(Protocol):
     """The part of the target API that failures use (`p4lite.switch.targetapi.client.TargetClient` has it)."""
 
     def info(self) -> FabricInfo:
-        """State of all switches and ports."""
+        """Return the state of all switches and ports."""
 
     def set_port_up(
         self, device_id: int, port: int, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both"
@@ -37,7 +37,7 @@ class FabricControl(Protocol):
         """Run, freeze or stop a switch."""
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        """Empty a switch as a reboot does."""
+        """Restart a switch as after a reboot, with empty tables."""
 
 
 class FaultTarget(Protocol):

@@ -152,10 +152,10 @@ class HostNet:
         return max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
 
     def batch(self, prefix: Sequence[str], lines: Sequence[str], *options: str) -> None:
-        """Lines for `ip -batch`, behind a command that enters a namespace.
+        """Run lines by `ip -batch`, behind a command that enters a namespace.
 
         Raises:
-            HostNetError: one of them is refused.
+            HostNetError: `ip` refuses one of them.
         """
         text = "\n".join(lines) + "\n"
         command = [*prefix, "ip", *options, "-batch", "-"]

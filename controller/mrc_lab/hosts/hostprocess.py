@@ -42,7 +42,7 @@ class HostProcess:
         return self.process.stdout
 
     def fileno(self) -> int:
-        """Of what it says, to wait for."""
+        """Return the file descriptor of the program's standard output, to wait on."""
         return self._out.fileno()
 
     def _listen(self) -> None:
@@ -74,10 +74,10 @@ class HostProcess:
         return None if ended and not found else found
 
     def line(self, deadline: float) -> str:
-        """Its next line.
+        """Return the next line of the program's standard output.
 
         Raises:
-            RunError: it has ended, or says nothing until then.
+            RunError: the program has ended, or writes no line before the deadline.
         """
         while b"\n" not in self._rest:
             left = deadline - time.monotonic()
@@ -102,7 +102,7 @@ class HostProcess:
             self._rest += data or b""
 
     def last_error_line(self) -> str:
-        """Of a program that has ended: the last line on its standard error, else its exit code."""
+        """Return the last line that an ended program wrote on its standard error, else its exit code."""
         code = self.process.wait()
         self._listener.join(GRACE_S)
         words = self._words.decode(errors="replace").strip().splitlines()

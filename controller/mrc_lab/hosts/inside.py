@@ -101,10 +101,10 @@ def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> N
 
 
 def _as_user(state: State) -> list[str]:
-    """Root has no business in there as root.
+    """Return the command that runs a program as the lab's user, for it needs no root rights in the namespace.
 
-    A program of its own sets the user: were `subprocess` to do it, it would fork, with the handlers that gRPC has for
-    that, which end the child if another thread is just calling into gRPC; without it vfork is enough.
+    A separate program sets the user. If `subprocess` did so, it would fork and run gRPC's fork handlers, which end the
+    child if another thread is calling into gRPC; without a change of user, vfork is enough.
     """
     if os.geteuid() == 0 and state.uid > 0:
         return ["setpriv", f"--reuid={state.uid}", f"--regid={state.gid}", "--clear-groups", "--"]

@@ -24,7 +24,7 @@ class ClockOffset:
 
     @classmethod
     def of(cls, sent_ns: int, theirs_ns: int, received_ns: int) -> ClockOffset:
-        """Of one exchange; `theirs_ns` is the other machine's time, the others are ours."""
+        """Return the offset from one exchange; `theirs_ns` is the other machine's time, the others are ours."""
         took = received_ns - sent_ns
         return cls(theirs_ns - sent_ns - took // 2, took - took // 2, took)
 
@@ -38,7 +38,7 @@ class Clock:
         self.count = 0
 
     def add(self, reading: ClockOffset) -> None:
-        """Of an exchange just now."""
+        """Add the reading of an exchange that has just ended."""
         self._readings.append(reading)
         self.count += 1
 

@@ -45,5 +45,5 @@ def words_for(spec: MachineSpec, given: str | None = None) -> list[str]:
 
 
 def commands(machines: Mapping[str, MachineSpec], given: str | None = None) -> dict[str, list[str]]:
-    """As `words_for`, of all machines."""
+    """Return `words_for` of each machine."""
     return {name: words_for(spec, given) for name, spec in machines.items()}

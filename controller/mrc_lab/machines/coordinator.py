@@ -125,7 +125,7 @@ class CoordinatorOrder:
     transport: str
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the order as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
 
@@ -491,7 +491,7 @@ class LabCoordinator:
         threading.Thread(target=serve, daemon=True).start()
 
     def _close_unreachable(self, post: RemoteMachine) -> None:
-        """Close: the machine cannot be reached any more."""
+        """Close the sockets of a machine that cannot be reached any more."""
         for role in [each for each in self._listeners if self._owner(each) is post]:
             self.run.socket(role).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
@@ -540,7 +540,7 @@ class LabCoordinator:
     # --- being up, and the end ------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Until SIGTERM, or until the run directory is gone. A machine that is lost is left lost."""
+        """Wait for SIGTERM or for the removal of the run directory; a lost machine does not end the wait."""
         noted = 0.0
         while not self.ended and self.run.state_file.exists():
             for post in self.posts:

@@ -40,7 +40,7 @@ def up(
     trust_code: bool = False,
     connect: str | None = None,
 ) -> tuple[str, Topology]:
-    """As `lab.lifecycle.up`; `connect`: what leads to the other machines (`connect.words_for`)."""
+    """Start a lab as `lab.lifecycle.up` does; `connect` is the command that reaches other machines (`words_for`)."""
     wanted = RequestedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
     return bring_up(wanted, progress, links, connect)
 

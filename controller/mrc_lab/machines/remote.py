@@ -286,11 +286,11 @@ class RemoteLabAgent:
             job.join(LOOK_S)
 
     def stop(self, *_: object) -> None:
-        """As if the stream had ended."""
+        """End the slice as if the stream had ended."""
         self._ended.set()
 
     def serve(self) -> None:
-        """Until the coordinator is gone or has said so, or SIGTERM; then nothing of the part is left."""
+        """Serve until the coordinator ends the slice or is silent, or until SIGTERM; then remove the slice."""
 
         def listen() -> None:
             try:

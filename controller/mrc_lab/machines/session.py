@@ -116,7 +116,7 @@ class SpreadSession(RealSession):
         return found
 
     def _tunnels(self) -> dict[str, dict[str, TunnelStats]]:
-        """By machine and link, what the end there has sent, received and missed."""
+        """Return, by machine and link, what the tunnel's end there has sent, received and missed."""
         found: dict[str, dict[str, TunnelStats]] = {}
         stats = self.target.port_tunnels()
         relays = {machine: relayed(self.placement, machine) for machine in self.placement.machines}

@@ -51,7 +51,7 @@ class Connection:
             threading.Thread(target=work, daemon=True).start()
 
     def take(self, data: bytes) -> None:
-        """Bytes from the other machine."""
+        """Take bytes that came from the other machine."""
         with self._changed:
             self._waiting.append(data)
             self._size += len(data)

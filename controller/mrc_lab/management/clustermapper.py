@@ -167,6 +167,6 @@ def _tier1(
 
 
 def view_of(topology: Topology, hosts: Mapping[str, HostControl], localiser: Localiser | None = None) -> dict[str, str]:
-    """Element -> dead or lossy, as the hosts see it now; by our own localiser unless another is given."""
+    """Return `dead` or `lossy` by element, as the hosts see it now; by our own localiser unless another is given."""
     found = (localiser or Clustermapper()).locate(topology, collect(hosts))
     return {finding.element: finding.state for finding in found}

@@ -39,7 +39,7 @@ class LaunchOrder:
     clock_ahead_ns: int = 0
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the order as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod

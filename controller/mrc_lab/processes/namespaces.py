@@ -172,7 +172,7 @@ def is_machine_root() -> bool:
 
 
 def lab_owner() -> Owner | None:
-    """Whom a lab is mapped to that we start: None, ourselves; for root the user behind sudo, else one of its own."""
+    """Return the owner of a lab that starts now: None for ourselves; for root the user behind sudo, else a free ID."""
     if not is_machine_root():
         return None
     with contextlib.suppress(KeyError, ValueError):
@@ -190,7 +190,7 @@ def lab_owner() -> Owner | None:
 
 
 def _drop_to_owner(owner: Owner) -> None:
-    """From root to the owner for good, keeping only what it takes to make a user namespace where users may not."""
+    """Change from root to the owner for good; keep only the capability to create user namespaces."""
     _check(_libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), "keeping a capability")
     try:
         os.setgroups(owner.groups)

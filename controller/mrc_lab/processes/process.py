@@ -15,10 +15,10 @@ KILL_AFTER_S = 3.0
 
 
 def started(pid: int) -> int:
-    """When a process started, in clock ticks since boot (which no change of the clock moves).
+    """Return when a process started, in clock ticks since boot (which no change of the clock moves).
 
     Raises:
-        ProcessLookupError: there is none, or it is dead and only not yet buried.
+        ProcessLookupError: there is no such process, or it is dead and only not yet reaped.
     """
     return int(_stat(pid)[19])
 
@@ -128,7 +128,7 @@ class Process:
 
 
 def end_process(process: Process, grace_s: float = KILL_AFTER_S) -> bool:
-    """SIGTERM, then SIGKILL if it does not end; whether it ran."""
+    """Send SIGTERM, then SIGKILL if the process does not end; return whether it ran."""
     if not process.alive():
         return False
     process.signal(signal.SIGTERM)

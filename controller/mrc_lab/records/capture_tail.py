@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def place_of(topology: Topology, port: str) -> tuple[int, int]:
-    """Device id and port number of the switch port that a name means: a host port `h3:2` or a switch port `p0-t0.1:3`.
+    """Return device id and port number of a switch port, named as host port `h3:2` or switch port `p0-t0.1:3`.
 
     Raises:
         RunError: it names no port.

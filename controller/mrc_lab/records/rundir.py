@@ -84,7 +84,7 @@ def in_part() -> bool:
 
 
 def _base() -> pathlib.Path:
-    """MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
+    """Return MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
     override = os.environ.get("MRCLAB_RUN")
     if override:
         return pathlib.Path(os.path.abspath(override))

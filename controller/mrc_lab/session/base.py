@@ -88,7 +88,7 @@ class Session(abc.ABC):
         return False
 
     def stats(self) -> dict[int, DeviceStats]:
-        """Statistics of all switches at this moment, by device id."""
+        """Return the statistics of all switches at this moment, by device id."""
         return self.fabric.stats()
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
@@ -126,7 +126,7 @@ class Session(abc.ABC):
 
     @contextlib.contextmanager
     def changing_denied(self) -> Iterator[None]:
-        """Alone with the lab's denylist, as it is recorded, for as long as the context lasts; then records it."""
+        """Lock the lab's recorded denylist for as long as the context lasts, then record it."""
         yield
 
     def denied_now(self) -> set[str]:

@@ -65,10 +65,12 @@ class CounterSource(Protocol):
 
 
 def sample(topology: Topology, source: StatsSource) -> FabricSample:
-    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`:
-    those of them that only a failure makes, and `storm_frames` where a stuck NIC sent any. With priority flow control
-    also how long the port was paused, the pause frames that it sent, and the storms that its watchdog saw; with credits
-    how long it had none for what waited, and how many it has.
+    """Return the counters of each switch port, by `SWITCH:PORT`.
+
+    They are transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`: the drops that only a
+    failure causes, and `storm_frames` where a stuck NIC sent any. Priority flow control adds how long the port was
+    paused, the pause frames that it sent, and the storms that its watchdog saw; credits add how long waiting packets
+    had none, and how many the port has.
     """
     ports: dict[str, dict[str, int]] = {}
     for device_id, device in source.stats().items():
@@ -89,7 +91,7 @@ def sample(topology: Topology, source: StatsSource) -> FabricSample:
 
 
 def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[str, int]:
-    """Of a sample, what concerns flow control and credits."""
+    """Return the values of a sample that concern flow control and credits."""
     found: dict[str, int] = {}
     for paused in pfc:
         if paused.priority == rules.DATA_PRIORITY:
@@ -101,7 +103,7 @@ def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[s
 
 
 def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
-    """`sample` of a fabric in this process: all ports by one call."""
+    """Return `sample` of a fabric in this process, which reads all ports by one call."""
     names, ports = [], []
     for device_id, switch in fabric.switches.items():
         name = topology.switches[device_id - 1].name

@@ -129,7 +129,7 @@ class WiredFabric(FabricSet):
         return self._tell(HoldSwitch(name, state), name).fresh
 
     def _forget(self, name: str) -> None:
-        """Its server is another one now."""
+        """Drop the connection to a switch whose server has been replaced."""
         self._devices.pop(name, None)
         if name in self._channels:
             self._channels.pop(name).close()
@@ -161,7 +161,7 @@ class WiredFabric(FabricSet):
         return self.switches.get(self._name(device_id)) or super().address(device_id)
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """Of a switch that is not a P4Runtime server, or does not answer at present, there is nothing to count."""
+        """Return (packets, bytes) of a counter's cells; none for a switch without P4Runtime or that does not answer."""
         name = self._name(device_id)
         if name not in self.switches or super().info().switches[device_id].state is not SwitchState.RUNNING:
             return []
@@ -173,10 +173,10 @@ class WiredFabric(FabricSet):
         return found if index is None else [found[index] if index < len(found) else (0, 0)]
 
     def received(self, counter: str, *, begin: bool) -> dict[str, tuple[int, int]]:
-        """By switch: how many packets the wires gave it since the start, and how many its program counted.
+        """Return, by switch, how many packets its wires gave it since the start, and how many its program counted.
 
-        At the `begin` of a measurement the program's counters are read first, later last: packets go on meanwhile, and
-        so none seems missed that is not.
+        At the `begin` of a measurement the program's counters are read first, later last. Packets arrive meanwhile, and
+        in this order a packet never seems missed by mistake.
         """
         counted = self._counted(counter) if begin else {}
         given = {

@@ -112,7 +112,7 @@ class ForwardingBackend(abc.ABC):
 
     @abc.abstractmethod
     def restart(self, switch: Switch) -> None:
-        """As after a reboot: without what it had learnt."""
+        """Restart a switch as after a reboot, without what it had learnt."""
 
     @abc.abstractmethod
     def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:

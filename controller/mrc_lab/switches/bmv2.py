@@ -46,7 +46,7 @@ def has_notifications(binary: str) -> bool:
 
 
 def packets_per_second(topology: Topology, rate_bps: int) -> int:
-    """Full packets that a link of this rate carries in a second; 0, no limit, for a link without rate."""
+    """Return how many full packets a link carries in a second; 0, no limit, for a link without a rate."""
     bits = 8 * (describe.frame_bytes(topology) + topology.lab.link_overhead)
     return max(1, rate_bps // bits) if rate_bps else 0
 

@@ -160,7 +160,7 @@ def silence(error: OSError | subprocess.TimeoutExpired) -> str:
 
 
 def bmv2() -> pathlib.Path:
-    """BMv2's switch with P4Runtime: MRCLAB_BMV2, or simple_switch_grpc in PATH.
+    """Return BMv2's switch with P4Runtime: MRCLAB_BMV2, or simple_switch_grpc in PATH.
 
     Raises:
         ReferencePartMissing: there is none.
@@ -169,7 +169,7 @@ def bmv2() -> pathlib.Path:
 
 
 def p4c() -> pathlib.Path:
-    """p4c's compiler for BMv2: MRCLAB_P4C, or p4c-bm2-ss in PATH.
+    """Return p4c's compiler for BMv2: MRCLAB_P4C, or p4c-bm2-ss in PATH.
 
     Raises:
         ReferencePartMissing: there is none.
@@ -178,7 +178,7 @@ def p4c() -> pathlib.Path:
 
 
 def check_bmv2() -> pathlib.Path:
-    """As `bmv2`, and that it starts and is not too old."""
+    """Return `bmv2` after a check that it starts and is not too old."""
     path = bmv2()
     started = f"BMv2 does not start: {path} --version"
     try:

@@ -25,7 +25,7 @@ class _Request(ctypes.Structure):
 
 
 def switch_off(interfaces: Iterable[str]) -> None:
-    """Switches all of it off; what an interface does not know stays as it is."""
+    """Switch off all offloads of `SWITCHES`; skip one that an interface does not support."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for name in interfaces:
             for command in SWITCHES.values():

@@ -54,7 +54,7 @@ def to_bytes(value: int, bits: int) -> bytes:
 
 @cache
 def parsed(p4info: str) -> Any:
-    """P4Info from its text; all switches of a lab have the same."""
+    """Return P4Info from its text; all switches of a lab have the same."""
     return text_format.Parse(p4info, p4info_pb2.P4Info())
 
 

@@ -101,7 +101,7 @@ class FabricProgram:
         return mapping.counters(self.names)
 
     def document(self) -> ProgramDocument:
-        """For a run's result: where the source is and its digest; `files` of a lab's own program, else none."""
+        """Return, for a run's result, the source's place and digest, and `files` of a lab's own program."""
         return _document(self.path or str(SOURCE), self.files)
 
     def keep(self, folder: pathlib.Path) -> None:
@@ -127,7 +127,7 @@ def _document(path: str, files: Mapping[str, str]) -> ProgramDocument:
 
 
 def shipped_document() -> ProgramDocument:
-    """`FabricProgram.document` of the project's own program, which need not be compiled for it."""
+    """Return `FabricProgram.document` of the project's own program, which need not be compiled for it."""
     return _document(str(SOURCE), {})
 
 
@@ -189,7 +189,7 @@ def _refused(binary: pathlib.Path, source: pathlib.Path, why: str) -> ProgramErr
 
 
 def _include_dirs(source: pathlib.Path) -> list[pathlib.Path]:
-    """Its own folder and the project's headers, which a lab's own program may use as the project's own does."""
+    """Return the source's own folder and the project's headers, which a lab's own program may include, too."""
     return list(dict.fromkeys([source.parent, source.parent / "include", FOLDER, FOLDER / "include"]))
 
 
