@@ -107,7 +107,7 @@ class Scratch:
 
 @contextlib.contextmanager
 def scratch_folders() -> Iterator[Scratch]:
-    """Folders for one job, with what compiles quickly in them; gone at the end.
+    """Create folders for one job, with what compiles quickly in them, and remove them at the end.
 
     Raises:
         WorkshopError: the place for them is not ours.
@@ -194,7 +194,7 @@ class _Process:
         return self._kept.decode(errors="replace")
 
     def fileno(self) -> int:
-        """Of what it prints."""
+        """Return the file descriptor of the process's standard output."""
         return self._stdout.fileno()
 
     def read(self) -> bool:

@@ -48,7 +48,7 @@ class Confinement:
     readable: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the confinement as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod

@@ -39,7 +39,7 @@ class RandomLink(Model):
         return self
 
     def override(self, rng: random.Random) -> dict[str, str | float]:
-        """As `overrides` of a lab file has it."""
+        """Draw a value for each property that has limits, in the form of a lab file's `overrides`."""
         given = (("loss", self.loss, 4, ""), ("rate", self.rate_mbps, 1, "Mbps"), ("delay", self.delay_ms, 2, "ms"))
         drawn: dict[str, str | float] = {}
         for key, limits, digits, unit in given:

@@ -117,7 +117,7 @@ def _of(
 
 
 def _digest(exercise: Exercise, folder: pathlib.Path, seeds: Sequence[int]) -> str:
-    """Of all that decides on a grade."""
+    """Return a digest of everything that a grade depends on: seeds, exercise files and the learner's files."""
     made = hashlib.sha256(repr(sorted(seeds)).encode())
     own = sorted(path for path in exercise.folder.iterdir() if path.suffix == ".yaml")
     for path in [*own, *(folder / name for name in exercise.content.edit)]:

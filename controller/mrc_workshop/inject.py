@@ -48,7 +48,7 @@ class Packet:
 
 
 def _frame(topology: Topology, host: int, plane: int, destination: bytes, target: int, value: int, psn: int) -> bytes:
-    """Ethernet, outer IPv6 with a carrier, and an MRC WRITE Only inside (payload and ICRC are filler)."""
+    """Return a frame: Ethernet, outer IPv6 with a carrier, and an MRC WRITE Only (payload and ICRC are filler)."""
     port = topology.hosts[host].ports[plane]
     body = struct.pack("!BBHIII", 0xCA, 0x40, 0xFFFF, 0x11, psn, 0)[:12] + bytes(20) + b"\x5a" * PAYLOAD + bytes(4)
     udp = struct.pack("!HHHH", value & 0xFFFF, addressing.UDP_PORT, 8 + len(body), 0) + body
@@ -129,9 +129,11 @@ def usid_paths(topology: Topology, seed: int) -> list[Packet]:
 
 
 def looks(topology: Topology) -> list[Packet]:
-    """For every T0 two packets to another T0, with its own uSID in front and without, to be sent when all switches
-    forward what they have no route for: what comes out shows what became of the address. That is for telling mistakes,
-    not for judging."""
+    """Return, for every T0, two packets to another T0: one with the T0's own uSID in front, one without.
+
+    They are sent while all switches forward what they have no route for, so that the packet that comes out shows what
+    became of the address. They serve to recognise mistakes, not to judge.
+    """
     paths = Paths(topology)
     made: list[Packet] = []
     for plane in range(topology.lab.planes):

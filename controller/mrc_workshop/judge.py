@@ -48,7 +48,7 @@ class CheckLine:
     details: Document = field(default_factory=dict)
 
     def document(self) -> Document:
-        """As JSON; packets are in the capture."""
+        """Return the line as JSON; packets are in the capture."""
         return {key: value for key, value in asdict(self).items() if key != "packets"}
 
 
@@ -81,7 +81,7 @@ class Report:
         return "" if line is None else line.mistake or f"{line.what}: {line.measured}"
 
     def document(self) -> Document:
-        """As JSON."""
+        """Return the report as JSON."""
         return {
             "exercise": self.exercise,
             "passed": self.passed,

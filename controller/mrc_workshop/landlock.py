@@ -38,9 +38,9 @@ def version() -> int:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
-    """From now on open only what is in these files and folders, here and in every thread and process that begins later.
+    """Allow this process to open only these files and folders; threads and processes that begin later inherit this.
 
-    Connecting and binding TCP sockets is refused, too, where the kernel can. What is open stays open, and a path that
+    Connecting and binding TCP sockets is refused, too, where the kernel can do so. What is open stays open. A path that
     does not exist, or cannot be reached, is left out.
 
     Args:

@@ -58,7 +58,7 @@ def chosen(number: str | None) -> Exercise:
 
 
 def rank(grades: Sequence[Grade]) -> list[Place]:
-    """Grades of one exercise in order: the highest score first, the same score by name; without what is not graded."""
+    """Rank the grades of one exercise by score, highest first, then by name; leave out what is not graded."""
     graded = [each for each in grades if each.grade is not None]
     scored = sorted(graded, key=lambda each: (-(each.score or 0.0), each.submission))
     places: list[Place] = []

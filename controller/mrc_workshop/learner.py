@@ -55,7 +55,7 @@ class Progress:
             raise WorkshopError(f"{self.path}: cannot be read: {str(error).splitlines()[0]}; move it away") from error
 
     def of(self, name: str) -> Standing:
-        """With an exercise."""
+        """Return the learner's standing with an exercise."""
         return self._standings.get(name, Standing())
 
     def note(self, name: str, **changes: Any) -> None:
@@ -124,7 +124,7 @@ def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path
 
 
 def _readme(exercise: Exercise, folder: pathlib.Path) -> str:
-    """Its README, whose links to what is here lead there from a learner's folder, too."""
+    """Return the exercise's README with its relative links changed to work from a learner's folder."""
 
     def absolute_link(found: re.Match[str]) -> str:
         path, mark, place = found.group(1).partition("#")

@@ -74,7 +74,7 @@ def forbid_new_rights() -> None:
 
 
 def set_limits(cpu_s: int, memory_bytes: int) -> None:
-    """CPU time, address space, size of a file, open files, processes, core dumps; for this process and its children."""
+    """Limit CPU time, address space, file size, open files and core dumps of this process and its children."""
     for which, soft, hard in (
         (resource.RLIMIT_CPU, cpu_s, cpu_s + 2),
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
@@ -105,7 +105,7 @@ def end_with_parent() -> None:
 
 
 def forbid_tracing() -> None:
-    """Other processes of this user can neither trace this one nor open its memory.
+    """Forbid other processes of this user to trace this one or open its memory.
 
     Raises:
         LimitError: the kernel refuses.
@@ -114,7 +114,7 @@ def forbid_tracing() -> None:
 
 
 def make_read_only(writable: str) -> None:
-    """Everything that is mounted becomes read-only but for one mount; in a mount namespace of our own.
+    """Make everything that is mounted read-only but for one mount; in a mount namespace of our own.
 
     Raises:
         LimitError: the kernel is older than 5.12, or refuses.
@@ -157,8 +157,9 @@ def make_notes(folder: str) -> None:
 
 
 def leave_shared_objects() -> None:
-    """Shared memory, semaphores and message queues by key (System V, POSIX) are this process's and its children's alone
-    from now on, and end with them; in a user namespace of our own.
+    """Leave the machine's shared memory, semaphores and message queues by key (System V, POSIX).
+
+    From now on they belong to this process and its children alone, and end with them; in a user namespace of our own.
 
     Raises:
         LimitError: the kernel has no such namespaces.
@@ -175,7 +176,7 @@ class _Set(ctypes.Structure):
 
 
 def drop_rights() -> None:
-    """No capabilities any more, and no way to get any: not by a set-user-ID program, nor by being root in here.
+    """Drop all capabilities, and every way to get any: by a set-user-ID program, or by being root in here.
 
     Raises:
         LimitError: the kernel refuses.

@@ -150,8 +150,7 @@ def _told(error: Exception, learner: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def _captured(session: VirtualSession, folder: pathlib.Path, which: str, snaplen: int) -> Iterator[None]:
-    """Every port of every switch is recorded; `fabric`: those between switches and towards hosts, outgoing and incoming
-    alike, of switches that have a link to another."""
+    """Capture every port of every switch (`all`), or only the ports towards other switches (`fabric`)."""
     ports = [
         (switch, number, session.server.fabric.switch(switch.device_id).port(number))
         for switch in session.topology.switches
@@ -168,7 +167,7 @@ def _captured(session: VirtualSession, folder: pathlib.Path, which: str, snaplen
 
 
 def _inject(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
-    """Frames from outside, without hosts: they never act, because their driver is never called."""
+    """Inject frames from outside without hosts: hosts never act, because their driver is never called."""
     session = VirtualSession(topology)
     try:
         fabric = session.server.fabric

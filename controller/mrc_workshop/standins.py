@@ -72,7 +72,7 @@ class LearnerProcess:
         return dict(isolation) if word == "hello" else {}
 
     def begin(self, lab: str) -> None:
-        """Another run: nothing of the last one is left, and neither seed nor `overrides` of the lab are told."""
+        """Begin another run: drop the last one's state, and send the lab without its seed and `overrides`."""
         document = yaml.safe_load(lab)
         # What differs between links may have been drawn from the seed, for the learner's class to find out.
         for key in ("policies", "program", "overrides"):

@@ -167,7 +167,7 @@ def try_wrong(exercise: Exercise, wrong: WrongAnswer) -> SelfCheck:
 
 
 def _clock() -> tuple[float, float]:
-    """CPU time of this process and of those that it has waited for, and the time; seconds."""
+    """Return the CPU time of this process and of those that it has waited for, and the time; seconds."""
     used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used), time.monotonic()
 

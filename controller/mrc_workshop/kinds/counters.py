@@ -33,7 +33,7 @@ class Counters(Model):
 
 
 def totals(run: Run) -> dict[str, dict[str, int]]:
-    """By counter and host; of the P4 program's counters, the host is `switches`."""
+    """Return totals by counter and host; those of the P4 program's counters are under the host `switches`."""
     found: dict[str, dict[str, int]] = {}
 
     def add(name: str, host: str, value: int) -> None:

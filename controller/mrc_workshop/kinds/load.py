@@ -71,7 +71,7 @@ def _busiest(run: Run) -> int:
 
 
 def _flows(run: Run, switch: str, ports: Collection[int]) -> tuple[Counter[str], Counter[str], list[CapturedPacket]]:
-    """Of what left by some ports: data bytes and number of EVs of each pair of hosts, and a packet of each."""
+    """Return data bytes and number of EVs of each pair of hosts that left by some ports, and a packet of each pair."""
     names = {host.address: host.name for host in run.topology.hosts}
     flows: Counter[str] = Counter()
     evs: dict[str, set[int]] = {}

@@ -105,7 +105,7 @@ def _rate(run: Run) -> float:
 
 
 def _ratio(runs: Sequence[Run], clean: str, lossy: str) -> float:
-    """Of the mean rates over all seeds."""
+    """Return the ratio of the mean rates, clean to lossy, over all seeds; infinity if the lossy rate is 0."""
     means = []
     for name in (clean, lossy):
         rates = [_rate(run) for run in runs if run.facts.name == name]

@@ -202,7 +202,7 @@ def _dead_path(params: DeadPath, run: Run) -> Finding:
 
 
 def _crossing(run: Run, element: str) -> defaultdict[bytes, set[int]]:
-    """By source and destination address: the EVs that cross an element."""
+    """Return the EVs that cross an element, by source and destination address."""
     paths, found = Paths(run.topology), defaultdict[bytes, set[int]](set)
     for source in run.topology.hosts:
         for target in run.topology.hosts:
@@ -216,7 +216,7 @@ def _crossing(run: Run, element: str) -> defaultdict[bytes, set[int]]:
 
 
 def _never_restored(run: Run, by_ns: int) -> tuple[str, int] | None:
-    """Host and EV that was given up and has not come back by then."""
+    """Return host and EV of the first EV that was last set to ASSUMED_BAD before `by_ns`, else None."""
     for host, events in run.events.items():
         state: dict[tuple[int, int], str] = {}
         for event in events:
@@ -399,7 +399,7 @@ def _misnamed(run: Run, broken: set[str], found: set[str]) -> str:
 
 
 def _witnesses(run: Run, broken: set[str]) -> list[str]:
-    """Whose probes cross what is broken."""
+    """Return, for each host whose probes cross a broken element, which switches do not answer it."""
     rows = []
     for host in run.topology.hosts:
         lost = []

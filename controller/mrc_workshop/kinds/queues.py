@@ -210,7 +210,7 @@ def _distribution(
 
 
 def _share(part: Sequence[tuple[SwitchTransit, float]]) -> float:
-    """Of some packets, how many were marked."""
+    """Return the fraction of the packets that were marked."""
     return sum(each.left is not None and each.left.ecn == CE for each, _ in part) / len(part)
 
 

@@ -83,7 +83,7 @@ def _why(run: Run) -> tuple[str, tuple[str, ...]]:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of ratios; 0 if one of them is, or there are none."""
+    """Return the geometric mean of ratios; 0 if one of them is 0, or there are none."""
     if not ratios or min(ratios) <= 0:
         return 0.0
     return math.exp(math.fsum(math.log(each) for each in ratios) / len(ratios))
@@ -100,7 +100,10 @@ def _ratio(run: Run) -> float:
 
 
 def finishing_ns(result: RunResult) -> int | None:
-    """From the first rank's start to the last one's end; None if one failed, got wrong bytes or did not end."""
+    """Return the nanoseconds from the first rank's start to the last one's end.
+
+    None if a rank failed, received wrong bytes or did not end.
+    """
     progress = [each for each in result.progress.values() if each.takes_part]
     if result.failures or not progress:
         return None

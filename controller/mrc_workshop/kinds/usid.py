@@ -128,7 +128,7 @@ def _text(run: Run, address: bytes) -> str:
 
 
 def _how(run: Run, hop: Hop, before: bytes, after: bytes) -> str:
-    """In words, what a switch did to an address."""
+    """Return, in words, what a switch did to an address."""
     own = addressing.usid_prefix(run.topology.switch(hop.switch).usid).to_bytes(6, "big")
     got = address_text(run.topology, after)
     words = _words(before)
