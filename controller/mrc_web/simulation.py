@@ -18,8 +18,8 @@ class SimulationView:
     """A simulation of a lab (by name or path); `go` runs it until it is interrupted.
 
     Args:
-        first: runs at once.
-        once: ends with it.
+        first: the experiment that runs at once.
+        once: whether the simulation ends with it.
     """
 
     def __init__(
