@@ -37,7 +37,7 @@ UDP_PORT: Final = 4791
 
 
 class Tier(Enum):
-    """What a uSID or a switch belongs to; the value is the uSID's kind field (two bits)."""
+    """The part of the network that a uSID or a switch belongs to; the value is the uSID's kind field (two bits)."""
 
     T0 = 1
     T1 = 2
@@ -70,7 +70,7 @@ def carrier(usids: tuple[int, ...]) -> bytes:
 
 
 def parse_carrier(address: bytes) -> tuple[int, ...]:
-    """Return the uSIDs in a carrier, up to the first zero. Raises ValueError if the block is not ours."""
+    """Return the uSIDs in a carrier, up to the first zero. Raises ValueError if the locator block is not ours."""
     if len(address) != 16 or int.from_bytes(address[:4], "big") != LOCATOR_BLOCK:
         raise ValueError(f"{address.hex(':')} is outside the locator block")
     entries = [int.from_bytes(address[i : i + 2], "big") for i in range(4, 16, 2)]
@@ -86,7 +86,7 @@ def usid_prefix(value: int) -> int:
 
 
 def host_address(t0: int, slot: int) -> bytes:
-    """Return the host's address, the same on all planes: QPs are bound to it."""
+    """Return a host's address, which is the same on all planes because QPs are bound to it."""
     return (HOST_BLOCK << 96 | t0 << 80 | (slot + 1)).to_bytes(16, "big")
 
 
@@ -126,12 +126,12 @@ def fabric_link_name(plane: int, t0: int, t1: int) -> str:
 
 
 def host_interface(host: int, plane: int) -> str:
-    """Name of the host's interface; below the kernel's 15 characters."""
+    """Return the name of a host's interface; it is shorter than the kernel's limit of 15 characters."""
     return f"h{host}-p{plane}"
 
 
 def switch_interface(plane: int, tier: Tier, index: int, port: int) -> str:
-    """Name of the interface behind a switch port, where there is one."""
+    """Return the name of the interface behind a switch port, where there is one."""
     return f"p{plane}{tier.name.lower()}.{index}-{port}"
 
 
