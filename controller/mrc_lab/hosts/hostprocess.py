@@ -15,14 +15,14 @@ from mrc_lab.hosts import inside
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunError
 
-#: Time to end for a process that was told to.
+#: The time to end for a process that was asked to.
 GRACE_S = 5.0
-#: Of what it says on standard error, the end is kept.
+#: The number of bytes that are kept from the end of its standard error.
 WORDS_BYTES = 8192
 
 
 class HostProcess:
-    """A program in a host. `what` is its name in errors; it ends when its input does, or is killed."""
+    """A program in a host. `what` is its name in errors. It ends when its input ends, or is killed."""
 
     def __init__(self, state: State, host: str, words: Sequence[str], what: str) -> None:
         self.host, self.what = host, what
@@ -32,7 +32,7 @@ class HostProcess:
         os.set_blocking(self._out.fileno(), False)
         self._rest = b""
         self._words = b""
-        # A program that says much there must not wait for a reader.
+        # A thread reads standard error, so that a program that writes much there never blocks.
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -59,7 +59,7 @@ class HostProcess:
             self.process.stdin.flush()
 
     def lines(self) -> list[str] | None:
-        """Return the lines available without waiting; None when there will be no more."""
+        """Return the lines available without waiting; None when the output has ended."""
         found, ended = [], False
         while True:
             data = self._out.read(65536)
@@ -91,7 +91,7 @@ class HostProcess:
         return line.decode(errors="replace")
 
     def everything(self, deadline: float) -> str:
-        """Return all that it says until it ends. Raises as `line`."""
+        """Return all output until the program ends. Raises as `line`."""
         while True:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._out], [], [], left)[0]:
@@ -109,7 +109,7 @@ class HostProcess:
         return words[-1][:300] if words else f"exit code {code}"
 
     def end(self, grace_s: float = GRACE_S) -> None:
-        """Tell it to end by closing its input, and end it if it does not."""
+        """Close the program's input, so that it ends, and kill it if it does not."""
         process = self.process
         with contextlib.suppress(OSError):
             assert process.stdin is not None
