@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-#: Exchanges that are remembered: about a minute's.
+#: The number of exchanges that are kept, about a minute's.
 KEPT = 60
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """`ahead_ns`: by how much the other clock goes before ours, within `uncertainty_ns` in either direction."""
+    """The offset of another clock: it is `ahead_ns` ahead of ours, within `uncertainty_ns` in either direction."""
 
     ahead_ns: int
     uncertainty_ns: int
@@ -34,7 +34,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._readings: deque[ClockOffset] = deque(maxlen=KEPT)
-        #: All that there ever were.
+        #: The number of all readings so far.
         self.count = 0
 
     def add(self, reading: ClockOffset) -> None:
@@ -44,6 +44,6 @@ class Clock:
 
     @property
     def best(self) -> ClockOffset | None:
-        """The quickest of those that are remembered; None: none is."""
-        # Others add meanwhile.
+        """The reading with the shortest exchange of those that are kept; None if there is none."""
+        # Another thread adds readings meanwhile, so this copies them first.
         return min(list(self._readings), key=lambda each: each.rtt_ns, default=None)
