@@ -19,7 +19,7 @@ from p4lite.switch.targetapi.values import (
 
 
 class FabricSet:
-    """Sends every call to the process that carries the switch.
+    """Sends every call to the fabric process of the switch.
 
     Args:
         addresses: the device ids behind each gRPC address.
@@ -34,7 +34,7 @@ class FabricSet:
         }
 
     def info(self) -> FabricInfo:
-        """Return all switches; the clock is that of the first process."""
+        """Return the state of all switches; the clock is that of the first process."""
         parts = [client.info() for client in self.clients]
         switches = {
             device: each for part in parts for device, each in part.switches.items() if device in self._by_device
@@ -64,7 +64,7 @@ class FabricSet:
         """Return the counts of tunnels to other machines, by address and (device id, port), relays included."""
         found: dict[str, dict[tuple[int, int], TunnelStats]] = {}
         for client in self.clients:
-            with contextlib.suppress(TargetError):  # of one that is dead there is nothing
+            with contextlib.suppress(TargetError):  # a dead process has no statistics
                 found[client.address] = {
                     (device, number): port.tunnel
                     for device, stats in client.stats().items()
@@ -117,7 +117,7 @@ class FabricSet:
         return self._by_device[device_id].address
 
     def lateness(self, *, reset: bool = False) -> Lateness:
-        """Return the lateness of the process that was latest; CPU shares are added up."""
+        """Return the lateness of the latest process; CPU shares are added up."""
         parts = [client.lateness(reset=reset) for client in self.clients]
         worst = max(parts, key=lambda each: each.loop.p99_ns)
         busy: Lag = worst.busy

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable
 
 SIOCETHTOOL = 0x8946
-#: ethtool's commands that switch TCP, UDP and generic segmentation, generic reception, and (flags) large reception.
+#: The ethtool commands that switch segmentation (TCP, UDP, generic) and generic reception, and (flags) large reception.
 SWITCHES = {"tso": 0x1F, "ufo": 0x22, "gso": 0x24, "gro": 0x2C, "lro": 0x26}
 
 

@@ -17,7 +17,7 @@ TIMEOUT_S = 10.0
 
 
 class ThriftError(Exception):
-    """A switch does not answer, or refuses; the text says which call."""
+    """A switch that does not answer, or refuses a call; the text names the call."""
 
 
 class SimpleSwitch:
