@@ -43,7 +43,7 @@ _current: _ShownLine | None = None
 
 @contextmanager
 def shown(name: str, after: float | None = None) -> Iterator[None]:
-    """Report what happens within, once after `after` seconds (`AFTER_S`) and from then on at every step."""
+    """Report the work within the context, once after `after` seconds (`AFTER_S`) and from then on at every step."""
     global _current
     if _current is not None:
         yield

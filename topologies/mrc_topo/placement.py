@@ -138,7 +138,7 @@ class Placement:
                 raise TopologyError("no host and no switch is here; place some, or leave it out", ("machines", machine))
 
     def _placed_tunnels(self) -> None:
-        """Yield the tunnels with their ports."""
+        """Fill `tunnels`, and give each end the next UDP port of its machine."""
         used = dict.fromkeys(self.machines, 0)
         for link in self.topology.links.values():
             ends = [(self.machine_of[end.node], end.node) for end in (link.low, link.high)]

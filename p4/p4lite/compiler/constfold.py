@@ -78,7 +78,7 @@ def _shift(op: str, a: int, amount: int, t: BitType | None) -> int:
 
 
 def compare(op: str, a: Value, b: Value) -> bool:
-    """Compare two values of one type; `<`, `<=`, `>` and `>=` take numbers only."""
+    """Return the result of a comparison of two values of one type; `<`, `<=`, `>` and `>=` take numbers only."""
     if op == "==":
         return a == b
     if op == "!=":

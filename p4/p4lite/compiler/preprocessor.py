@@ -80,7 +80,7 @@ def hide_comments(text: str) -> str:
 
 
 def unhide(text: str) -> str:
-    """Return what `hide_comments` hid, as it was."""
+    """Restore what `hide_comments` hid."""
     return text.translate(_UNHIDE)
 
 
@@ -131,7 +131,7 @@ def decode_source(path: str, data: bytes) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return the name by which pcpp knows a file: one below the working directory by its relative path."""
+    """Return pcpp's name for a file: a relative path if it is below the working directory."""
     shown = os.path.relpath(path)
     return path if shown.startswith("..") else shown
 
@@ -223,11 +223,11 @@ def preprocess(
     path: str, text: str, include_dirs: Sequence[str], defines: Sequence[str], reporter: Reporter
 ) -> tuple[str, SourceMap]:
     """Expand `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`."""
-    # Errors are looked up by the name that they will have; by another one they would show neither line nor caret.
+    # Messages look up a file's lines by pcpp's name for it; by another name they would show neither line nor caret.
     path = _shown(path) if os.path.isabs(path) else path
     check_comments(path, text, reporter)
     cpp = _Preprocessor(reporter)
-    # "FILE" is searched beside the including file first; that of the top file is not known to pcpp.
+    # "FILE" is searched beside the including file first; pcpp does not know the folder of the top file.
     cpp.temp_path.insert(0, os.path.dirname(os.path.abspath(path)))
     for d in include_dirs:
         cpp.add_path(os.path.abspath(d))
@@ -254,7 +254,7 @@ def preprocess(
         SyntaxError,
         tokenize.TokenError,
     ):
-        # pcpp indexes into a directive's arguments without looking whether there are any.
+        # pcpp indexes into a directive's arguments without checking that there are any.
         directive = getattr(cpp, "lastdirective", None)
         pos = cpp._directive_pos() if directive is not None else Pos(path, 0, 0)
         raise reporter.fatal(pos, "preprocessor: malformed directive") from None

@@ -15,7 +15,7 @@ from p4lite.compiler.position import Pos
 
 
 class Declared(Protocol):
-    """What a type needs of its declaration; `ast.declaration_of` gives the whole of it."""
+    """The properties of a declaration that a type uses; `ast.declaration_of` returns the whole declaration."""
 
     pos: Pos
     name: str
@@ -338,9 +338,8 @@ def strip_newtypes(t: Type) -> Type:
 
 
 def underlying_bits(t: Type) -> BitType | None:
-    """Return the `bit<W>`/`int<W>` that represents a value of `t`: itself, the base of a newtype or serializable
-    enum.
-    """
+    """Return the `bit<W>` or `int<W>` that represents a value of `t`: itself, or the base of a newtype or serializable
+    enum."""
     t = strip_newtypes(t)
     if isinstance(t, SerEnumType):
         return t.base

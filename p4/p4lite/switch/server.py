@@ -49,7 +49,7 @@ from p4lite.switch.targetapi.service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
 SIGNAL_POLL_S = 0.1
-#: How long calls that go on may take to end.
+#: The time that open calls have to end.
 STOP_S = 10.0
 
 
@@ -82,7 +82,7 @@ class FabricServer:
         self._folder = contextlib.ExitStack()
         self._server: grpc.Server | None = None
         self._pool: ThreadPoolExecutor | None = None
-        #: What was made of each `Loaded`, by identity: switches that run the same share it.
+        #: The result for each `Loaded`, by identity: switches with the same program share it.
         self._loaded: dict[int, tuple[Loaded, Pipeline | Program]] = {}
         for switch in fabric.switches.values():
             self.service.add_device(switch)
@@ -96,7 +96,7 @@ class FabricServer:
         tls: Tls | None = None,
         patient: bool = False,
     ) -> FabricServer:
-        """Build what a description, or a JSON document of one, asks for; relative paths start at `base`.
+        """Build the fabric of a description, or of a JSON document of one; relative paths start at `base`.
 
         Raises ServerError.
         """
@@ -166,7 +166,7 @@ class FabricServer:
             self._server = None
         pools = [self.service.readers] if self._pool is None else [self._pool, self.service.readers]
         self._pool = None
-        # A call that gRPC has given up may still be in the fabric; then memory is the lesser loss.
+        # A call that gRPC has abandoned may still use the fabric; losing its memory is then the lesser evil.
         if _end(pools, STOP_S):
             self.fabric.close()
         self._folder.close()
@@ -179,7 +179,7 @@ class FabricServer:
 
 
 def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
-    """Take no more work; return whether what goes on has ended in time."""
+    """Refuse new calls; return whether the open ones have ended in time."""
     waiting = [threading.Thread(target=pool.shutdown, daemon=True) for pool in pools]
     deadline = time.monotonic() + timeout_s
     for each in waiting:
@@ -190,7 +190,7 @@ def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
 
 
 class _Builder:
-    """Builds what a description asks for; every error names the place in it."""
+    """Builds the fabric of a description; every error names the place in it."""
 
     def __init__(self, description: FabricDescription, base: Path, tls: Tls | None, patient: bool) -> None:
         self.patient = patient
@@ -308,9 +308,9 @@ def capture_all(fabric: Fabric, directory: Path) -> None:
 
 
 def serve_until_signal(server: FabricServer, program: str) -> int:
-    """Start, say `ready ADDRESS`, and serve until SIGINT or SIGTERM; return the exit code.
+    """Start, print `ready ADDRESS`, and serve until SIGINT or SIGTERM; return the exit code.
 
-    Says on standard error, in the name of `program`, who else can command the server.
+    Prints to standard error, in the name of `program`, which other users can command the server.
     """
     # No `Event`: this thread may hold its lock when the signal comes.
     signals: list[int] = []
@@ -335,10 +335,10 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
 
 
 def read_key(path: Path, place: str) -> bytes:
-    """Return the secret of a lab's tunnels: a file of hexadecimal digits that only its owner can read.
+    """Return the secret of a lab's tunnels from a file of hexadecimal digits that only its owner can read.
 
     Raises:
-        DocumentError: it is not there, or not that.
+        DocumentError: the file does not exist, or has another form.
     """
     try:
         with path.open("rb") as file:

@@ -117,7 +117,7 @@ class Tables:
         self._use(t, t.default_action, "default_action")
 
     def _use(self, t: ast.TableDecl, ref: ast.ActionRef, what: str) -> None:
-        """Check an action with all its arguments, which must be in the table's list."""
+        """Check a use of an action: it must be in the table's list, and its arguments must fit."""
         decl = self._action_of(ref)
         if decl is None:
             return
@@ -223,7 +223,7 @@ def listed_only(ref: ast.ActionRef, name: str) -> bool:
 
 
 def same_expr(a: ast.Node, b: ast.Node) -> bool:
-    """Return whether two checked expressions are written alike."""
+    """Return whether two checked expressions have the same text."""
     if type(a) is not type(b):
         return False
     if isinstance(a, ast.Expr) and isinstance(b, ast.Expr) and a.const is not None and not isinstance(a, ast.Call):

@@ -283,7 +283,7 @@ def to_data(cond: Expr) -> Expr:
 
 
 def _may_fault(expr: Arg) -> bool:
-    """Read a stack element by a run-time index, which BMv2 does not bound."""
+    """Return whether an expression reads a stack element by a run-time index, which BMv2 does not bound."""
     if isinstance(expr, ElemField):
         return True
     if isinstance(expr, Op):

@@ -52,7 +52,7 @@ KINDS = (
 
 
 class Calls:
-    """Calls of what is not an extern, a table or a parser."""
+    """Lowers calls of everything but externs, tables and parsers."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Calls:
         self.hidden = hidden
 
     def call(self, call: ast.Call) -> Value | None:
-        """Perform a call; its value, or None when it has none."""
+        """Perform a call; return its value, or None when it has none."""
         kind = call.kind
         if kind is Kind.FUNCTION:
             return self._call_function(call)
@@ -156,9 +156,7 @@ class Calls:
     def _copied_parameter(
         self, param: ast.Param, value: Value, initial: Value, env: Env, frame: Frame, pos: ast.Pos
     ) -> Value:
-        """Return a parameter in storage of its own: `initial` is copied in (inout), `value` is where it is copied
-        back.
-        """
+        """Bind a parameter to storage of its own: copy `initial` in (inout); `value` is where it is copied back."""
         assert param.type is not None
         place = env.own(param) or self.code.storage.allocate(param.type, param.name, pos)
         if param.direction == "inout":

@@ -7,7 +7,7 @@ from p4lite.compiler.diagnostics import Unsupported
 
 
 class Claims:
-    """Who has which name. A second owner is refused: switch and control plane find objects by their names."""
+    """The owner of each name. A second owner is refused: switch and control plane find objects by their names."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, str], tuple[object, ast.Pos]] = {}

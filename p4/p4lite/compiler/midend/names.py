@@ -9,7 +9,7 @@ from p4lite.compiler import types as t
 
 
 class UniqueNames:
-    """Names that are given once."""
+    """Unique names, each taken once."""
 
     def __init__(self, *taken: str) -> None:
         self._taken = set(taken)

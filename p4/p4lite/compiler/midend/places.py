@@ -62,7 +62,7 @@ def _largest(expr: Expr) -> int:
 
 
 class Places(Emitter):
-    """An emitter that also moves values to and from storage: what all parts of the lowering write code with."""
+    """An emitter that also moves values to and from storage; all parts of the lowering emit code with it."""
 
     # --- reading ---
 
@@ -201,7 +201,7 @@ class Places(Emitter):
         raise unsupported(pos, "a value of this type in a list of fields")
 
     def readable(self, value: Value, pos: ast.Pos) -> Value:
-        """Return what a destination holds now."""
+        """Return the present value of a destination."""
         if isinstance(value, SliceOf):
             base = value.base
             expr = arith.slice_bits(self.data(base, pos), value.high, value.low, base.width, base.signed)
@@ -460,7 +460,7 @@ class Places(Emitter):
         return arith.logical_or(neither, both)
 
     def _alone(self, value: Varbit, pos: ast.Pos) -> HeaderRef:
-        """Return a header that holds nothing but this varbit, as it is now."""
+        """Return a header that holds only this varbit, with its present value."""
         if self.out.headers[value.field.header].metadata:
             return HeaderRef(value.field.header)
         made = self.snapshot(value, pos)
@@ -480,5 +480,6 @@ def _negative(value: Value) -> bool:
 
 
 def _same_shape(a: Struct, b: Struct) -> bool:
-    """Return both in storage with the same fields, so that a field-wise copy reads each field before it is written."""
+    """Return whether two structs have the same fields in separate storage, so that each field can be copied on its
+    own."""
     return list(a.fields) == list(b.fields) and not may_overlap(roots(a), roots(b))

@@ -25,7 +25,7 @@ MAX_UNROLL = 1024
 
 
 class Statements:
-    """Statement by statement."""
+    """Lowers statements."""
 
     def __init__(
         self, code: Places, exprs: Expressions, callees: Callees, instances: Instances, hidden: HiddenTables
@@ -120,7 +120,8 @@ class Statements:
         self.code.start(after)
 
     def _branch_on_table(self, cond: ast.Expr, then: Block, other: Block) -> bool:
-        """Branch on `t.apply().hit` (or miss, or their negations) without a temporary."""
+        """Branch on `t.apply().hit` (or miss, or their negations) without a temporary; return whether the condition is
+        one."""
         while isinstance(cond, ast.Unary) and cond.op == "!":
             cond, then, other = cond.expr, other, then
         if not isinstance(cond, ast.Member) or cond.name not in ("hit", "miss"):
@@ -276,9 +277,8 @@ class Statements:
         self._run_loop(stmt, loop)
 
     def _run_loop(self, stmt: ast.For | ast.ForIn, loop: Callable[[], None]) -> None:
-        """Lower a loop of a length known at run time only: inline in actions and parsers, else in an action of its
-        own.
-        """
+        """Lower a loop whose length is known at run time only: inline in actions and parsers, else in an action of its
+        own."""
         if self.code.routine.kind in ("action", "parser"):
             loop()
             return

@@ -48,7 +48,7 @@ def data_shape(ty: t.Type) -> tuple[int, bool] | None:
 
 
 class Storage:
-    """Makes header types and instances in the lowered program; names are unique and stable."""
+    """Creates header types and instances in the lowered program; names are unique and stable."""
 
     def __init__(self, out: LoweredProgram) -> None:
         self.out = out

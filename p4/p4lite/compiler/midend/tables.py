@@ -62,7 +62,7 @@ class Key:
 
 
 class Tables:
-    """Applying tables; a table is made when it is first applied."""
+    """Lowers applications of tables; a table is created when it is first applied."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class Tables:
     # --- applying ---
 
     def call(self, call: ast.Call) -> None:
-        """Apply a table, whatever comes of it."""
+        """Apply a table, whatever its outcome."""
         after = Block()
         self.apply(call, {}, after)
         self.code.start(after)
 
     def apply(self, call: ast.Call, targets: dict[str | ast.ActionDecl, Block], default: Block) -> None:
-        """Apply a table; go on by hit or miss or by the action that ran, else in `default`."""
+        """Apply a table; continue by hit or miss or by the action that ran, else in `default`."""
         info = self._prepare(call)
         named: dict[str, Block] = {}
         for target, block in targets.items():

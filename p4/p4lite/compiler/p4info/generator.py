@@ -149,7 +149,7 @@ class _Generator:
     # -- controls and parsers -----------------------------------------------------------------------------
 
     def _calls(self, flat: Flat) -> Iterator[ast.Call]:
-        """Call of extern functions: those in actions, then those in the body."""
+        """Yield the calls of extern functions: those in actions, then those in the body."""
         if isinstance(flat.block.decl, ast.ControlDecl):
             for item in flat.items:
                 if isinstance(item, Item) and isinstance(item.decl, ast.ActionDecl):

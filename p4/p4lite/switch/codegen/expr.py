@@ -43,7 +43,7 @@ class Expr:
 
 @dataclass
 class Scope:
-    """What an expression may refer to besides fields: run-time data of an action; the packet in a parser."""
+    """What an expression may refer to besides fields: run-time data of an action, or the packet in a parser."""
 
     params: Sequence[Param] = ()
     parser: bool = False
@@ -102,7 +102,7 @@ def interval(op: str, a: Expr, b: Expr) -> tuple[int, int]:
 
 
 class Builder:
-    """Turns JSON expressions into `Expr`, complaining with the place."""
+    """Turns JSON expressions into `Expr`; errors name the place."""
 
     def __init__(self, facts: Facts):
         self.facts = facts

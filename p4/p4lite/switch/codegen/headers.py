@@ -132,7 +132,7 @@ class HeaderOps:
         return self.each(source, "s_", lambda s: self.each(to, "d_", lambda d: self._copy_away(d, s, args[1])))
 
     def _copy_away(self, to: Target, source: Target, node: Node) -> list[str]:
-        """Return a copy that survives source and destination being members of one union, or one element."""
+        """Return statements of a copy that also works within one union, or within one element."""
         shared = (
             to.header is not None
             and source.header is not None

@@ -26,8 +26,8 @@ def table_flags(table: Table) -> str:
 
 
 class Flow:
-    """How control gets from one node of a pipeline to another: `goto` within a C function, else by the number of the
-    node, which is its place in `order`."""
+    """Control flow between nodes of a pipeline: `goto` within a C function, else by the number of the node, which is
+    its place in `order`."""
 
     def __init__(self, node: Node, order: list[str]):
         self.order = order
@@ -303,8 +303,8 @@ class Pipelines:
         return lines
 
     def _fixed(self, table: Table, flow: Flow) -> list[str]:
-        """Return a table without a key whose action cannot change: a call."""
-        self._dispatch(table, flow)  # for what it refuses
+        """Return the call that replaces a table without a key whose action cannot change."""
+        self._dispatch(table, flow)  # only for its checks
         call = table.default_entry
         assert call is not None
         action = table.actions[call.name]

@@ -114,7 +114,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
 
 @cache
 def library(sanitize: bool = False) -> tuple[ctypes.CDLL, Description]:
-    """Return the compiled core and what it says of itself. Raises FabricError when it cannot be built or loaded."""
+    """Return the compiled core and its description. Raises FabricError when it cannot be built or loaded."""
     try:
         path = build("fabric-core", [FABRIC_DIR / name for name in SOURCES], sanitize=sanitize)
         lib = ctypes.CDLL(str(path), use_errno=True)
@@ -131,7 +131,7 @@ def library(sanitize: bool = False) -> tuple[ctypes.CDLL, Description]:
 
 
 class _Closed:
-    """Stands in for the core once the fabric is closed: what still refers to it gets an error, not a crash."""
+    """Replaces the core once the fabric is closed: remaining references get an error, not a crash."""
 
     def __getattr__(self, name: str) -> Any:
         raise FabricError("the fabric is closed")

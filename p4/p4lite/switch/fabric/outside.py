@@ -54,7 +54,7 @@ def ferries() -> ctypes.PyDLL | None:
 
 
 class _PacketExchange:
-    """What `core/python/ferry.c` does for one `ExternalHosts`."""
+    """The functions of `core/python/ferry.c` for one `ExternalHosts`."""
 
     def __init__(self, library: ctypes.PyDLL, core: Core, ferry: int) -> None:
         self.exchange: Callable[[int, list[int], list[bytes], int, int], Found] = partial(library.ferry_exchange, ferry)
@@ -63,7 +63,7 @@ class _PacketExchange:
 
 
 def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
-    """Return why the virtual clock did not go on."""
+    """Return why the virtual clock did not advance."""
     failure = core.failure(result)
     if failure == "loop":
         return FabricError(f"at {core.now_ns} ns packets go round without any delay; give the links a delay or a rate")
@@ -73,7 +73,7 @@ def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
 
 
 def not_sent(core: Core, result: int, port: Port, octets: int, at_ns: int) -> FabricError:
-    """Return why a frame was not taken."""
+    """Return why a frame was refused."""
     reason = {
         "busy": "the port is not external (it has a link or an interface)",
         "past": f"{at_ns} ns is past",
@@ -89,9 +89,9 @@ def _of(each: Any) -> Transmitter:
 class ExternalHosts:
     """Hosts at external ports (made by `Fabric.outside`); a port's place is its index among them.
 
-    Headers of all ports are equally long; they stand before what is sent, and as much is taken off what arrives.
-    `surprises`: frames since `transmitters` whose link became free at another time than said, because a caller has
-    changed it.
+    The headers of all ports have equal lengths; they precede every frame that is sent, and are removed from those that
+    arrive. `surprises`: frames since `transmitters` whose link became free at another time than predicted, because a
+    caller has changed it.
     """
 
     def __init__(self, core: Core, ports: Sequence[tuple[Port, bytes]]) -> None:
@@ -132,7 +132,7 @@ class ExternalHosts:
         return _PacketExchange(library, self._core, ferry)
 
     def lookahead_ns(self) -> int:
-        """Return how long after a host's packet no switch sees it, as `transmitters` last found it."""
+        """Return how long after a host's packet no switch sees it, by the last call of `transmitters`."""
         return int(self._lookahead.value)
 
     def transmitters(self) -> list[Transmitter]:
@@ -145,7 +145,7 @@ class ExternalHosts:
         return [_of(each) for each in self._transmitters[:count]]
 
     def transmitter(self, place: int) -> Transmitter:
-        """Return that of one place; what `transmitters` found of the others stays."""
+        """Return the host's side of the link at one place; the others stay as `transmitters` found them."""
         core = self._core
         self._one_pointer[0] = self._pointers[place]
         core.c.pf_transmitters(core.pointer, self._one_pointer, 1, self._one, ctypes.byref(ctypes.c_uint64()))
@@ -216,7 +216,7 @@ class ExternalHosts:
         self._begun = (words, limit_ns, held)
 
     def finish(self) -> list[Arrival]:
-        """Return the arrivals of what has begun; as `exchange`."""
+        """Return the arrivals of the exchange that has begun; see `exchange`."""
         core = self._core
         if self._begun is None:
             raise FabricError("no exchange has begun")
@@ -228,7 +228,7 @@ class ExternalHosts:
         return self._taken(found, words, limit_ns)
 
     def _read(self, result: int) -> Found:
-        """Return what ctypes finds in the batch."""
+        """Return the arrivals in the batch, read by ctypes."""
         batch = self._batch
         arrived = batch.count if result == 0 else 0
         if not arrived:

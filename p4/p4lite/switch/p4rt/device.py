@@ -63,7 +63,7 @@ def _varint(value: int) -> bytes:
 
 
 class Forwarding:
-    """The entities of a device under one pipeline, and which of them a message means."""
+    """The entities of a device under one pipeline; it selects those that a message means."""
 
     def __init__(self, target: Target) -> None:
         self.pipeline = target.pipeline
@@ -131,7 +131,7 @@ class _Saved:
 
 
 class Device:
-    """A switch as P4Runtime sees it."""
+    """A switch with its P4Runtime state."""
 
     def __init__(
         self, switch: Switch, cache: PipelineCache, programs: AbstractContextManager[object] | None = None
@@ -243,7 +243,7 @@ class Device:
         return port.is_up("outgoing")
 
     def ports_changed(self) -> None:
-        """Let selectors that watch ports see their state."""
+        """Update selectors that watch ports with the ports' state."""
         with self.lock:
             if self._forwarding is not None:
                 self._forwarding.profiles.ports_changed()
@@ -313,7 +313,7 @@ class Device:
     # -- streams -----------------------------------------------------------------------------------------
 
     def stream_message(self, client: Client, message: Any) -> None:
-        """Handle what a controller sent on its stream, after its arbitration."""
+        """Handle a controller's message on its stream, after its arbitration."""
         which = message.WhichOneof("update")
         try:
             with self.lock:
@@ -350,7 +350,7 @@ class Device:
                 self.stream_drops += 1
 
     def notify(self, notifications: Sequence[Notification]) -> None:
-        """Pass on what the fabric reported for this device."""
+        """Forward what the fabric reported for this device."""
         with self.lock:
             forwarding = self._forwarding
             if forwarding is None:
@@ -381,7 +381,7 @@ class Device:
                 forwarding.profiles.ports_changed()
 
     def digests_due(self, now: int) -> int | None:
-        """Send the digest lists whose time has come; when to call again, None for never."""
+        """Send the digest lists that are due; return the time of the next call, None for never."""
         with self.lock:
             if self._forwarding is None:
                 return None

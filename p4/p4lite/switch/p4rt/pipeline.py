@@ -92,7 +92,7 @@ class PipelineCache:
         self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
 
     def verify(self, config: Any) -> Pipeline:
-        """Return the pipeline of a ForwardingPipelineConfig, compiled; P4RtError says why it cannot be realised."""
+        """Return the compiled pipeline of a ForwardingPipelineConfig. Raises P4RtError if it cannot be realised."""
         if not config.p4_device_config:
             raise invalid("p4_device_config is empty: it must hold the program as BMv2 JSON")
         if not config.HasField("p4info"):
@@ -106,7 +106,7 @@ class PipelineCache:
                 found = _bind(config, index_info(config.p4info), self._program(blob))
                 self._remember(self._pipelines, key, found)
         try:
-            # One at a time: many devices that get the same program at once shall wait for one compiler run.
+            # One at a time: devices that get the same program at once share one compiler run.
             with self._building:
                 found.program.build()
         except BuildError as error:

@@ -272,7 +272,7 @@ class Profiles:
         return ident
 
     def drop_oneshot(self, profile_id: int, ident: int | None) -> None:
-        """Take away what `add_oneshot` made, once no entry refers to it; None does nothing."""
+        """Remove what `add_oneshot` created, once no entry refers to it; None does nothing."""
         if ident is None:
             return
         profile = self._profile(profile_id)

@@ -76,7 +76,7 @@ class Handle:
         return int(pointer)
 
     def close(self) -> None:
-        """Free the C instance; the object is unusable afterwards. The core must have let go of it."""
+        """Free the C instance; the object is unusable afterwards. The core must have released it before."""
         if self.pointer:
             self.opened.function("destroy", None, ctypes.c_void_p)(self.pointer)
             self.pointer = 0
@@ -137,5 +137,5 @@ class Handle:
 
 
 def c_words(values: Sequence[int]) -> Any:
-    """Return words as C takes them."""
+    """Return words as an array for C."""
     return (ctypes.c_uint64 * (len(values) + 1))(*values)

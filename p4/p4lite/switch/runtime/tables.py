@@ -138,7 +138,7 @@ class TableControl(ProfileControl):
             self._refer(t, old.kind, old.number, -1)
 
     def table_find(self, table: str, key: tuple[MatchValue, ...], *, priority: int = 0) -> int:
-        """Handle of the entry with exactly this match key (and priority). Raises NotFound."""
+        """Return the handle of the entry with exactly this match key (and priority). Raises NotFound."""
         t = self._table(table)
         w = key_to_words(t, key, priority)
         handle = self._c.p4c_table_find(
@@ -231,7 +231,7 @@ class TableControl(ProfileControl):
             self._refer(t, old.kind, old.number, -1)
 
     def idle_entries(self, table: str, now_ns: int | None = None) -> list[int]:
-        """Handle of entries idle for their timeout; each is reported again only after another timeout.
+        """Return the handles of entries idle for their timeout; each is reported again only after another timeout.
 
         `now_ns` is the time on the instance's clock, by default its latest.
         """

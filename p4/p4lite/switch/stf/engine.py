@@ -48,7 +48,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 @dataclass
 class StfResult:
-    """What became of a test: no `failures` means it passed."""
+    """The outcome of a test; without `failures` it passed."""
 
     packets_in: int = 0
     packets_out: int = 0

@@ -106,7 +106,7 @@ class TargetClient:
     # -- switches ----------------------------------------------------------------------------------------
 
     def info(self) -> FabricInfo:
-        """Return what there is."""
+        """Return the switches and ports of the fabric."""
         return codec.value(FabricInfo, self._call("Info", pb.InfoRequest(), pb.FabricInfo))
 
     def add_switch(
@@ -131,7 +131,7 @@ class TargetClient:
         return codec.value(SwitchInfo, self._call("AddSwitch", request, pb.SwitchInfo))
 
     def remove_switch(self, device_id: int) -> None:
-        """Take a switch away with its ports and links; its controllers' streams end."""
+        """Remove a switch with its ports and links; its controllers' streams end."""
         self._do("RemoveSwitch", pb.SwitchRequest(device_id=device_id))
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
@@ -158,9 +158,8 @@ class TargetClient:
         to_switch: LinkSettings | None = None,
         pcap: str | None = None,
     ) -> PortInfo:
-        """Return a port on an interface that the server was told of at start, or one to be linked; `pcap` as in
-        `capture`.
-        """
+        """Return a port on an interface that was named when the server started, or one to be linked; `pcap` as in
+        `capture`."""
         request = pb.AddPortRequest(
             device_id=device_id,
             port=port,
@@ -173,7 +172,7 @@ class TargetClient:
         return codec.value(PortInfo, self._call("AddPort", request, pb.PortInfo))
 
     def remove_port(self, device_id: int, port: int) -> None:
-        """Take a port away; its link becomes free, its queues are flushed."""
+        """Remove a port; its link becomes free, and its queues are flushed."""
         self._do("RemovePort", pb.End(device_id=device_id, port=port))
 
     def set_port_link(
@@ -191,7 +190,7 @@ class TargetClient:
         return codec.value(PortInfo, self._call("SetPortLink", request, pb.PortInfo))
 
     def set_port_up(self, device_id: int, port: int, up: bool, direction: PortDirection = "both") -> None:
-        """Cut or mend the link at a port."""
+        """Cut or restore the link at a port."""
         number = codec.port_direction_number(direction)
         self._do("SetPortUp", pb.SetPortUpRequest(at=_end((device_id, port)), up=up, direction=number))
 
@@ -236,7 +235,7 @@ class TargetClient:
         self._do("AddLink", pb.AddLinkRequest(a=_end(a), b=_end(b), settings=there, back=then))
 
     def remove_link(self, end: End) -> None:
-        """Take a cable away; what is on it is lost, its ports are free."""
+        """Remove a cable; packets on it are lost, and its ports are free."""
         self._do("RemoveLink", _end(end))
 
     def set_link(self, end: End, settings: LinkSettings | LinkChanges, direction: LinkDirection = "both") -> None:
@@ -245,7 +244,7 @@ class TargetClient:
         self._do("SetLink", pb.SetLinkRequest(at=_end(end), settings=codec.changes(settings), direction=number))
 
     def set_link_up(self, end: End, up: bool, direction: LinkDirection = "both") -> None:
-        """Cut or mend a link; what is on the wire is lost."""
+        """Cut or restore a link; packets on the wire are lost."""
         number = codec.link_direction_number(direction)
         self._do("SetLinkUp", pb.SetLinkUpRequest(at=_end(end), up=up, direction=number))
 
@@ -281,7 +280,7 @@ class TargetClient:
         self._do("Trace", pb.TraceRequest(file=file))
 
     def faults(self, device_id: int) -> dict[str, int]:
-        """Return what the program did that BMv2 leaves undefined, counted by kind."""
+        """Return counts, by kind, of what the program did that BMv2 leaves undefined."""
         found = self._call("Faults", pb.SwitchRequest(device_id=device_id), pb.FaultsResponse)
         return codec.named(found.faults)
 
