@@ -112,7 +112,7 @@ class ExternalHosts:
         self.now_ns = self.known_ns = core.now_ns
         self.surprises = 0
         self._ferry = self._made_ferry()
-        #: What `begin` was told, and what the core reads meanwhile.
+        #: The arguments of `begin`, and the buffers that the core reads until `finish`.
         self._begun: tuple[list[int], int, object] | None = None
 
     def _made_ferry(self) -> _PacketExchange | None:
