@@ -48,24 +48,24 @@ from mrc_topo.placement import Placement
 from mrc_topo.topology import Switch, Topology
 from p4lite.switch import documents
 
-#: How long a process may take to answer, and again as long while it works.
+#: The time in which a process must answer; it is granted again as long as the process works.
 READY_S = 90.0
-#: A child's death is known after so long, at most.
+#: The longest time after which the exit of a child is noticed.
 WATCH_S = 0.1
-#: What may end by itself has so long, all together.
+#: The time that all processes together have to end by themselves.
 GRACE_S = 2.0
 REQUEST_BYTES = 1 << 16
-#: What is raised when a process does not answer.
+#: The errors that mean that a process does not answer.
 UNANSWERED = (HostError, P4RuntimeError)
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
 
 
 class StartCancelled(Exception):
-    """The daemon was told to end while it was still starting."""
+    """The daemon received a signal to end while it was still starting."""
 
 
 def granted(ask: Callable[[], object]) -> bool:
-    """Return whether the kernel would grant what is asked, tried in a process of its own."""
+    """Return whether the kernel would grant a request, tried in a separate process."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -87,9 +87,8 @@ def may_set_niceness() -> bool:
 
 
 def forwarding_backend(house: ProcessSupervisor, bmv2: str) -> ForwardingBackend | None:
-    """Return the backend that forwards behind the fabric's wires; None: the fabric forwards itself. `bmv2`: BMv2's
-    program.
-    """
+    """Return the backend that forwards behind the fabric's wires; None: the fabric process forwards. `bmv2`: BMv2's
+    program."""
     switch = house.topology.lab.switch
     if switch == "bmv2":
         return Bmv2Switches(house, bmv2)
@@ -97,7 +96,8 @@ def forwarding_backend(house: ProcessSupervisor, bmv2: str) -> ForwardingBackend
 
 
 def first_line(process: subprocess.Popen[bytes]) -> str:
-    """Wait for a process's first line of output while it starts, and return it; empty if it ended without one."""
+    """Wait for the first line of output of a starting process, and return it; empty if the process ended without
+    one."""
     assert process.stdout is not None
     patience = ProgressTimeout(process.pid, READY_S)
     while not patience.over():
@@ -113,7 +113,7 @@ class Daemon:
         self.folder = folder
         self.topology = topology = topology.for_transport(transport)
         self.transport = transport
-        #: Of a lab on several machines, what is here.
+        #: The slice of this machine, for a lab on several machines.
         self.part = LabSlice.load(folder.path)
         self.placement = Placement(topology)
         self.hosts, self.switches = list(topology.hosts), list(topology.switches)
@@ -122,19 +122,19 @@ class Daemon:
             self.switches = self.placement.switches(self.part.machine)
         self.net = HostNet(topology, veth=links == "veth", hosts=self.hosts)
         self.children: dict[str, subprocess.Popen[bytes]] = {}
-        #: What holds the hosts' namespaces; Mininet's.
+        #: Mininet's processes that hold the hosts' namespaces.
         self.shells: dict[str, subprocess.Popen[bytes]] = {}
-        #: Those whose deaths are recorded; a role may have another process later.
+        #: The processes whose exits are recorded; a role may have another process later.
         self._buried: list[subprocess.Popen[bytes]] = []
         self.devices: list[Device] = []
-        #: What forwards, where it is not the fabric process.
+        #: The backend that forwards, where the fabric process does not.
         self.behind = forwarding_backend(self, bmv2)
         self.loop = SelectLoop()
         self.record = Record(roles={"labd": os.getpid()})
-        #: Set by a signal: no `Event`, whose lock the main thread may hold when the signal comes.
+        #: Set by a signal. It is no `Event`, because the main thread may hold an event's lock when the signal comes.
         self.ended = False
         self.starting = True
-        # Limits on priorities are what an ordinary user may have been given; the soft ones go as far as the hard ones.
+        # The hard limits on priorities may be raised for an ordinary user; the soft limits follow them.
         for limit in (resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE):
             hard = resource.getrlimit(limit)[1]
             resource.setrlimit(limit, (hard, hard))
@@ -148,7 +148,7 @@ class Daemon:
         self.folder.write(self.record)
 
     def start(self) -> None:
-        """Bring everything up, in the order in which one needs the other."""
+        """Start all processes, in the order in which one needs the other."""
         self.write()
         made = self.folder.path / PROGRAM
         program = FabricProgram.load(made) if made.exists() else fabric_program()
@@ -177,7 +177,7 @@ class Daemon:
         self.record.hosts = {host.name: self.net.pid(host.name) for host in self.hosts}
         self.record_exits()
         if self.record.deaths:
-            # What died after it had answered: a lab without it is not up.
+            # A process may have died after it had answered; a lab without it is not up.
             raise RunError(several(self.record.deaths))
         self.record.phase = "up"
         self.write()
@@ -215,7 +215,7 @@ class Daemon:
             self.write()
 
     def await_exit(self, seconds: float) -> None:
-        """Wait until a child is known to have died: the kernel closes its sockets before it can be reaped."""
+        """Wait until a child's exit is recorded: the kernel closes its sockets before it can be reaped."""
         deadline = time.monotonic() + seconds
         while not self.record.deaths and time.monotonic() < deadline:
             time.sleep(WATCH_S)
@@ -263,7 +263,7 @@ class Daemon:
             process.wait()
 
     def _keep(self, process: subprocess.Popen[bytes], *roles: str) -> None:
-        """Record a child that was started."""
+        """Register a child that was started."""
         for role in roles:
             self.children[role] = process
             self.record.roles[role] = process.pid
@@ -298,7 +298,7 @@ class Daemon:
             raise RunError(f"the process of {role} did not start: {self._last(role) or 'no word from it'}")
 
     def push(self, program: FabricProgram, address: str, devices: list[int]) -> None:
-        """Program and tables of the switches behind an address, by P4Runtime. They never change afterwards."""
+        """Load program and tables into the switches behind an address, by P4Runtime. They never change afterwards."""
         channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         for switch in (each for each in self.topology.switches if each.device_id in devices):
             device = primary(channel, switch, program, first=True)
@@ -329,9 +329,9 @@ class Daemon:
     def wait(self) -> None:
         """Serve until SIGTERM or SIGINT, or until the lab can no longer be ended by a command.
 
-        That is so when the run directory is gone or, of a slice, when the process that commands it is gone.
+        The latter holds when the run directory is gone or, for a slice, when the process that commands it is gone.
 
-        A child that dies is left dead: an experiment must see that.
+        A child that dies is not restarted, because an experiment must see its death.
         """
         while not self.ended and self.folder.record_file.exists():
             with contextlib.suppress(OSError):
@@ -344,7 +344,7 @@ class Daemon:
                 self.ended = True
 
     def stop(self) -> None:
-        """Let everything end by itself that has files to finish; the rest ends with the namespace."""
+        """Terminate the children, which may have files to finish; all other processes end with the namespace."""
         if self.record.phase != "failed":
             self.record.phase = "ending"
         with contextlib.suppress(OSError):
@@ -361,7 +361,7 @@ class Daemon:
 
 
 def main(argv: list[str]) -> int:
-    """Run as the entry point; the lab file is in the folder already."""
+    """Run as the entry point; the folder holds the lab file already."""
     if len(argv) not in (5, 6):
         print("usage: python -m mrc_lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]", file=sys.stderr)
         return 2
@@ -382,13 +382,13 @@ def main(argv: list[str]) -> int:
         record = daemon.record if daemon is not None else Record()
         text = str(error)
         if daemon is not None:
-            # What does not answer may have died of something that it could not tell itself.
+            # A process that does not answer may have died without a chance to report why.
             daemon.await_exit(GRACE_S)
             told = [
                 several(record.deaths),
                 *(StoppedProcess(role, since).text() for role, since in record.frozen.items()),
             ]
-            # Its last words are in what is said of a death, and why the dead do not answer need not be said.
+            # The text about an exit includes the last error line, and explains why a dead process does not answer.
             known = any(text in each for each in told) or bool(record.deaths and isinstance(error, UNANSWERED))
             told.append("" if known else text)
             text = "; ".join(filter(None, told))

@@ -29,25 +29,24 @@ from p4lite.switch.description import (
 )
 from p4lite.switch.fabric.values import CreditSettings, LinkSettings, PfcSettings, QueueLimits, pfc_headroom_bytes
 
-#: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it, and
-#: `nic.rx_usecs` at either end.
+#: The room in the base RTT for the scheduling of processes on the real clock, beside `nic.rx_usecs` at either end.
 REAL_CLOCK_RTT_NS = 1_000_000
 #: The largest exponent of the local ACK timeout.
 LONGEST_TIMEOUT = 24
-#: On the real clock: what a late agent may send at once to catch up, and how late it looks at a pause.
+#: What a late agent may send at once to catch up on the real clock, and how much later it looks at a pause frame.
 AGENT_PAUSE_NS = 10_000_000
 ETHERNET_BYTES = 14
-#: The fabric's loop wakes up at most once in this time. Links of tens of Mb/s take milliseconds for a packet.
+#: The shortest interval between wakeups of the fabric's loop. Links of tens of Mb/s take milliseconds for a packet.
 ROUND_US = 250
-#: Clustermapper: between two probes of one target.
+#: The interval between two probes of one target by the Clustermapper.
 PROBE_INTERVAL_NS = 100_000_000
-#: What a lab file needs for hosts that can be frozen and killed one by one.
+#: The setting of a lab file by which hosts can be frozen and killed one by one.
 PER_HOST = "`agents: {processes: per-host}`"
-#: The number of the port behind port 1, where another forwards than the fabric.
+#: The number of the port behind port 1, where another backend than the fabric process forwards.
 BEHIND = 1000
 #: The device that only carries frames between host interfaces and tunnels to their T0s; no switch of a lab has its id.
 RELAY = 60_000
-#: Queue capacity is in bytes; the count of packets must not bind first.
+#: Queue capacity is in bytes, so the limit of packets must be out of reach.
 PACKETS_LIMIT = 1 << 16
 FULL_QUEUE = QueueLimits(packets=PACKETS_LIMIT)
 V = TypeVar("V")
@@ -57,13 +56,13 @@ Setting = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class FabricPlan:
-    """How the fabric is wired: `interfaces` maps (switch name, port) to the interface there, where there is one.
+    """The wiring of the fabric. `interfaces` maps (switch name, port) to the interface there, where there is one.
 
-    In memory a fabric's own links have none; with veth links between processes they have one at each end. `realtime`:
-    its thread, for which the links of all switches wait, may go before the hosts' processes. `behind` has the
-    interfaces to what forwards in the fabric's place: then it is the links only, and every port is a wire to the one
-    behind it. `tunnels`: ports whose links lead to another machine, as the fabric process gets them; `relays`:
-    interfaces of hosts whose T0 is on another machine, each with its tunnel there.
+    In memory a fabric's own links have none; with veth links between processes they have one at each end. With
+    `realtime` the thread that all switches' links depend on may precede the hosts' processes. `behind` has the
+    interfaces to the backend that forwards in the fabric's place: the fabric then carries the links only, and every
+    port is a wire to the one behind it. `tunnels` are ports whose links lead to another machine, in the form that the
+    fabric process takes; `relays` are interfaces of hosts whose T0 is on another machine, each with its tunnel there.
     """
 
     grpc_address: str
@@ -82,8 +81,8 @@ def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
 
 
 def agent_groups(topology: Topology, hosts: Sequence[Host] | None = None) -> list[list[str]]:
-    """Return which hosts (all if None) share an agent's process here. Neighbours do not if they need not: they often
-    work at the same time."""
+    """Return groups of hosts (all if None) that share an agent's process here. Neighbours share one only if they must,
+    because they often work at the same time."""
     names = [host.name for host in (topology.hosts if hosts is None else hosts)]
     if not names:
         return []
@@ -92,7 +91,7 @@ def agent_groups(topology: Topology, hosts: Sequence[Host] | None = None) -> lis
 
 
 def sharing(topology: Topology) -> list[str]:
-    """Return the hosts of the first process that carries more than one; an empty list where each host has its own."""
+    """Return the hosts of the first process that runs more than one; an empty list where each host has its own."""
     return next((names for names in agent_groups(topology) if len(names) > 1), [])
 
 
@@ -102,9 +101,8 @@ def frame_bytes(topology: Topology) -> int:
 
 
 def base_rtt_ns(topology: Topology, clock: str) -> int:
-    """Return the lab's base RTT with room for late processes (ns): as the lab file says, or computed from its longest
-    path.
-    """
+    """Return the lab's base RTT with room for late processes (ns): the lab file's, or computed from the longest
+    path."""
     lab = topology.lab
     if lab.cc.base_rtt is not None:
         return lab.cc.base_rtt
@@ -115,9 +113,9 @@ def base_rtt_ns(topology: Topology, clock: str) -> int:
 def control_rtt_ns(topology: Topology, clock: str) -> int:
     """Return the base RTT of congestion control (ns): the same on both clocks with the usual `nic.rx_usecs`.
 
-    The target delay follows from it. Room for late processes is left to the largest window alone, for the interval in
-    which quick adapt counts follows the RTT as measured: with a longer base RTT and window a fair share of an incast of
-    seven was below the bound under which quick adapt cuts the window.
+    The target delay follows from it. Only the largest window has room for late processes, because the interval in which
+    quick adapt counts follows the measured RTT: with a longer base RTT and window, a fair share of an incast of seven
+    was below the bound under which quick adapt cuts the window.
     """
     if topology.lab.cc.base_rtt is not None:
         return topology.lab.cc.base_rtt
@@ -129,8 +127,8 @@ def ack_timeout_exponent(topology: Topology) -> int:
     """Return t of the QPs' local ACK timeout, 1.024 us * 2^t (`mrc-protocol.md §4`).
 
     It is the lab file's, or the default, made longer where a slow link's full queue would outlast it: a timeout that
-    expires for a packet that waits its turn takes every EV of that plane for bad. Headers of trimmed packets go first
-    on such a link, so that its data may take three times as long.
+    expires for a packet that waits its turn marks every EV of that plane as bad. Headers of trimmed packets go first on
+    such a link, so that its data may take three times as long.
     """
     lab = topology.lab
     exponent = lab.reliability.timeout
@@ -165,7 +163,7 @@ def _settings(link: Link, overhead: int) -> LinkSettings:
 def _queues(spec: QueueSpec) -> dict[int, QueueLimits]:
     limits = {rules.DATA_PRIORITY: spec.limit, rules.CONTROL_PRIORITY: spec.control_limit}
     lossless = spec.lossless
-    # What may wait of a lossless priority is a matter of the ports through which it came.
+    # The bytes of a lossless priority are limited at the ports through which they came.
     none = QueueLimits(packets=0, bytes=0)
     return {
         priority: none if priority in lossless else QueueLimits(PACKETS_LIMIT, limit)
@@ -174,11 +172,11 @@ def _queues(spec: QueueSpec) -> dict[int, QueueLimits]:
 
 
 def needed_headroom(topology: Topology, link: Link, clock: str) -> int:
-    """Return the headroom in bytes with which priority flow control loses nothing at the end of a link."""
+    """Return the headroom in bytes with which priority flow control loses no packet at the end of a link."""
     lab, rate = topology.lab, link.spec.rate
     needed = pfc_headroom_bytes(rate, link.spec.delay, frame_bytes(topology), lab.link_overhead)
     if clock == "real" and link.is_host_link:
-        # What the agent has sent by the time at which it looks is on its way.
+        # What an agent has sent before it looks at a pause frame is on its way.
         needed += rate * (AGENT_PAUSE_NS + lab.nic.rx_usecs * 1000) // (8 * 10**9)
     return needed
 
@@ -207,7 +205,7 @@ def _credits(link: Link) -> dict[int, CreditSettings]:
 
 
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
-    """Return warnings about a lab file: links that need more headroom for flow control than it gives."""
+    """Return warnings about links that need more headroom for flow control than the lab file gives."""
     found: dict[tuple[int, int], list[str]] = {}
     for link in topology.for_transport(transport).links.values():
         pfc = link.queue.pfc
@@ -228,7 +226,7 @@ def _port_description(topology: Topology, plan: FabricPlan, switch: Switch, numb
     pfc, credits = _pfc(topology, link, plan.clock), _credits(link)
     interface, tunnel = plan.interfaces.get(place), plan.tunnels.get(place)
     settings = _settings(link, topology.lab.link_overhead)
-    # Of a link between two processes, the switch at the other end shapes the other direction.
+    # On a link between two processes, the switch at the other end shapes the other direction.
     own = link.is_host_link or interface is not None or tunnel is not None
     return PortDescription(
         number,
@@ -282,10 +280,10 @@ def _relays(plan: FabricPlan) -> list[SwitchDescription]:
 def fabric_description(
     topology: Topology, plan: FabricPlan, switches: Sequence[Switch] | None = None
 ) -> FabricDescription:
-    """Return the description from which `p4lite.switch.server` builds a process; pipelines come by P4Runtime.
+    """Return the description from which `p4lite.switch.server` builds a process; pipelines follow by P4Runtime.
 
-    It carries all switches, or only `switches`, with the links between them in memory; their other links are
-    interfaces or tunnels.
+    It has all switches, or only `switches`, with the links between them in memory; their other links are interfaces or
+    tunnels.
     """
     lab = topology.lab
     switches = topology.switches if switches is None else switches
@@ -301,7 +299,7 @@ def fabric_description(
         seed=lab.seed & 0x7FFFFFFF,
         round_us=ROUND_US,
         realtime=plan.realtime,
-        # On the virtual clock the fabric is this process's own, which writes captures itself.
+        # On the virtual clock the fabric is in this process, which writes captures itself.
         files=CAPTURES if plan.clock == "real" else None,
         switches=(*(_switch_description(topology, plan, each) for each in switches), *_relays(plan)),
         links=tuple(links),
@@ -316,7 +314,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Set
     rtt = base_rtt_ns(topology, clock)
     max_wnd = lab.cc.max_wnd
     if max_wnd is None and clock == "real":
-        # Here the smallest RTT is one without any lateness of the hosts: no measure of what must be in flight.
+        # Here the smallest RTT has no lateness of the hosts in it, so it does not measure what must be in flight.
         max_wnd = 3 * lab.host_rate_bps * rtt // (2 * 8 * 10**9)
     cc: dict[str, Setting] = {
         "algorithm": lab.cc.algorithm,
@@ -377,7 +375,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Set
 
 
 class _LazyPeers(Mapping[str, V]):
-    """By the peers' addresses what a function says of host and peer, computed when it is asked for: all pairs of a
+    """A mapping from peers' addresses to what a function returns for host and peer, computed on demand: all pairs of a
     large lab would take more memory than its simulation."""
 
     def __init__(self, topology: Topology, host: Host, function: Callable[[Topology, Host, Host], V]) -> None:
@@ -408,7 +406,7 @@ def _profile(topology: Topology, host: Host, peer: Host) -> list[list[int]]:
 
 
 def _routes(topology: Topology, host: Host, peer: Host) -> dict[str, list[str]]:
-    """By the upper half of the EV the outer addresses that lead from a host to a peer."""
+    """Return the outer addresses that lead from a host to a peer, by the upper half of the EV."""
     lab = topology.lab
     resolve = Paths(topology).resolver(host.index)
     routes = {}
@@ -422,8 +420,8 @@ def _routes(topology: Topology, host: Host, peer: Host) -> dict[str, list[str]]:
 
 
 def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> NodeConfig:
-    """Return the configuration of a host's agent. What is towards each peer is a `dict` on the real clock, where it
-    becomes JSON, and computed on demand on the virtual one."""
+    """Return the configuration of a host's agent. Its data per peer is a `dict` on the real clock, where it becomes
+    JSON, and is computed on demand on the virtual one."""
     lab = topology.lab
     profiles: Mapping[str, list[list[int]]] = {}
     routes: Mapping[str, dict[str, list[str]]] = {}
@@ -458,7 +456,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
 
 
 def probe_targets(topology: Topology, host: Host) -> list[ProbeTarget]:
-    """Return what a host's Clustermapper probes: its T0 and every T1 of every plane, back to the same port."""
+    """Return the targets of a host's Clustermapper: its T0 and every T1 of every plane, back to the same port."""
     paths = Paths(topology)
     targets = []
     for plane in range(topology.lab.planes):

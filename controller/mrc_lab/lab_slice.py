@@ -20,9 +20,9 @@ KEY = "tunnel.key"
 
 @dataclass(frozen=True)
 class LabSlice:
-    """`sockets`: descriptors of the tunnels' sockets by the links that they carry, opened in the machine's own network
-    namespace; `lifeline`: the reading end of a pipe that ends when the process that commands the slice is gone;
-    `clock_ahead_ns`: by how much the lab's monotonic clock goes before this machine's."""
+    """The slice of a lab on this machine. `sockets`: descriptors of the tunnels' sockets by link, opened in the
+    machine's own network namespace; `lifeline`: the reading end of a pipe that ends when the process that commands the
+    slice is gone; `clock_ahead_ns`: how far the lab's monotonic clock is ahead of this machine's."""
 
     machine: str
     sockets: Mapping[str, int]
@@ -31,11 +31,11 @@ class LabSlice:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """All that the daemon inherits."""
+        """All descriptors that the daemon inherits."""
         return (*self.sockets.values(), self.lifeline)
 
     def save(self, folder: pathlib.Path, key: str, uid: int = -1, gid: int = -1) -> None:
-        """Leave it, and the key of the tunnels (hexadecimal digits), for the daemon, which runs as this user."""
+        """Save the slice, and the key of the tunnels (hexadecimal digits), for the daemon, which runs as this user."""
         for name, text in ((PART, json.dumps(asdict(self))), (KEY, key)):
             write_whole(folder / name, text)
             os.chmod(folder / name, 0o600)
@@ -44,7 +44,7 @@ class LabSlice:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> LabSlice | None:
-        """Load the slice that is in this folder; None for a lab on one machine."""
+        """Load the slice in this folder; None for a lab on one machine."""
         try:
             part = cls(**json.loads((folder / PART).read_text()))
         except FileNotFoundError:
@@ -58,8 +58,8 @@ class LabSlice:
         return bool(select.select([self.lifeline], [], [], 0)[0])
 
     def wired(self, plan: FabricPlan, placement: Placement) -> FabricPlan:
-        """Return a plan of the hosts' interfaces with what follows from the placement: interfaces of the switches that
-        are here, tunnels and relays."""
+        """Return a plan of the hosts' interfaces, extended by the placement: interfaces of the switches on this
+        machine, tunnels and relays."""
         here = {switch.name for switch in placement.switches(self.machine)}
         tunnels: dict[tuple[str, int], TunnelDescription] = {}
         relays: dict[str, TunnelDescription] = {}
@@ -77,7 +77,7 @@ class LabSlice:
 
 
 def relayed(placement: Placement, machine: str) -> list[str]:
-    """Return links of hosts that are on a machine to T0s that are on others, in the order of the relay's ports."""
+    """Return the links between hosts on a machine and T0s on others, in the order of the relay's ports."""
     links = placement.topology.links
     return [
         name

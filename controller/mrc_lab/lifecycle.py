@@ -45,7 +45,7 @@ from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
 
 CACHE = "/run/cache"
-#: What a lab of root's gets of root's environment.
+#: The environment variables of root that root's labs inherit.
 ENVIRONMENT = (
     "PATH",
     "LANG",
@@ -68,7 +68,7 @@ def check() -> None:
 
     Raises:
         HostNetError: Mininet is missing.
-        NamespaceError: the machine gives no namespaces; with the setting and the ways out.
+        NamespaceError: the machine does not allow namespaces; the text names the setting and the ways out.
     """
     check_installed()
     command = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--probe"]
@@ -79,7 +79,7 @@ def check() -> None:
 
 
 def problem() -> str | None:
-    """Return why there can be no real-clock lab here, with the remedy; None if there can."""
+    """Return why this machine can run no real-clock lab, with the remedy; None if it can."""
     try:
         check()
     except (HostNetError, NamespaceError) as error:
@@ -97,12 +97,12 @@ def up(
     *,
     trust_code: bool = False,
 ) -> tuple[str, Topology]:
-    """Bring a lab up; return its name and topology. `links` is memory (one process carries all switches) or veth;
-    `switch` and `compiler` are instead of the lab file's; `trust_code`: its policies may run.
+    """Bring a lab up; return its name and topology. `links` is memory (one process runs all switches) or veth; `switch`
+    and `compiler` override the lab file; with `trust_code` its policies may run.
 
     Raises:
-        LabError: the lab file.
-        ReferencePartMissing: what shall forward or compile is not here.
+        LabError: the lab file is wrong.
+        ReferencePartMissing: the backend or compiler is not installed.
         PolicyRefused: its policies may not run.
         ProgramError, RunError, HostNetError, NamespaceError: as `bring_up`.
     """
@@ -120,14 +120,14 @@ def bring_up(
 ) -> tuple[str, Topology]:
     """Bring a lab up that was checked (`RequestedLab.of` with a clock); see `up`.
 
-    Of one that is on several machines it takes a `part`, and the `key` of the tunnels to the others (hexadecimal
+    For a lab on several machines, `part` is the slice, and `key` that of the tunnels to the others (hexadecimal
     digits): `mrc_lab.machines`.
 
     Raises:
-        ProgramError: p4c refuses the program, or it is the lab's own and cannot be used.
+        ProgramError: p4c refuses the program, or the lab's own program cannot be used.
         RunError: the name is in use, or the lab did not come up.
         HostNetError: Mininet is missing.
-        NamespaceError: this machine gives no namespaces.
+        NamespaceError: this machine does not allow namespaces.
     """
     topology = wanted.topology
     if topology.lab.machines and part is None:
@@ -135,7 +135,7 @@ def bring_up(
     if links == "veth" and topology.lab.switch != "p4lite":
         raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()
-    # The project's own program is compiled inside.
+    # The project's own program is compiled inside the lab.
     lab_runs_another = topology.lab.compiler == "p4c" or topology.lab.program is not None
     program = program_of(topology) if lab_runs_another else None
     owner = lab_owner()
@@ -171,7 +171,7 @@ def bring_up(
             launch(run.name, order, run.log_file, _environment(owner), descriptors, run.started)
         except LaunchError as error:
             raise LabDied(f"lab '{run.name}' did not start: {last_line(run.log_file) or error}") from None
-    # From here on the lab comes up by itself, even if we are killed.
+    # From here on the lab comes up by itself, even if this process is killed.
     processes = await_up(run, progress)
     if owner is not None:
         scheduling.grant(processes, {host.name for host in topology.hosts})
@@ -179,13 +179,11 @@ def bring_up(
 
 
 def _cache(owner: Owner | None) -> pathlib.Path:
-    """Return the folder of compiled switches that the lab loads from and writes to; root's labs have one of their
-    own.
-    """
+    """Return the folder of compiled switches that the lab loads from and writes to; root's labs have a separate one."""
     try:
         folder = build.cache_dir()
     except BuildError:
-        # A user without a home.
+        # The user has no home directory.
         folder = base() / ".cache"
         folder.mkdir(exist_ok=True, mode=0o700)
     if owner is None:
@@ -197,7 +195,7 @@ def _cache(owner: Owner | None) -> pathlib.Path:
 
 
 def trees(*more: pathlib.Path) -> list[str]:
-    """Return folders that the user who runs the lab must be able to read: interpreter, libraries, our code, and
+    """Return the folders that the user who runs the lab must be able to read: interpreter, libraries, our code, and
     `more`."""
     here = pathlib.Path(__file__).resolve()
     wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[2], *more]
@@ -219,7 +217,8 @@ def _environment(owner: Owner | None) -> dict[str, str]:
 def _place_files(
     run: RunDir, state: State, wanted: RequestedLab, program: FabricProgram | None, part: LabSlice | None, key: str
 ) -> None:
-    """Put into the run directory what the lab's daemon reads: lab file, policies, program, the part's description."""
+    """Write the files that the lab's daemon reads into the run directory: lab file, policies, program, description of
+    the slice."""
     source, inside = lab_path(wanted.lab).resolve(), run.folder.path / run.lab_file.name
     if wanted.topology.lab.policies.named:
         trusted = policies.read(wanted.topology)
@@ -239,10 +238,10 @@ def _place_files(
 
 
 def down(name: str) -> list[str]:
-    """End a lab; return what was ended.
+    """End a lab; return the processes and folders that were removed.
 
     Raises:
-        RunError: there is none of this name.
+        RunError: there is no lab of this name.
     """
     run = RunDir(name)
     if not run.exists():
@@ -251,7 +250,8 @@ def down(name: str) -> list[str]:
 
 
 class LabRow(TypedDict):
-    """A lab in `mrclab list`; `phase` is dead where nothing holds it any more, unreadable where its record is none."""
+    """A lab in `mrclab list`. `phase` is dead where no process holds the lab any more, unreadable where its record
+    cannot be read."""
 
     name: str
     phase: str
@@ -265,7 +265,7 @@ class LabRow(TypedDict):
 
 
 def listing() -> list[LabRow]:
-    """Our labs, one row each."""
+    """Return our labs, one row each."""
     rows: list[LabRow] = []
     for run in all_runs():
         row = LabRow(
@@ -293,7 +293,7 @@ def listing() -> list[LabRow]:
 def cleanup(progress: Progress = quiet) -> dict[str, list[str]]:
     """Remove every lab that no process holds any more, with everything left of it; return what was removed, by name.
 
-    Wait for a lab that is ending, and leave alone one that is starting or up; report each to `progress`.
+    Wait for a lab that is ending, and leave a lab alone that is starting or up; report each to `progress`.
     """
     removed: dict[str, list[str]] = {}
     if not check_ours(base()):
@@ -304,7 +304,7 @@ def cleanup(progress: Progress = quiet) -> dict[str, list[str]]:
         with base_lock():
             if run.exists() and run.is_dead():
                 removed[run.name] = run.remove()
-    # Parts that are up are their coordinator's to end, on whatever machine that is.
+    # The coordinator ends slices that are up, on whatever machine it runs.
     for part in all_parts():
         with base_lock():
             if part.exists() and part.is_dead():

@@ -20,20 +20,20 @@ from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from p4lite.folders import FolderError, check_private, is_private_file
 
-#: What the hosts' agents run; the localiser is the controller's.
+#: The kinds of policies that the hosts' agents run; the localiser belongs to the controller.
 HOST_KINDS = ("congestion", "ev", "loss")
-#: Below the run directory and the lab's folder: the copies that a lab on the real clock runs, by kind.
+#: The folder in the run directory and in the lab's folder with the copies that a lab on the real clock runs, by kind.
 FOLDER = "policies"
 REMEDY = "use --clock virtual, or run it as yourself with --trust-code"
 
 
 class PolicyRefused(RunError):
-    """Policies cannot be used as asked; the text says what to do."""
+    """Policies that may not be used as requested; the text says what to do."""
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """A policy's file that its user alone can have written, as it was when that was looked at; `name` of the class."""
+    """A policy's file as it was read, which no other user could have written; `name` is that of the class."""
 
     kind: str
     file: str
@@ -42,7 +42,7 @@ class Trusted:
 
     @property
     def reference(self) -> str:
-        """The copy of it, from a lab file beside `FOLDER`."""
+        """The reference to the copy, from a lab file beside `FOLDER`."""
         return f"{FOLDER}/{self.kind}/{self.file}:{self.name}"
 
 
@@ -58,7 +58,7 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
     """Check that a lab's policies may run on this clock, under this transport.
 
     Raises:
-        PolicyRefused: they may not.
+        PolicyRefused: they may not; the text says why.
     """
     named = topology.lab.policies.named
     hosts = [kind for kind in HOST_KINDS if kind in named]
@@ -88,10 +88,10 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
 def check_files(topology: Topology) -> None:
     """Check that only this user and root can change the files of a lab's policies, which run in this process.
 
-    In a sandbox that is supplied with the classes by another process, no file is run and none is checked.
+    In a sandbox whose classes another process supplies, no file is run and none is checked.
 
     Raises:
-        PolicyRefused: another user can; the text names the policy, the file and the remedy.
+        PolicyRefused: another user can change one; the text names the policy, the file and the remedy.
     """
     if supplier() is not None:
         return
@@ -106,7 +106,7 @@ def check_lab_file(lab: str, topology: Topology) -> None:
     """Check that only this user and root can change a lab's file if it names policies or a P4 program.
 
     Raises:
-        PolicyRefused: another user can.
+        PolicyRefused: another user can change it.
     """
     if topology.lab.policies.named or topology.lab.program is not None:
         try:
@@ -116,10 +116,10 @@ def check_lab_file(lab: str, topology: Topology) -> None:
 
 
 def _are_copies(topology: Topology) -> bool:
-    """Return whether they are those of a lab that is up: copies in the run directory, made when its user trusted them.
+    """Return whether a lab's policies are the copies in its run directory, made while its user trusted the files.
 
     Raises:
-        RunError: they are in the run directory's place, which is not ours alone.
+        RunError: the folder of run directories is not ours alone.
     """
     return all(Path(each).is_relative_to(base()) for each in topology.lab.policies.named.values()) and check_ours(
         base()
@@ -127,10 +127,10 @@ def _are_copies(topology: Topology) -> bool:
 
 
 def read(topology: Topology) -> list[Trusted]:
-    """Read the files of a lab's policies. Refuse files that another user can change.
+    """Read the files of a lab's policies.
 
     Raises:
-        PolicyRefused: one is missing, or another user can.
+        PolicyRefused: a file is missing, or another user can change it.
     """
     found = []
     for kind, reference in topology.lab.policies.named.items():
@@ -173,5 +173,5 @@ def place(files: Sequence[Trusted], folder: Path) -> None:
 
 
 def same(topology: Topology, other: Topology) -> bool:
-    """Return whether two labs' policies are the same classes of the same code."""
+    """Return whether the policies of two labs are the same classes with the same code."""
     return {each.kind: each for each in read(topology)} == {each.kind: each for each in read(other)}

@@ -14,8 +14,8 @@ from mrc_topo.topology import Topology
 
 @dataclass(frozen=True)
 class RequestedLab:
-    """`topology` is that of the file `lab` with `switch`, `compiler` and policies as asked (None: as there).
-    `trust_code`: policies may run on the real clock."""
+    """A lab as requested: `topology` is that of the file `lab`, with the given `switch`, `compiler` and policies (None:
+    those of the file). `trust_code`: policies may run on the real clock."""
 
     lab: str
     topology: Topology
@@ -36,11 +36,11 @@ class RequestedLab:
         trust_code: bool = False,
         clock: str | None = None,
     ) -> RequestedLab:
-        """Return the lab of this file or name; with a `clock`, one that can be had on it, here.
+        """Return the lab of this file or name; with a `clock`, check that it can run on that clock on this machine.
 
         Raises:
-            LabError: there is none, or its file is wrong.
-            ReferencePartMissing: the backend cannot carry the lab or has another clock, or something is not installed.
+            LabError: there is no such lab, or its file is wrong.
+            ReferencePartMissing: the backend cannot run the lab or has another clock, or is not installed.
             RunError: a limit of the shell (`ulimit`) is too low.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """

@@ -13,7 +13,7 @@ from mrc_lab.processes.exits import Role, RoleKind
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import RunDir, RunError, all_runs
 
-#: Hosts keep time; whatever else the machine does can wait a little.
+#: The agents' niceness: hosts depend on the time, and other work of the machine can wait a little.
 AGENT_NICE = -15
 
 FABRIC_THREAD = "p4lite-fabric"
@@ -26,7 +26,7 @@ POLICIES = {
 
 @dataclass(frozen=True)
 class Priority:
-    """The priority that was asked for, and what the kernel says.
+    """The requested priority of a thread or process, and what the kernel reports.
 
     `session` is the niceness of the agents' session, where the kernel groups processes by session.
     """
@@ -46,7 +46,8 @@ class Scheduling:
 
 @dataclass(frozen=True)
 class MachineActivity:
-    """What else the machine does: other labs (of ours by name, of other users by number), cores, load of a minute."""
+    """The other work of the machine: other labs (ours by name, those of other users by number), cores, and the load of
+    a minute."""
 
     other_labs: Sequence[str]
     labs_of_others: int
@@ -65,7 +66,7 @@ def _fabric_threads(process: Process) -> list[int]:
 
 
 def _parts(processes: Iterable[Process], hosts: Collection[str]) -> tuple[list[Process], list[Process]]:
-    """Return the fabric processes and the agents of these processes of a lab."""
+    """Return the fabric processes and the agents among the processes of a lab."""
     fabric, agents = [], []
     for each in processes:
         role = Role.parse(each.role)
@@ -79,7 +80,7 @@ def _parts(processes: Iterable[Process], hosts: Collection[str]) -> tuple[list[P
 def grant(processes: Iterable[Process], hosts: Collection[str]) -> None:
     """Give the fabric's threads SCHED_RR and the agents their niceness, from outside and as root, if that is allowed.
 
-    The processes inside need no right to do so.
+    The processes inside then need no such right.
 
     Args:
         processes: those of the lab.
@@ -100,7 +101,7 @@ def raise_session(pid: int | str) -> bool:
     """Give the session of a process the agents' niceness; return whether the kernel supports and permits it.
 
     Where the kernel groups processes by session (`kernel.sched_autogroup_enabled`), a process's own niceness counts
-    only among those of its session: beside a shell's busy loop it is worth nothing.
+    only within its session: against a busy loop in a shell it has no effect.
     """
     try:
         pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(AGENT_NICE))
@@ -133,7 +134,7 @@ def measure(run: RunDir) -> Scheduling:
 
 
 def machine_activity(run: RunDir) -> MachineActivity:
-    """Return what else the machine does beside a lab."""
+    """Return the other work of the machine beside a lab."""
     ours: dict[int, str] = {}
     for other in all_runs():
         with contextlib.suppress(RunError):

@@ -29,7 +29,7 @@ from mrc_web.hub import Answer, CommandError
 from p4lite.switch.targetapi.client import TargetError
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-#: What the parts raise when something cannot be done; the text is shown to the user.
+#: The errors of actions that cannot be carried out; their text is shown to the user.
 REFUSALS = (
     ConfigError,
     DenylistError,
@@ -49,7 +49,7 @@ REFUSALS = (
 
 
 class Fail(Model):
-    """`mrclab fail`."""
+    """The arguments of `mrclab fail`."""
 
     target: Name
     kind: Annotated[str, Field(max_length=64)] = ""
@@ -57,32 +57,32 @@ class Fail(Model):
     settings: Annotated[dict[Annotated[str, Field(max_length=64)], bool | int | float], Field(max_length=16)] = {}
 
     def action(self) -> Action:
-        """As the ledger takes it."""
+        """Return the action for the fault ledger."""
         return Action("fail", self.target, self.kind, self.direction, dict(self.settings))
 
 
 class Restore(Model):
-    """`mrclab restore`; without a target everything."""
+    """The arguments of `mrclab restore`; without a target it restores everything."""
 
     target: Annotated[str, Field(max_length=128)] = ""
     kind: Annotated[str, Field(max_length=64)] = ""
 
 
 class Elements(Model):
-    """`mrclab deny` and `mrclab allow`; without elements what the hosts find dead, or everything."""
+    """The arguments of `mrclab deny` and `mrclab allow`; without elements, what the hosts find dead, or everything."""
 
     elements: Annotated[list[Name], Field(max_length=1000)] = []
 
 
 class Capture(Model):
-    """`mrclab capture`, into a file that the page then fetches."""
+    """The arguments of `mrclab capture`, into a file that the page then fetches."""
 
     port: Name
     on: bool = True
 
 
 class Start(Model):
-    """`mrclab run WORKLOAD`."""
+    """The arguments of `mrclab run WORKLOAD`."""
 
     workload: Name
     params: Annotated[dict[Annotated[str, Field(max_length=64)], Any], Field(max_length=32)] = {}
@@ -92,25 +92,25 @@ class Start(Model):
 
 
 class Experiment(Model):
-    """`mrclab run EXPERIMENT`: one that comes with the project."""
+    """The arguments of `mrclab run EXPERIMENT`, for an experiment that comes with the project."""
 
     name: Name
 
 
 class Speed(Model):
-    """How fast a simulation or a replay goes, as a multiple of the wall's clock; 0: as fast as it can."""
+    """The speed of a simulation or replay, as a multiple of the wall's clock; 0: as fast as possible."""
 
     speed: Annotated[float, Field(ge=0, le=1000)]
 
 
 class Step(Model):
-    """How far a paused simulation goes on, in seconds of its own."""
+    """How far a paused simulation advances, in seconds of its own clock."""
 
     seconds: Annotated[float, Field(gt=0, le=10)] = 0.01
 
 
 class Seek(Model):
-    """Where in a recorded run, in seconds."""
+    """A time in a recorded run, in seconds."""
 
     seconds: Annotated[float, Field(ge=0, le=1e6)]
 
@@ -141,7 +141,7 @@ def parse(name: str, arguments: object) -> Model:
     """Return a command's arguments.
 
     Raises:
-        CommandError: there is no such command, or they do not fit; one line per problem.
+        CommandError: there is no such command, or the arguments do not fit it; one line per problem.
     """
     model = MODELS.get(name)
     if model is None:

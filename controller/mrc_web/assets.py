@@ -27,12 +27,12 @@ STAMP: Final = "versions.json"
 
 
 class AssetError(Exception):
-    """A library cannot be had; the text says why, and what to do."""
+    """A library that cannot be fetched or is missing; the text says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package: its version, its hash, and of each file that is taken the name here."""
+    """A package: its version, its hash, and the local name of each file that is taken from it."""
 
     version: str
     integrity: str
@@ -40,7 +40,7 @@ class Package:
 
 
 def wanted() -> dict[str, Package]:
-    """Return what `assets.json` asks for, by package."""
+    """Return the packages listed in `assets.json`, by name."""
     return decode(dict[str, Package], json.loads(LIST.read_text()))
 
 
@@ -49,7 +49,7 @@ def _versions() -> dict[str, str]:
 
 
 def missing() -> list[str]:
-    """Return the packages of which a file is missing or of another version."""
+    """Return the packages that lack a file, or have one of another version."""
     try:
         stamp = json.loads((VENDOR / STAMP).read_text())
     except (OSError, ValueError):
@@ -71,7 +71,7 @@ def need() -> None:
     """Check that the page's libraries are installed.
 
     Raises:
-        AssetError: they are not.
+        AssetError: a library is missing.
     """
     lacking = missing()
     if lacking:
@@ -85,7 +85,7 @@ def fetch(say: Callable[[str], object] = print) -> None:
     """Fetch what is missing.
 
     Raises:
-        AssetError: it cannot be had; nothing that was not checked is left.
+        AssetError: a package cannot be fetched; no unchecked file is left behind.
     """
     for name in missing():
         entry = wanted()[name]
@@ -105,7 +105,7 @@ def fetch(say: Callable[[str], object] = print) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run as the entry point; 1 when something is missing."""
+    """Run as the entry point; return 1 when something is missing."""
     try:
         if arguments == ["--check"]:
             need()

@@ -21,7 +21,7 @@ MOST_BYTES = 64 << 20
 
 
 class Captures:
-    """The captures of a view, by the port that was asked for. Files stay until `close`."""
+    """The captures of a view, by the requested port. Files stay until `close`."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mrclab-captures-")
@@ -36,22 +36,22 @@ class Captures:
         return sorted(self._going)
 
     def file(self, port: str) -> pathlib.Path | None:
-        """Return what was captured of a port, if anything."""
+        """Return the capture of a port, or None."""
         return self._files.get(port)
 
     def begin(self, session: Session, port: str) -> None:
         """Begin to capture a port.
 
         Raises:
-            RunError, UnknownElement: it names none.
-            CommandError: it is captured already, or too many are.
+            RunError, UnknownElement: the text names no port.
+            CommandError: the port is captured already, or too many ports are.
         """
         place = place_of(session.topology, port)
         if port in self._going:
             raise CommandError(f"{port} is captured already")
         if len(self._going) >= MOST or len(self._files) >= 8 * MOST:
             raise CommandError(f"{MOST} ports are captured already; end one first")
-        # A name of our own making: what was asked for is only looked up.
+        # The file's name is made safe, because a page's text must never act as a path.
         path = pathlib.Path(self._folder.name) / f"{re.sub(r'[^a-z0-9]', '-', port)}.pcapng"
         number = next(self._numbers)
         if isinstance(session, RealSession):
@@ -69,7 +69,7 @@ class Captures:
         self._files[port] = path
 
     def copy(self, session: Session) -> list[str]:
-        """Bring what is new; return ports whose file has become too large, and end their capture."""
+        """Copy new packets; return the ports whose file has become too large, and end their capture."""
         full = []
         for port, following in list(self._going.items()):
             if following is not None:
@@ -84,7 +84,7 @@ class Captures:
         """End the capture of a port; its file stays.
 
         Raises:
-            CommandError: it is not captured.
+            CommandError: the port is not being captured.
         """
         if port not in self._going:
             raise CommandError(f"{port} is not captured")

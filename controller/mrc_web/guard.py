@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Of a command's JSON.
+#: The limit for a command's JSON.
 BODY_BYTES: Final = 64 << 10
 HEADERS: Final = {
     "content-security-policy": (
@@ -37,12 +37,12 @@ def new_token() -> str:
 
 
 class Guard:
-    """Lets a request through to `app`, or answers it.
+    """Passes a request on to `app`, or refuses it.
 
     Args:
-        token: what `Authorization: Bearer` must say where `open_to_all` does not hold.
-        hosts: names that the server is known by, `HOST:PORT`.
-        open_to_all: paths with which no data goes out.
+        token: the token that `Authorization: Bearer` must have where `open_to_all` does not hold.
+        hosts: the server's names, as `HOST:PORT`.
+        open_to_all: paths that return no data.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], open_to_all: frozenset[str]) -> None:
@@ -77,7 +77,7 @@ class Guard:
         return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Answer a refused request with its HTTP status; pass any other on to the wrapped ASGI application."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return

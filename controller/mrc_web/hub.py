@@ -20,20 +20,20 @@ from mrc_common.plain import OMIT_NONE
 from mrc_web.log import Log
 from mrc_web.state import Layout, Pair, State
 
-#: Points of the curves, and how far they are apart (ns of the session's clock).
+#: The number of points of the curves, and the interval between them (ns of the session's clock).
 POINTS: Final = 1500
 POINT_NS: Final = 100_000_000
-#: Commands that wait.
+#: The limit of waiting commands.
 WAITING: Final = 64
 
 
 class CommandError(Exception):
-    """A command that cannot be done; the text says why, and what would."""
+    """A command that cannot be carried out; the text says why, and what would work."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a command: `text` for people, the expected `loss` of capacity, or a `file` and its `name`."""
+    """The result of a command: `text` for people, the expected `loss` of capacity, or a `file` and its `name`."""
 
     text: str
     loss: float | None = field(default=None, metadata=OMIT_NONE)
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass
 class Command:
-    """What a page asks for; `done` gets the answer, or a CommandError."""
+    """A command of a page; `done` gets the answer, or a CommandError."""
 
     name: str
     arguments: object
@@ -51,7 +51,7 @@ class Command:
 
 
 def encoded(document: object) -> bytes:
-    """JSON without spaces."""
+    """Return a document as JSON without spaces, in UTF-8."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -67,7 +67,7 @@ class Hub:
         self.layouts = 0
         #: Rows of time, goodput, planes, hosts; in bits per second.
         self.history: collections.deque[list[int]] = collections.deque(maxlen=POINTS)
-        #: Of a recorded run: all of it, made once.
+        #: The history of a whole recorded run, computed once.
         self.whole: list[list[int]] | None = None
         self.pairs: dict[tuple[str, str], bytes] = {}
         self.ended = False
@@ -81,7 +81,7 @@ class Hub:
     # --- the session's thread ----------------------------------------------------------------------------
 
     def show(self, layout: Layout) -> None:
-        """Start another lab, or the same again: curves begin again."""
+        """Show another lab, or the same lab again; the curves start over."""
         self.layouts += 1
         layout["number"] = self.layouts
         self.layout = layout
@@ -112,25 +112,25 @@ class Hub:
             return list(self._wanted)
 
     def next_command(self) -> Command | None:
-        """Return the oldest command that waits."""
+        """Return the oldest waiting command, or None."""
         try:
             return self._commands.get_nowait()
         except queue.Empty:
             return None
 
     def refuse_all(self, reason: str) -> None:
-        """Refuse the requests that wait: the view ends."""
+        """Refuse the waiting commands, because the view ends."""
         while (command := self.next_command()) is not None:
             command.done.set_exception(CommandError(reason))
 
     def wait(self, seconds: float) -> None:
-        """Sleep, until a command comes at most."""
+        """Sleep for this time, or until a command arrives."""
         if seconds > 0:
             self._awake.wait(seconds)
         self._awake.clear()
 
     def end(self) -> None:
-        """There will be nothing more."""
+        """Mark the stream as ended: refuse the waiting commands and wake the waiting pages."""
         self.ended = True
         self.refuse_all("the command has ended")
         self._tell()
@@ -176,7 +176,7 @@ class Hub:
         """Hand a command to the session's thread.
 
         Raises:
-            CommandError: too many wait.
+            CommandError: too many commands wait.
         """
         command = Command(name, arguments)
         if self.ended:

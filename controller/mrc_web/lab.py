@@ -19,18 +19,18 @@ from mrc_web.hub import Hub
 from mrc_web.view import View
 
 POLL_S = 0.2
-#: A lab that is gone is looked for so often.
+#: The interval at which a missing lab is looked for.
 AGAIN_S = 1.0
 
 
 class Pending:
-    """What a page asked to run next."""
+    """The experiment or workload that a page has asked to run next."""
 
     def __init__(self) -> None:
         self.experiment: Experiment | None = None
 
     def take(self) -> Experiment | None:
-        """Return it, once."""
+        """Return the pending experiment, once."""
         found, self.experiment = self.experiment, None
         return found
 
@@ -38,8 +38,8 @@ class Pending:
 def perform(
     view: View, session: Session, experiment: Experiment, folder: pathlib.Path | None, interrupted: Callable[[], object]
 ) -> None:
-    """Run an experiment on the session that a view shows, and judge it; with a folder its results are kept, as by
-    `mrclab run`."""
+    """Run an experiment on the session that a view shows, and judge it. With a folder, keep its results as `mrclab run`
+    does."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with Recording(folder) as recording:
@@ -54,12 +54,12 @@ def perform(
 
 
 def folder_of(experiment: Experiment, experiments: list[str], clock: str) -> pathlib.Path | None:
-    """Return where results go: those of experiments that come with mrclab are kept, a workload's of a page are not."""
+    """Return the folder for the results of an experiment that comes with mrclab; None for a page's workload."""
     return resultdir.default_folder(experiment.name, clock) if experiment.name in experiments else None
 
 
 class LabView:
-    """A lab by its name; `go` watches it until it is interrupted."""
+    """A lab by its name; `go` shows it until it is interrupted."""
 
     def __init__(self, hub: Hub, name: str, find: Callable[[str], Experiment], experiments: list[str]) -> None:
         self.hub = hub
@@ -83,7 +83,7 @@ class LabView:
         self.pending.experiment = experiment
 
     def go(self, interrupted: Callable[[], object]) -> None:
-        """Watch; end by what `interrupted` raises."""
+        """Show the lab; end with the exception that `interrupted` raises."""
         self.view.interrupted = interrupted
         self.view.wanted = lambda: self.pending.experiment is not None
         while True:
@@ -116,7 +116,7 @@ class LabView:
         self._lost("the lab is gone")
 
     def _lost(self, problem: str) -> None:
-        """Report that the lab is lost; pages go on showing what was last."""
+        """Report that the lab is lost; pages keep showing its last state."""
         state = self.hub.state
         if state is not None and state["phase"] != "lost":
             self.hub.publish({**state, "phase": "lost", "problem": problem})

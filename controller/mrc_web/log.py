@@ -10,7 +10,7 @@ from mrc_topo import addressing
 from mrc_topo.topology import Topology
 from mrc_web.state import LogRow
 
-#: Lines that are kept.
+#: The number of lines that are kept.
 LINES = 2000
 
 
@@ -27,14 +27,14 @@ class Log:
         self.end += 1
 
     def since(self, number: int) -> list[LogRow]:
-        """Return the lines from a number on, oldest first, as far as they are kept."""
+        """Return the lines from a number on, oldest first, as far as they are still kept."""
         rows = list(self._rows)
         first = rows[0]["number"] if rows else self.end
         return rows[max(number - first, 0) :]
 
 
 class LogWriter:
-    """Puts what hosts log into words; what happened many times at once into one line."""
+    """Describes the events of hosts in words, and equal events of one moment in one line."""
 
     def __init__(self, topology: Topology, add: Callable[[int, str, str, str], None]) -> None:
         self._add = add
@@ -42,7 +42,7 @@ class LogWriter:
         self._texts = {addressing.text(host.address): host.name for host in topology.hosts}
 
     def tell(self, host: str, rows: Iterable[Event], began_ns: int) -> None:
-        """Events of a host."""
+        """Add one line for each event of a host, and one for all EVs of a plane that changed alike."""
         evs: Counter[tuple[int, str, str, str]] = Counter()
         first: dict[tuple[int, str, str, str], int] = {}
         for row in rows:

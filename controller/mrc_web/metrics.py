@@ -22,15 +22,15 @@ from mrc_host.proto.events import EvState
 from mrc_web.state import Layout, State
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-#: Above this many hosts, or links, each has no series of its own.
+#: In labs with more hosts, or links, than this, single hosts or links have no series of their own.
 DETAILED: Final = 1024
-#: Failures in force that are named.
+#: The largest number of failures in force that are named.
 NAMED: Final = 100
 PHASES: Final = ("running", "paused", "ended", "lost")
 EV_STATES: Final = tuple(each.name for each in EvState)
 LINK_STATES: Final = ("up", "cut", "cut_up", "cut_down", "dark", "unknown")
 TIERS: Final = ("host", "fabric")
-#: What the Clustermapper says of an element.
+#: The states in which the Clustermapper finds an element.
 FINDINGS: Final = ("dead", "lossy")
 
 Type = Literal["counter", "gauge"]
@@ -41,7 +41,7 @@ Sample = tuple[str, Labels, float]
 
 @dataclass(frozen=True)
 class Family:
-    """Series of one name. `labels`: their names."""
+    """Series of one name; `labels` are the names of their labels."""
 
     name: str
     type: Type
@@ -154,7 +154,7 @@ def render(layout: Layout, state: State) -> str:
 
 
 class _Exposition:
-    """What `generate_latest` asks a registry for, without a registry: a state is read once."""
+    """The methods of a registry that `generate_latest` calls, without a registry: a state is read once."""
 
     def __init__(self, layout: Layout, state: State) -> None:
         self.layout = layout
@@ -171,7 +171,7 @@ class _Exposition:
 
 
 def samples(layout: Layout, state: State) -> Iterator[Sample]:
-    """Yield all values, grouped by family if asked for."""
+    """Yield all values; `_Exposition.collect` groups them by family."""
     yield "mrclab_up", (), int(state["phase"] != "lost")
     yield "mrclab_lab_info", (layout["lab"], layout["mode"], layout["clock"], layout["transport"]), 1
     for phase in PHASES:
@@ -241,7 +241,7 @@ def _planes(layout: Layout, state: State) -> Iterator[Sample]:
     counted: Counter[Labels] = Counter()
     for where, link in zip(layout["links"], state["links"], strict=True):
         counted[str(where["plane"]), _tier(where["name"]), link.get("state", "unknown")] += 1
-    # All combinations, so that a state that nothing is in any more goes to 0 and does not stay.
+    # All combinations are listed, so that a state without members falls to 0 instead of keeping its last value.
     for plane_number in range(layout["planes"]):
         for tier in TIERS:
             for name in LINK_STATES:
@@ -297,7 +297,7 @@ def _failures(layout: Layout, state: State) -> Iterator[Sample]:
 
 
 def _counted(known: Iterable[str], names: Iterable[str]) -> list[tuple[str, int]]:
-    """Return how often each name is there; of what is known, also that it is not."""
+    """Return how often each name occurs; 0 for a known name that does not occur."""
     found: Counter[str] = Counter(dict.fromkeys(known, 0))
     found.update(names)
     return sorted(found.items())

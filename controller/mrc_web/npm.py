@@ -27,29 +27,29 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 REGISTRY: Final = "https://registry.npmjs.org"
-#: More than any package, and than any file of one, that is wanted.
+#: The size limits of a package, and of one file in it.
 MOST_PACKED: Final = 16 << 20
 MOST_BYTES: Final = 8 << 20
 TIMEOUT_S: Final = 30.0
-#: Waits before further tries, where trying again may help.
+#: The waits before further tries, where another try may help.
 AGAIN_S: Final = (1.0, 3.0)
-#: Answers that may be others a moment later.
+#: HTTP status codes that may be different a moment later.
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
-#: The machine's settings: npm's own, and Debian's.
+#: The files of the machine's settings: npm's own, and Debian's.
 MACHINE: Final = (pathlib.Path("/usr/etc/npmrc"), pathlib.Path("/usr/local/etc/npmrc"), pathlib.Path("/etc/npmrc"))
 
 Open = Callable[[urllib.request.Request], http.client.HTTPResponse]
 
 
 class NpmError(Exception):
-    """A package cannot be had; the text says why, and what to do."""
+    """A package that cannot be fetched; the text says why, and what to do."""
 
 
 # --- settings ------------------------------------------------------------------------------------------------
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """npm's settings as far as they concern us, by lower-case name: `registry`, `cafile`."""
+    """Return npm's settings `registry` and `cafile`, by lower-case name, as far as they are set."""
     lower = {name.lower(): value for name, value in environment.items()}
     given = {name: value for name in ("registry", "cafile") if (value := lower.get(f"npm_config_{name}", ""))}
     user = lower.get("npm_config_userconfig") or pathlib.Path(environment.get("HOME", "/"), ".npmrc")
@@ -60,7 +60,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def _npmrc(path: pathlib.Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Name and value of each line; `${NAME}` is a variable's value."""
+    """Yield name and value of each line; `${NAME}` is a variable's value."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -76,7 +76,7 @@ def registry(environment: Mapping[str, str] = os.environ) -> str:
     """Return the address of the registry, without a slash at its end.
 
     Raises:
-        NpmError: what is set is not an address.
+        NpmError: the configured registry is not an address.
     """
     found = settings(environment).get("registry", REGISTRY).rstrip("/")
     parts = urllib.parse.urlsplit(found)
@@ -88,7 +88,7 @@ def registry(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def address(name: str, version: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return where the registry has a package."""
+    """Return the address of a package at the registry."""
     file = name.rpartition("/")[2]
     return f"{registry(environment)}/{urllib.parse.quote(name, safe='@/')}/-/{file}-{urllib.parse.quote(version)}.tgz"
 
@@ -114,10 +114,10 @@ def download(
     environment: Mapping[str, str] = os.environ,
     sleep: Callable[[float], object] = time.sleep,
 ) -> bytes:
-    """Return a package as the registry has it; not checked yet.
+    """Download a package from the registry; its hash is not checked yet.
 
     Raises:
-        NpmError: it does not come.
+        NpmError: the download fails.
     """
     where = address(name, version, environment)
     parts = urllib.parse.urlsplit(where)
@@ -162,7 +162,7 @@ def check(what: str, data: bytes, integrity: str) -> None:
     """Check a package against its hash, `sha512-...` as in a package-lock.json.
 
     Raises:
-        NpmError: it is another.
+        NpmError: the hash differs.
     """
     kind, _, text = integrity.partition("-")
     try:
@@ -180,10 +180,11 @@ def check(what: str, data: bytes, integrity: str) -> None:
 
 
 def members(what: str, data: bytes, inside: list[str]) -> dict[str, bytes]:
-    """Return files of a package by their names in it. Nothing is written, so no name in it can lead anywhere.
+    """Return files of a package by their names in it. No file is written, so no name in a package can lead out of a
+    folder.
 
     Raises:
-        NpmError: one is not in it, or is not a plain file.
+        NpmError: a file is missing, or is not a plain file.
     """
     found: dict[str, bytes] = {}
     try:

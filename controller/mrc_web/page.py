@@ -40,10 +40,10 @@ class Page:
     def served(
         cls, host: str, port: int | None, experiments: list[str], find: Callable[[str], Experiment]
     ) -> Iterator[Page]:
-        """Yield a page at this address for as long as the context lasts.
+        """Serve a page at this address, and yield it, for as long as the context lasts.
 
         Raises:
-            RunError: the address cannot be had.
+            RunError: the address cannot be used.
         """
         made = cls(experiments, find)
         made.loopback = is_loopback(host)
@@ -61,7 +61,7 @@ class Page:
 
     @property
     def url(self) -> str:
-        """What opens the page, with its token."""
+        """The address that opens the page, with its token."""
         assert self._serving is not None
         return self._serving.url
 

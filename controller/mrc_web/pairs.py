@@ -11,7 +11,7 @@ from mrc_web.state import EvRow, Pair, PairQp
 
 
 class Pairs:
-    """Looks at pairs of a session's hosts; remembers when an EV was last seen in flight."""
+    """Samples pairs of a session's hosts, and records when an EV was last seen in flight."""
 
     def __init__(self, session: Session, began_ns: int) -> None:
         self.session = session
@@ -22,7 +22,7 @@ class Pairs:
         self._used: dict[tuple[str, str, int, int], int] = {}
 
     def look(self, source: str, destination: str) -> Pair:
-        """Return the pair at this moment."""
+        """Return the present state of a pair."""
         made: Pair = {
             "source": source,
             "destination": destination,

@@ -43,17 +43,17 @@ from mrc_web.state import (
 )
 from p4lite.switch.fabric.values import SwitchState as Running
 
-#: Rates are those of this time before the moment that is shown.
+#: Rates are averaged over this time before the moment that is shown.
 WINDOW_NS: Final = 300_000_000
-#: A log of a long run keeps this many lines.
+#: The number of lines that the log of a long run keeps.
 LINES: Final = 2000
 
 
 class Recorded:
-    """A run by the folder of its results.
+    """A recorded run, by the folder of its results.
 
     Raises:
-        FolderError: there is none, a file of it is damaged, or its lab is not known any more.
+        FolderError: there is no such run, a file of it is damaged, or its lab is unknown.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -61,7 +61,8 @@ class Recorded:
         self.result = RunResult.load(folder)
         with readable(folder / RESULT):
             self.topology = topology_of(self.result, folder)
-            # What a page needs is made once before there is one: a damaged file is then an error of the command.
+            # Everything that a page needs is computed before the first page opens: a damaged file is then an error of
+            # the command.
             Replay(Hub(), self).prepare()
 
 
@@ -99,7 +100,7 @@ class Replay:
         self.hub.whole = self.history()
 
     def go(self, interrupted: Callable[[], object]) -> None:
-        """Play it until it is interrupted."""
+        """Play the run until it is interrupted."""
         self.prepare()
         before = time.monotonic()
         while True:
@@ -134,9 +135,9 @@ class Replay:
         return Answer(name)
 
     def _move(self, t_ns: int) -> None:
-        """Go to a time; the log has what happened until then."""
+        """Move to a time; the log then has the events until that time."""
         if t_ns < self.t_ns:
-            # Numbers go on: pages that have the old lines drop them.
+            # The numbers continue, so that pages which have the old lines drop them.
             self._line = 0
             self.hub.log.add(t_ns, "back", "")
         self.t_ns = t_ns
@@ -160,7 +161,7 @@ class Replay:
         return [[int(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _log_rows(self) -> list[tuple[int, str, str, str]]:
-        """Return all lines, in the order of time."""
+        """Return all lines, ordered by time."""
         rows: list[tuple[int, str, str, str]] = []
         for happening in self.result.happenings:
             at, action = happening.done_ns - self.began_ns, happening.action
@@ -171,7 +172,7 @@ class Replay:
         for host, events in self.result.events.items():
             batch: list[Event] = []
             for row in events:
-                # What happened within a sample's time is one line, as it would have been live.
+                # Equal events within a sample's time share a line, as they did in the live view.
                 if batch and row.t_ns - batch[0].t_ns > SAMPLE_S * 1e9:
                     teller.tell(host, batch, self.began_ns)
                     batch = []
@@ -182,7 +183,7 @@ class Replay:
         return sorted(rows, key=lambda row: row[0])[-LINES:]
 
     def _causes(self) -> tuple[list[Action], LabEvent | None]:
-        """Return the failures in force at this time, and the latest happening."""
+        """Return the failures in force at this time, and the latest event."""
         now_ns = self.began_ns + self.t_ns
         causes: list[Action] = []
         latest = None
@@ -198,7 +199,7 @@ class Replay:
         return causes, latest
 
     def state(self) -> State:
-        """Return the lab as it was at this time."""
+        """Return the state of the lab at this time."""
         now_ns = self.began_ns + self.t_ns
         causes, latest = self._causes()
         effects = together(effects_of(self.topology, each) for each in causes)
@@ -274,7 +275,7 @@ class Replay:
             "verdict": "",
         }
         if over:
-            # How far the ranks were is known of the end alone.
+            # The progress of the ranks is recorded for the end alone.
             rows = result.progress.values()
             made["iterations"] = min((row.iterations for row in rows if row.takes_part), default=0)
             made["bytes_verified"] = sum(row.bytes_verified for row in rows)
@@ -379,10 +380,10 @@ class Replay:
 
 
 def topology_of(result: RunResult, folder: pathlib.Path) -> Topology:
-    """Return the lab of a run: the one that is recorded with it, or else the one of that name that comes with mrclab.
+    """Return the lab of a run: the one recorded with it, or else the lab of that name that comes with mrclab.
 
     Raises:
-        FolderError: there is none that fits.
+        FolderError: neither exists.
     """
     try:
         given = result.topology
@@ -398,7 +399,7 @@ def topology_of(result: RunResult, folder: pathlib.Path) -> Topology:
 
 
 def transport_of(result: RunResult) -> str:
-    """Return what the hosts of a run spoke."""
+    """Return the transport that the hosts of a run used."""
     for statistics in result.statistics.values():
         return "roce" if isinstance(statistics, RoceHostStatistics) else "mrc"
     return "mrc"

@@ -38,32 +38,33 @@ from p4lite.switch.fabric.values import PortSample
 from p4lite.switch.fabric.values import SwitchState as Running
 from p4lite.switch.targetapi.values import DeviceSample
 
-#: Of a core, for all that is asked of a lab's agents and fabric; what part of it each kind of question has.
+#: The share of a core for all samples that a lab's agents and fabric answer, and the part of it for each kind of
+#: sample.
 SHARE: Final = 0.05
 HOSTS, PORTS, FIDELITY, PAIRS = 0.4, 0.4, 0.1, 0.1
-#: CPU time that an answer takes the lab, as a multiple of what asking takes here: 1.6 to 2.8 for those that are asked
-#: all the time (`python -m benchmarks web`).
+#: The CPU time that an answer costs the lab, as a multiple of the CPU time that its request costs here. It is 1.6 to
+#: 2.8 for the requests that are sent all the time (`python -m benchmarks web`).
 ANSWERS: Final = 2.5
 SAMPLE_S: Final = 0.1
 FOUND_S, FIDELITY_S, HARM_S = 0.5, 2.0, 1.0
-#: A host that did not answer is asked again after this.
+#: A host that did not answer receives the next request after this time.
 SILENT_S: Final = 3.0
-#: After the hosts saw trims or marks, the switches' counters are read for so long.
+#: The switches' counters are read for this time after the hosts saw trims or marks.
 COUNT_S: Final = 5.0
-#: Time over which the time of an iteration is averaged, ns.
+#: The time over which the duration of an iteration is averaged, ns.
 STEP_NS: Final = 2_000_000_000
 
 RUNNING: Final = Running.RUNNING
 
 
 class SampleBudget:
-    """Says when a look is due: not before `least_s` since the last one, nor before it has been paid for.
+    """Decides when a sample is due: at least `least_s` after the last one, and not before its cost is paid for.
 
-    What a look costs the lab is taken for `ANSWERS` times the CPU time that asking took here. The wall's time would not
-    do: on a busy machine a look is long and costs no more.
+    The cost for the lab is taken as `ANSWERS` times the CPU time that the request took here. Wall time would be the
+    wrong measure: on a busy machine a sample takes longer and costs no more.
 
     Args:
-        share: of a core that looks may take; 0: as much as they like.
+        share: the share of a core that samples may take; 0: unlimited.
         clock, cpu: seconds of the wall's clock, and CPU time of this thread.
     """
 
@@ -82,11 +83,11 @@ class SampleBudget:
         self._began = (0.0, 0.0)
 
     def due(self) -> bool:
-        """Return whether it is time."""
+        """Return whether the sample is due."""
         return self.clock() >= self._next
 
     def begin(self) -> None:
-        """Record the begin of a sample."""
+        """Record the start of a sample."""
         self._began = (self.clock(), self.cpu())
 
     def spend(self) -> None:
@@ -105,7 +106,7 @@ class SampleBudget:
 
 
 class Rates:
-    """Rates of counters between two looks; a counter that fell (its owner restarted) has none."""
+    """Rates of counters between two samples; a counter that fell, because its owner restarted, has rate 0."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
@@ -113,7 +114,7 @@ class Rates:
         self._t_ns = -1
 
     def update(self, t_ns: int, totals: dict[str, int]) -> dict[str, int]:
-        """Per second, times 8, of all counters; at the same time again, as before."""
+        """Return eight times the increase per second of each counter; without time passed, the previous rates."""
         span = t_ns - self._t_ns
         if self._t_ns >= 0 and span > 0:
             self._rates = {
@@ -125,13 +126,13 @@ class Rates:
 
 
 class Sampler:
-    """What a session looks like; `sample` looks again.
+    """Keeps the state of a session; `sample` updates it.
 
     Args:
-        layout: of the session's lab.
+        layout: the layout of the session's lab.
         log: receives the changes.
-        localiser: finds what is broken from the hosts' probes; ours if left out.
-        share: of a core, that looks may take of the lab; 0: no bound.
+        localiser: finds broken elements from the hosts' probes; the built-in one if left out.
+        share: the share of a core that samples may take of the lab; 0: unlimited.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Sampler:
         self._host_budget = SampleBudget(SAMPLE_S * 0.9, share * HOSTS)
         self._fabric_budget = SampleBudget(SAMPLE_S * 0.9, share * PORTS)
         self._fidelity_budget = SampleBudget(FIDELITY_S, share * FIDELITY)
-        # These ask the lab nothing.
+        # These samples send no request to the lab.
         self._ledger_budget = SampleBudget(SAMPLE_S * 0.9, share)
         self._found_budget = SampleBudget(FOUND_S, share)
         self._harm_budget = SampleBudget(HARM_S, share)
@@ -174,12 +175,12 @@ class Sampler:
     # --- looking -----------------------------------------------------------------------------------------
 
     def sample_now(self) -> None:
-        """Something was done: the next sample looks at the truth."""
+        """Make the samples that a command may change due now."""
         for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
             budget.sample_now()
 
     def sample(self) -> State:
-        """Sample what is due."""
+        """Take the samples that are due, and return the state."""
         now_ns = self.session.now_ns()
         self._sample_if_due(self._harm_budget, self._sample_exits)
         self._sample_if_due(self._host_budget, self._sample_hosts)
@@ -213,7 +214,7 @@ class Sampler:
         }
 
     def _sample_if_due(self, budget: SampleBudget, look: Callable[[], None]) -> None:
-        """One part of a look, if it is due; what does not answer is said in `problem` or in its row."""
+        """Take one part of a sample if it is due; report a fabric that does not answer in `problem`."""
         if not budget.due():
             return
         budget.begin()
@@ -357,7 +358,8 @@ class Sampler:
                     mine[key] = device.counters[name]  # type: ignore[literal-required]
 
     def _counters(self) -> dict[str, str]:
-        """Return what the program calls the counters of trims and marks; empty while the hosts see none."""
+        """Return the program's names of the counters of trims and marks; empty while the hosts see no trims or
+        marks."""
         seen = (self._sum("trims"), self._sum("marks"))
         now = time.monotonic()
         if seen != self._seen_trims:
@@ -387,7 +389,7 @@ class Sampler:
         self._found = found
 
     def _sample_exits(self) -> None:
-        """Sample what has died or is frozen; processes that do not answer are not asked anything."""
+        """Sample which processes have died or are frozen; no request is sent to a process that does not answer."""
         frozen = {each.role: each.text() for each in self.session.frozen()}
         for role, text in frozen.items():
             if role not in self._frozen:
@@ -438,7 +440,7 @@ class Sampler:
         return made
 
     def _job(self, now_ns: int) -> Job | None:
-        """Return the job that most hosts take part in, if there is one."""
+        """Return the job in which most hosts take part, or None."""
         if not self._jobs:
             self._steps.clear()
             return None
@@ -473,7 +475,7 @@ class Sampler:
 
 
 def _host(row: Sample) -> HostState:
-    """Return a sample of a host as a row of the state."""
+    """Return a host's row of the state from a sample of it."""
     return {
         "alive": True,
         "goodput_bps": 0,
@@ -497,7 +499,7 @@ def _port(device: DeviceSample | None, number: int) -> PortSample | None:
 
 
 def _state(up: int, running: bool) -> str:
-    """Of a link, by its high end's port (`PortSample.up`), where what comes in is the way up."""
+    """Return a link's state from `PortSample.up` of its high end's port, where incoming is the way up."""
     if not running:
         return "dark"
     return {0: "cut", 1: "cut_up", 2: "cut_down", 3: "up"}[up]

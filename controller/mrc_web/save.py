@@ -16,26 +16,26 @@ from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Topology
 from mrc_web.actions import Start
 
-#: A part of an experiment file, as YAML takes it.
+#: A part of an experiment file, as plain YAML values.
 Document = dict[str, Any]
 #: Without a duration a workload continues until it is stopped.
 FOREVER_S: Final = 1e6
-#: The first of these that was seen is stated of a failure: from the plainest to what follows from it.
+#: The first of these that was observed becomes a failure's evidence: from the plainest to indirect ones.
 PREFERRED: Final = ("dropped", "ports_down", "evs_lost", "losses", "pause_frames", "paused")
 
 
 def transport_of(session: Session) -> str:
-    """Return what a session's hosts speak."""
+    """Return the transport of a session's hosts."""
     for host in session.hosts.values():
         return host.ask(Hello()).transport
     raise ExperimentError("the lab has no hosts")
 
 
 def workload_experiment(asked: Start, session: Session, lab: str) -> Experiment:
-    """Return the experiment that `mrclab run WORKLOAD` would make of it.
+    """Return the experiment that corresponds to `mrclab run WORKLOAD`.
 
     Raises:
-        ExperimentError: a parameter that does not fit.
+        ExperimentError: a parameter does not fit.
     """
     document = {
         "name": asked.workload,
@@ -58,7 +58,7 @@ def workload_experiment(asked: Start, session: Session, lab: str) -> Experiment:
 
 
 def lab_reference(topology: Topology, lab: str) -> str:
-    """Return how an experiment names this lab: by its name, if that is one that comes with mrclab, else by its file."""
+    """Return how an experiment refers to this lab: by name if the lab comes with mrclab, else by its file."""
     try:
         if load_lab(topology.lab.name).lab == topology.lab:
             return topology.lab.name
@@ -68,10 +68,10 @@ def lab_reference(topology: Topology, lab: str) -> str:
 
 
 def experiment_text(experiment: Experiment, result: RunResult, topology: Topology, lab: str) -> str:
-    """Return the YAML text of an experiment that repeats a run with all that was done in it, clicked or scheduled.
+    """Return the YAML text of an experiment that repeats a run with all its actions, from pages and from the schedule.
 
     Args:
-        result: of the run, which may still go on.
+        result: the result of the run, which may still go on.
     """
     lasted = max(result.finished_ns - result.started_ns, 1) / 1e9
     workload = experiment.workload
@@ -104,7 +104,7 @@ def experiment_text(experiment: Experiment, result: RunResult, topology: Topolog
 
 
 def _step(result: RunResult, topology: Topology, number: int) -> tuple[Document, list[str]]:
-    """Return a step of the schedule, and comments about it."""
+    """Return a step of the schedule, and the comments on it."""
     happening = result.happenings[number]
     action = happening.action
     at = max(happening.at_ns - result.started_ns, 0) / 1e9
@@ -122,7 +122,7 @@ def _step(result: RunResult, topology: Topology, number: int) -> tuple[Document,
     counted = evidence.counted(result, topology, number)
     seen = [key for key in PREFERRED if counted[key]]
     if not seen:
-        # An experiment must say what shows a failure; of this one nothing was to be seen.
+        # An experiment must name the evidence of a failure, and this failure left none.
         step["evidence"] = {"dropped": 1}
         return step, [f"# Nothing was seen of {action.describe()}: its evidence is a guess, and may be missed."]
     key = seen[0]

@@ -20,17 +20,17 @@ from mrc_web.server import Server
 
 LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 8080
-#: Ports that are tried where none was asked for.
+#: The number of ports that are tried where none was given.
 TRIES: Final = 20
 CONNECTIONS: Final = 64
 STOP_S: Final = 5.0
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """Return a listening socket; without a port the first free one from 8080 on.
+    """Return a listening socket; without a port, on the first free one from 8080 on.
 
     Raises:
-        RunError: the port is taken, or the address is none of this machine's.
+        RunError: the port is in use, or the address does not belong to this machine.
     """
     ports = range(PORT, PORT + TRIES) if port is None else (port,)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -45,21 +45,20 @@ def bind(host: str, port: int | None) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
+    """Return whether only this machine can reach an address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def shown(host: str) -> str:
-    """Return an address as it is in a URL."""
+    """Return an address in the form that URLs have."""
     return f"[{host}]" if ":" in host else host
 
 
 def names(host: str, port: int) -> frozenset[str]:
-    """Return what browsers may call the server: the address it listens on, and where that is all of them, every
-    name.
-    """
+    """Return the names by which browsers may address the server: its address, or every name if it listens on all
+    addresses."""
     found = {host}
     if is_loopback(host):
         found |= {"localhost", LOOPBACK if ":" not in host else host}
@@ -75,16 +74,16 @@ def _own_addresses() -> set[str]:
 
 
 class _UvicornServer(uvicorn.Server):
-    """One whose signals are the command's own."""
+    """A server that leaves signals to the command."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None."""
+        """Capture no signals: the command handles its own."""
         yield
 
 
 class Serving:
-    """A server that serves; `url` opens the page."""
+    """A running server; `url` opens the page."""
 
     def __init__(self, server: Server, sock: socket.socket, host: str) -> None:
         self.token = new_token()
@@ -118,13 +117,13 @@ class Serving:
         asyncio.run(main())
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the server."""
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop serving, with a last message to every page."""
-        # Streams that are cut off are no errors of the server's.
+        # A stream that this ends is not an error of the server.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._server.should_exit = True
         self._thread.join(STOP_S)
@@ -133,7 +132,7 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(server: Server, host: str, port: int | None) -> Iterator[Serving]:
-    """Yield a server for as long as the context lasts.
+    """Yield a running server for as long as the context lasts.
 
     Raises:
         RunError: see `bind`.

@@ -33,7 +33,7 @@ from mrc_web.hub import CommandError, Hub, encoded
 from mrc_web.state import Layout, State
 
 STATIC: Final = pathlib.Path(__file__).parent / "static"
-#: What report and live view have in common.
+#: The style sheet that reports and the live view share.
 STYLE: Final = look.FOLDER / "style.css"
 TYPES: Final = {
     ".css": "text/css",
@@ -41,10 +41,10 @@ TYPES: Final = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-#: Streams at a time, and log lines that a new one begins with.
+#: The limit of simultaneous streams, and the number of log lines that a new one starts with.
 STREAMS: Final = 16
 OLD_LINES: Final = 300
-#: A stream without news sends a comment, to find out whether a page still reads it.
+#: A stream without news sends a comment at this interval, to find out whether a page still reads it.
 QUIET_S: Final = 5.0
 COMMAND_S: Final = 60.0
 
@@ -60,9 +60,9 @@ class Server:
     """The routes; `app` is the application behind its guard.
 
     Args:
-        hub: what there is to say.
-        capture: the file of a captured port, if there is one.
-        metrics: the text of `/metrics`, of layout and state.
+        hub: the source of states and the target of commands.
+        capture: returns the file of a captured port, or None.
+        metrics: returns the text of `/metrics` for a layout and a state.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Server:
         self.inner = Starlette(routes=routes)
 
     def app(self, token: str, hosts: frozenset[str]) -> ASGIApp:
-        """Return what uvicorn serves."""
+        """Return the ASGI application that uvicorn serves."""
         return Guard(self.inner, token, hosts, frozenset({"/", *self.files}))
 
     async def _page(self, request: Request) -> Response:
@@ -131,7 +131,8 @@ class Server:
         return StreamingResponse(self._events(pair), media_type="text/event-stream")
 
     async def _events(self, pair: tuple[str, str]) -> AsyncIterator[bytes]:
-        """Return all that a page hears, in the order in which it needs it; after a wait the newest only."""
+        """Return the events for a page, in the order in which it needs them; after a wait, only the newest of each
+        kind."""
         hub = self.hub
         self.streams += 1
         news = hub.listen()

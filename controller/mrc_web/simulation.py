@@ -18,8 +18,8 @@ class SimulationView:
     """A simulation of a lab (by name or path); `go` runs it until it is interrupted.
 
     Args:
-        first: runs at once.
-        once: ends with it.
+        first: the experiment that runs at once.
+        once: whether the simulation ends with it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SimulationView:
                     self.view.leave()
 
     def _run(self, session: Session, interrupted: Callable[[], object]) -> Experiment | None:
-        """Until something is asked for that needs another session, which is returned. A new one is as it begins."""
+        """Run the session until an experiment needs another one, and return it; a new session performs its first."""
         fresh = True
         while True:
             interrupted()

@@ -52,7 +52,8 @@ class LinkLayout(TypedDict):
 
 
 class KindLayout(TypedDict):
-    """A kind of failure: what it fits (link, port, switch), what it takes, whether it can hit one direction alone."""
+    """A kind of failure: the elements it fits (link, port, switch), its settings, and whether it can hit one direction
+    alone."""
 
     name: str
     summary: str
@@ -62,10 +63,10 @@ class KindLayout(TypedDict):
 
 
 class Layout(TypedDict):
-    """What does not change while a lab is looked at.
+    """The part of a view that does not change during a session.
 
     `mode`: a lab on the real clock, a simulation, or a recorded run. `can`: the commands that are possible.
-    `length_ns`: of a recorded run.
+    `length_ns`: the length of a recorded run.
     """
 
     format: int
@@ -88,8 +89,8 @@ class Layout(TypedDict):
 
 
 class Congestion(TypedDict, total=False):
-    """Of a host's senders: window and bytes in flight (sums over peers), round-trip time (mean over peers); under RoCE
-    the rate."""
+    """Congestion control of a host's senders: window and bytes in flight (sums over peers), round-trip time (mean over
+    peers); under RoCE the rate."""
 
     cwnd: int
     inflight: int
@@ -98,7 +99,7 @@ class Congestion(TypedDict, total=False):
 
 
 class HostState(TypedDict, total=False):
-    """A host, as `mrc_host.node.samples.condense` has it. `alive`: its agent answers; `error`: why not.
+    """A host, as `mrc_host.node.samples.condense` returns it. `alive`: its agent answers; `error`: why it does not.
 
     `goodput_bps`: payload placed at this host. `tx_bytes`, `rx_bytes`, `tx_bps`, `rx_bps`: by plane. `ev`: how many
     EVs of its queue pairs are in each state (GOOD, SKIP, ASSUMED_BAD, DENIED).
@@ -124,8 +125,8 @@ class HostState(TypedDict, total=False):
 
 
 class SwitchState(TypedDict, total=False):
-    """A switch. `state`: running, frozen, stopped or dead. `queue_bytes` waits in it, `drops` it lost for any reason,
-    `lost` of them because of a failure; `trimmed` and `marked` packets, where the program counts them."""
+    """A switch. `state`: running, frozen, stopped or dead. `queue_bytes` wait in it; it lost `drops` packets for any
+    reason, `lost` of them because of a failure; `trimmed` and `marked` count packets, where the program counts them."""
 
     state: str
     queue_bytes: int
@@ -136,9 +137,9 @@ class SwitchState(TypedDict, total=False):
 
 
 class LinkState(TypedDict, total=False):
-    """A link: what it carried in each direction, and what waits at its low (`up_`) and high (`down_`) end, if that is
-    a switch's. `state`: up, cut, cut_up, cut_down (one direction), or dark (one end does not run); `impaired`:
-    a failure in force makes it worse, `denied`: it is on the denylist."""
+    """A link: the rates in each direction, and the bytes that wait at its low (`up_`) and high (`down_`) end, if that
+    end is a switch. `state`: up, cut, cut_up, cut_down (one direction), or dark (one end does not run); `impaired`: a
+    failure in force makes it worse; `denied`: it is on the denylist."""
 
     state: str
     impaired: bool
@@ -154,7 +155,7 @@ class LinkState(TypedDict, total=False):
 
 
 class PlaneState(TypedDict):
-    """A plane: what the hosts received on it, and how many host ports on it have a link that works."""
+    """A plane: the bytes that hosts received on it, and how many of its host ports have a working link."""
 
     rx_bps: int
     ports_up: int
@@ -179,8 +180,8 @@ class Scheduled(TypedDict):
 
 
 class Job(TypedDict, total=False):
-    """A workload that runs or ran last. `iterations`: of the rank that is furthest behind; `step_ns`: time of its
-    latest iterations, on average; `verdict`: so far (`good`, `failed`), or of the finished experiment."""
+    """The workload that runs or ran last. `iterations`: those of the slowest rank; `step_ns`: the mean duration of its
+    latest iterations; `verdict`: so far (`good`, `failed`), or of the finished experiment."""
 
     name: str
     workload: str
@@ -198,7 +199,7 @@ class Job(TypedDict, total=False):
 
 
 class Fidelity(TypedDict, total=False):
-    """Whether the machine keeps up (`mrc_lab.session.fidelity`); of a simulation it always does."""
+    """Whether the machine keeps up (`mrc_lab.session.fidelity`); for a simulation this always holds."""
 
     valid: bool
     simulated: bool
@@ -209,10 +210,10 @@ class State(TypedDict):
     """A lab at a moment.
 
     `number` counts states of this view; `layout` is the number of the layout that this one refers to. `phase`: running,
-    paused, ended (there will be nothing new), lost (the lab is gone; `problem` says why). `speed`: of the clock over
-    the wall's, `asked_speed`: as was chosen (0: as fast as it goes). `log_end`: how many lines the log has had.
-    `found`: what the hosts' probes take for broken (dead or lossy); `captures`: ports whose packets are written to a
-    file. `commands`: how many commands were done.
+    paused, ended (no more states follow), lost (the lab is gone; `problem` says why). `speed`: the clock's speed
+    relative to the wall's, `asked_speed`: the chosen one (0: as fast as possible). `log_end`: how many lines the log
+    has had. `found`: the elements that the hosts' probes find dead or lossy; `captures`: ports whose packets are
+    written to a file. `commands`: how many commands were carried out.
     """
 
     format: int
@@ -240,7 +241,7 @@ class State(TypedDict):
 
 class LogRow(TypedDict):
     """A line of the log. `what`: command, failure, restore, ev, port, qp, fault, found, job, death, note; `element`:
-    the link, switch or host that it is about, if it is about one."""
+    the link, switch or host concerned, if any."""
 
     number: int
     t_ns: int
@@ -250,8 +251,9 @@ class LogRow(TypedDict):
 
 
 class EvRow(TypedDict):
-    """An EV of a queue pair. `links`: what it crosses, by place in the layout (empty where switches choose).
-    `used_ns`: when it was last seen in flight (-1: never since observation began); `losses` inferred on it."""
+    """An EV of a queue pair. `links`: the links that it crosses, by index in the layout (empty where switches choose).
+    `used_ns`: when it was last seen in flight (-1: never since observation began); `losses`: the losses inferred on it.
+    """
 
     ev: int
     plane: int
@@ -272,7 +274,7 @@ class PairQp(TypedDict):
 
 class Pair(TypedDict):
     """A selected pair of hosts: the queue pairs from `source` to `destination`, and the source's congestion control
-    towards the destination. `error`: why nothing can be said."""
+    towards the destination. `error`: why there is no data."""
 
     source: str
     destination: str
@@ -355,7 +357,7 @@ def layout_of(
 
 
 def calm(layout: Layout, number: int) -> State:
-    """Return a lab in which all is well and nothing moves, at its tenth of a second `number`."""
+    """Return the state of an undisturbed lab without traffic, at its tenth of a second `number`."""
     planes = range(layout["planes"])
     return {
         "format": FORMAT,

@@ -29,14 +29,14 @@ from mrc_web.pairs import Pairs
 from mrc_web.sampler import PAIRS, SAMPLE_S, SHARE, SampleBudget, Sampler
 from mrc_web.state import Job, Layout, Mode, Pair, layout_of
 
-#: Pages hear of the pairs that they look at so often.
+#: The interval at which pages receive the pairs that they show.
 PAIR_S: Final = 0.2
-#: A slice of simulated time takes about so long, and lies between these (ns).
+#: A slice of simulated time takes about this time, and its length lies between these limits (ns).
 SLICE_S: Final = 0.02
 LEAST_SLICE_NS, MOST_SLICE_NS = 100_000, 100_000_000
-#: A simulation that is further behind does not try to make up for it.
+#: A simulation that is further behind than this does not try to catch up.
 DEBT_S: Final = 0.2
-#: What every view of a session can do; `start`, `stop`, `run` where the view runs workloads itself.
+#: The commands of every view of a session; `start`, `stop` and `run` only where the view runs workloads itself.
 ALWAYS: Final = ("fail", "restore", "deny", "allow", "capture", "save")
 TIMED: Final = ("pause", "resume", "step", "speed")
 
@@ -47,11 +47,11 @@ class View:
     """See the module's docstring.
 
     Args:
-        hub: where states go and commands come from.
-        speed: of simulations, as a multiple of the wall's clock; 0: as fast as it goes.
-        start: begins a workload or experiment when the present one has ended, after checks of its own; None where
-            pages may not.
-        experiments: those that `start` takes, by name.
+        hub: the target of states and the source of commands.
+        speed: the speed of simulations, as a multiple of the wall's clock; 0: as fast as possible.
+        start: checks and starts a workload or experiment when the present one has ended; None where pages may not do
+            so.
+        experiments: those that `start` accepts, by name.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class View:
         self.sampler: Sampler | None = None
         self.saved = ""
         self._pairs: Pairs | None = None
-        #: Raises what ends the command; also where time stands still.
+        #: A function that raises the exception that ends the command; it is called while time stands still, too.
         self.interrupted: Callable[[], object] = bool
-        #: Whether something waits for time to stop passing idly.
+        #: Returns whether a request waits for idle time to end.
         self.wanted: Callable[[], bool] = bool
         self._stop = False
         self._job: Job | None = None
@@ -115,7 +115,7 @@ class View:
         self.hub.show(layout)
         self.session = session
         finder = localiser.load(session.topology.lab.policies.localiser)
-        # A simulation waits for its pages: that costs only its speed.
+        # A simulation waits for its pages, which only costs speed.
         self.sampler = Sampler(session, layout, self.hub.log, finder, 4 * SHARE if virtual else SHARE)
         self._pairs = Pairs(session, began)
         self._pair_budget = SampleBudget(PAIR_S, SHARE * PAIRS)
@@ -139,7 +139,7 @@ class View:
     # --- `execute.View` ----------------------------------------------------------------------------------
 
     def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object] = bool) -> None:
-        """Show an experiment that begins on a session."""
+        """Show an experiment that starts on a session."""
         self.interrupted = interrupted
         if self.session is not session:
             self.show(session, experiment.transport)
@@ -149,7 +149,7 @@ class View:
         self.hub.log.add(self._now(), "job", f"{experiment.title}: begins")
 
     def started(self, run: WorkloadRun) -> None:
-        """Show that the workload begins."""
+        """Show that the workload has started."""
         self.run = run
         self.result = run.result
         assert self.experiment is not None
@@ -178,11 +178,11 @@ class View:
         """Show the run so far."""
 
     def stop_asked(self) -> bool:
-        """Return whether a user has asked the workload to end."""
+        """Return whether a page has asked the workload to end."""
         return self._stop
 
     def advance(self, seconds: float) -> None:
-        """Let so much of the session's time pass."""
+        """Let this much of the session's time pass."""
         session = self.session
         assert session is not None
         if session.clock == "real":
@@ -244,7 +244,7 @@ class View:
         self._measured = [self._base]
 
     def _due(self, most_ns: int) -> int:
-        """Return how much simulated time may pass now, ns; waits where none may."""
+        """Return how much simulated time may pass now, in ns; wait if none may."""
         session = self.session
         assert session is not None
         if self.paused:
@@ -265,7 +265,7 @@ class View:
         return int(min(allowed, self._slice_ns, most_ns))
 
     def _actual_speed(self) -> float:
-        """Of the session's clock over the wall's, in the last second."""
+        """Return the speed of the session's clock relative to the wall clock, over the last second."""
         assert self.session is not None
         if self.paused:
             return 0.0
@@ -279,7 +279,7 @@ class View:
     # --- commands and samples -------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what was requested, and sample if it is time."""
+        """Carry out the requested commands, and sample if it is time."""
         while (command := self.hub.next_command()) is not None:
             try:
                 command.done.set_result(self._do(command.name, command.arguments))
@@ -301,7 +301,7 @@ class View:
         now = time.monotonic()
         if now >= self._next_sample:
             self._sample()
-            # From its end: a look that takes long must leave time for what is looked at.
+            # The interval starts at the end of a sample: a slow sample must leave time for the lab itself.
             took = time.monotonic() - now
             self._next_sample = now + max(SAMPLE_S, 3 * took)
 

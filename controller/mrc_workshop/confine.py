@@ -37,21 +37,22 @@ from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
 from p4lite.folders import FolderError, make_private
 from p4lite.switch.native import build
 
-#: Of what a submission prints this much is kept, and with more than the second it is ended.
+#: The output that is kept of a submission, and the output at which it is ended.
 KEPT_OUTPUT, MAX_OUTPUT = 16 << 10, 4 << 20
-#: All of the scratch folder; beyond it the run is ended.
+#: The size of the whole scratch folder at which a run is ended.
 MAX_SCRATCH_BYTES = 1 << 30
 LOOK_S = 0.5
-#: Exit codes of a process that was ended by SIGKILL: by the limit of CPU time, or from outside.
+#: The exit codes of a process that was ended by SIGKILL: by the limit of CPU time, or from outside.
 KILLED = (128 + signal.SIGKILL, -signal.SIGKILL)
-#: A job that computes, or waits for a core, may take this many times its time; then the machine is too busy for it.
+#: A job that computes, or waits for a core, may take this multiple of its time; beyond it the machine is too busy.
 MOST_WAITING = 5
-#: For the learner's process to end, when there is no more to play.
+#: The time to end for the learner's process after the simulation.
 GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
-#: What a learner's code does must not depend on Python's hashes of strings; who sets a seed gets that one.
+#: String hashes are equal in all runs, because results must not depend on them; a seed in the environment takes
+#: precedence.
 SAME = {"PYTHONHASHSEED": "0"}
-#: What Python needs of the machine; of /etc it is what the loader, the C library and Debian's Python read.
+#: The files of the machine that Python needs; of /etc, those that the loader, the C library and Debian's Python read.
 SYSTEM: tuple[str, ...] = (
     "/usr",
     "/lib",
@@ -67,14 +68,14 @@ SYSTEM: tuple[str, ...] = (
 )
 SYSTEM += ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
 SYSTEM += ("/etc/alternatives", "/etc/nsswitch.conf", f"/etc/python{sys.version_info.major}.{sys.version_info.minor}")
-#: gRPC has something to say about every fork, even one that the kernel refuses.
+#: gRPC logs a message about every fork, even one that the kernel refuses.
 QUIET = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a confined process left. `reason`: why it was ended, or ended by itself without facts; empty if it did not.
-    `spent_s`: wall time. `not_graded`: why that says nothing about the submission; empty: it does."""
+    """The result of a confined process. `reason`: why it was ended, or ended without facts; empty if neither.
+    `spent_s`: wall time. `not_graded`: why the result says nothing about the submission; empty if it does."""
 
     facts: Facts
     reason: str
@@ -86,8 +87,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Scratch:
-    """The folders of one job: of the process that simulates, and of the one that has the learner's Python. `hide` must
-    be seen by neither: everybody's are in it."""
+    """The folders of one job: one of the process that simulates, one of the process that has the learner's Python.
+    Neither must see `hide`, which has the folders of all jobs."""
 
     perform: pathlib.Path
     play: pathlib.Path
@@ -95,7 +96,7 @@ class Scratch:
 
     @property
     def out(self) -> pathlib.Path:
-        """Captures, reports and facts."""
+        """The folder of captures, reports and facts."""
         return self.perform / "out"
 
     def write(self, sources: Mapping[str, str]) -> None:
@@ -107,7 +108,7 @@ class Scratch:
 
 @contextlib.contextmanager
 def scratch_folders() -> Iterator[Scratch]:
-    """Folders for one job, with what compiles quickly in them; gone at the end.
+    """Create folders for one job, with what compiles quickly in them, and remove them at the end.
 
     Raises:
         WorkshopError: the place for them is not ours.
@@ -124,7 +125,7 @@ def scratch_folders() -> Iterator[Scratch]:
         (folder / "perform" / "cache").chmod(0o700)
         yield Scratch(folder / "perform", folder / "play", base)
     finally:
-        # rm(1) also takes away folders that are deeper than Python's calls or names may be.
+        # rm(1) also removes folders that are deeper than Python's calls or path names may be.
         subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stdin=subprocess.DEVNULL)
 
 
@@ -137,7 +138,7 @@ def give(folder: pathlib.Path, owner: Owner) -> None:
 
 
 def _warm_cache() -> pathlib.Path:
-    """Return the fabric's core and the parts of compiled programs that are the same for all, built once per version."""
+    """Return the fabric's core and the parts that all compiled programs share, built once per version."""
     base = build.cache_dir() / "workshop"
     digest = hashlib.sha256()
     for path in sorted(build.CORE_DIR.rglob("*.[ch]")):
@@ -165,13 +166,13 @@ def _warm_cache() -> pathlib.Path:
 
 
 class _Process:
-    """A confined process of a job, from its beginning to its end."""
+    """A confined process of a job, from start to end."""
 
     def __init__(self, order: Confinement, pipe: socket.socket | None) -> None:
         self.scratch = pathlib.Path(order.scratch)
         self._kept = b""
         self._total = 0
-        self.ended = False  # by us
+        self.ended = False  # whether we ended it
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mrc_workshop.confined"],
             stdin=subprocess.PIPE,
@@ -190,18 +191,18 @@ class _Process:
 
     @property
     def output(self) -> str:
-        """The beginning of what it printed."""
+        """The beginning of its output."""
         return self._kept.decode(errors="replace")
 
     def fileno(self) -> int:
-        """Of what it prints."""
+        """Return the file descriptor of the process's standard output."""
         return self._stdout.fileno()
 
     def read(self) -> bool:
-        """Read what the process printed; return False when there will be no more.
+        """Read the process's output; return False when it has ended.
 
         Raises:
-            _Ended: that is too much.
+            _LimitExceeded: the output is too long.
         """
         data = os.read(self.fileno(), 1 << 16)
         self._total += len(data)
@@ -212,15 +213,15 @@ class _Process:
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
+        """The PID of its first process."""
         return self._process.pid
 
     def gone(self) -> bool:
-        """Return whether it has ended."""
+        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def end(self) -> int:
-        """End the process and everything it started; return its exit code."""
+        """End the process and all that it started; return its exit code."""
         if not self.gone():
             self.ended = True
         with contextlib.suppress(ProcessLookupError):
@@ -231,8 +232,8 @@ class _Process:
 
 
 def _private() -> list[pathlib.Path]:
-    """Return the folders that a learner must not read: of the whole machine; homes, temporary files and a checkout with
-    its past are named, too, since they may lie below what is needed of it."""
+    """Return the folders of the machine that a learner must not read. Homes, temporary files and a checkout with its
+    history are named, too, since they may lie below a folder that is needed."""
     places = [pathlib.Path("/"), pathlib.Path(tempfile.gettempdir()), pathlib.Path(os.path.expanduser("~"))]
     with contextlib.suppress(KeyError):
         places.append(pathlib.Path(pwd.getpwuid(os.geteuid()).pw_dir))
@@ -241,14 +242,13 @@ def _private() -> list[pathlib.Path]:
 
 
 def _needed() -> list[pathlib.Path]:
-    """Return what Python, our code and the system need to be readable."""
+    """Return the files that Python, our code and the system must be able to read."""
     return [pathlib.Path(each).resolve() for each in (sys.prefix, sys.base_prefix, *sys.path, *SYSTEM) if each]
 
 
 def _covered(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the folders to cover so that nothing is seen of these folders but what Python, mrclab and the system
-    need.
-    """
+    """Yield the folders to cover so that only the parts of these folders stay visible that Python, mrclab and the
+    system need."""
     needed = _needed()
     waiting = [folder.resolve() for folder in folders]
     while waiting:
@@ -261,11 +261,11 @@ def _covered(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 class _LimitExceeded(Exception):
-    """A process that took more than it may, and what."""
+    """A process that exceeded a limit; the text names the limit."""
 
 
 class _NotGraded(Exception):
-    """A process that could not show what it does, and why."""
+    """A process that could not show what it does; the text says why."""
 
 
 def run(
@@ -280,7 +280,7 @@ def run(
 
     Args:
         hide: folders that the processes must not see, beyond the scratch folders.
-        plays: there are classes of the learner's.
+        plays: the learner has written classes.
         stop: once it is set, the processes are ended.
     """
     (scratch.perform / JOB).write_text(job.model_dump_json())
@@ -312,7 +312,7 @@ def run(
             )
             running.append(_Process(order, pipe))
             if pipe is not None:
-                pipe.close()  # so that each sees the other's end
+                pipe.close()  # so that each process reads the end of the other's stream
         _collect_output(running, begin, allowed, idle, stop)
     except _LimitExceeded as ended:
         reason = str(ended)
@@ -327,7 +327,7 @@ def run(
     if owner is not None:
         for folder in folders:
             give(folder, Owner(os.geteuid(), os.getegid()))
-    # `isolation` says it, too; the learner can do nothing about it.
+    # `isolation` reports this, too; the learner can do nothing about it.
     told = "".join(process.output for process in reversed(running)).splitlines(keepends=True)
     output = "".join(each for each in told if not each.startswith(NOT_ISOLATED))
     for process, code in zip(reversed(running), codes, strict=True):
@@ -343,13 +343,13 @@ def run(
 
 
 def _without_results(code: int, output: str) -> str:
-    """Say how a process ended that left no facts, with the last line that it printed."""
+    """Describe how a process ended that left no facts, with the last line of its output."""
     last = next((each for each in reversed(output.splitlines()) if each.strip()), "")
     return f"its process ended with code {code} before there were results" + (f": {last}" if last else "")
 
 
 def _limit(code: int, allowed: Limits) -> str:
-    """Return the limit by which a process ended, by its exit code; empty: none."""
+    """Return the limit by which a process ended, from its exit code; empty if none did."""
     if code in (128 + signal.SIGXCPU, -signal.SIGXCPU, *KILLED):
         return f"it took {allowed.cpu_s} s of CPU time, which is the limit; is there an endless loop?"
     if code in (128 + signal.SIGXFSZ, -signal.SIGXFSZ):
@@ -358,7 +358,7 @@ def _limit(code: int, allowed: Limits) -> str:
 
 
 def _pids(running: Sequence[_Process]) -> list[int]:
-    """Return the processes and what they started."""
+    """Return the PIDs of the processes and of all that they started."""
     found = []
     for each in running:
         with contextlib.suppress(psutil.Error):
@@ -370,16 +370,16 @@ def _pids(running: Sequence[_Process]) -> list[int]:
 def _collect_output(
     running: Sequence[_Process], begin: float, allowed: Limits, idle: IdleTime, stop: threading.Event | None
 ) -> None:
-    """Read what is printed until the first process ends, and then a while for the others.
+    """Collect the output until the first process ends, and then wait a while for the others.
 
     Args:
-        begin: of the run (`time.monotonic`).
-        allowed: for `wall_s` of it they may be idle.
-        idle: adds up for how long it is.
-        stop: once it is set, nothing is waited for any more.
+        begin: the start of the run (`time.monotonic`).
+        allowed: the processes may be idle for `wall_s` of it.
+        idle: adds up how long they are.
+        stop: ends the wait once it is set.
 
     Raises:
-        _Ended: one of them takes more than it may.
+        _LimitExceeded: a process exceeds a limit.
         _NotGraded: the machine has too much other work, or `stop` was set.
     """
     first = running[0]
@@ -429,7 +429,7 @@ def _check_time(spent_s: float, allowed: Limits, idle: IdleTime) -> None:
             f"it waited for {allowed.wall_s} s without computing, which is the limit; does it sleep, or wait for what "
             "never comes?"
         )
-    # Both processes together may compute for twice the limit of one; on a free machine they end by that first.
+    # Both processes together may compute for twice the limit of one; on an idle machine that limit ends them first.
     if spent_s > MOST_WAITING * max(allowed.wall_s, 2 * allowed.cpu_s):
         raise _NotGraded(
             f"machine busy: in {spent_s:.0f} s it got {idle.cpu_s:.0f} s of CPU time; check it again on a free machine"
@@ -437,7 +437,7 @@ def _check_time(spent_s: float, allowed: Limits, idle: IdleTime) -> None:
 
 
 def _size(folder: pathlib.Path) -> int:
-    """Return what is used of the disk; every entry counts for a block at least."""
+    """Return the bytes used on the disk; every entry counts as a block at least."""
     total, waiting = 0, [str(folder)]
     while waiting and total <= MAX_SCRATCH_BYTES:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
@@ -450,7 +450,7 @@ def _size(folder: pathlib.Path) -> int:
 
 
 def _read(path: pathlib.Path) -> Facts | None:
-    """Return the facts that a process left; None if it left none, or something else."""
+    """Return the facts of a process; None if it left none, or an invalid file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -29,12 +29,15 @@ NOT_ISOLATED = "not isolated: "
 
 @dataclass(frozen=True)
 class Confinement:
-    """`scratch`: the one folder that can be written to, with the job or the learner's files in it (of who `plays`: what
-    is written to its `tmp` is in memory, and the rest cannot be); `hide`: files and folders that must not be seen;
-    `cpu_s` and `memory_bytes`: what the process may take; `owner` and `trees` as in `namespaces.isolate`; `plays`: it
-    has the learner's classes, else it performs the job; `socket`: descriptor of the one to the other process, or -1;
-    `parent`: the process that gave the order, and with which this one ends (0: any); `readable`: what the learner's
-    classes may read, beside `scratch`."""
+    """The limits and resources of a confined process.
+
+    `scratch`: the one folder that can be written to, with the job or the learner's files (of the process that `plays`,
+    only `tmp` is writable, and in memory); `hide`: files and folders that must not be visible; `cpu_s` and
+    `memory_bytes`: the limits; `owner` and `trees` as in `namespaces.isolate`; `plays`: the process has the learner's
+    classes, else it performs the job; `socket`: the descriptor of the socket to the other process, or -1; `parent`: the
+    process that gave the order, and with which this one ends (0: any); `readable`: what the learner's classes may read,
+    beside `scratch`.
+    """
 
     scratch: str
     hide: list[str] = field(default_factory=list)
@@ -48,12 +51,12 @@ class Confinement:
     readable: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the confinement as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def parse(cls, line: str) -> Confinement:
-        """Return the order of a line."""
+        """Parse a line into a confinement."""
         document = json.loads(line)
         owner = document.pop("owner")
         if owner is not None:
@@ -74,7 +77,7 @@ def main() -> NoReturn:
         limits.leave_shared_objects()
     except (NamespaceError, OSError) as error:
         print(f"{NOT_ISOLATED}{error}", file=sys.stderr, flush=True)
-    # Only now: becoming another user takes it back. A command that is killed leaves no submission running.
+    # This comes last, because a change of user undoes it. If the command is killed, its submission ends with it.
     limits.end_with_parent()
     if order.parent and os.getppid() != order.parent:
         os._exit(1)
@@ -98,7 +101,7 @@ def main() -> NoReturn:
     os.chdir(home)
     os.environ |= {"HOME": home, "TMPDIR": f"{scratch}/tmp", "MRCLAB_CACHE": f"{home}/cache"}
     os.environ["XDG_RUNTIME_DIR"] = f"{scratch}/tmp"
-    # Threads that are left, ours or the learner's, are not waited for.
+    # Remaining threads, ours or the learner's, are not awaited.
     code = 1
     try:
         code = _part(order, pathlib.Path(scratch), isolation)
@@ -113,12 +116,12 @@ def main() -> NoReturn:
 
 
 def _part(order: Confinement, scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
-    """Return the function that this process serves, imported late because that starts threads and takes long."""
+    """Return the function that this process runs, imported late because that starts threads and takes long."""
     from mrc_workshop.wire import Wire
 
     wire = None if order.socket < 0 else Wire(socket.socket(fileno=order.socket))
     if order.plays and wire is not None:
-        # Where mounts cover all other files, an old kernel without Landlock is as good.
+        # Where mounts cover all other files, an old kernel without Landlock is as safe.
         isolation["no other files"] = isolation["read-only files"]
         with contextlib.suppress(OSError):
             isolation["no other files"] |= landlock.restrict(

@@ -16,13 +16,13 @@ from mrc_topo.topology import Topology
 Kind = Literal["host_link", "fabric_link", "t0", "t1"]
 
 
-#: Lowest and highest; the seed draws between them.
+#: The lowest and the highest value; the seed draws between them.
 Range = tuple[Annotated[float, Field(ge=0, le=1_000_000)], Annotated[float, Field(ge=0, le=1_000_000)]]
 
 
 class RandomLink(Model):
-    """A link between two switches that is bad for the whole run: what the seed draws from the ranges is in the place of
-    the lab's own. `loss`: probability; `rate_mbps`; `delay_ms`."""
+    """A link between two switches that is bad for the whole run. Values that the seed draws from the ranges replace the
+    lab's own: `loss` (probability), `rate_mbps`, `delay_ms`."""
 
     loss: Range | None = None
     rate_mbps: Range | None = None
@@ -39,7 +39,7 @@ class RandomLink(Model):
         return self
 
     def override(self, rng: random.Random) -> dict[str, str | float]:
-        """As `overrides` of a lab file has it."""
+        """Draw a value for each property that has limits, in the form of a lab file's `overrides`."""
         given = (("loss", self.loss, 4, ""), ("rate", self.rate_mbps, 1, "Mbps"), ("delay", self.delay_ms, 2, "ms"))
         drawn: dict[str, str | float] = {}
         for key, limits, digits, unit in given:
@@ -50,7 +50,7 @@ class RandomLink(Model):
 
 
 def overrides(links: list[RandomLink], topology: Topology, seed: int) -> dict[str, dict[str, str | float]]:
-    """Return what the links suffer, by their names, as `overrides` of a lab file: each is another link of the lab.
+    """Return the settings of the links, by name, as `overrides` of a lab file; each is of another link of the lab.
 
     Raises:
         ValueError: the lab has fewer links between switches.
@@ -64,11 +64,10 @@ def overrides(links: list[RandomLink], topology: Topology, seed: int) -> dict[st
 
 class RandomFailures(Model):
     """`count` failures, one after another: the first `first` seconds after the beginning, then one every `every`
-    seconds, each mended after half of that. No kind of element fails twice before all have.
+    seconds, each restored after half of that time. No kind of element fails twice before all kinds have failed.
 
-    Links go down, switches freeze. Only what hosts can tell from everything else is drawn: a T0 that several hosts
-    share, a T1 of several T0s, a link of a host with such a T0; and nothing without which the workload's hosts are
-    cut off.
+    Links go down, switches freeze. Only faults that hosts can distinguish are drawn: a T0 that several hosts share, a
+    T1 of several T0s, a link of a host with such a T0; and no fault that disconnects the workload's hosts.
     """
 
     count: Annotated[int, Field(ge=1, le=20)]
@@ -77,13 +76,13 @@ class RandomFailures(Model):
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["host_link", "fabric_link", "t0", "t1"]
 
     def steps(self, topology: Topology, hosts: list[str], seed: int) -> list[ExperimentStep]:
-        """Return the steps of a schedule, as experiments have them.
+        """Return the steps of a schedule, in the form of an experiment file.
 
         Args:
             hosts: those of the workload.
 
         Raises:
-            ValueError: there is nothing of some kind to draw from.
+            ValueError: the lab has no element of some kind to draw.
         """
         rng = random.Random(f"drawn {seed}")
         elements = _elements(topology, hosts)

@@ -24,7 +24,7 @@ README = "README.md"
 STARTER, SOLUTION = "starter", "solution"
 EXAMPLE = "an exercise is a mapping with title, minutes, edit, runs and checks; see workshop/TEMPLATE"
 FOLDER_NAME = re.compile(r"^(\d\d)-([a-z0-9]+(?:-[a-z0-9]+)*)$")
-#: A class in a learner's file, as lab files name them.
+#: A class in a learner's file, in the form of a lab file.
 CLASS = r"^[A-Za-z_]\w*:[A-Za-z_]\w*$"
 
 Name = Annotated[str, Field(pattern=NAME)]
@@ -32,7 +32,7 @@ Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Seeds = Annotated[list[Seed], Field(min_length=1, max_length=20)]
 Ports = Literal["none", "fabric", "all"]
-#: What of a learner's own can stand in a lab's place for it.
+#: The kinds of a learner's classes that a lab can use.
 Policy = Literal["congestion", "ev", "loss", "localiser"]
 
 
@@ -41,27 +41,27 @@ class WorkshopError(UsageError):
 
 
 class NotGraded(WorkshopError):
-    """A check that says nothing about the learner's files, as on a machine that is too busy for it."""
+    """A check that says nothing about the learner's files, such as one on a machine that is too busy."""
 
     exit_code = ExitCode.FAILED
 
 
 class Inject(Model):
-    """Packets of the check's own in the place of hosts: `usid_paths` sends one along every path of the lab, and others
+    """Packets that a check sends in the place of hosts: `usid_paths` sends one along every path of the lab, and others
     that a switch must pass on unshifted or drop."""
 
     what: Literal["usid_paths"]
 
 
 class RunSpec(Model):
-    """One simulated run. It has either a `workload` with its `schedule`, or `inject`.
+    """A simulated run. It has either a `workload` with its `schedule`, or `inject`.
 
-    `lab`: a lab that comes with mrclab, a file beside `exercise.yaml`, or one of the learner's files; `may_change`:
-    the keys of the learner's lab file that may differ from the starter's. `program`, `policies`: the learner's own.
-    `capture`: whose switch ports are recorded, with `snaplen` bytes of each packet. `hidden`: only with hidden seeds,
-    and not shown. `experiment`: the learner's experiment file, of which `workload`, `schedule` and `expect` count.
-    `random_failures`: failures beside those of `schedule`, which the seed draws; `random_links`: bad links, which it
-    draws, too.
+    `lab`: a lab that comes with mrclab, a file beside `exercise.yaml`, or one of the learner's files; `may_change`: the
+    keys of the learner's lab file that may differ from the starter's. `program`, `policies`: the learner's own.
+    `capture`: the switches whose ports are recorded, with `snaplen` bytes of each packet. `hidden`: the run has hidden
+    seeds only, and is not shown. `experiment`: the learner's experiment file, of which `workload`, `schedule` and
+    `expect` are used. `random_failures`: failures beside those of `schedule`, which the seed draws; `random_links`: bad
+    links, which it draws, too.
     """
 
     name: Name
@@ -95,7 +95,7 @@ class RunSpec(Model):
 
 
 class CheckSpec(Model):
-    """One line of a check: its `kind` (`mrclab workshop kinds`), of which `runs` (all if left out), with its `params`.
+    """A line of a check: its `kind` (`mrclab workshop kinds`), its `runs` (all if left out), and its `params`.
 
     `statement` is what is printed; `hint` is shown first when it fails.
     """
@@ -108,14 +108,14 @@ class CheckSpec(Model):
 
 
 class SeedSpec(Model):
-    """Seeds of the labs: those that are shown, and those that are not. Fewer are quicker."""
+    """The seeds of the labs, visible and hidden. Fewer seeds make a check faster."""
 
     visible: Seeds = [1]
     hidden: Seeds = [11]
 
 
 class Limits(Model):
-    """What the learner's code may take, per check."""
+    """The limits of the learner's code, per check."""
 
     cpu_s: Annotated[int, Field(ge=1, le=3600)] = 120
     wall_s: Annotated[int, Field(ge=1, le=3600)] = 180
@@ -166,7 +166,7 @@ class ExerciseFile(Model):
 
 
 class Exercise:
-    """An exercise that is there: its number and name, its folder, and what its file says."""
+    """An exercise: its number and name, its folder, and the content of its file."""
 
     def __init__(self, folder: pathlib.Path, content: ExerciseFile) -> None:
         self.folder = folder
@@ -177,12 +177,12 @@ class Exercise:
 
     @property
     def starter(self) -> pathlib.Path:
-        """What the learner begins with."""
+        """The files that the learner begins with."""
         return self.folder / STARTER
 
     @property
     def solution(self) -> pathlib.Path:
-        """One way to do it."""
+        """The files of one solution."""
         return self.folder / SOLUTION
 
     def runs(self, *, hidden: bool) -> list[RunSpec]:
@@ -194,8 +194,8 @@ def load(folder: pathlib.Path) -> Exercise:
     """Return the exercise in a folder.
 
     Raises:
-        ExperimentError: its file is none.
-        WorkshopError: files that it names are missing, or no such checks are known.
+        ExperimentError: its file is not that of an exercise.
+        WorkshopError: files that it names are missing, or its checks are unknown.
     """
     exercise = Exercise(folder, read(ExerciseFile, folder / FILE, EXAMPLE))
     problems = []
@@ -232,7 +232,7 @@ def find(number_or_folder: str) -> Exercise:
     """Return an exercise by number, by name, or by the folder that it is in.
 
     Raises:
-        WorkshopError: there is none.
+        WorkshopError: there is no such exercise.
     """
     folders = known()
     given = str(int(number_or_folder)) if number_or_folder.isdecimal() else number_or_folder

@@ -30,9 +30,10 @@ MAX_HASHED_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Grade:
-    """A row. `grade`: share of the checks that hold, None where the machine was too busy to tell; such a row has no
-    `digest`, and is made again by the next command. `reason`: of the first check that does not hold. `isolated`:
-    whether the submission was kept from network, files and processes; else what of it was missing."""
+    """A row of grades. `grade`: the share of the checks that hold; None where the machine was too busy to judge. Such a
+    row has no `digest`, and the next command judges it again. `reason`: that of the first check that does not hold.
+    `isolated`: whether the submission was kept from network, files and processes; else the missing parts of the
+    isolation."""
 
     submission: str
     exercise: str
@@ -59,10 +60,10 @@ class _Task:
 
 
 def find(folder: pathlib.Path, only: Exercise | None) -> Iterator[tuple[str, Exercise, pathlib.Path]]:
-    """Yield the submissions in a folder: name, exercise and folder of the files, in order.
+    """Yield the submissions in a folder, in order: name, exercise and folder of the files.
 
     Raises:
-        WorkshopError: the folder cannot be read, or there is none in it.
+        WorkshopError: the folder cannot be read, or has no submission.
     """
     known = {path.name: exercises.load(path) for path in exercises.known().values()}
     if only is not None:
@@ -71,7 +72,7 @@ def find(folder: pathlib.Path, only: Exercise | None) -> Iterator[tuple[str, Exe
     if not found:
         raise WorkshopError(f"{folder}: no submissions; each is a sub-folder with folders of exercises in it")
     for name in found:
-        with contextlib.suppress(OSError):  # `_nothing` tells of it
+        with contextlib.suppress(OSError):  # `_nothing` reports it
             for one, place in _of(folder / name, known, only):
                 yield name, one, place
 
@@ -117,7 +118,7 @@ def _of(
 
 
 def _digest(exercise: Exercise, folder: pathlib.Path, seeds: Sequence[int]) -> str:
-    """Of all that decides on a grade."""
+    """Return a digest of everything that a grade depends on: seeds, exercise files and the learner's files."""
     made = hashlib.sha256(repr(sorted(seeds)).encode())
     own = sorted(path for path in exercise.folder.iterdir() if path.suffix == ".yaml")
     for path in [*own, *(folder / name for name in exercise.content.edit)]:
@@ -135,7 +136,7 @@ def read(path: pathlib.Path) -> list[Grade]:
     """Return the grades in a CSV file; none if there is no such file.
 
     Raises:
-        WorkshopError: it is something else, which is not overwritten.
+        WorkshopError: the file is not one of grades; it is not overwritten.
     """
     if not path.exists():
         return []
@@ -168,7 +169,7 @@ def write(path: pathlib.Path, grades: Sequence[Grade]) -> None:
     """Write all grades, in order of submission and exercise.
 
     Raises:
-        WriteError: it cannot be written.
+        WriteError: the file cannot be written.
     """
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
@@ -181,7 +182,7 @@ def write(path: pathlib.Path, grades: Sequence[Grade]) -> None:
 
 
 def cell(text: str) -> str:
-    """Make a text by a stranger safe for a cell."""
+    """Make an untrusted text safe for a cell."""
     return str(csv_cell(printable(" ".join(text.split()))[:MAX_REASON]))
 
 
@@ -194,16 +195,16 @@ def grade(
     jobs: int | None = None,
     progress: Callable[[Grade, int, int], None] = lambda made, done, total: None,
 ) -> list[Grade]:
-    """Grade every submission in a folder that is not graded yet, and keep each grade at once.
+    """Grade every submission in a folder that is not graded yet, and store each grade at once.
 
     Args:
         only: one exercise; all if left out.
-        seeds: hidden seeds beyond those of the exercises, which are in everybody's reach.
+        seeds: hidden seeds beyond those of the exercises, which learners can find out.
         jobs: checks at a time; one per core if left out.
 
     Raises:
-        WorkshopError: no submissions, or the output is not a file of grades.
-        WriteError: grades cannot be kept.
+        WorkshopError: there are no submissions, or the output is not a file of grades.
+        WriteError: grades cannot be stored.
     """
     before = {(each.submission, each.exercise, each.digest): each for each in read(output)}
     tasks = [_Task(cell(name), one, place, _digest(one, place, seeds)) for name, one, place in find(folder, only)]

@@ -11,16 +11,16 @@ import pathlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: States of a thread, by proc(5), that do not wait for anything of its own program: it runs or waits for a core, waits
+#: The states of a thread, by proc(5), in which it does not wait for its own program: it runs or waits for a core, waits
 #: for a disk, or was stopped from outside.
 HELD_UP = frozenset("RDTt")
-#: Of a longer time between two looks no more is counted: then this process was kept from looking, too.
+#: The longest time between two samples that counts: after a longer one, this process did not get a core either.
 LONGEST_LOOK_S = 2.0
 
 
 @dataclass(frozen=True)
 class CpuUse:
-    """CPU time that threads had and time for which they waited for a core, s; whether one is held up now."""
+    """The CPU time of threads and the time for which they waited for a core, s; and whether one is held up now."""
 
     cpu_s: float
     waited_s: float
@@ -44,7 +44,7 @@ def use_of(pids: Iterable[int], proc: pathlib.Path = pathlib.Path("/proc")) -> C
 
 
 class IdleTime:
-    """Adds up idle time (`seconds`) from looks at what was used; `cpu_s` is the most CPU time that was seen."""
+    """Adds up idle time (`seconds`) from samples of the CPU use; `cpu_s` is the largest CPU time in them."""
 
     def __init__(self, now: float) -> None:
         self.seconds = 0.0
@@ -53,7 +53,7 @@ class IdleTime:
         self._before = CpuUse(0.0, 0.0, held_up=False)
 
     def look(self, now: float, use: CpuUse) -> None:
-        """Take in what was used until `now`, s."""
+        """Add a sample taken at `now`, s."""
         passed = min(now - self._at, LONGEST_LOOK_S)
         busy = max(use.cpu_s - self._before.cpu_s, 0.0) + max(use.waited_s - self._before.waited_s, 0.0)
         if not use.held_up:

@@ -20,13 +20,14 @@ from mrc_topo.topology import Topology
 GAP_NS = 2_000_000
 HOP_LIMIT = 64
 PAYLOAD = 64
-#: PSNs from here on are those of `looks`.
+#: The first PSN of the packets of `looks`.
 LOOKS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Hop:
-    """What one switch must do: `out_port` None: drop it; `destination` when it leaves."""
+    """The required behaviour of one switch: `out_port` None: drop the packet; `destination`: the address when it
+    leaves."""
 
     switch: str
     in_port: int
@@ -36,7 +37,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Packet:
-    """One packet from a host port. `number` is its PSN, by which it is found; `what` says what it is there for."""
+    """A packet from a host port. `number` is its PSN, which identifies it; `what` says what it tests."""
 
     number: int
     host: int
@@ -48,7 +49,7 @@ class Packet:
 
 
 def _frame(topology: Topology, host: int, plane: int, destination: bytes, target: int, value: int, psn: int) -> bytes:
-    """Ethernet, outer IPv6 with a carrier, and an MRC WRITE Only inside (payload and ICRC are filler)."""
+    """Return a frame: Ethernet, outer IPv6 with a carrier, and an MRC WRITE Only (payload and ICRC are filler)."""
     port = topology.hosts[host].ports[plane]
     body = struct.pack("!BBHIII", 0xCA, 0x40, 0xFFFF, 0x11, psn, 0)[:12] + bytes(20) + b"\x5a" * PAYLOAD + bytes(4)
     udp = struct.pack("!HHHH", value & 0xFFFF, addressing.UDP_PORT, 8 + len(body), 0) + body
@@ -61,7 +62,7 @@ def _frame(topology: Topology, host: int, plane: int, destination: bytes, target
 
 
 def _walk(topology: Topology, host: int, plane: int, destination: bytes) -> tuple[Hop, ...]:
-    """Return what each switch must do with a carrier that a host sends, from the lab's own tables."""
+    """Return the required behaviour of each switch for a carrier that a host sends, from the lab's own tables."""
     port = topology.hosts[host].ports[plane]
     switch, in_port, address = topology.switch(port.t0), port.t0_port, destination
     hops: list[Hop] = []
@@ -85,8 +86,8 @@ def _walk(topology: Topology, host: int, plane: int, destination: bytes) -> tupl
 
 
 def usid_paths(topology: Topology, seed: int) -> list[Packet]:
-    """Return one packet along every path of the lab, in an order that the seed draws, and for each T0 two more: one
-    whose first uSID is the next switch's (routed as it is, not shifted) and one whose path ends at the T0 (dropped)."""
+    """Return one packet along every path of the lab, in an order that the seed draws. For each T0 there are two more:
+    one whose first uSID is the next switch's (routed unshifted), and one whose path ends at the T0 (dropped)."""
     rng = random.Random(f"usid_paths {seed} {topology.lab.name}")
     paths = Paths(topology)
     wanted: list[tuple[int, int, int, str, bytes, int]] = []
@@ -129,9 +130,11 @@ def usid_paths(topology: Topology, seed: int) -> list[Packet]:
 
 
 def looks(topology: Topology) -> list[Packet]:
-    """For every T0 two packets to another T0, with its own uSID in front and without, to be sent when all switches
-    forward what they have no route for: what comes out shows what became of the address. That is for telling mistakes,
-    not for judging."""
+    """Return, for every T0, two packets to another T0: one with the T0's own uSID in front, one without.
+
+    They are sent while all switches forward what they have no route for, so that the packet that comes out shows what
+    became of the address. They serve to recognise mistakes, not to judge.
+    """
     paths = Paths(topology)
     made: list[Packet] = []
     for plane in range(topology.lab.planes):

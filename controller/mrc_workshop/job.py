@@ -21,16 +21,16 @@ from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import trace
 
-#: A YAML or JSON document whose model checks it when it is used.
+#: A YAML or JSON document, which its model checks when it is used.
 Document = dict[str, Any]
 JOB, FACTS = "job.json", "facts.json"
-#: Facts of a fair run are never longer; longer ones are refused.
+#: The limit of facts, which an honest run does not reach; longer ones are refused.
 MAX_FACTS_BYTES = 64 << 20
 
 
 class RunOrder(Model):
-    """One run: `lab` is YAML text, `experiment` a document as `runs.experiment.Experiment` has it (none with `inject`).
-    `program` and `policies` name files in the learner's folder."""
+    """The order for one run: `lab` is YAML text, `experiment` a document in the form of `runs.experiment.Experiment`
+    (none with `inject`). `program` and `policies` name files in the learner's folder."""
 
     name: str
     seed: int
@@ -63,7 +63,7 @@ class JudgedCheck(Model):
 
 
 class RunFacts(Model):
-    """What is left of a run. `problem` and its `stage` (`program`, `python`, `lab`, `run`) say why there is no more.
+    """The result of a run. `problem` and its `stage` (`program`, `python`, `lab`, `run`) say why there is no more.
 
     `document`: the result without samples (`results.record.RunResult`); `ports`: counters of the fabric at the end;
     `checks`: the run's own expectations.
@@ -83,7 +83,7 @@ class RunFacts(Model):
 
 
 class Facts(Model):
-    """Everything that a confined process left. `isolation`: what it was kept from, and what not."""
+    """All results of a confined process. `isolation`: what it was kept from, and what not."""
 
     runs: Annotated[list[RunFacts], Field(max_length=500)] = []
     isolation: dict[str, bool] = {}
@@ -91,7 +91,7 @@ class Facts(Model):
 
 @dataclass(frozen=True)
 class Run:
-    """A run as checks see it: its facts, and the topology and the packets of it."""
+    """A run as checks see it: its facts, topology and packets."""
 
     facts: RunFacts
     order: RunOrder
@@ -99,7 +99,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """For messages; hidden runs keep their seed to themselves."""
+        """The run's label in messages; it does not reveal the seed of a hidden run."""
         return f"{self.facts.name}, {'a hidden seed' if self.facts.hidden else f'seed {self.facts.seed}'}"
 
     @functools.cached_property
@@ -109,7 +109,7 @@ class Run:
 
     @functools.cached_property
     def packets(self) -> list[trace.CapturedPacket]:
-        """What the switches saw."""
+        """The packets that the switches captured."""
         folder = self.out / pathlib.Path(self.facts.folder).name
         return trace.read_folder(folder, self.topology)
 
@@ -120,10 +120,10 @@ class Run:
 
     @functools.cached_property
     def events(self) -> dict[str, list[Event]]:
-        """What the hosts logged, by host."""
+        """The events that the hosts logged, by host."""
         return {host: [event_of(each) for each in rows] for host, rows in sorted(self.facts.events.items())}
 
     @functools.cached_property
     def done_ns(self) -> dict[str, int]:
-        """When the last failure and the last repair were done (ns), by `fail` and `restore`."""
+        """The times of the last failure and the last restore (ns), by `fail` and `restore`."""
         return {each.action.verb: each.done_ns for each in self.result.happenings}

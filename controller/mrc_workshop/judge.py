@@ -30,12 +30,12 @@ from mrc_workshop.trace import CapturedPacket, CaptureError
 
 
 class SubmissionError(WorkshopError):
-    """A learner's folder that has not the files that the exercise wants, or something else in their place."""
+    """A learner's folder without the files that the exercise requires, or with something else in their place."""
 
 
 @dataclass(frozen=True)
 class CheckLine:
-    """One line of a check's outcome. `passed` None: it could not be judged."""
+    """A line of a check's outcome. `passed` None: it could not be judged."""
 
     what: str
     passed: bool | None
@@ -48,13 +48,14 @@ class CheckLine:
     details: Document = field(default_factory=dict)
 
     def document(self) -> Document:
-        """As JSON; packets are in the capture."""
+        """Return the line as JSON; packets are in the capture."""
         return {key: value for key, value in asdict(self).items() if key != "packets"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of a check. `score`: of an open exercise, passed or not. `output`: what the code printed."""
+    """The outcome of a check. `score`: that of an open exercise, whether or not it passed. `output`: the output of the
+    code."""
 
     exercise: str
     lines: list[CheckLine]
@@ -71,17 +72,17 @@ class Report:
 
     @property
     def first_failure(self) -> CheckLine | None:
-        """The line that tells the learner what to look at."""
+        """The line that the learner should look at first."""
         return next((line for line in self.lines if line.passed is False), None)
 
     @property
     def reason(self) -> str:
-        """Of a failure, in a line."""
+        """The reason of a failure, in a line."""
         line = self.first_failure
         return "" if line is None else line.mistake or f"{line.what}: {line.measured}"
 
     def document(self) -> Document:
-        """As JSON."""
+        """Return the report as JSON."""
         return {
             "exercise": self.exercise,
             "passed": self.passed,
@@ -108,14 +109,14 @@ def check(
     """Check a learner's folder.
 
     Args:
-        keep_in: where a small capture and the reports go; nothing is kept if left out.
+        keep_in: the folder for a small capture and the reports; none are kept if left out.
         seeds: hidden seeds beyond those of the exercise.
         quick: with the first visible seed alone.
         hide: folders that the learner's code must not see.
         stop: once it is set, the run is ended.
 
     Raises:
-        SubmissionError: files are missing, or are none.
+        SubmissionError: files are missing, or are not regular files.
         NotGraded: the run says nothing about the files.
     """
     sources = _sources(exercise, folder)
@@ -174,9 +175,9 @@ def _sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
 
 
 def stretched(seed: int) -> int:
-    """Return the seed that a lab gets for an instructor's hidden seed: the same each time, and 63 bits long.
+    """Return the seed that a lab gets for an instructor's hidden seed: always the same one, 63 bits long.
 
-    One value of an EV, or one random number, is enough to recognise the right seed among all seeds of nine digits. A
+    A single value of an EV, or a random number, is enough to recognise the right seed among all seeds of nine digits. A
     guess costs scrypt's time, so a submission can try some thousand within its limits, not all of them.
     """
     digest = hashlib.scrypt(str(seed).encode(), salt=b"mrclab hidden seed", n=4096, r=8, p=1, dklen=8)
@@ -267,7 +268,7 @@ def _experiment(run: RunSpec, sources: dict[str, str], lab: Document) -> tuple[D
             theirs = experiments.parse(Experiment, sources[run.experiment], run.experiment, experiments.EXAMPLE)
         except ExperimentError as error:
             raise _Refused(f"{run.experiment} is an experiment", str(error).splitlines()[0]) from error
-        # What else is in it (another lab, classes from anywhere) is not the learner's to choose.
+        # The learner may not choose its other keys (another lab, classes from anywhere).
         told = theirs.model_dump(exclude_none=True)
         document |= {key: told[key] for key in ("title", "workload", "schedule", "expect") if key in told}
     else:
@@ -335,7 +336,7 @@ def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tupl
     try:
         finding = catalogue.judge(spec.kind, spec.params, concerned, sources)
     except (CaptureError, DecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
-        # What came back is a stranger's; facts of another shape are a failure of the submission.
+        # The result comes from untrusted code; facts of another shape are a failure of the submission.
         finding = Finding(False, "", f"what was recorded cannot be judged: {type(error).__name__}: {error}")
     where = "" if finding.run is None else finding.run.label
     return (

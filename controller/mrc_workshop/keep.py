@@ -16,7 +16,7 @@ from mrc_workshop.job import Document
 from mrc_workshop.trace import CapturedPacket
 
 CAPTURE, PAGE, REPORT = "evidence.pcapng", "check.html", "report.html"
-#: A capture for a look; who wants all of it runs the lab.
+#: The limit of a capture for a first look; the whole capture comes from a run of the lab.
 MAX_PACKETS = 500
 STYLE = "pre{background:var(--panel);padding:.7em;overflow-x:auto}.ok{color:var(--good)}.no{color:var(--bad)}"
 
@@ -37,7 +37,7 @@ def keep(
     """Write the files into a folder of this user, over those of an earlier check; return their names.
 
     Raises:
-        WriteError: they do not fit.
+        WriteError: they cannot be written.
     """
     folder.mkdir(exist_ok=True)
     for name in (CAPTURE, PAGE, REPORT):

@@ -19,13 +19,14 @@ SYS_CREATE_RULESET, SYS_ADD_RULE, SYS_RESTRICT_SELF = 444, 445, 446
 CREATE_RULESET_VERSION = 1
 RULE_PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
-#: Rights that the first version knows, and those that later versions added, by the version.
+#: The rights of the first version, and those that later versions added, by version.
 FIRST_RIGHTS = (1 << 13) - 1
 REFER, TRUNCATE, IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
 LATER_RIGHTS = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEVICE}
-#: A rule for a file, and not for a folder, may name these only.
+#: The rights that a rule for a file may name, as opposed to one for a folder.
 RIGHTS_OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE
-#: Binding and connecting TCP sockets, from version 4 on; abstract unix sockets and signals, from version 6 on.
+#: Restrictions of later versions: binding and connecting TCP sockets, from version 4; abstract unix sockets and
+#: signals, from version 6.
 TCP, TCP_VERSION = 3, 4
 OUTSIDE, OUTSIDE_VERSION = 3, 6
 READ = EXECUTE | READ_FILE | READ_DIR
@@ -38,9 +39,9 @@ def version() -> int:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
-    """From now on open only what is in these files and folders, here and in every thread and process that begins later.
+    """Allow this process to open only these files and folders; threads and processes that begin later inherit this.
 
-    Connecting and binding TCP sockets is refused, too, where the kernel can. What is open stays open, and a path that
+    Connecting and binding TCP sockets is refused, too, where the kernel can do so. What is open stays open. A path that
     does not exist, or cannot be reached, is left out.
 
     Args:
@@ -59,7 +60,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
     rights = FIRST_RIGHTS | sum(right for since, right in LATER_RIGHTS.items() if found >= since)
     tcp = TCP if found >= TCP_VERSION else 0
     outside = OUTSIDE if found >= OUTSIDE_VERSION else 0
-    # Versions before TCP know the first field only, and refuse a longer structure unless the rest is zero.
+    # Versions before TCP have the first field only, and refuse a longer structure unless the rest is zero.
     attributes = struct.pack("QQQ", rights, tcp, outside)
     ruleset = check(
         libc.syscall(ctypes.c_long(SYS_CREATE_RULESET), attributes, ctypes.c_size_t(len(attributes)), 0),
@@ -68,7 +69,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
     try:
         for paths, allowed in ((readable, READ), (writable, rights)):
             for path in paths:
-                # What cannot be reached cannot be read either: without a rule it stays so.
+                # A path that cannot be reached cannot be read either: it gets no rule and stays unreadable.
                 with contextlib.suppress(FileNotFoundError, PermissionError):
                     _allow(ruleset, path, allowed & rights)
         forbid_new_rights()

@@ -22,8 +22,8 @@ OPEN = "open"
 
 @dataclass(frozen=True)
 class Place:
-    """A row. `score` is 0 for a submission that fails, and `reason` says why; who has the same score has the same
-    `rank`, and is named in order of names."""
+    """A row of the ranking. `score` is 0 for a submission that fails, and `reason` says why. Submissions with the same
+    score have the same `rank`, ordered by name."""
 
     rank: int
     submission: str
@@ -37,10 +37,10 @@ COLUMNS = [each.name for each in fields(Place)]
 
 
 def chosen(number: str | None) -> Exercise:
-    """Return the selected open exercise: as given, or the only one.
+    """Return the selected open exercise: the given one, or the only one.
 
     Raises:
-        WorkshopError: it is not open, or there is not just one.
+        WorkshopError: it is not open, or there are several.
     """
     if number is not None:
         exercise = exercises.find(number)
@@ -58,7 +58,7 @@ def chosen(number: str | None) -> Exercise:
 
 
 def rank(grades: Sequence[Grade]) -> list[Place]:
-    """Grades of one exercise in order: the highest score first, the same score by name; without what is not graded."""
+    """Rank the grades of one exercise by score, highest first, then by name; leave out what is not graded."""
     graded = [each for each in grades if each.grade is not None]
     scored = sorted(graded, key=lambda each: (-(each.score or 0.0), each.submission))
     places: list[Place] = []
@@ -79,11 +79,11 @@ def make(
     jobs: int | None = None,
     progress: Callable[[Grade, int, int], None] = lambda made, done, total: None,
 ) -> list[Place]:
-    """Grade every submission that is not in the file of grades yet, and rank those that are in the folder.
+    """Grade every submission that is not in the file of grades yet, and rank those in the folder.
 
     Raises:
-        WorkshopError: no submissions, or the file is none of grades.
-        WriteError: grades cannot be kept.
+        WorkshopError: there are no submissions, or the file is not one of grades.
+        WriteError: grades cannot be stored.
     """
     made = grading.grade(folder, grades, only=exercise, seeds=seeds, jobs=jobs, progress=progress)
     here = {grading.cell(name) for name in grading.names(folder)}
@@ -94,8 +94,8 @@ def write(path: pathlib.Path, places: Sequence[Place]) -> None:
     """Write the ranking as CSV.
 
     Raises:
-        WorkshopError: there is something else in the file, which is not overwritten.
-        WriteError: it cannot be written.
+        WorkshopError: the file is not a ranking; it is not overwritten.
+        WriteError: the file cannot be written.
     """
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")

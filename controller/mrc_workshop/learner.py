@@ -30,7 +30,7 @@ RELATIVE = re.compile(r"\]\((\.\./[^)\s]+)\)")
 
 
 class Standing(Model):
-    """How far a learner is with one exercise."""
+    """A learner's progress with one exercise."""
 
     folder: str = ""
     hints: int = 0
@@ -39,7 +39,7 @@ class Standing(Model):
 
 
 class Progress:
-    """How far a learner is, by exercise name."""
+    """A learner's progress, by exercise name."""
 
     def __init__(self, path: pathlib.Path | None = None) -> None:
         self.path = path or _default_path()
@@ -55,30 +55,30 @@ class Progress:
             raise WorkshopError(f"{self.path}: cannot be read: {str(error).splitlines()[0]}; move it away") from error
 
     def of(self, name: str) -> Standing:
-        """With an exercise."""
+        """Return the learner's standing with an exercise."""
         return self._standings.get(name, Standing())
 
     def note(self, name: str, **changes: Any) -> None:
-        """Change what is known of an exercise, and write it down.
+        """Change the record of an exercise, and write it.
 
         Raises:
-            WriteError: it cannot be written.
-            WorkshopError: what is there cannot be read.
+            WriteError: the file cannot be written.
+            WorkshopError: the present file cannot be read.
         """
         with self._alone():
             self._change(name, changes)
 
     def checked(self, name: str, *, passed: bool) -> None:
-        """Write down one more check of an exercise; what was passed once stays passed. Errors as `note`."""
+        """Record one more check of an exercise; an exercise that has passed once stays passed. Raises as `note`."""
         with self._alone():
             before = self.of(name)
             self._change(name, {"checks": before.checks + 1, "passed": before.passed or passed})
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock of the file, with what it holds now: other commands may have written since it was read."""
+        """Hold the lock of the file, and read its present content: other commands may have changed it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # The file itself is replaced at each change, so the lock is on another one.
+        # The file itself is replaced at each change, so another file is locked.
         with open(f"{self.path}.lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._standings = self._read()
@@ -102,7 +102,7 @@ def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path
     """Copy starter or solution into a new or empty folder, with the README; return the names of the files.
 
     Raises:
-        WorkshopError: the folder is there and not empty, or cannot be made.
+        WorkshopError: the folder is not empty, or cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path
 
 
 def _readme(exercise: Exercise, folder: pathlib.Path) -> str:
-    """Its README, whose links to what is here lead there from a learner's folder, too."""
+    """Return the exercise's README with its relative links changed to work from a learner's folder."""
 
     def absolute_link(found: re.Match[str]) -> str:
         path, mark, place = found.group(1).partition("#")
@@ -140,7 +140,7 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
     """Put the starter's files back; the learner's stay beside them as `FILE.mine`. Return the names.
 
     Raises:
-        WorkshopError: it cannot be done.
+        WorkshopError: a file cannot be replaced.
     """
     names = sorted(path.name for path in exercise.starter.iterdir() if path.is_file())
     try:
@@ -155,21 +155,21 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
 
 
 def exercise_of(folder: pathlib.Path) -> str | None:
-    """Return the name of the exercise that a folder is of; None if it has no marker."""
+    """Return the name of a folder's exercise; None if it has no marker."""
     marker = folder / MARKER
     try:
-        # A stranger's may be a link or a device.
+        # The marker in an untrusted folder may be a link or a device.
         return None if marker.is_symlink() else read_text(marker, MARKER)[:100].strip() or None
     except (OSError, DocumentError):
         return None
 
 
 def locate(exercise: Exercise | None, folder: str | None, progress: Progress) -> tuple[Exercise, pathlib.Path]:
-    """Return the exercise and the folder that are meant: as given, or else the working directory, `./NN-name`, or
-    where the exercise was started.
+    """Return the exercise and the folder that a command means: the given ones, or else the working directory,
+    `./NN-name`, or the folder where the exercise was started.
 
     Raises:
-        WorkshopError: nothing fits; says what would.
+        WorkshopError: none of these fits; the text says what would.
     """
     here = pathlib.Path()
     if folder is not None:

@@ -24,7 +24,7 @@ CLONE_THREAD, CLONE_NEWIPC = 0x00010000, 0x08000000
 MAX_FILE_BYTES = 512 << 20
 MAX_OPEN_FILES = 1024
 MAX_PROCESSES = 256
-#: Of the folder that a learner's Python can write to: it is in memory, and goes with its process.
+#: The size of the folder that a learner's Python can write to: it is in memory, and ends with its process.
 MAX_NOTES_BYTES, MAX_NOTES = 64 << 20, 4096
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -37,9 +37,9 @@ _X86: tuple[int, ...] = (57, 58, 59, 322, 101, 272, 308, 165, 166, 321, 425, 323
 _X86 += (62, 200, 234, 129, 297, 424, 310, 311, 434, 438)
 _ARM: tuple[int, ...] = (221, 281, 117, 97, 268, 40, 39, 280, 425, 282, 241, 219)
 _ARM += (129, 130, 131, 138, 240, 424, 270, 271, 434, 438)
-#: And those that make memory which no limit of a process counts, and some of which outlives it: memfd_create,
-#: memfd_secret; shmget, shmat, shmctl, shmdt; semget, semop, semctl, semtimedop; msgget, msgsnd, msgrcv, msgctl;
-#: mq_open.
+#: And those that allocate memory which no limit of a process counts, and some of which outlives the process:
+#: memfd_create, memfd_secret; shmget, shmat, shmctl, shmdt; semget, semop, semctl, semtimedop; msgget, msgsnd, msgrcv,
+#: msgctl; mq_open.
 _X86 += (319, 447, 29, 30, 31, 67, 64, 65, 66, 220, 68, 69, 70, 71, 240)
 _ARM += (279, 447, 194, 196, 195, 197, 190, 193, 191, 192, 186, 189, 188, 187, 180)
 _CALLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
@@ -65,7 +65,7 @@ def check(result: int, step: str) -> int:
 
 
 def forbid_new_rights() -> None:
-    """Let no set-user-ID program give this process rights; the kernel asks for this before a filter or Landlock.
+    """Let no set-user-ID program give this process rights, which the kernel requires before a filter or Landlock.
 
     Raises:
         LimitError: the kernel refuses.
@@ -74,7 +74,7 @@ def forbid_new_rights() -> None:
 
 
 def set_limits(cpu_s: int, memory_bytes: int) -> None:
-    """CPU time, address space, size of a file, open files, processes, core dumps; for this process and its children."""
+    """Limit CPU time, address space, file size, open files and core dumps of this process and its children."""
     for which, soft, hard in (
         (resource.RLIMIT_CPU, cpu_s, cpu_s + 2),
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
@@ -89,7 +89,8 @@ def set_limits(cpu_s: int, memory_bytes: int) -> None:
 
 
 def limit_processes() -> None:
-    """Limit processes and threads of this user, in a user namespace those inside it; root has no such limit."""
+    """Limit the processes and threads of this user, or, in a user namespace, those inside it; root has no such
+    limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     wanted = MAX_PROCESSES if most == resource.RLIM_INFINITY else min(MAX_PROCESSES, most)
     resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
@@ -105,7 +106,7 @@ def end_with_parent() -> None:
 
 
 def forbid_tracing() -> None:
-    """Other processes of this user can neither trace this one nor open its memory.
+    """Forbid other processes of this user to trace this one or open its memory.
 
     Raises:
         LimitError: the kernel refuses.
@@ -114,7 +115,7 @@ def forbid_tracing() -> None:
 
 
 def make_read_only(writable: str) -> None:
-    """Everything that is mounted becomes read-only but for one mount; in a mount namespace of our own.
+    """Make everything that is mounted read-only but for one mount; in a mount namespace of our own.
 
     Raises:
         LimitError: the kernel is older than 5.12, or refuses.
@@ -157,8 +158,9 @@ def make_notes(folder: str) -> None:
 
 
 def leave_shared_objects() -> None:
-    """Shared memory, semaphores and message queues by key (System V, POSIX) are this process's and its children's alone
-    from now on, and end with them; in a user namespace of our own.
+    """Leave the machine's shared memory, semaphores and message queues by key (System V, POSIX).
+
+    From now on they belong to this process and its children alone, and end with them; in a user namespace of our own.
 
     Raises:
         LimitError: the kernel has no such namespaces.
@@ -175,7 +177,7 @@ class _Set(ctypes.Structure):
 
 
 def drop_rights() -> None:
-    """No capabilities any more, and no way to get any: not by a set-user-ID program, nor by being root in here.
+    """Drop all capabilities, and every way to get any: by a set-user-ID program, or by being root in here.
 
     Raises:
         LimitError: the kernel refuses.
@@ -189,8 +191,8 @@ def drop_rights() -> None:
 
 
 def forbid_processes() -> bool:
-    """Forbid this process to start others, to signal any, and to make shared objects and files in memory
-    without a name: such system calls fail with EPERM. Threads are free.
+    """Forbid this process to start others, to signal any, and to create shared objects or anonymous files in memory:
+    such system calls fail with EPERM. Threads are allowed.
 
     Returns:
         False where the numbers of system calls are not known for this machine.
@@ -215,7 +217,7 @@ def forbid_processes() -> bool:
             0,
             1,
             clone3,
-        ),  # its arguments are in memory, where a filter cannot look: the C library then uses clone
+        ),  # its arguments are in memory that a filter cannot read: the C library then uses clone
         (ret, 0, 0, missing),
         (jump_equal, 0, 4, clone),
         (load, 0, 0, 16),  # flags
@@ -223,7 +225,7 @@ def forbid_processes() -> bool:
         (ret, 0, 0, refuse),
         (ret, 0, 0, allow),
     ]
-    if architecture == 0xC000003E:  # the 32-bit numbers of x32 are others
+    if architecture == 0xC000003E:  # the 32-bit numbers of x32 differ
         program[4:4] = [(0x35, 0, 1, 0x40000000), (ret, 0, 0, kill)]
     for number in forbidden:
         program += [(jump_equal, 0, 1, number), (ret, 0, 0, refuse)]

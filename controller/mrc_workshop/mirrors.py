@@ -27,13 +27,14 @@ from mrc_host.proto.congestion.base import algorithms
 from mrc_host.proto.reliability.scoreboard import ACKED, REPLACED
 from mrc_host.proto.work import WriteRequest
 
-#: Draws this many bits from the generator of the endpoint.
+#: The type of a function that draws this many bits from the endpoint's generator.
 Draw = Callable[[int], int]
 INPUTS = list(EvInput)
 
 
 class Generator(random.Random):
-    """An endpoint's generator, asked for every number; so a policy draws the same as in the endpoint's own process."""
+    """A stand-in for an endpoint's generator, which draws every number there, so that a policy draws the same numbers
+    as in the endpoint's own process."""
 
     def __init__(self, draw: Draw) -> None:
         super().__init__(0)
@@ -68,12 +69,13 @@ class WindowMirror:
         return [of.cwnd, of.max_wnd, of.base_rtt_ns, of.rtt_ns, of.srtt_ns, of.mtu]
 
 
-#: The state of a mirror by attribute, as it goes through the wire.
+#: The state of a mirror by attribute, as it is sent on the wire.
 Attributes = dict[str, Any]
 
 
 class EvMirror:
-    """The EVs of a queue pair. Its state are those attributes that changed, and the changes of EV states by `move`."""
+    """The EVs of a queue pair. Its state consists of the attributes that changed, and of the changes of EV states by
+    `move`."""
 
     def __init__(self, cls: Callable[..., Any], given: list[Any], draw: Draw) -> None:
         settings, values = given
@@ -139,7 +141,7 @@ def _plain(value: Any) -> Any:
 
 
 class LossMirror:
-    """A loss detector, with its board and RTT. It has no state that the endpoint knows."""
+    """A loss detector, with its board and RTT. It has no state that the endpoint uses."""
 
     def __init__(self, cls: Callable[..., Any], given: list[Any], draw: Draw) -> None:
         timeout_ns, linear, planes, same_ev, rack = given

@@ -45,23 +45,23 @@ from p4lite.switch.fabric.outside import ferries
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.runtime.loader import load_program
 
-#: Of each host's events the first are kept; a run that has more is judged by its counters.
+#: The first events of each host are kept, up to this number; a run with more is judged by its counters.
 MAX_EVENTS = 2000
 LEARNER, OUT = "learner", "out"
 
 
 def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -> int:
-    """Perform the job in a folder; 0 when the facts are written, whatever they are.
+    """Perform the job in a folder; return 0 when the facts are written, whatever they are.
 
     Args:
-        wire: to the process that plays the learner's classes; None: the labs name none.
+        wire: the connection to the process that runs the learner's classes; None if the labs name none.
     """
     job = Job.model_validate_json((scratch / JOB).read_text())
     learner, out = scratch / LEARNER, scratch / OUT
     problems = _compile(job, learner)
     with contextlib.suppress(OSError):
         isolation["no processes"] = limits.forbid_processes()
-    # No Python of a learner's runs in this process, so nothing has to be forbidden here.
+    # No Python of a learner runs in this process, so it needs no restrictions here.
     isolation["no other files"] = True
     players = None if wire is None else LearnerProcess(wire, learner, job.edit)
     if players is not None:
@@ -91,10 +91,10 @@ def _facts(order: RunOrder, stage: str = "", problem: str = "", **more: Any) -> 
 
 
 def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
-    """Return why programs do not compile, by name; what compiles is in the cache from then on."""
+    """Compile the programs; return, by name, why one does not compile. Compiled ones are in the cache from then on."""
     problems: dict[str | None, str] = {}
-    Fabric("virtual").close()  # builds the core, where it is not there yet
-    ferries()  # and the hosts' way to it
+    Fabric("virtual").close()  # builds the core, if it is not there yet
+    ferries()  # and the hosts' interface to it
     for name in dict.fromkeys(order.program for order in job.orders):
         try:
             source = SOURCE if name is None else learner / name
@@ -133,7 +133,7 @@ def _perform(
 
 
 def _shown(error: BaseException, learner: pathlib.Path) -> str:
-    """Return an error with the learner's own names of its files."""
+    """Return an error with the learner's own file names."""
     return str(error).replace(f"{learner}/", "").replace(f"{LEARNER}/", "")
 
 
@@ -150,8 +150,7 @@ def _told(error: Exception, learner: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def _captured(session: VirtualSession, folder: pathlib.Path, which: str, snaplen: int) -> Iterator[None]:
-    """Every port of every switch is recorded; `fabric`: those between switches and towards hosts, outgoing and incoming
-    alike, of switches that have a link to another."""
+    """Capture every port of every switch (`all`), or only the ports towards other switches (`fabric`)."""
     ports = [
         (switch, number, session.server.fabric.switch(switch.device_id).port(number))
         for switch in session.topology.switches
@@ -168,7 +167,7 @@ def _captured(session: VirtualSession, folder: pathlib.Path, which: str, snaplen
 
 
 def _inject(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
-    """Frames from outside, without hosts: they never act, because their driver is never called."""
+    """Inject frames from outside without hosts: hosts never act, because their driver is never called."""
     session = VirtualSession(topology)
     try:
         fabric = session.server.fabric

@@ -31,7 +31,7 @@ class LearnerObjects:
         self._topology: Any = None
 
     def serve(self) -> None:
-        """Answer until the other end is gone."""
+        """Answer requests until the other end is gone."""
         while True:
             try:
                 word, *given = self._wire.receive()
@@ -58,7 +58,7 @@ class LearnerObjects:
     def _fresh(self, lab: str) -> list[Any]:
         self._made.clear()
         self._lab, self._topology = lab, None
-        random.seed(0)  # of a learner who takes Python's own generator
+        random.seed(0)  # for a learner who uses Python's own generator
         return [None]
 
     def _load(self, kind: str, file: str, name: str) -> list[Any]:
@@ -90,7 +90,7 @@ class LearnerObjects:
 
 
 def main(wire: Wire, scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
-    """Play until the simulation is over."""
+    """Answer the simulation's requests until it is over."""
     wire.send(["hello", isolation])
     LearnerObjects(wire, scratch / "learner").serve()
     return 0

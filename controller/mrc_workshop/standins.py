@@ -39,32 +39,32 @@ from mrc_workshop.mirrors import INPUTS
 from mrc_workshop.wire import PeerGone, Wire, WireError
 
 MAX_DRAWN_BITS = 4096
-#: The state of Python's generator has 19937 bits, each told bit is a linear equation of it, and the values of EVs tell
-#: some more. An endpoint with few peers draws some thousand bits in a run.
+#: The limit of bits that the learner's code receives from a generator. The state of Python's generator has 19937 bits,
+#: each received bit is a linear equation of it, and the values of EVs reveal some more. An endpoint with few peers
+#: draws some thousand bits in a run.
 MAX_TOLD_BITS = 8192
 MAX_TEXT = 4000
-#: Of a profile: what a policy can see of it. Values and fields are told as the EVs that they make.
+#: The part of a profile that a policy can see. Values and fields are sent as the EVs that they make.
 SETTINGS = ("fmt", "count", "active", "resolver", "values", "fields", "format_widths", "mode")
-#: What an answer to a probe can be the cause of.
+#: The causes that an answer to a probe can have.
 ANSWERED = (EvInput.REVIVED, EvInput.REVIVED_SKIP, EvInput.ALWAYS_SKIP)
 Observer = Callable[[int, int, int, EvInput, int], None]
 
 
 class LearnerProcess:
-    """The other process, as a `mrc_host.policy.Supplier` of stand-ins for the classes that it has."""
+    """The learner's process, as a `mrc_host.policy.Supplier` of stand-ins for the classes in it."""
 
     def __init__(self, wire: Wire, learner: pathlib.Path, edit: Sequence[str]) -> None:
         self._wire = wire
         self._learner = learner
         self._edit = edit
-        #: By endpoint's generator: the bits of it that were told, and what is drawn from after `MAX_TOLD_BITS`.
+        #: By endpoint's generator: the number of its bits that were sent, and the generator used after `MAX_TOLD_BITS`.
         self._told_bits: dict[random.Random, int] = {}
         self._instead: dict[random.Random, random.Random] = {}
 
     def greeted(self) -> dict[str, bool]:
-        """Return the restrictions of the other process, which reports them before it has seen anything of the
-        learner's.
-        """
+        """Return the restrictions of the other process, which reports them before it receives any of the learner's
+        files."""
         try:
             word, isolation = self._wire.receive()
         except (WireError, ValueError):
@@ -72,9 +72,9 @@ class LearnerProcess:
         return dict(isolation) if word == "hello" else {}
 
     def begin(self, lab: str) -> None:
-        """Another run: nothing of the last one is left, and neither seed nor `overrides` of the lab are told."""
+        """Begin another run: drop the last one's state, and send the lab without its seed and `overrides`."""
         document = yaml.safe_load(lab)
-        # What differs between links may have been drawn from the seed, for the learner's class to find out.
+        # The seed may have decided how links differ, so the learner's class must not see that.
         for key in ("policies", "program", "overrides"):
             document.pop(key, None)
         self._told_bits.clear()
@@ -97,15 +97,15 @@ class LearnerProcess:
         return lambda *given: make(self, number, where, *given)
 
     def ask(self, message: list[Any], where: str, rng: random.Random | None = None) -> list[Any]:
-        """Return the answer to a question, but for its first word.
+        """Return the answer to a question, without its first word.
 
         Args:
             where: file, class and method, for messages.
-            rng: what the answer may be drawn with.
+            rng: the generator that the answer may use.
 
         Raises:
-            PolicyError: the learner's code made a mistake, or is gone.
-            ConfigError: it cannot be loaded.
+            PolicyError: the learner's code made a mistake, or its process is gone.
+            ConfigError: the class cannot be loaded.
         """
         try:
             self._wire.send(message)
@@ -127,8 +127,9 @@ class LearnerProcess:
         raise ConfigError(text) if word == "config" else PolicyError(text)
 
     def _draw(self, rng: random.Random, bits: int) -> int:
-        """Draw for the learner's class: from the endpoint's generator, as in the endpoint's own process, while that
-        tells too little of it to find its state, and so the seed; then from another, which no step leads back from."""
+        """Draw for the learner's class. The endpoint's generator is used, as in the endpoint's own process, while too
+        few of its bits are known to compute its state and so the seed; then another, from which the first cannot be
+        derived."""
         told = self._told_bits[rng] = self._told_bits.get(rng, 0) + bits
         if told <= MAX_TOLD_BITS:
             return rng.getrandbits(bits)
@@ -186,7 +187,7 @@ class Window(CongestionControl):
 class Evs(EvSet):
     """Stands in for the EVs of a queue pair."""
 
-    def __init__(  # no call of the base's, which draws
+    def __init__(  # the base's is not called, because it draws
         self,
         players: LearnerProcess,
         number: int,
@@ -213,10 +214,10 @@ class Evs(EvSet):
         return result
 
     def _take(self, method: str, told: Any, causes: Sequence[EvInput] = ()) -> None:
-        """Take over what changed in the other process, and report changes of states to the observer.
+        """Take over the changes of the other process, and report changes of states to the observer.
 
         Args:
-            causes: what can have been the cause; of a reported cause that differs, the first is the true one.
+            causes: the possible causes of the changes; the first replaces a reported cause that is not among them.
         """
         count, planes = len(self.universe.values), len(self.universe.by_plane)
         before = bytes(self.state)
@@ -322,14 +323,14 @@ def _follow(before: bytes, after: bytes, moves: Sequence[Sequence[int]]) -> None
 
 
 class Detector(LossDetector):
-    """Stands in for a loss detector. With every call it tells what changed on the board since the last one."""
+    """Stands in for a loss detector. Every call sends the changes of the board since the last one."""
 
     def __init__(
         self, players: LearnerProcess, number: int, where: str, board: Scoreboard, rtt: Rtt, same_ev: bool, rack: bool
     ) -> None:
         super().__init__(board, rtt, same_ev, rack)
         self._players, self._where = players, where
-        self._known: dict[int, tuple[Transmission, int]] = {}  # by PSN, with the numbers that they are told by
+        self._known: dict[int, tuple[Transmission, int]] = {}  # by PSN, with the numbers under which they are sent
         self._states: dict[int, int] = {}  # by number
         self._count = 0
         self._latest: list[Transmission | None] = [None] * len(board.orders)
@@ -366,7 +367,7 @@ class Detector(LossDetector):
         return self._players.ask(message, f"{self._where}.{method}")[0]
 
     def _changes(self, acked: Sequence[Transmission]) -> tuple[list[Any], Mapping[int, int]]:  # noqa: C901 - one pass over what the board holds
-        """Return what `mirrors.LossMirror` takes, and the numbers of those that are acknowledged, by id."""
+        """Return the changes for `mirrors.LossMirror`, and the numbers of the acknowledged packets, by id."""
         board, known, states = self.board, self._known, self._states
         outstanding = board.outstanding
         fresh: list[list[Any]] = []

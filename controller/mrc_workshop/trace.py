@@ -23,19 +23,19 @@ ETHERTYPE_IPV6 = 0x86DD
 NEXT_IPV6, NEXT_UDP = 41, 17
 CE = 3
 ECN_TEXT = ("not-ECT", "ECT(1)", "ECT(0)", "CE")
-#: A submission cannot fill the judge's memory with its captures.
+#: The limit of captures, so that a submission cannot fill the judge's memory.
 MAX_CAPTURE_BYTES = 256 << 20
 ENHANCED_PACKET, INBOUND = 6, 1
 INDENT = " " * 16
 
 
 class CaptureError(Exception):
-    """A capture that is none."""
+    """A file that is not a valid capture."""
 
 
 @dataclass(frozen=True)
 class CapturedPacket:
-    """A packet at a port of a switch. `data` may be cut (`snaplen`), `length` is what was on the wire."""
+    """A packet at a port of a switch. `data` may be cut (`snaplen`); `length` is the length on the wire."""
 
     t_ns: int
     switch: str
@@ -46,47 +46,47 @@ class CapturedPacket:
 
     @property
     def is_ipv6(self) -> bool:
-        """Return whether there is an IPv6 header in it."""
+        """Whether it has an IPv6 header."""
         return len(self.data) >= ETHERNET + IPV6 and self.data[12:14] == b"\x86\xdd"
 
     @property
     def destination(self) -> bytes:
-        """Of the outermost IPv6 header."""
+        """The destination in the outermost IPv6 header."""
         return self.data[ETHERNET + 24 : ETHERNET + 40]
 
     @property
     def payload_length(self) -> int:
-        """Of the outermost IPv6 header."""
+        """The payload length in the outermost IPv6 header."""
         return int(struct.unpack_from("!H", self.data, ETHERNET + 4)[0])
 
     @property
     def hop_limit(self) -> int:
-        """Of the outermost IPv6 header."""
+        """The hop limit in the outermost IPv6 header."""
         return self.data[ETHERNET + 7]
 
     @property
     def dscp(self) -> int:
-        """Of the outermost IPv6 header."""
+        """The DSCP in the outermost IPv6 header."""
         return int(struct.unpack_from("!H", self.data, ETHERNET)[0]) >> 6 & 0x3F
 
     @property
     def ecn(self) -> int:
-        """Of the outermost IPv6 header."""
+        """The ECN field in the outermost IPv6 header."""
         return int(struct.unpack_from("!H", self.data, ETHERNET)[0]) >> 4 & 3
 
     @property
     def inner_at(self) -> int:
-        """Where the IPv6 header of the hosts begins."""
+        """The offset of the hosts' IPv6 header."""
         return ETHERNET + IPV6 if self.data[ETHERNET + 6] == NEXT_IPV6 else ETHERNET
 
     @property
     def inner(self) -> bytes:
-        """From the IPv6 header of the hosts on; no switch changes that of a packet in SRv6."""
+        """The bytes from the hosts' IPv6 header on, which no switch changes in a packet with SRv6."""
         return self.data[self.inner_at :]
 
     @property
     def bth_at(self) -> int | None:
-        """Where the BTH begins, if there is one."""
+        """The offset of the BTH, if there is one."""
         at = self.inner_at
         if len(self.data) < at + IPV6 + UDP + BTH or self.data[at + 6] != NEXT_UDP:
             return None
@@ -95,35 +95,35 @@ class CapturedPacket:
 
     @property
     def opcode(self) -> int | None:
-        """Of the BTH."""
+        """The opcode in the BTH."""
         at = self.bth_at
         return None if at is None else self.data[at]
 
     @property
     def psn(self) -> int | None:
-        """Of the BTH."""
+        """The PSN in the BTH."""
         at = self.bth_at
         return None if at is None else int.from_bytes(self.data[at + 9 : at + 12], "big")
 
     @property
     def is_write(self) -> bool:
-        """Return whether it is an MRC WRITE."""
+        """Whether it is an MRC WRITE."""
         opcode = self.opcode
         return opcode is not None and 0xC6 <= opcode <= 0xCB
 
     @property
     def identity(self) -> bytes:
-        """The same at all switches for one transmission of a packet: its inner headers, up to the BTH."""
+        """A key that is the same at all switches for one transmission of a packet: its inner headers, up to the BTH."""
         at = self.inner_at
-        # Without traffic class and hop limit, which switches change where there is no outer header.
+        # Traffic class and hop limit are left out, because switches change them where there is no outer header.
         return self.data[at + 2 : at + 7] + self.data[at + 8 : at + IPV6 + UDP + BTH]
 
 
 def read_folder(folder: pathlib.Path, topology: Topology) -> list[CapturedPacket]:
-    """Return all packets in the captures `SWITCH_PORT.pcapng` of a folder, in order of time.
+    """Return all packets in the captures `SWITCH_PORT.pcapng` of a folder, ordered by time.
 
     Raises:
-        CaptureError: a file is not a capture, or there is too much of them.
+        CaptureError: a file is not a capture, or the captures are too large.
     """
     found: list[CapturedPacket] = []
     total = 0
@@ -136,7 +136,7 @@ def read_folder(folder: pathlib.Path, topology: Topology) -> list[CapturedPacket
             if total > MAX_CAPTURE_BYTES:
                 raise CaptureError(f"more than {MAX_CAPTURE_BYTES >> 20} MB of captures")
             found += _packets(path.read_bytes(), switch.name, port)
-    # What comes in at an instant comes before what goes out at it.
+    # A packet that comes in at an instant precedes one that goes out at the same instant.
     found.sort(key=lambda seen: (seen.t_ns, seen.out))
     return found
 
@@ -146,7 +146,7 @@ def _packets(data: bytes, switch: str, port: int) -> Iterable[CapturedPacket]:
     while at + 12 <= len(data):
         kind, length = struct.unpack_from("<II", data, at)
         if length < 12 or at + length > len(data):
-            break  # the last one, where writing ended
+            break  # the last packet, where writing ended
         if kind == ENHANCED_PACKET:
             _, high, low, captured, original = struct.unpack_from("<IIIII", data, at + 8)
             if captured > length - 32:
@@ -159,9 +159,8 @@ def _packets(data: bytes, switch: str, port: int) -> Iterable[CapturedPacket]:
 
 
 def write(path: pathlib.Path, packets: Sequence[CapturedPacket]) -> None:
-    """Write packets as a pcap-ng file, an interface for each port (`SWITCH:PORT`), for Wireshark with
-    `docs/mrc.lua`.
-    """
+    """Write packets as a pcap-ng file for Wireshark with `docs/mrc.lua`, with an interface for each port
+    (`SWITCH:PORT`)."""
     ports = list(dict.fromkeys((seen.switch, seen.port) for seen in packets))
     out = bytearray(struct.pack("<IIIHHQI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, (1 << 64) - 1, 28))
     for switch, port in ports:
@@ -190,9 +189,8 @@ def _names(topology: Topology) -> dict[bytes, str]:
 
 
 def usid_text(topology: Topology, value: int, t0: int | None = None) -> str:
-    """Return a uSID by what it names: `p0-t1.0`; a host port, known at its T0 only, as `slot 1` or, with its T0,
-    `h3:0`.
-    """
+    """Return the name of a uSID's element: `p0-t1.0`; for a host port, which its T0 alone resolves, `slot 1` or, with
+    its T0, `h3:0`."""
     try:
         plane, tier, index = addressing.parse_usid(value)
     except ValueError:
@@ -205,7 +203,7 @@ def usid_text(topology: Topology, value: int, t0: int | None = None) -> str:
 
 
 def address_text(topology: Topology, address: bytes) -> str:
-    """Return an address by the name that it has in the lab; of a carrier, the address and what its uSIDs name."""
+    """Return an address by its name in the lab; for a carrier, the address and the names of its uSIDs."""
     known = _names(topology).get(address)
     if known is not None:
         return known
@@ -228,7 +226,7 @@ def address_text(topology: Topology, address: bytes) -> str:
 
 
 def line(topology: Topology, seen: CapturedPacket) -> str:
-    """Return a packet in two lines: when, where and whereto; and what its headers say."""
+    """Return a packet in two lines: time, place and direction; and the content of its headers."""
     where = f"{seen.t_ns / 1e6:11.6f} ms  {seen.switch} port {seen.port} {'out' if seen.out else 'in '}"
     if not seen.is_ipv6:
         return f"{where}  no IPv6 packet, {seen.length} bytes: {seen.data[:20].hex()}"

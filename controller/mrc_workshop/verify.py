@@ -33,7 +33,7 @@ EXAMPLE = "a list of wrong answers is a mapping with starter and wrong; see work
 
 
 class Replacement(Model):
-    """A piece of text of one file of the solution, which is there once, and what stands in its place."""
+    """A piece of text that one file of the solution has once, and its replacement."""
 
     file: str
     old: Annotated[str, Field(min_length=1)]
@@ -41,7 +41,7 @@ class Replacement(Model):
 
 
 class WrongAnswer(Model):
-    """A wrong answer: what differs from the solution, and what the check must say of it."""
+    """A wrong answer: its differences from the solution, and the text that the check must show."""
 
     name: Annotated[str, Field(pattern=NAME)]
     expected_text: Annotated[str, Field(min_length=5, json_schema_extra=formerly("says"))]
@@ -49,7 +49,7 @@ class WrongAnswer(Model):
 
 
 class WrongFile(Model):
-    """`wrong.yaml`."""
+    """The content of `wrong.yaml`."""
 
     starter: Annotated[str, Field(min_length=5)]
     wrong: Annotated[list[WrongAnswer], Field(min_length=3)]
@@ -69,7 +69,7 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """An answer and what must come of it: to pass, or to fail with a text that has `expected_text` in it."""
+    """An answer and its expected outcome: to pass, or to fail with a text that contains `expected_text`."""
 
     name: str
     expected_text: str | None
@@ -78,13 +78,13 @@ class SelfCheck:
     wall_s: float = 0.0
 
     def row(self) -> TrialRow:
-        """Return what `--json` prints."""
+        """Return the row for `--json`."""
         told = {key: value for key, value in self.report.document().items() if key not in ("isolation", "files")}
         return TrialRow(self.name, self.holds, self.text(), round(self.cpu_s, 2), round(self.wall_s, 2), told)
 
     @property
     def holds(self) -> bool:
-        """Return whether it came so."""
+        """Whether the outcome was the expected one."""
         if self.expected_text is None:
             return self.report.passed
         return not self.report.passed and " ".join(self.expected_text.split()) in " ".join(self.report.reason.split())
@@ -107,7 +107,7 @@ def write_wrong(exercise: Exercise, wrong: WrongAnswer, folder: pathlib.Path) ->
     """Write a wrong answer into a folder.
 
     Raises:
-        WorkshopError: a piece of text is not there exactly once.
+        WorkshopError: the solution does not have a piece of text exactly once.
     """
     for path in exercise.solution.iterdir():
         if path.is_file():
@@ -131,7 +131,7 @@ def trials(
     """Check starter, solution and every wrong answer; those that must fail, with the first visible seed alone.
 
     Raises:
-        WorkshopError: one of `only` (names of answers; all if empty) is none.
+        WorkshopError: one of `only` (names of answers; all if empty) is unknown.
     """
     expected = load(exercise)
     known = ["starter", "solution", *(wrong.name for wrong in expected.wrong)]
@@ -167,7 +167,7 @@ def try_wrong(exercise: Exercise, wrong: WrongAnswer) -> SelfCheck:
 
 
 def _clock() -> tuple[float, float]:
-    """CPU time of this process and of those that it has waited for, and the time; seconds."""
+    """Return the CPU time of this process and its awaited children, and the monotonic time, in seconds."""
     used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used), time.monotonic()
 
@@ -184,7 +184,7 @@ def repeated(exercise: Exercise, runs: int, hash_seeds: int, only: Sequence[str]
     """Run all trials of an exercise `runs` times, each in a new process with the next of several PYTHONHASHSEEDs.
 
     Raises:
-        WorkshopError: such a process ended without a result.
+        WorkshopError: a process ended without a result.
     """
     for number in range(runs):
         environment = {**os.environ, "PYTHONHASHSEED": str(1 + number % hash_seeds)}
@@ -201,7 +201,7 @@ def repeated(exercise: Exercise, runs: int, hash_seeds: int, only: Sequence[str]
 
 
 def difference(first: Any, again: Any, where: str = "") -> str:
-    """Return the first place where two results differ, with both values; empty if none does."""
+    """Return the first place where two results differ, with both values; empty if they are equal."""
     if isinstance(first, dict) and isinstance(again, dict) and first.keys() == again.keys():
         found = (difference(first[key], again[key], f"{where}.{key}") for key in first)
         return next((text for text in found if text), "")
@@ -212,7 +212,7 @@ def difference(first: Any, again: Any, where: str = "") -> str:
 
 
 def differences(results: Sequence[list[TrialRow]]) -> list[str]:
-    """Return where the trials of any run came out otherwise than in the first, a line for each trial and run."""
+    """Return where the trials of a run had another outcome than in the first run, a line for each trial and run."""
     found = []
     for number, result in enumerate(results[1:], 2):
         for one, other in zip(results[0], result, strict=True):

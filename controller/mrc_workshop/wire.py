@@ -17,11 +17,11 @@ _decode = json.JSONDecoder().decode
 
 
 class WireError(Exception):
-    """The other end sent what is not a message."""
+    """Bytes from the other end that are not a message."""
 
 
 class PeerGone(WireError):
-    """There is no other end any more."""
+    """The other end has closed."""
 
 
 class Wire:
@@ -32,7 +32,7 @@ class Wire:
         self._buffer = bytearray()
 
     def send(self, message: list[Any]) -> None:
-        """Send a message. Raises Gone if the other process has ended."""
+        """Send a message. Raises PeerGone if the other process has ended."""
         data = _encode(message).encode()
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
@@ -43,7 +43,7 @@ class Wire:
         """Wait for the next message and return it.
 
         Raises:
-            WireError: there will be none, or it is none.
+            WireError: the bytes are not a message, or the other end has closed.
         """
         buffer = self._buffer
         need = _LENGTH.size

@@ -14,7 +14,7 @@ UNFINISHED = ".part"
 def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 0o666) -> None:
     """Write a file (text as UTF-8) whole or not at all; `mode` is subject to the umask. Raises OSError.
 
-    A device or a pipe is written to as it is, and what a symbolic link names is replaced, not the link.
+    A device or a pipe is written to directly. The target of a symbolic link is replaced, not the link.
     """
     try:
         _write(Path(os.path.realpath(path)), data.encode() if isinstance(data, str) else data, mode)
@@ -32,7 +32,7 @@ def _write(target: Path, content: bytes, mode: int) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            # Some file systems find out only now that they are full; and a crash must not leave an empty file.
+            # Some file systems report only now that they are full, and a crash must not leave an empty file.
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:

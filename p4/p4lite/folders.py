@@ -13,19 +13,19 @@ from p4lite.errors import P4liteError
 
 
 class FolderError(P4liteError):
-    """A folder that cannot be made or that others can change; the text names it and says what to do."""
+    """A folder that cannot be created or that others can change; the text names it and says what to do."""
 
     code = "unsafe_folder"
 
 
 def make_private(path: Path) -> Path:
-    """Make a folder (0700, with its parents) unless it is there, and check it (`check_private`).
+    """Create a folder (0700, with its parents) unless it exists, and check it (`check_private`).
 
     Returns:
         The folder without symbolic links in it.
 
     Raises:
-        FolderError: it cannot be made, or is not ours alone to change.
+        FolderError: it cannot be created, or others can change it.
     """
     path = Path(os.path.abspath(path))
     try:
@@ -37,17 +37,17 @@ def make_private(path: Path) -> Path:
 
 
 def check_private(path: Path, *, closed: bool = False) -> Path:
-    """Check that only this user and root can change what is in a folder, or replace it.
+    """Check that only this user and root can change the content of a folder, or replace it.
 
     Args:
-        closed: no other user may look into it either, and no link but root's leads to it.
+        closed: no other user may read it either, and no link but root's leads to it.
 
     Returns:
         The folder without symbolic links in it.
 
     Raises:
-        FileNotFoundError: there is none, in a place where no other user could put one.
-        FolderError: another user can; the text names the folder.
+        FileNotFoundError: it does not exist, in a place where no other user could create it.
+        FolderError: another user can change it; the text names the folder.
     """
     shown = Path(os.path.abspath(path))
     try:
@@ -76,15 +76,16 @@ def check_private(path: Path, *, closed: bool = False) -> Path:
 def check_code_file(path: Path) -> Path:
     """Check that only this user and root wrote a file, can change it, or can replace it.
 
-    What is run as us (a policy, a P4 program, a file that names such) must pass. Unlike `check_private` it may lie in a
-    folder of root's, or in one with the sticky bit, such as /tmp, where no other user can replace this user's files.
+    Code that runs with our rights (a policy, a P4 program, a file that names such) must pass. Unlike with
+    `check_private` it may lie in a folder of root's, or in one with the sticky bit, such as /tmp, where no other user
+    can replace this user's files.
 
     Returns:
         The file without symbolic links in its path.
 
     Raises:
-        FileNotFoundError: there is none.
-        FolderError: another user can; the text names the file or folder and the remedy.
+        FileNotFoundError: it does not exist.
+        FolderError: another user can change it; the text names the file or folder and the remedy.
     """
     shown = Path(os.path.abspath(path))
     owners = {0, os.geteuid(), *_strangers()}
@@ -110,7 +111,7 @@ def check_code_file(path: Path) -> Path:
 
 
 def _check_way(path: Path, *, closed: bool) -> None:
-    """Check every folder above one, as far as there are any."""
+    """Check every existing folder above one."""
     roots = {0, *_strangers()}
     for parent in reversed(path.parents):
         found = parent.lstat()
@@ -130,8 +131,8 @@ def is_private_file(found: os.stat_result) -> bool:
 
 
 def _is_changeable(found: os.stat_result, *, sticky: bool) -> bool:
-    """Return whether others can write to it; `sticky`: a folder where users cannot rename each other's files is no
-    harm."""
+    """Return whether others can write to it; with `sticky`, a folder where users cannot rename each other's files is
+    safe."""
     if sticky and found.st_mode & stat.S_ISVTX:
         return False
     if found.st_mode & stat.S_IWOTH:
@@ -140,9 +141,10 @@ def _is_changeable(found: os.stat_result, *, sticky: bool) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Return whether only this user is in a group: where every user has one, umask 002 makes folders writable to it."""
+    """Return whether only this user is in a group: where every user has a group, umask 002 makes folders writable to
+    it."""
     if gid == 0 and os.geteuid() != 0:
-        # What root shares with its group, it shares with those whom it trusts.
+        # Root shares what its group can write with users that it trusts.
         return True
     try:
         us = pwd.getpwuid(os.geteuid())
@@ -152,7 +154,7 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _strangers() -> set[int]:
-    """In a user namespace, as whom the users outside appear, root among them; outside, no user."""
+    """Return the user ID of all users outside of this user namespace, root among them; outside of one, none."""
     with contextlib.suppress(OSError, ValueError):
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if first != ["0", "0", "4294967295"]:

@@ -43,7 +43,7 @@ _current: _ShownLine | None = None
 
 @contextmanager
 def shown(name: str, after: float | None = None) -> Iterator[None]:
-    """Report what happens within, once after `after` seconds (`AFTER_S`) and from then on at every step."""
+    """Report the work within the context, once after `after` seconds (`AFTER_S`) and from then on at every step."""
     global _current
     if _current is not None:
         yield
@@ -57,7 +57,7 @@ def shown(name: str, after: float | None = None) -> Iterator[None]:
 
 
 def step(what: str) -> None:
-    """From here on the command is at `what`."""
+    """Show that the command is now at the step `what`."""
     if _current is not None:
         _current.step(what)
 

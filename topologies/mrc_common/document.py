@@ -28,9 +28,9 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_NODES = 20_000
 MAX_DIGITS = 40
-#: With what a spreadsheet takes a cell for a formula.
+#: The first characters by which a spreadsheet recognises a formula in a cell.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-#: More lines than this do not help.
+#: The largest number of problems that are reported; more would not help.
 MAX_PROBLEMS = 8
 SHOWN = 60
 
@@ -39,7 +39,7 @@ LAB_NAME = r"^[a-z][a-z0-9-]{0,30}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 POLICY_CLASS = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:\x00-\x1f\x7f]+\.py):[A-Za-z_]\w*$"
 PROGRAM_FILE = r"\.p4$"
-#: What ssh(1) is given as a host, a part of a command line: nothing that could be an option of it.
+#: A host for ssh(1), a part of its command line: the pattern excludes texts that ssh would read as an option.
 SSH_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*$"
 _PATTERNS = {
     LAB_NAME: "lower-case letters, digits and '-', beginning with a letter, at most 31 characters",
@@ -60,12 +60,12 @@ _KINDS = {
 }
 
 
-#: Where the JSON schema of a key lists the names that the key had in earlier versions.
+#: The key of a JSON schema that lists the names of a field in earlier versions.
 FORMERLY = "formerly"
 
 
 def formerly(*names: str) -> dict[str, Any]:
-    """Return the `json_schema_extra` of a field that had other names before: each is refused with the new name."""
+    """Return the `json_schema_extra` of a field that had other names before; each is refused with the new name."""
     return {FORMERLY: list(names)}
 
 
@@ -78,7 +78,7 @@ class DocumentError(UsageError):
 
 
 class Model(BaseModel):
-    """Base of what documents hold: unknown keys are errors, as are numbers that are not finite, and true for 1."""
+    """Base of documents' models: it refuses unknown keys, numbers that are not finite, and true in the place of 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -94,7 +94,8 @@ class Model(BaseModel):
 
 @dataclass(frozen=True)
 class Document:
-    """What was read. `data` is plain: dicts with string keys, lists, strings, finite numbers, booleans, None."""
+    """A document that was read. `data` is plain: dicts with string keys, lists, strings, finite numbers, booleans,
+    None."""
 
     name: str
     data: dict[str, Any]
@@ -123,7 +124,7 @@ def printable(text: str) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a value for a cell of a CSV file: a text that a spreadsheet would take for a formula gets a `'` in front.
+    """Return a value for a cell of a CSV file; put a `'` before a text that a spreadsheet would take for a formula.
 
     Numbers stay numbers, negative ones too.
     """
@@ -131,15 +132,15 @@ def csv_cell(value: Any) -> Any:
 
 
 def dotted(path: KeyPath) -> str:
-    """`links.host.rate`."""
+    """Return a path of keys as text: `links.host.rate`."""
     return printable(".".join(str(part) for part in path))
 
 
 def load(path: str | os.PathLike[str], name: str, example: str) -> Document:
-    """Read a file; `name` stands in errors, `example` tells what such a document looks like.
+    """Read a file; `name` stands for it in errors, `example` shows what such a document looks like.
 
     Raises:
-        DocumentError: it is none.
+        DocumentError: the file is not such a document.
     """
     return parse(read_text(path, name), name, example)
 
@@ -152,7 +153,7 @@ def read_text(path: str | os.PathLike[str], name: str) -> str:
     """
     name = printable(name)
     try:
-        # Never opens what is not a file: a device may act on that, a pipe would wait.
+        # Only regular files are opened: opening a device may have effects, and opening a pipe may block.
         _only_files(os.stat(path).st_mode, name)
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
@@ -203,7 +204,11 @@ def parse(text: str, name: str, example: str) -> Document:
 
 
 def _limit(text: str, name: str) -> None:
-    """Depth and number of nodes as written, found without recursion; stops at the first thing too many."""
+    """Check the nesting depth and the number of values as written, without recursion.
+
+    Raises:
+        DocumentError: at the first value that exceeds a limit.
+    """
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -215,9 +220,8 @@ def _limit(text: str, name: str) -> None:
 
 
 def _walk(root: yaml.Node, name: str) -> tuple[dict[KeyPath, int], list[str]]:
-    """Return the line of every key, and what is wrong with keys and values. Aliases count as often as they stand
-    there.
-    """
+    """Return the line of every key, and what is wrong with keys and values. An alias counts each time that it is
+    used."""
     lines: dict[KeyPath, int] = {}
     problems: list[str] = []
     waiting: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
@@ -274,8 +278,8 @@ def _scalar(node: yaml.Node) -> Iterator[str]:
 
 
 def unknown_key(model: type[BaseModel], path: KeyPath) -> tuple[KeyPath, str] | None:
-    """Return the first key on the way to a place in a model's documents that there is none of, and what would do; None
-    if there may be such a place. Below what holds anything (`params`), any key may be."""
+    """Return the path of the first unknown key on the way to a place in a model's documents, and the correct keys
+    there; None if all are known. Below a key that takes any content (`params`), all keys are known."""
     for length in range(1, len(path) + 1):
         here = path[:length]
         allowed = {} if isinstance(here[-1], int) else _fields(model, here)
@@ -290,7 +294,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _fields(model: type[BaseModel], path: KeyPath) -> dict[str, dict[str, Any]]:
-    """Return the keys that are allowed where `path` ends, each with its JSON schema."""
+    """Return the keys that are allowed at the end of `path`, each with its JSON schema."""
     schema = _schema(model)
     definitions = schema.get("$defs", {})
     here = schema
@@ -299,7 +303,7 @@ def _fields(model: type[BaseModel], path: KeyPath) -> dict[str, dict[str, Any]]:
             step = here.get("items", {})
         else:
             step = here.get("properties", {}).get(part) or here.get("additionalProperties") or {}
-            if not isinstance(step, dict):  # anything may be there
+            if not isinstance(step, dict):  # any content is allowed there
                 return {}
         options = [step, *step.get("anyOf", []), *step.get("allOf", [])]
         found = next((option for option in options if "$ref" in option), None)

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """How a command ended, for shells and scripts. A command that a signal ended has 128 and the signal's number."""
+    """How a command ended, for shells and scripts. A command that a signal ended exits with 128 plus the signal's
+    number."""
 
     FAILED = 1
     """Something that was asked for correctly did not work, or an expectation was missed."""
@@ -58,7 +59,7 @@ class MrclabError(Exception):
 
 
 class UsageError(MrclabError):
-    """What was asked for is wrong: a command, a name or a file. Nothing was started."""
+    """A command, name or file that is wrong. Nothing was started."""
 
     exit_code = ExitCode.USAGE
     code = ErrorCode.INVALID

@@ -14,7 +14,7 @@ UNFINISHED = ".part"
 
 
 class WriteError(MrclabError, OSError):
-    """A file that could not be written; the text names it and the reason. What was there before is still there."""
+    """A file that could not be written; the text names it and the reason. Its earlier content is intact."""
 
     def __init__(self, path: str | os.PathLike[str], cause: OSError) -> None:
         super().__init__(cause.errno, cause.strerror or str(cause), os.fspath(path))
@@ -26,10 +26,10 @@ class WriteError(MrclabError, OSError):
 def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 0o666) -> None:
     """Write a file (text as UTF-8) whole or not at all; `mode` is subject to the umask.
 
-    A device or a pipe is written to as it is, and what a symbolic link names is replaced, not the link.
+    A device or a pipe is written to directly. The target of a symbolic link is replaced, not the link.
 
     Raises:
-        WriteError: it could not; nothing is left of the attempt.
+        WriteError: the file could not be written; nothing is left of the attempt.
     """
     content = data.encode() if isinstance(data, str) else data
     try:
@@ -51,7 +51,7 @@ def _replace(target: pathlib.Path, content: bytes, mode: int) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            # Some file systems find out only now that they are full; and a crash must not leave an empty file.
+            # Some file systems report only now that they are full, and a crash must not leave an empty file.
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).parent
-#: Colours and common layout, of every page.
+#: The colours and layout that all pages share.
 STYLE = "style.css"
 
 
@@ -24,11 +24,11 @@ def page(title: str, body: str, styles: Sequence[str] = (), scripts: Sequence[st
     """Return a page that needs no other file.
 
     Args:
-        title: as text.
-        body: as HTML.
-        styles: of this folder, after `STYLE`.
-        scripts: of this folder; they run when the body is there.
-        rules: of this page alone, as CSS.
+        title: plain text.
+        body: HTML.
+        styles: names of style sheets of this folder, which follow `STYLE`.
+        scripts: names of scripts of this folder; they run when the body is loaded.
+        rules: CSS of this page alone.
     """
     rules = "\n".join([*(part(name) for name in (STYLE, *styles)), rules])
     code = "".join(f"<script>{part(name)}</script>" for name in scripts)
@@ -40,13 +40,13 @@ def page(title: str, body: str, styles: Sequence[str] = (), scripts: Sequence[st
 
 
 def data(name: str, value: Any) -> str:
-    """JSON that a script of the page finds by its id, whatever texts are in it."""
+    """Return a script element with a value as JSON, safe for any text; the page's scripts find it by its id."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; cells are HTML already. Wider than the page, it scrolls."""
+    """Return a table; cells are HTML already. A table that is wider than the page scrolls."""
     top = "".join(f"<th>{each}</th>" for each in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'

@@ -34,12 +34,12 @@ _SHOWN: Final = 60
 
 
 class DecodeError(UsageError):
-    """A document that is not of the expected type; the text names the key and what is expected there."""
+    """A document that is not of the expected type; the text names the key and what it expects."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Of `Annotated[int, Range(low, high)]`: the integers that are allowed, both ends included."""
+    """The integers allowed by `Annotated[int, Range(low, high)]`, both ends included."""
 
     low: int
     high: int
@@ -65,7 +65,7 @@ def encode(value: object) -> Any:
         return str(value)
     if isinstance(value, Sequence | deque):
         return [encode(each) for each in value]
-    if isinstance(value, int | float):  # of a subclass, NumPy's float64 for one
+    if isinstance(value, int | float):  # of a subclass, such as NumPy's float64
         return value
     raise TypeError(f"no document can hold {value!r}")
 
@@ -125,7 +125,7 @@ def _refuse(value: object, where: str, expected: str) -> Any:
 
 def _scalar(kind: type) -> Decoder:
     expected = _SCALARS[kind]
-    # Whole numbers are numbers, too, and stay what they are; true and false are not.
+    # Whole numbers count as numbers, too, and keep their type; true and false do not.
     allowed = (int, float) if kind is float else (kind,)
     return lambda value, where: value if type(value) in allowed else _refuse(value, where, expected)
 
@@ -151,7 +151,7 @@ def _union(kinds: Sequence[Any], lenient: bool) -> Decoder:
                 return decoder(value, where)
             except DecodeError as error:
                 problems.append(error)
-        # The one that says most: a wrong key inside, where any alternative got so far.
+        # The most specific error is reported: that of a wrong key inside, if any alternative matched that far.
         raise max(problems, key=lambda each: len(str(each).partition(" is ")[0]))
 
     return check
@@ -187,7 +187,7 @@ def _row(decoders: Sequence[Decoder], expected: str) -> Decoder:
 
 
 def _key(kind: Any) -> Decoder:
-    """Return what checks a key of a table. In JSON all of them are texts."""
+    """Return the function that checks a key of a table; in JSON all keys are texts."""
     if kind is not int:
         return _decoder(kind, False)
 

@@ -29,15 +29,14 @@ from mrc_common.plain import DecodeError, decode, encode
 MAX_LINE_BYTES: Final = 64 << 20
 TIMEOUT_S: Final = 30.0
 SOCKET_MODE: Final = 0o600
-#: A client that takes nothing of an answer for so long is dropped.
+#: A client that accepts no byte of an answer for this time is dropped.
 SEND_S: Final = 5.0
 _RECV_BYTES: Final = 1 << 16
 _RETRY_S: Final = 0.02
 
 A_co = TypeVar("A_co", covariant=True)
 A = TypeVar("A")
-#: Carries out a verb with its arguments at a time (ns): returns an answer, or raises RefusedError.
-#: The arguments of a verb, which its class checks.
+#: A function that carries out a verb with its arguments at a time (ns); it returns an answer, or raises RefusedError.
 Arguments = Mapping[str, object]
 CarryOut = Callable[[str, Arguments, int], object]
 
@@ -52,7 +51,7 @@ class RefusedError(MrclabError):
 
 
 class UnreachableError(MrclabError):
-    """There is no answer: nothing listens, the connection has ended (`GONE`), or the time is over (`SILENT`)."""
+    """A missing answer: nothing listens, the connection has ended (`GONE`), or the time is over (`SILENT`)."""
 
     def __init__(self, text: str, number: int | None, code: ErrorCode = ErrorCode.GONE) -> None:
         super().__init__(text)
@@ -62,7 +61,7 @@ class UnreachableError(MrclabError):
 
 @dataclass(frozen=True)
 class Done:
-    """The answer that says only that something is done."""
+    """The answer of a request that returns no data."""
 
 
 class Request(Generic[A_co]):
@@ -82,17 +81,17 @@ R = TypeVar("R", bound=Request[Any])
 
 
 class Verbs:
-    """What a server can do: the class of each request, and the handler that carries it out at a time (ns)."""
+    """The verbs of a server: the class of each request, and the handler that carries it out at a time (ns)."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[type[Request[Any]], Callable[[Any, int], object]]] = {}
 
     def add(self, kind: type[R], handler: Callable[[R, int], object]) -> None:
-        """Add a verb; the handler returns an answer of the request's class of answers."""
+        """Add a verb; the handler returns an instance of the request's answer class."""
         self._known[kind.verb] = (kind, handler)
 
     def clear(self) -> None:
-        """Forget all verbs, whose handlers refer to what has them."""
+        """Remove all verbs, because their handlers refer to the object that has them."""
         self._known.clear()
 
     def names(self) -> list[str]:
@@ -103,7 +102,7 @@ class Verbs:
         """Return the request that a verb and its arguments make, and its handler.
 
         Raises:
-            RefusedError: there is no such verb, or an argument is unknown, missing or of another type.
+            RefusedError: the verb is unknown, or an argument is unknown, missing or of another type.
         """
         if not isinstance(verb, str) or verb not in self._known:
             raise RefusedError(f"no verb '{verb}'; known: {', '.join(self.names()) or 'none'}")
@@ -117,21 +116,21 @@ class Verbs:
         """Carry out a verb and return its answer.
 
         Raises:
-            RefusedError: as `parse`, and what the handler raises.
+            RefusedError: as `parse`, or an error of the handler.
         """
         request, handler = self.parse(verb, arguments)
         return handler(request, now)
 
 
 class LineBuffer:
-    """Bytes that arrive in pieces, as whole lines."""
+    """Splits bytes that arrive in pieces into whole lines."""
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self.limit = limit
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> bool:
-        """Take what has arrived; return False if a line is longer than the limit."""
+        """Add bytes that arrived; return False if a line is longer than the limit."""
         self._bytes += data
         return len(self._bytes) <= self.limit
 
@@ -149,8 +148,8 @@ class LineBuffer:
 
 
 class Client:
-    """A connection to a control socket, made with the first request. An exchange that is cut off ends the connection,
-    so that no answer is left for the next request."""
+    """A connection to a control socket, opened with the first request. An exchange that is cut off closes the
+    connection, so that no answer is left for the next request."""
 
     def __init__(self, path: pathlib.Path, timeout_s: float = TIMEOUT_S) -> None:
         self.path = path
@@ -164,10 +163,10 @@ class Client:
         return self._socket is not None
 
     def connect(self, wait_s: float = 0.0, check: Callable[[], object] = bool) -> None:
-        """Connect, and wait for the server to appear; `check` is called while waiting, to raise if that is in vain.
+        """Connect, and wait for the server to appear; call `check` meanwhile, which raises if waiting is in vain.
 
         Raises:
-            UnreachableError: it does not.
+            UnreachableError: the server does not appear.
         """
         deadline = time.monotonic() + wait_s
         while True:
@@ -188,9 +187,9 @@ class Client:
         """Return the answer to a request.
 
         Raises:
-            RefusedError: the server refuses.
+            RefusedError: the server refuses the request.
             UnreachableError: there is no answer.
-            DecodeError: the answer is not of the request's class of answers.
+            DecodeError: the answer does not have the request's answer class.
         """
         answer: A = decode(request.answer, self.call(request.verb, encode(request)), f"answer to {request.verb}")
         return answer
@@ -241,17 +240,17 @@ class Client:
 
 
 class Loop(Protocol):
-    """The loop that a server lives in. `ready` is called with the time (ns) when the file descriptor is readable."""
+    """The event loop of a server. `ready` is called with the time (ns) when the file descriptor is readable."""
 
     def watch(self, fd: int, ready: Callable[[int], None]) -> None:
-        """Begin to watch."""
+        """Start watching a file descriptor."""
 
     def unwatch(self, fd: int) -> None:
-        """End it."""
+        """Stop watching a file descriptor."""
 
 
 class SelectLoop:
-    """A loop for servers whose process has none of its own."""
+    """An event loop for servers in a process without one."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -265,16 +264,16 @@ class SelectLoop:
         self._selector.unregister(fd)
 
     def run(self, seconds: float) -> None:
-        """Serve for so long."""
+        """Serve for this time."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
-                # An earlier one of these may have ended it.
+                # An earlier one of these may have closed this descriptor.
                 if key.fd in self._selector.get_map():
                     key.data(time.monotonic_ns())
 
     def close(self) -> None:
-        """Give back what the loop itself has."""
+        """Release the loop's own resources."""
         self._selector.close()
 
 
@@ -316,7 +315,8 @@ class Server:
         self._peers: dict[int, tuple[socket.socket, LineBuffer]] = {}
         self._listener = listen(path)
         loop.watch(self._listener.fileno(), self._accept)
-        #: Clients to which a thread sends the rest of an answer, those that have it, and how the loop hears of it.
+        #: The clients to which a thread sends the rest of an answer, the clients that have received it, and the wakeup
+        #: of the loop.
         self._sending: set[int] = set()
         self._sent: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._bell = socket.socketpair()
@@ -360,7 +360,7 @@ class Server:
                 return
 
     def _send_later(self, fd: int, rest: bytes) -> None:
-        """Have a thread hand over what the socket's buffer has no room for; until then the client is not heard.
+        """Let a thread send what the socket's buffer has no room for; read nothing from the client until then.
 
         The loop never waits for a client: an agent's packets and timers would wait, too.
         """
@@ -372,9 +372,9 @@ class Server:
             try:
                 peer.settimeout(SEND_S)
                 peer.sendall(rest)
-                peer.settimeout(None)  # with a timeout the loop's recv would wait, MSG_DONTWAIT or not
+                peer.settimeout(None)  # With a timeout the loop's recv would wait, whether or not MSG_DONTWAIT is set.
             except OSError:
-                # The loop then reads the end of the connection, and drops it.
+                # The loop then reads the end of the connection, and drops the client.
                 with contextlib.suppress(OSError):
                     peer.shutdown(socket.SHUT_RDWR)
             self._sent.put(fd)
@@ -384,7 +384,7 @@ class Server:
         threading.Thread(target=send, name="control-answer", daemon=True).start()
 
     def _resume_reading(self, now: int) -> None:
-        """Watch the clients that have their answers, and take what they sent meanwhile."""
+        """Watch the clients again that have received their answers, and read what they sent meanwhile."""
         with contextlib.suppress(BlockingIOError):
             self._bell[0].recv(_RECV_BYTES)
         while not self._sent.empty():
@@ -413,7 +413,7 @@ class Server:
 
 
 def answer_to(line: bytes, carry_out: CarryOut, now: int) -> bytes:
-    """Return the answer to a line as JSON; whatever a client sends, there is one, and the server goes on."""
+    """Return the answer to a line as JSON; every line gets an answer, and the server continues."""
     try:
         request = json.loads(line)
         verb = request.pop("verb")
@@ -428,7 +428,7 @@ def answer_to(line: bytes, carry_out: CarryOut, now: int) -> bytes:
 
 
 def refusing(carry_out: CarryOut, refusals: tuple[type[Exception], ...]) -> CarryOut:
-    """Return a function that does the same, and raises RefusedError for errors of these types."""
+    """Return a wrapper of a function that raises RefusedError in the place of errors of these types."""
 
     def refuse(verb: str, arguments: Arguments, now: int) -> object:
         try:

@@ -35,5 +35,5 @@ def environment(folder: pathlib.Path) -> jinja2.Environment:
 
 
 def fill(folder: pathlib.Path, template: str, **values: object) -> str:
-    """Return a template of a folder with values."""
+    """Fill a template of a folder with values and return the page."""
     return environment(folder).get_template(template).render(values)

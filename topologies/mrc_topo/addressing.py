@@ -37,7 +37,7 @@ UDP_PORT: Final = 4791
 
 
 class Tier(Enum):
-    """What a uSID or a switch belongs to; the value is the uSID's kind field (two bits)."""
+    """The part of the network that a uSID or a switch belongs to; the value is the uSID's kind field (two bits)."""
 
     T0 = 1
     T1 = 2
@@ -52,7 +52,7 @@ def usid(plane: int, tier: Tier, index: int) -> int:
 
 
 def parse_usid(value: int) -> tuple[int, Tier, int]:
-    """(plane, tier, index) of a uSID. Raises ValueError for one that no rule yields."""
+    """Return (plane, tier, index) of a uSID. Raises ValueError for one that no rule yields."""
     kind = value >> 10 & 3
     if not 0 < value <= 0xFFFF or kind == 0:
         raise ValueError(f"{value:#06x} is not a uSID of this laboratory")
@@ -70,7 +70,7 @@ def carrier(usids: tuple[int, ...]) -> bytes:
 
 
 def parse_carrier(address: bytes) -> tuple[int, ...]:
-    """Return the uSIDs in a carrier, up to the first zero. Raises ValueError if the block is not ours."""
+    """Return the uSIDs in a carrier, up to the first zero. Raises ValueError if the locator block is not ours."""
     if len(address) != 16 or int.from_bytes(address[:4], "big") != LOCATOR_BLOCK:
         raise ValueError(f"{address.hex(':')} is outside the locator block")
     entries = [int.from_bytes(address[i : i + 2], "big") for i in range(4, 16, 2)]
@@ -86,7 +86,7 @@ def usid_prefix(value: int) -> int:
 
 
 def host_address(t0: int, slot: int) -> bytes:
-    """Return the host's address, the same on all planes: QPs are bound to it."""
+    """Return a host's address, which is the same on all planes because QPs are bound to it."""
     return (HOST_BLOCK << 96 | t0 << 80 | (slot + 1)).to_bytes(16, "big")
 
 
@@ -101,50 +101,50 @@ def t0_prefix(t0: int) -> int:
 
 
 def text(address: bytes) -> str:
-    """`fd4d:5248::1` of 16 bytes."""
+    """Return an IPv6 address of 16 bytes as text: `fd4d:5248::1`."""
     return str(ipaddress.IPv6Address(address))
 
 
 def host_name(host: int) -> str:
-    """`h3`."""
+    """Return the name of a host: `h3`."""
     return f"h{host}"
 
 
 def host_port_name(host: int, plane: int) -> str:
-    """`h3:2`: port 2 of host 3, in plane 2; also the id of the link from there to its T0."""
+    """Return the name of a host port, which is also the id of its link to the T0: `h3:2` in plane 2."""
     return f"h{host}:{plane}"
 
 
 def switch_name(plane: int, tier: Tier, index: int) -> str:
-    """`p0-t1.2`: T1 number 2 of plane 0."""
+    """Return the name of a switch: `p0-t1.2` is T1 number 2 of plane 0."""
     return f"p{plane}-{tier.name.lower()}.{index}"
 
 
 def fabric_link_name(plane: int, t0: int, t1: int) -> str:
-    """`p0-t0.1--p0-t1.0`: the T0 comes first."""
+    """Return the name of a link between switches, the T0 first: `p0-t0.1--p0-t1.0`."""
     return f"{switch_name(plane, Tier.T0, t0)}--{switch_name(plane, Tier.T1, t1)}"
 
 
 def host_interface(host: int, plane: int) -> str:
-    """Name of the host's interface; below the kernel's 15 characters."""
+    """Return the name of a host's interface; it is shorter than the kernel's limit of 15 characters."""
     return f"h{host}-p{plane}"
 
 
 def switch_interface(plane: int, tier: Tier, index: int, port: int) -> str:
-    """Name of the interface behind a switch port, where there is one."""
+    """Return the name of the interface behind a switch port, where there is one."""
     return f"p{plane}{tier.name.lower()}.{index}-{port}"
 
 
 def host_mac(host: int, plane: int) -> int:
-    """48-bit MAC of a host port: `02:0P:00:00:HH:HH`."""
+    """Return the 48-bit MAC address of a host port: `02:0P:00:00:HH:HH`."""
     return 0x02 << 40 | plane << 32 | host
 
 
 def switch_mac(plane: int, tier: Tier, index: int, port: int) -> int:
-    """48-bit MAC of a switch port: `02:KP:II:II:NN:NN`, K 1 for a T0 and 2 for a T1."""
+    """Return the 48-bit MAC address of a switch port: `02:KP:II:II:NN:NN`, K 1 for a T0 and 2 for a T1."""
     return 0x02 << 40 | tier.value << 36 | plane << 32 | index << 16 | port
 
 
 def mac_text(mac: int) -> str:
-    """`02:10:00:01:00:03`."""
+    """Return a 48-bit MAC address as text: `02:10:00:01:00:03`."""
     return mac.to_bytes(6, "big").hex(":")

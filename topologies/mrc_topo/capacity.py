@@ -9,17 +9,18 @@ from typing import Literal
 from mrc_topo import addressing
 from mrc_topo.topology import Topology
 
-#: Bits per second of directions of links, (link name, way); up is away from the host.
+#: Bits per second of directions of links, by (link name, direction); up is away from the host.
 Rates = Mapping[tuple[str, Literal["up", "down"]], float]
 _OPPOSITE: dict[str, Literal["up", "down"]] = {"up": "down", "down": "up"}
 
 
 class Capacity:
-    """Capacities of a topology.
+    """The capacities of a topology.
 
     A host's capacity towards another T0 is what it can send to the hosts there when all hosts of its own T0 send there
-    at once and endpoints use every way that is left: in each plane its max-min fair share of the maximum flow from T0
-    to T0, which its own port bounds; and likewise for receiving. With a single T0 it is that of the host's ports.
+    at once and endpoints use every path that is left. In each plane it is the host's max-min fair share of the maximum
+    flow from T0 to T0, bounded by its own port; and likewise for receiving. With a single T0 it is the capacity of the
+    host's ports.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -27,9 +28,9 @@ class Capacity:
         self._whole = lru_cache(maxsize=None)(lambda host, other, way: self._capacity(host, other, way, {}))
 
     def lost(self, host: int, rates: Rates) -> float:
-        """Share of a host's capacity that is gone, from 0 to 1, when the directions in `rates` are what it says.
+        """Return the share of a host's capacity that is lost, from 0 to 1, when directions have the rates in `rates`.
 
-        That of the other T0 and the direction, sending or receiving, which lose most.
+        It is the share for the other T0, and for the direction (sending or receiving), that lose most.
         """
         mine = self.topology.t0_of(host)
         others = [t0 for t0 in range(self.topology.lab.t0_per_plane) if t0 != mine] or [mine]
@@ -42,7 +43,7 @@ class Capacity:
         return worst
 
     def worst_lost(self, rates: Rates) -> float:
-        """`lost` of the host that loses most."""
+        """Return `lost` of the host that loses most."""
         return max((self.lost(host.index, rates) for host in self.topology.hosts), default=0.0) if rates else 0.0
 
     def _capacity(self, host: int, other: int, way: Literal["up", "down"], rates: Rates) -> float:
@@ -69,7 +70,7 @@ class Capacity:
 
 
 def fair_share(flow: float, limits: list[float]) -> float:
-    """Return the level at which a capacity is used up when each flow may take as much as the others up to its limit."""
+    """Return the level that uses up a capacity when each flow takes as much as the others, up to its own limit."""
     left = flow
     for place, limit in enumerate(sorted(limits)):
         share = left / (len(limits) - place)

@@ -23,7 +23,7 @@ class CostError(DocumentError):
 
 
 class Costs(Model):
-    """Inputs; all have to be given, so that none is a surprise."""
+    """The inputs of a cost estimate. All of them must be given, so that no default goes unnoticed."""
 
     nic_gbps: Annotated[float, Field(gt=0, le=1e6)]
     switch_watts_per_tbps: Number
@@ -36,8 +36,8 @@ class Costs(Model):
 
 @dataclass(frozen=True, slots=True)
 class CostSummary:
-    """Of a design: power of switches and transceivers (kW, without cooling), what they cost, and a year's electricity
-    with cooling (USD)."""
+    """The cost of a design: power of switches and transceivers (kW, without cooling), their price, and a year's
+    electricity with cooling (USD)."""
 
     switch_kw: float
     transceiver_kw: float
@@ -47,12 +47,12 @@ class CostSummary:
 
     @property
     def kw(self) -> float:
-        """Power of all."""
+        """The power of switches and transceivers together."""
         return self.switch_kw + self.transceiver_kw
 
     @property
     def usd(self) -> float:
-        """Price of all."""
+        """The price of switches and transceivers together."""
         return self.switch_usd + self.transceiver_usd
 
     def as_dict(self) -> dict[str, float]:
@@ -61,10 +61,10 @@ class CostSummary:
 
 
 def load_costs(path: str | Path | None = None) -> Costs:
-    """Return the inputs of a file; of the one that comes with the project if none is given.
+    """Return the inputs in a file; without one, those that come with the project.
 
     Raises:
-        CostError: it cannot be used.
+        CostError: the file cannot be used.
     """
     found = shipped("costs") / "default.yaml" if path is None else Path(path)
     try:
@@ -78,9 +78,8 @@ def load_costs(path: str | Path | None = None) -> Costs:
 
 
 def bill(design: Design, costs: Costs) -> CostSummary:
-    """Return what a design draws and costs. A switch counts by its capacity: `radix` ports of a NIC's share of a
-    plane.
-    """
+    """Return the power and price of a design. A switch is priced by its capacity: `radix` ports of a NIC's share of a
+    plane."""
     tbps = design.total_switches * design.radix * costs.nic_gbps / design.planes / 1000
     switch_kw = tbps * costs.switch_watts_per_tbps / 1000
     transceiver_kw = design.optics * costs.transceiver_watts / 1000
@@ -94,10 +93,10 @@ def bill(design: Design, costs: Costs) -> CostSummary:
 
 
 def compared(text: str, nics: int | None) -> list[Design]:
-    """Return the multi-plane designs of `RADIX,RADIX x PLANES,PLANES`, one for each pair that can be.
+    """Return the multi-plane designs of `RADIX,RADIX x PLANES,PLANES`, one for each possible pair.
 
     Raises:
-        PlanError: the text is none, or no pair can be.
+        PlanError: the text has another form, or no pair is possible.
     """
     left, _, right = text.replace(" ", "").partition("x")
     try:

@@ -15,7 +15,8 @@ SWITCH_WIDTH, SWITCH_HEIGHT, GAP = 46, 24, 10
 PANEL_GAP, MARGIN = 24, 20
 T1_Y, T0_Y, HOST_Y = 60, 170, 320
 HOST_WIDTH, HOST_HEIGHT = 40, 24
-#: Of planes. The first eight are those of the reports and the live view, which anybody's eyes tell apart.
+#: The colours of planes. The first eight are those of the reports and the live view, which colour-blind readers can
+#: distinguish.
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a5a00", "#4b4bb8", "#7f7f7f",
     "#7a9e2c", "#5a53b8", "#a3632d", "#2f7fa8", "#a04f86", "#6b8f71", "#94703d", "#4a5f8f",
@@ -100,7 +101,7 @@ def _switch(switch: Switch, x: float, y: float) -> str:
 
 
 def to_dot(topology: Topology) -> str:
-    """Graphviz source: a cluster per plane, ports at the ends of the edges."""
+    """Return Graphviz source: a cluster per plane, and port numbers at the ends of the edges."""
     lines = [f'graph "{topology.lab.name}" {{', "  node [shape=box fontsize=10];", "  edge [fontsize=8];"]
     for plane in range(topology.lab.planes):
         lines.append(f'  subgraph cluster_p{plane} {{ label="plane {plane}";')

@@ -28,7 +28,7 @@ def make_ev(plane: int, t1: int, salt: int) -> int:
 
 
 def plane_of(ev: int) -> int:
-    """Return the plane that an EV made by rule travels in."""
+    """Return the plane of an EV that `make_ev` made."""
     return ev >> 28
 
 
@@ -38,14 +38,14 @@ def hop_of(ev: int) -> int:
 
 
 def counter_index(ev: int) -> int:
-    """Slot of the switch's counter `ev_packets` that counts this EV; EVs 4096 salts apart share one."""
+    """Return the slot of the switch's counter `ev_packets` that counts this EV; EVs 4096 salts apart share one."""
     return (hop_of(ev) ^ ev) & (EV_COUNTERS - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class EvField:
-    """One field of a GENERATED profile, most significant first: bits set in `mask` are filled with EV bits (or
-    with the plane's number), the others come from `init`; `minimum..maximum` bound what is generated for the mask."""
+    """A field of a GENERATED profile, most significant first. The bits set in `mask` are filled with EV bits (or with
+    the plane's number), the others come from `init`; `minimum..maximum` bound the value generated for the mask."""
 
     width: int
     init: int = 0
@@ -69,8 +69,8 @@ def draw_profile(
 ) -> tuple[tuple[int, ...], ...]:
     """Return `size` distinct EVs in pseudo-random order, equally many per plane: one tuple per plane.
 
-    Each plane's EVs are spread over its T1s as equally as they divide; without `even` each EV's T1 is drawn by itself,
-    as an endpoint does that generates EVs without a controller (`mrc-protocol.md §7`).
+    Each plane's EVs are spread over its T1s as equally as possible. Without `even` each EV's T1 is drawn independently,
+    as by an endpoint that generates EVs without a controller (`mrc-protocol.md §7`).
     """
     named = t1_count if MODES[mode].chooser is UplinkChooser.EV else 0
     profile = []

@@ -16,7 +16,7 @@ from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology, TopologyError
 
-#: A lab file as YAML gives it.
+#: A lab file as plain YAML values.
 Document = dict[str, Any]
 EXAMPLE = "a lab file is a mapping such as 'planes: 4'; see topologies/labs"
 
@@ -31,10 +31,10 @@ def builtin_labs() -> dict[str, Path]:
 
 
 def lab_path(name_or_path: str | Path) -> Path:
-    """Return the file of a lab given by path, or by the name of one that comes with the project (`mrc_topo.named`).
+    """Return the file of a lab, given by path or by the name of one that comes with the project (`mrc_topo.named`).
 
     Raises:
-        LabError: there is none.
+        LabError: there is no such lab.
     """
     try:
         return find(name_or_path, builtin_labs(), "lab")
@@ -43,7 +43,7 @@ def lab_path(name_or_path: str | Path) -> Path:
 
 
 def load_lab(name_or_path: str | Path) -> Topology:
-    """Return the topology of a lab file, or of a lab that comes with the project by its name. Raises LabError."""
+    """Return the topology of a lab file, or of a named lab that comes with the project. Raises LabError."""
     path = lab_path(name_or_path)
     try:
         text = document.read_text(path, str(name_or_path))
@@ -53,11 +53,10 @@ def load_lab(name_or_path: str | Path) -> Topology:
 
 
 def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Topology:
-    """Return the topology that YAML text describes; `name` stands in errors, `folder` is where relative paths in it
-    start.
+    """Return the topology that YAML text describes; `name` stands for it in errors, relative paths start in `folder`.
 
     Raises:
-        LabError: it is none.
+        LabError: the text does not describe a lab.
     """
     try:
         read = document.parse(text, name, EXAMPLE)
@@ -74,7 +73,7 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
 
 
 def _placed(lab: Lab, folder: Path | None) -> Lab:
-    """Return the lab with the files that it names as they are found from anywhere."""
+    """Return the lab with absolute paths of the files that it names."""
     if folder is None:
         return lab
     if lab.program is not None:
@@ -105,9 +104,10 @@ def merged(document: Document, changes: Mapping[str, Any]) -> Document:
 
 
 def at_rate(lab: Lab, rate_bps: int) -> Document:
-    """Return the document of a lab whose host links have this rate, all other links in proportion.
+    """Return the document of a lab whose host links have this rate, and all other links one in proportion.
 
-    Queues hold as much time as before, but room for whole packets at least: 8, 5 before trimming, 1 and 4 before ECN.
+    Queues hold the same time as before, but have room for whole packets: at least 8, 5 before trimming, 1 and 4 before
+    ECN.
     """
     scaled: Document = lab.model_dump(mode="json")
     own, packet = lab.links.host.rate, lab.interface_mtu + 14

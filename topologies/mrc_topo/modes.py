@@ -12,15 +12,15 @@ from pydantic import BeforeValidator, Field, model_validator
 from mrc_common.document import Model
 from mrc_topo.units import parse_time_ns
 
-#: Where a T0 finds its hop field in the flow label.
+#: The position of a T0's hop field in the flow label.
 HOP_SHIFT: Final = 0
 HOP_MASK: Final = 0xFFF
-#: Uplinks that `fabric.p4` compares where it routes adaptively.
+#: The number of uplinks that `fabric.p4` compares where it routes adaptively.
 MAX_ADAPTIVE: Final = 16
 
 
 class RoutingMode(Enum):
-    """Who chooses a packet's uplink, and how (`mrc-protocol.md §9`)."""
+    """The mode that decides which element chooses a packet's uplink, and how (`mrc-protocol.md §9`)."""
 
     SRV6_USID = "srv6_usid"
     SRV6_SRH = "srv6_srh"
@@ -38,14 +38,16 @@ class SprayKind(Enum):
 
 
 class AdaptiveSpec(Model):
-    """A T0 sends what it would hash to the uplink with the fewest bytes waiting: every packet, or with `flowlet`
-    those of flows that have been silent for so long, while others keep their uplink."""
+    """Adaptive routing: a T0 sends packets that it would otherwise hash to the uplink with the fewest waiting bytes.
+    Without `flowlet` every packet is rerouted; with it, only flows that were silent for this time, while other flows
+    keep their uplink."""
 
     flowlet: Annotated[int, BeforeValidator(parse_time_ns), Field(ge=0, le=10**10)] = 0
 
 
 class RoutingSpec(Model):
-    """`spray` counts in mode spray only; `adaptive` where T0s hash (RoCE, in the modes that are not structured_ev)."""
+    """The routing of a lab. `spray` applies to mode spray only, `adaptive` where T0s hash (RoCE, in the modes other
+    than structured_ev)."""
 
     mode: RoutingMode = RoutingMode.SRV6_USID
     spray: SprayKind = SprayKind.RANDOM
@@ -62,7 +64,7 @@ class RoutingSpec(Model):
 
 
 class UplinkChooser(Enum):
-    """What decides which T1 a packet takes."""
+    """The part of a packet, or the device, that decides which T1 the packet takes."""
 
     EV = "the EV names it"
     HASH = "the source's T0 hashes the packet, and the EV with it"
@@ -71,7 +73,7 @@ class UplinkChooser(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A T0's choice of uplink: the action of `fabric.p4` and its parameters beside the ports."""
+    """A T0's choice of uplink: the action of `fabric.p4` and its parameters other than the ports."""
 
     action: str
     params: dict[str, int]
@@ -79,10 +81,10 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a routing mode is.
+    """The properties of a routing mode.
 
-    `encapsulation` is the hosts' (`mrc_host.proto.wire.encap`), `carriers` how many SRv6 carriers steer a packet (0: it
-    is plain IPv6), `uplink` the choice of a T0 with this device id.
+    `encapsulation` is that of the hosts (`mrc_host.proto.wire.encap`), `carriers` how many SRv6 carriers steer a packet
+    (0: it is plain IPv6), `uplink` returns the choice of a T0 with this device id.
     """
 
     chooser: UplinkChooser
@@ -92,7 +94,7 @@ class Mode:
 
 
 def ecmp_salt(device_id: int) -> int:
-    """Return a switch's own start of the ECMP hash, so that switches do not choose alike."""
+    """Return a switch's own start value of the ECMP hash, so that switches choose independently."""
     return device_id * 0x9E3779B1 & 0xFFFFFFFF
 
 
@@ -104,7 +106,7 @@ _SPRAY = {
 
 
 def _hash(routing: RoutingSpec, device_id: int) -> Uplink:
-    """Also of what SRv6 labs send without SRv6 (RoCE, ping)."""
+    """Return the ECMP or adaptive choice, which SRv6 labs also use for packets without SRv6 (RoCE, ping)."""
     if routing.adaptive is not None:
         return Uplink("adaptive", {"salt": ecmp_salt(device_id), "silence": routing.adaptive.flowlet // 1000})
     return Uplink("ecmp", {"salt": ecmp_salt(device_id)})

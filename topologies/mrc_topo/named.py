@@ -16,11 +16,11 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class UnknownNameError(DocumentError):
-    """Nothing of the project has this name, or there is no file at this path."""
+    """An unknown name of something that comes with the project, or a path without a file."""
 
 
 def is_path(given: str) -> bool:
-    """Return whether the text means a file or folder: it has a `/`, is `.` or `..`, or ends in .yaml, .yml or .json."""
+    """Return whether a text is a path: it has a `/`, is `.` or `..`, or ends in .yaml, .yml or .json."""
     return "/" in given or given in (".", "..") or given.endswith(SUFFIXES)
 
 
@@ -33,11 +33,11 @@ def find(
         given: the name of one that comes with the project, or a path (`is_path`); a `Path` is always a path.
         known: the files of those that come with the project, by name.
         what: the kind, for errors, such as "lab".
-        inside: the name of the file in a folder, where a path may also be that of a folder.
+        inside: the name of the file in a folder, where the path of a folder is accepted, too.
         listed: the known names for errors; the keys of `known` if left out.
 
     Raises:
-        UnknownNameError: there is none; the text lists the names and says how to give a file.
+        UnknownNameError: there is no such file; the text lists the names and says how to give a file.
     """
     text = str(given)
     if isinstance(given, Path) or is_path(text):
@@ -59,6 +59,6 @@ def find(
 
 
 def beside(folder: Path, given: str) -> str:
-    """Return what a document in this folder means by a name or path: the file beside it, if a path leads to one."""
+    """Return the absolute path of a file that a document in this folder names by a path; a name stays as it is."""
     place = folder / given
     return str(place.absolute()) if is_path(given) and place.is_file() else given

@@ -15,11 +15,11 @@ from mrc_topo.topology import Host, Link, Switch, Topology
 
 
 class PathError(Exception):
-    """An EV, a stack or a pair of hosts that has no path."""
+    """An EV, a segment list or a pair of hosts without a path."""
 
 
 class Srv6Path(NamedTuple):
-    """Outer addresses of a packet, 16 bytes each: destination, segments after it in travel order, source."""
+    """The outer addresses of a packet, 16 bytes each: destination, segments after it in travel order, source."""
 
     destination: bytes
     segments: tuple[bytes, ...] = ()
@@ -28,7 +28,7 @@ class Srv6Path(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way from a host port to another in a plane; `t1` is None below one T0."""
+    """A path from a host port to another in a plane; `t1` is None below one T0."""
 
     src: int
     dst: int
@@ -129,8 +129,8 @@ class Paths:
         raise PathError(f"in routing mode {self.lab.routing.mode.value} no EV is sure to take a path")
 
     def profile(self, src: int, dst: int, qp: int = 0) -> tuple[tuple[int, ...], ...]:
-        """Return the EV universe of a QP from `src` to `dst`, one tuple per plane; the lab's seed, the pair and `qp`
-        decide it."""
+        """Return the EV universe of a QP from `src` to `dst`, one tuple per plane. It depends on the lab's seed, the
+        pair and `qp`."""
         lab = self.lab
         rng = random.Random(f"{lab.seed}/{lab.name}/{src}/{dst}/{qp}")
         return ev.draw_profile(lab.routing.mode, lab.planes, lab.t1_per_plane, lab.ev.size, rng)
@@ -140,8 +140,8 @@ class Paths:
     def srv6(self, path: Path) -> Srv6Path:
         """Return the outer addresses that steer a packet along a path.
 
-        In mode srv6_srh the first carrier leads to the T1 (below one T0: to the T0) and the second, in the
-        SRH, on to the host port; otherwise one carrier holds all. Host ports answer to the last uSID.
+        In mode srv6_srh the first carrier leads to the T1 (below one T0: to the T0), and the second, in the SRH, to the
+        host port; otherwise one carrier holds all uSIDs. The last uSID is that of the host port.
         """
         source = self.topology.host_port(path.src, path.plane).address
         if self.mode.carriers < 2:
@@ -176,9 +176,9 @@ class Paths:
         return path
 
     def resolver(self, src: int) -> Callable[[int, bytes], Srv6Path]:
-        """(32-bit EV, inner destination address) -> outer addresses, for packets that `src` sends.
+        """Return a function from (32-bit EV, inner destination address) to outer addresses of packets from `src`.
 
-        Raises PathError for an address that no host has or an EV that names no path.
+        The function raises PathError for an address that no host has or an EV that names no path.
         """
         by_address = self.topology.by_address
 
@@ -194,7 +194,7 @@ class Paths:
         return resolve
 
     def probe(self, host: int, plane: int, t1: int | None = None) -> Srv6Path:
-        """Outer addresses of a probe from a host to its T0, or on to a T1, and back to the same host port."""
+        """Return the outer addresses of a probe from a host to its T0, or on to a T1, and back to the same port."""
         topo = self.topology
         port = topo.host_port(host, plane)
         t0 = addressing.usid(plane, Tier.T0, topo.t0_of(host))
@@ -230,7 +230,7 @@ class Paths:
     # --- expectations ------------------------------------------------------------------------------
 
     def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
-        """Time of one full frame from the first host to the last and of its answer back, through empty queues."""
+        """Return the time of one full frame from the first host to the last and of its answer, through empty queues."""
         last = self.lab.hosts - 1
         path = self.all_paths(0, last)[0]
         return self._one_way_ns(path, frame_bytes) + self._one_way_ns(path, ack_bytes)

@@ -17,15 +17,15 @@ from mrc_topo.topology import Host, Link, Switch, Topology, TopologyError
 
 MACHINE = re.compile(r"[a-z][a-z0-9-]{0,15}\Z")
 RANGE = re.compile(r"h(\d{1,5})\.\.h(\d{1,5})\Z")
-#: Names that stand for something else where parts of a lab are named.
+#: Names with another meaning where processes of a lab are named.
 RESERVED = ("machine", "lab", "labd", "fabric")
 MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
 class TunnelEnd:
-    """One end of a tunnel: `local` and `peer` are addresses with a port, `end` and `peer_end` the numbers of the two
-    ends in the lab."""
+    """One end of a tunnel: `local` and `peer` are addresses with a port; `end` and `peer_end` are the numbers of the
+    two ends in the lab."""
 
     machine: str
     node: str
@@ -37,22 +37,22 @@ class TunnelEnd:
 
 @dataclass(frozen=True, slots=True)
 class Tunnel:
-    """A link between two machines; `low` is the end at the host or T0, `high` that at the T0 or T1."""
+    """A link between two machines; `low` is the end at the host or T0, `high` the end at the T0 or T1."""
 
     link: Link
     low: TunnelEnd
     high: TunnelEnd
 
     def at(self, machine: str) -> TunnelEnd:
-        """Return the end that a machine has."""
+        """Return the tunnel's end on a machine."""
         return self.low if self.low.machine == machine else self.high
 
 
 class Placement:
-    """The parts of a lab; without `machines` in its file there are none.
+    """The slices of a lab; without `machines` in its file there are none.
 
     Raises:
-        TopologyError: a host or switch in no place or in two, a name that nothing has, addresses or ports that clash.
+        TopologyError: a host or switch is in no slice or in two, a name is unknown, or addresses or ports clash.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -138,7 +138,7 @@ class Placement:
                 raise TopologyError("no host and no switch is here; place some, or leave it out", ("machines", machine))
 
     def _placed_tunnels(self) -> None:
-        """Yield the tunnels with their ports."""
+        """Fill `tunnels`, and give each end the next UDP port of its machine."""
         used = dict.fromkeys(self.machines, 0)
         for link in self.topology.links.values():
             ends = [(self.machine_of[end.node], end.node) for end in (link.low, link.high)]
@@ -178,7 +178,7 @@ class Placement:
 
 
 def _named(word: str, names: Iterable[str], key: tuple[str | int, ...]) -> list[str]:
-    """Return the names that an entry means."""
+    """Return the hosts and switches that an entry names."""
     if found := RANGE.match(word):
         first, last = int(found[1]), int(found[2])
         if first > last:

@@ -14,15 +14,16 @@ from typing import Any
 
 
 class PlanError(Exception):
-    """Numbers that give no fabric; the message names the remedy."""
+    """Numbers from which no fabric can be built; the message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """One fabric. Links run at the NIC's speed over `planes`; `note` says where the numbers need care.
+    """A fabric's design. Links run at the NIC's speed over `planes`; `note` says where the numbers need care.
 
-    `lost` is the fraction of a NIC's capacity that a failure takes; `slowed` by how much the NIC is slower when it
-    loads its planes equally, so that the slowest sets the pace (the paper's figures, `mrc-protocol.md §11`).
+    `lost` is the fraction of a NIC's capacity that a failure takes; `slowed` is the fraction by which the NIC is slower
+    if it loads its planes equally, so that the slowest plane sets the pace (the paper's figures, `mrc-protocol.md
+    §11`).
     """
 
     name: str
@@ -48,7 +49,7 @@ class Design:
 
     @property
     def optics(self) -> int:
-        """Transceivers at the NIC's full speed: two ends per link, `planes` links in one."""
+        """The number of transceivers at the NIC's full speed: two ends per link, and `planes` links in one."""
         return _ceil(2 * self.total_links, self.planes)
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,7 +67,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The multi-plane design and, of the same NICs and switch silicon, the single-plane three-tier one."""
+    """The multi-plane design and, for the same NICs and switch silicon, the single-plane three-tier one."""
 
     multi_plane: Design
     three_tier: Design
@@ -98,11 +99,11 @@ def plan(radix: int, planes: int, nics: int | None = None) -> Plan:
 def _multi_plane(radix: int, planes: int, nics: int) -> Design:
     half = radix // 2
     t0 = _ceil(nics, half)
-    # One T0 needs no T1; else every T0 has `half` uplinks, spread over just enough T1s.
+    # A single T0 needs no T1. Otherwise every T0 has `half` uplinks, spread over as few T1s as possible.
     t1 = 0 if t0 == 1 else _ceil(t0 * half, radix)
     uplinks = 0 if t0 == 1 else t0 * half
     share = Fraction(1, planes)
-    # A T0 or a port takes its plane away; an uplink or a T1 only a part of it.
+    # A failed T0 or port takes its whole plane from a NIC, a failed uplink or T1 only a part of it.
     lost = {"NIC port": share, "T0-T1 link": Fraction(0), "T0": share, "T1": Fraction(0)}
     slowed = dict(lost)
     if t1:

@@ -14,7 +14,7 @@ from mrc_topo.modes import MODES
 from mrc_topo.schema import DATA_PRIORITY as DATA_PRIORITY
 from mrc_topo.topology import Switch, Topology
 
-#: Strict-priority queues of every port; the highest number goes first.
+#: The number of strict-priority queues of every port; the highest number is sent first.
 PRIORITY_QUEUES: Final = 8
 CONTROL_PRIORITY: Final = 7
 
@@ -23,7 +23,7 @@ DSCP_TRIMMABLE: Final = 4
 DSCP_TRIMMABLE_RETX: Final = 8
 DSCP_TRIMMED: Final = 12
 DSCP_TRIMMED_LASTHOP: Final = 16
-#: RoCE's data where switches count credits by it; MRC has none of it, nor do the hosts' kernels.
+#: The DSCP of RoCE's data where switches count credits; neither MRC nor the hosts' kernels use it.
 DSCP_CREDITED: Final = 26
 DSCP_CONTROL: Final = 46
 
@@ -34,9 +34,9 @@ UPLINK_CHOICE: Final = "FabricIngress.uplinks.uplink_choice"
 TRAFFIC_CLASSES: Final = "FabricIngress.queueing.traffic_classes"
 PORTS: Final = "FabricIngress.queueing.ports"
 
-#: Bits of the key of a table, by the key's name in `Match`; a table has one key or none.
+#: The width of a table's key in bits, by the key's name in `Match`; a table has one key or none.
 KEY_BITS: Final = {"usid_prefix": 48, "destination": 128, "dscp": 6, "port": 9}
-#: What is missing where a program of a lab's own has no such table (docs/extending.md).
+#: What a lab lacks if its own program does not have such a table (docs/extending.md).
 WITHOUT: Final = {
     LOCAL_USID: "no switch has its own uSID",
     USID_ROUTES: "SRv6 packets are routed by the program alone; the hosts' probes are SRv6",
@@ -46,7 +46,7 @@ WITHOUT: Final = {
     PORTS: "frames keep their MAC addresses; no ECN, no trimming, and no limit but the traffic manager's",
 }
 
-#: Counters of the program, by what they count.
+#: The program's counters, by what they count.
 COUNTERS: Final = {
     "port_rx": "FabricIngress.port_rx",
     "port_tx": "FabricEgress.port_tx",
@@ -56,7 +56,7 @@ COUNTERS: Final = {
     "trimmed": "FabricIngress.queueing.trimmed",
     "queue_drops": "FabricIngress.queueing.queue_drops",
 }
-#: Index of the counter `drops` -> reason.
+#: The reasons of drops, by index of the counter `drops`.
 DROP_REASONS: Final = {
     1: "malformed",
     2: "not_ipv6",
@@ -68,15 +68,15 @@ DROP_REASONS: Final = {
     8: "queue_full",
     9: "no_port",
 }
-#: A queue that is full and has sent nothing for four times its drain time and this was lost by the switch.
+#: The bytes counted in a queue that has sent nothing for four times its drain time plus this were lost by the switch.
 STALL_MARGIN_US: Final = 10_000
-#: `mark_min` of a port that never marks.
+#: The value of `mark_min` for a port that never marks.
 NEVER: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One key field; `prefix_length` for LPM keys, None for exact ones."""
+    """A key field; `prefix_length` is set for LPM keys, None for exact ones."""
 
     field: str
     value: int
@@ -85,7 +85,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One entry, or, with `default`, the table's default action."""
+    """A table entry or, with `default`, the table's default action."""
 
     table: str
     action: str
@@ -99,7 +99,7 @@ class TableEntry:
 
 
 def switch_entries(topology: Topology, switch: Switch) -> list[TableEntry]:
-    """Return all entries of one switch; they never change while a lab runs."""
+    """Return all entries of one switch, which never change while a lab runs."""
     entries = [
         TableEntry(
             LOCAL_USID,
@@ -119,9 +119,7 @@ def all_entries(topology: Topology) -> dict[str, list[TableEntry]]:
 
 
 def needed(topology: Topology) -> dict[str, set[str]]:
-    """Return the tables and actions that every program needs in this lab, as actions by table; all else is optional.
-    All else may be left out.
-    """
+    """Return the tables that every program needs in this lab, with the actions of each; all others are optional."""
     lab = topology.lab
     mode = MODES[lab.routing.mode]
     if mode.carriers:
@@ -152,7 +150,7 @@ def _t0_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
     for t1 in range(topology.lab.t1_per_plane):
         usid = addressing.usid(switch.plane, Tier.T1, t1)
         entries.append(_usid_route(usid, topology.uplink_number(t1)))
-    # Addresses of this T0 that no host has end here; those of the other T0s go up.
+    # Addresses of this T0 without a host end here; those of other T0s go up.
     entries.append(_host_route(addressing.t0_prefix(switch.index), 48, "no_route", {}))
     for t0 in range(topology.lab.t0_per_plane):
         if t0 != switch.index and topology.lab.t1_per_plane:
@@ -220,7 +218,7 @@ def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
         "trim_threshold": NEVER if queue.trim is None else queue.trim.threshold,
         "trim_dscp": DSCP_TRIMMED_LASTHOP if link.is_host_link else DSCP_TRIMMED,
         "trim_priority": CONTROL_PRIORITY,
-        # What may wait is then a matter of the ports through which it came.
+        # The limit of waiting bytes is then set at the ports through which they came.
         "queue_limit": NEVER if lossless else queue.limit,
         "stall_time": min(NEVER, 4 * queue.limit * 8 * 10**6 // link.spec.rate + STALL_MARGIN_US),
     }

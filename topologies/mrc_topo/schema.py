@@ -20,16 +20,16 @@ SomeTime = Annotated[int, BeforeValidator(parse_time_ns), Field(ge=1, le=10**12)
 SomeSize = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1, le=2**31 - 1)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
-#: Ethernet, outer IPv6 with an SRH of one segment, IPv6, UDP, BTH, METH, TSETH, RETH, ICRC, and the frame's
+#: The sum of Ethernet, outer IPv6 with an SRH of one segment, IPv6, UDP, BTH, METH, TSETH, RETH and ICRC; the frame's
 #: preamble, gap and FCS are counted elsewhere (`link_overhead`).
 HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 
-#: Of data in every queue of the switches (`rules.py`); 7, the highest, is control.
+#: The priority of data in every queue of the switches (`rules.py`); 7, the highest, is control.
 DATA_PRIORITY = 0
 #: Credits count blocks of this many bytes.
 CREDIT_BLOCK = 64
 
-#: What forwards packets (docs/reference-parts.md), and what compiles the program that it runs.
+#: The backends that forward packets (docs/reference-parts.md), and the compilers of the program that they run.
 Forwarder = Literal["p4lite", "bmv2", "kernel"]
 Compiler = Literal["p4lite", "p4c"]
 
@@ -39,13 +39,13 @@ ProgramFile = Annotated[str, Field(min_length=4, max_length=4096, pattern=PROGRA
 #: `module:Class` or `FILE.py:Class`.
 PolicyClass = Annotated[str, Field(max_length=4096, pattern=POLICY_CLASS)]
 
-#: More than this on one machine is a mistake in the file, not a laboratory; the real clock takes less.
+#: A larger number of hosts is a mistake in the file, as no single machine can run it; the real clock allows fewer.
 MAX_HOSTS = 2048
 MAX_SWITCHES = 256
 
 
 def _one_machine(text: str) -> str:
-    """Return a numeric address of one machine."""
+    """Return the text of a numeric address of one machine. Raises ValueError for any other text."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
@@ -58,7 +58,7 @@ def _one_machine(text: str) -> str:
 
 
 class EvMode(Enum):
-    """How a QP's EV universe comes about (`mrc-protocol.md §7`)."""
+    """How the EV universe of a QP is made (`mrc-protocol.md §7`)."""
 
     EXPLICIT = "explicit"
     GENERATED = "generated"
@@ -66,14 +66,14 @@ class EvMode(Enum):
 
 
 class LinkSpec(Model):
-    """Rate and delay of one direction of a link; the switch at its head has the queue."""
+    """Rate and delay of one direction of a link; the switch at its sending end has the queue."""
 
     rate: Rate = 20_000_000
     delay: Time = 100_000
 
 
 class LinkRates(Model):
-    """Host-T0 links and T0-T1 links."""
+    """The rates and delays of host-T0 links and of T0-T1 links."""
 
     host: LinkSpec = LinkSpec()
     fabric: LinkSpec = LinkSpec()
@@ -103,7 +103,8 @@ class TrimSpec(Model):
 
 
 class WatchdogSpec(Model):
-    """The watchdog of priority flow control, as SONiC's with action drop, which has these times by default."""
+    """The watchdog of priority flow control. It works like SONiC's with action drop, which has these times by
+    default."""
 
     detection: SomeTime = 200_000_000
     restoration: SomeTime = 200_000_000
@@ -112,8 +113,8 @@ class WatchdogSpec(Model):
 class PfcSpec(Model):
     """Priority flow control (IEEE 802.1Qbb) of every port, for transports that need it (`Lab.for_transport`).
 
-    Sizes are of what came in through one port and waits in the switch. `xon` null: half of `xoff`; `headroom` null:
-    what the port's link needs.
+    Sizes count the bytes that came in through one port and wait in the switch. `xon` null: half of `xoff`; `headroom`
+    null: what the port's link needs.
     """
 
     xoff: SomeSize = 32_768
@@ -133,14 +134,14 @@ class PfcSpec(Model):
 
 
 class CreditSpec(Model):
-    """Link-level credits of every port, after InfiniBand's, for transports that need it (`Lab.for_transport`): data is
-    sent only where it has room in the `buffer` of the port at the other end of its link."""
+    """Link-level credits of every port, after InfiniBand's, for transports that need it (`Lab.for_transport`). A port
+    sends data only while the `buffer` of the port at the other end of its link has room."""
 
     buffer: SomeSize = 65_536
 
 
 class QueueSpec(Model):
-    """Queues of one egress port. `ecn` or `trim` null switches it off, so do `pfc` and `credits`."""
+    """The queues of an egress port. Null for `ecn`, `trim`, `pfc` or `credits` switches that function off."""
 
     limit: Size = 131_072
     control_limit: Size = 262_144
@@ -151,7 +152,7 @@ class QueueSpec(Model):
 
     @property
     def lossless(self) -> list[int]:
-        """The priorities whose packets wait for room and are not lost for want of it."""
+        """The priorities whose packets wait for room instead of being dropped for lack of it."""
         if self.credits is not None:
             return [DATA_PRIORITY]
         return [] if self.pfc is None else self.pfc.priorities
@@ -170,7 +171,7 @@ class QueueSpec(Model):
     def at_rate(self, rate_bps: int, own_bps: int, packet_bytes: int) -> QueueSpec:
         """Return queues that hold as much time on a link of `rate_bps` as these do on one of `own_bps`.
 
-        They keep room for whole packets at least: 8, 5 before trimming, 1 and 4 before ECN.
+        They keep room for whole packets: at least 8, 5 before trimming, 1 and 4 before ECN.
         """
 
         def size(value: int, packets: int) -> int:
@@ -207,8 +208,8 @@ class QueueSpec(Model):
 
 
 class EvSpec(Model):
-    """EV profile of every QP: `size` and `active` are totals over all planes (`mrc-protocol.md §7`); where they are
-    left out, a lab rounds them up to a multiple of its planes."""
+    """The EV profile of every QP. `size` and `active` are totals over all planes (`mrc-protocol.md §7`); a lab rounds
+    their defaults up to a multiple of its planes."""
 
     mode: EvMode = EvMode.EXPLICIT
     size: Annotated[int, Field(ge=1, le=4096)] = 128
@@ -228,10 +229,10 @@ class EvSpec(Model):
 
 
 class CcSpec(Model):
-    """Congestion control profile (`mrc-protocol.md §8`); null: derived from rate and base RTT of the lab.
+    """The congestion control profile (`mrc-protocol.md §8`); null: derived from rate and base RTT of the lab.
 
-    `qa_gate` is UET's 3 and two more: windows of a lab are a few packets, of which the share of each of seven senders
-    to one receiver is within one packet of an eighth.
+    `qa_gate` is UET's 3 plus two, because windows of a lab are a few packets: the share of each of seven senders to one
+    receiver is within one packet of an eighth of such a window.
     """
 
     algorithm: Literal["nscc", "fixed"] = "nscc"
@@ -253,8 +254,8 @@ class CcSpec(Model):
 
 
 class RoceSpec(Model):
-    """The RoCE baseline's own: DCQCN's profile, scaled to the rate of host links, and whether it is used at all; and
-    what is done about early packets: `reorder` keeps them without a message, for fabrics that lose nothing."""
+    """Settings of the RoCE baseline: DCQCN's profile, scaled to the rate of host links, and whether it is used at all;
+    and how early packets are treated: `reorder` keeps them without a message, for fabrics that lose nothing."""
 
     dcqcn: Literal["paper", "nvidia", "hpcc"] = "paper"
     congestion_control: bool = True
@@ -262,8 +263,8 @@ class RoceSpec(Model):
 
 
 class ReliabilitySpec(Model):
-    """QP attributes (`mrc-protocol.md §4`): ACK timeout is 1.024 us * 2**timeout. `adaptive_reordering`: loss rule (c)
-    waits longer for a while after something that it took for lost has arrived (§5)."""
+    """QP attributes (`mrc-protocol.md §4`). The ACK timeout is 1.024 us * 2**timeout. With `adaptive_reordering`, loss
+    rule (c) waits longer for a while after it took a late packet for lost (§5)."""
 
     timeout: Annotated[int, Field(ge=0, le=24)] = 17
     linear_cnt: Annotated[int, Field(ge=0, le=7)] = 7
@@ -275,14 +276,14 @@ class ReliabilitySpec(Model):
 
 
 class NicSpec(Model):
-    """How the hosts' agents behave as NICs, on the real clock: they look at what has arrived once in `rx_usecs`."""
+    """How the hosts' agents behave as NICs on the real clock: they process what has arrived once in `rx_usecs`."""
 
     rx_usecs: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
 class VerbsSpec(Model):
-    """What programs on a host may have (docs/verbs.md): `programs` is of the host, the others of each program;
-    `completions` and `work_requests` of one queue."""
+    """The limits of programs on a host (docs/verbs.md). `programs` is per host, the others are per program;
+    `completions` and `work_requests` are per queue."""
 
     programs: Annotated[int, Field(ge=0, le=1024)] = 16
     memory: Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1 << 20, le=1 << 44)] = 1 << 30
@@ -294,20 +295,21 @@ class VerbsSpec(Model):
 
 
 class AgentsSpec(Model):
-    """Agents of the real clock: processes that carry the hosts. `auto`: one per core; `per-host`; or a number."""
+    """The agents of the real clock, which are the processes that run the hosts. `auto`: one per core; `per-host`; or a
+    number."""
 
     processes: Annotated[int, Field(ge=1)] | Literal["auto", "per-host"] = "auto"
     verbs: VerbsSpec = VerbsSpec()
 
     def groups(self, hosts: int, cores: int) -> int:
-        """Return how many processes that makes."""
+        """Return the number of agent processes."""
         wanted = {"auto": cores, "per-host": hosts}.get(str(self.processes), self.processes)
         return max(1, min(int(wanted), hosts))
 
 
 class PoliciesSpec(Model):
-    """Python classes that take the place of ours (docs/extending.md), as `module:Class` or `FILE.py:Class`; the file is
-    beside the lab file or below. `congestion`, `ev` and `loss` are the hosts', `localiser` is the controller's."""
+    """Python classes that replace the built-in ones (docs/extending.md), as `module:Class` or `FILE.py:Class`; the file
+    is beside the lab file or below. `congestion`, `ev` and `loss` run in the hosts, `localiser` in the controller."""
 
     congestion: PolicyClass | None = None
     ev: PolicyClass | None = None
@@ -316,14 +318,14 @@ class PoliciesSpec(Model):
 
     @property
     def named(self) -> dict[str, str]:
-        """Those that are given, by kind."""
+        """The policies that are given, by kind."""
         return {kind: str(given) for kind, given in self if given is not None}
 
 
 class MachineSpec(Model):
-    """A machine that carries a part of a lab (docs/machines.md). Without `ssh` it is the one on which `mrclab up` is
-    typed. `address`, and UDP ports from `port_base` on, are where tunnels to the other machines end; `hosts` and
-    `switches` are names, patterns as of a shell (`p0-*`), or a range of hosts (`h0..h7`)."""
+    """A machine that runs a slice of a lab (docs/machines.md). The one without `ssh` is the machine on which `mrclab
+    up` runs. Tunnels to the other machines end at `address`, on UDP ports from `port_base` on. `hosts` and `switches`
+    are names, shell patterns (`p0-*`), or a range of hosts (`h0..h7`)."""
 
     ssh: Annotated[str, Field(max_length=255, pattern=SSH_NAME)] | None = None
     address: Annotated[str, Field(max_length=64), AfterValidator(_one_machine)]
@@ -333,7 +335,8 @@ class MachineSpec(Model):
 
 
 class Override(Model):
-    """What differs on one link, both directions. Loss and corruption are there from the start of a run."""
+    """The settings that differ on one link, in both directions. Its loss and corruption are in force from the start of
+    a run."""
 
     rate: Rate | None = None
     delay: Time | None = None
@@ -343,9 +346,9 @@ class Override(Model):
 
 
 class Lab(Model):
-    """A whole laboratory. `clock`, `switch` and `compiler` are what is used when nothing else is asked for; `program`
-    is what all switches run in the place of `fabric.p4` (docs/extending.md); `machines`: which carry what of it on the
-    real clock (docs/machines.md), this one all if left out."""
+    """A whole laboratory. `clock`, `switch` and `compiler` are defaults that options override. All switches run
+    `program` instead of `fabric.p4` (docs/extending.md). `machines` divide it on the real clock (docs/machines.md);
+    without them this machine runs all of it."""
 
     name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
@@ -377,10 +380,11 @@ class Lab(Model):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     def for_transport(self, transport: str) -> Lab:
-        """Return the lab as a transport needs it: MRC's class is lossy, so its switches have neither priority flow
-        control nor
-        credits, and MRC chooses its paths itself; RoCE's has what the file says, and ECN at the last hop, too, as DCQCN
-        expects; a lossless class is never trimmed.
+        """Return the lab as a transport needs it.
+
+        MRC's traffic class is lossy, so its switches have neither priority flow control nor credits, and MRC chooses
+        its paths itself. RoCE's class has what the file says, and ECN at the last hop, too, as DCQCN expects. A
+        lossless class is never trimmed.
         """
         overrides = {
             name: each if each.queue is None else each.model_copy(update={"queue": each.queue.for_transport(transport)})
@@ -395,17 +399,18 @@ class Lab(Model):
 
     @property
     def interface_mtu(self) -> int:
-        """MTU that the interfaces need: a full packet with all headers, without Ethernet's 14 bytes."""
+        """The MTU that the interfaces need: a full packet with all headers, without Ethernet's 14 bytes."""
         return self.path_mtu + HEADER_BYTES - 14
 
     @property
     def host_rate_bps(self) -> int:
-        """All ports of one host together, without overrides."""
+        """The rate of all ports of one host together, without overrides."""
         return self.planes * self.links.host.rate
 
     @property
     def oversubscription(self) -> float:
-        """Down capacity of a full T0 over its up capacity; 0 with a single T0, whose traffic never goes up."""
+        """The downlink capacity of a full T0 relative to its uplink capacity; 0 with a single T0, whose traffic never
+        goes up."""
         if self.t1_per_plane == 0:
             return 0.0
         down = self.hosts_per_t0 * self.links.host.rate
@@ -446,7 +451,7 @@ class Lab(Model):
                     f"{place}.credits.buffer ({queue.credits.buffer}) has no room for a full packet; give it at least "
                     f"{frame} bytes, or lower path_mtu"
                 )
-        # Both ends of a link have the same buffer; which a lossy link beside lossless ones would break.
+        # Both ends of a link have the same buffer; a lossy link beside lossless ones would break that rule.
         if len({queue.credits is None for _, queue in named if queue is not None}) > 1:
             raise ValueError(
                 "queues.credits are of all links or of none; give them in queues and in every overrides.*.queue"
@@ -481,7 +486,7 @@ class Lab(Model):
 
     @model_validator(mode="after")
     def _profile(self) -> Self:
-        # Counts that the file does not give are the defaults, rounded up to what all planes share equally.
+        # Counts that the file does not give are the defaults, rounded up so that all planes have equal shares.
         defaults = {
             key: -(-getattr(self.ev, key) // self.planes) * self.planes
             for key in ("size", "active")

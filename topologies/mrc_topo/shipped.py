@@ -22,8 +22,8 @@ CHECKOUT: dict[Kind, str] = {
 
 
 def shipped(kind: Kind) -> Path:
-    """Return the folder of what the project ships of a kind: `labs/NAME.yaml`, `clusters/NAME.yaml`, `costs/NAME.yaml`,
-    `experiments/NAME/`, `programs/NAME.p4`, `workshop/NN-NAME/`."""
+    """Return the folder of a kind of files that come with the project: `labs/NAME.yaml`, `clusters/NAME.yaml`,
+    `costs/NAME.yaml`, `experiments/NAME/`, `programs/NAME.p4`, `workshop/NN-NAME/`."""
     package = Path(str(importlib.resources.files("mrc_topo")))
     carried = package / "data" / kind
     return carried if carried.is_dir() else package.parents[1] / CHECKOUT[kind]

@@ -16,7 +16,7 @@ from mrc_topo.schema import Lab, LinkSpec, Override, QueueSpec
 
 
 class TopologyError(Exception):
-    """A lab that cannot be built; `key` is the path of the key at fault in the lab file."""
+    """A lab that cannot be built; `key` is the path of the wrong key in the lab file."""
 
     def __init__(self, message: str, key: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class TopologyError(Exception):
 
 
 class UnknownElement(UsageError, LookupError):
-    """A name that nothing in the lab has; the message suggests near ones."""
+    """A name of no element of the lab; the message suggests similar ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link, both directions alike. `low` is the host or the T0, `high` the T0 or the T1."""
+    """A link with equal directions. `low` is the host or the T0, `high` the T0 or the T1."""
 
     name: str
     plane: int
@@ -59,7 +59,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """Port `plane` of a host and the switch port it is plugged into."""
+    """Port `plane` of a host, and the switch port at the other end of its cable."""
 
     host: int
     plane: int
@@ -75,7 +75,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host with one port per plane; `address` is the one its QPs use on all of them."""
+    """A host with one port per plane; its QPs use `address` on all of them."""
 
     index: int
     name: str
@@ -87,7 +87,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One switch. `links` by port number, from 1; on a T0 host ports come first, then uplinks."""
+    """A switch. `links` are by port number, from 1; on a T0 host ports come first, then uplinks."""
 
     name: str
     plane: int
@@ -103,7 +103,7 @@ class Switch:
 
 
 class Topology:
-    """A `Lab` with everything the rules of `mrc_topo.addressing` give it. Raises TopologyError."""
+    """A `Lab` with all names and addresses that the rules of `mrc_topo.addressing` give it. Raises TopologyError."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -123,7 +123,7 @@ class Topology:
         self._host_by_name = {host.name: host for host in self.hosts}
 
     def for_transport(self, transport: str) -> Topology:
-        """Return the same fabric with the queues that hosts of a transport find (`Lab.for_transport`)."""
+        """Return the same fabric with the queues for a transport (`Lab.for_transport`)."""
         lab = self.lab.for_transport(transport)
         return self if lab is self.lab else Topology(lab)
 
@@ -147,7 +147,7 @@ class Topology:
         return 1 + t0
 
     def t0_of(self, host: int) -> int:
-        """Return number of the T0 (in every plane) that a host is plugged into."""
+        """Return the number of the T0 (in every plane) to which a host connects."""
         return host // self.lab.hosts_per_t0
 
     def hosts_of(self, t0: int) -> tuple[Host, ...]:
@@ -155,7 +155,7 @@ class Topology:
         return tuple(host for host in self.hosts if host.t0 == t0)
 
     def device_id(self, plane: int, tier: Tier, index: int) -> int:
-        """P4Runtime device id: from 1, plane after plane, T0s before T1s."""
+        """Return the P4Runtime device id: from 1, plane after plane, T0s before T1s."""
         per_plane = self.lab.t0_per_plane + self.lab.t1_per_plane
         return 1 + plane * per_plane + index + (self.lab.t0_per_plane if tier is Tier.T1 else 0)
 
@@ -181,7 +181,7 @@ class Topology:
             ) from None
 
     def host_port(self, host: int, plane: int) -> HostPort:
-        """Return the port of a host in a plane."""
+        """Return a host's port in a plane."""
         return self.hosts[host].ports[plane]
 
     def element(self, name: str) -> Link | Switch | Host:
@@ -207,7 +207,7 @@ class Topology:
 
     @cached_property
     def by_address(self) -> dict[bytes, int]:
-        """The number of the host that has an address: its own, or that of one of its ports."""
+        """The number of the host by address: a host's own, or that of one of its ports."""
         found = {host.address: host.index for host in self.hosts}
         found |= {port.address: host.index for host in self.hosts for port in host.ports}
         return found
@@ -262,8 +262,8 @@ class Topology:
         )
         queue = self.lab.queues if override.queue is None else override.queue
         if override.queue is None and override.rate is not None and override.rate < usual:
-            # Thresholds are meant as times: bytes that last a few round trips on the other links would last longer than
-            # the local ACK timeout on a slow one.
+            # Thresholds are meant as times: on a slow link, bytes that last a few round trips elsewhere would outlast
+            # the local ACK timeout.
             queue = queue.at_rate(override.rate, usual, self.lab.interface_mtu + 14)
         return Link(name, plane, low, high, spec, queue, override.loss, override.corrupt)
 

@@ -36,7 +36,7 @@ def parse_rate_bps(value: object) -> int:
 
 
 def parse_time_ns(value: object) -> int:
-    """Nanoseconds of `5us`, `1.5ms` or an integer. Raises ValueError."""
+    """Return the nanoseconds of `5us`, `1.5ms` or an integer. Raises ValueError."""
     return _parse(value, TIMES, "time", "5us")
 
 
@@ -53,15 +53,15 @@ def _format(value: int, steps: list[tuple[int, str]]) -> str:
 
 
 def format_rate(bps: int) -> str:
-    """`100 Mb/s` of bits per second."""
+    """Return a rate in bits per second as text: `100 Mb/s`."""
     return _format(bps, [(10**12, "Tb/s"), (10**9, "Gb/s"), (10**6, "Mb/s"), (10**3, "kb/s"), (1, "b/s")])
 
 
 def format_time(ns: int) -> str:
-    """`5 µs` of nanoseconds."""
+    """Return a time in nanoseconds as text: `5 µs`."""
     return _format(ns, [(10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns")])
 
 
 def format_size(count: int) -> str:
-    """`64 KiB` of bytes."""
+    """Return a size in bytes as text: `64 KiB`."""
     return _format(count, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])

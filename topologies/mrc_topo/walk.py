@@ -16,12 +16,12 @@ HOP_LIMIT = 64
 
 
 class WalkError(Exception):
-    """The tables do not lead anywhere; the message says where the packet was lost and why."""
+    """A packet that the tables do not deliver; the message says where it was lost and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketPath:
-    """Links crossed in order, and the host that the last one leads to."""
+    """The links that a packet crossed, in order, and the host where it arrived."""
 
     links: tuple[str, ...]
     host: str
@@ -40,7 +40,7 @@ class PacketTracer:
             self._tables[name] = tables
 
     def srv6(self, src: int, plane: int, route: Srv6Path) -> PacketPath:
-        """Return the way of an SRv6 packet from a host port. Raises WalkError."""
+        """Return the path of an SRv6 packet from a host port. Raises WalkError."""
         destination = int.from_bytes(route.destination, "big")
         segments = [int.from_bytes(segment, "big") for segment in route.segments]
         port = self.topology.host_port(src, plane)
@@ -67,9 +67,8 @@ class PacketTracer:
     def plain(
         self, src: int, plane: int, destination: bytes, value: int, *, sprayed_to: int | None = None
     ) -> PacketPath:
-        """Return the way of an MRC packet without SRv6 and with an EV; where switches spray, `sprayed_to` is the T1
-        that this packet happens to be given. Raises WalkError.
-        """
+        """Return the path of an MRC packet without SRv6 and with an EV; where switches spray, `sprayed_to` is the T1
+        assumed for this packet. Raises WalkError."""
         address = int.from_bytes(destination, "big")
         source = self.topology.hosts[src].address
         port = self.topology.host_port(src, plane)
@@ -121,7 +120,7 @@ class PacketTracer:
             if choice >= count:
                 raise WalkError(f"{node}: hop field {choice} names no uplink")
             return first + choice
-        if kind in ("ecmp", "adaptive"):  # of which any is right
+        if kind in ("ecmp", "adaptive"):  # any of them is right
             ports = (value & 0xFFFF, addressing.UDP_PORT)
             salt = entry.params["salt"]
             return first + ev.ecmp_uplink(salt, source, destination, value >> 16, ports, 17, count)
@@ -131,11 +130,10 @@ class PacketTracer:
 
 
 def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> int:
-    """Follow every path between every two hosts through the tables, or only from `sources`; return how many were
-    followed.
+    """Follow every path between every two hosts through the tables, or only from `sources`; return the number of paths.
 
-    In ECMP, where an EV decides, the EVs of each pair's profile are followed instead. Raises WalkError if a
-    packet ends elsewhere or goes another way than `Paths` says.
+    In ECMP, where an EV decides, the EVs of each pair's profile are followed instead. Raises WalkError if a packet
+    arrives elsewhere or takes another path than `Paths` predicts.
     """
     paths, walker = Paths(topology), PacketTracer(topology)
     mode = paths.mode

@@ -9,12 +9,12 @@ from typing import Literal
 from mrc_common.errors import UsageError
 
 Direction = Literal["both", "up", "down"]
-#: What a failure takes: a rate, a probability, a time, a number, or whether something is so.
+#: A setting of a failure: a rate, a probability, a time, a number, or a switch.
 Setting = bool | int | float
 
 
 class FailureError(UsageError):
-    """A failure that cannot be made or undone; the text names the target and what would work."""
+    """A failure that cannot be injected or restored; the text names the target and what would work."""
 
 
 #: An `Action` as JSON, with its description as `text`.
@@ -25,9 +25,9 @@ ActionDocument = dict[str, str | float | dict[str, Setting] | None]
 class Action:
     """`fail` or `restore` of a target: a link (`p0-t0.1--p0-t1.0`), a host port (`h3:2`), a switch (`p0-t1.0`).
 
-    An empty `kind` of `fail` is the target's default (`kinds.resolved`); `restore` undoes whatever is in force at the
-    target, or only the failure of a `kind`. `direction` and `settings` belong to `fail`. `loss` is what it must cost
-    from then on, where that is not what the topology says.
+    An empty `kind` of `fail` is the target's default (`kinds.resolved`). `restore` ends all failures in force at the
+    target, or only the failure of a `kind`. `direction` and `settings` belong to `fail`. `loss` is the expected loss of
+    capacity from then on, where it differs from what the topology predicts.
     """
 
     verb: Literal["fail", "restore"]
@@ -38,7 +38,7 @@ class Action:
     loss: float | None = None
 
     def describe(self) -> str:
-        """As a person says it."""
+        """Return the action as a person would say it."""
         if self.verb == "restore":
             return f"restore {self.target}" + (f" ({self.kind})" if self.kind else "")
         extra = "".join(f" {key}={value}" for key, value in self.settings.items())
@@ -46,7 +46,7 @@ class Action:
         return f"{(self.kind or 'fail').replace('_', ' ')} {self.target}{way}{extra}"
 
     def document(self) -> ActionDocument:
-        """As JSON, with the description as `text`."""
+        """Return the action as JSON, with the description as `text`."""
         return {
             "verb": self.verb,
             "target": self.target,
@@ -59,9 +59,8 @@ class Action:
 
 
 def flapping(fail: Action, start_s: float, period_s: float, count: int) -> list[tuple[float, Action]]:
-    """Return a failure that comes and goes `count` times: in force in the first half of every period. Times in
-    seconds.
-    """
+    """Return a failure that comes and goes `count` times: it is in force in the first half of every period. Times are
+    in seconds."""
     mend = Action("restore", fail.target, fail.kind)
     schedule: list[tuple[float, Action]] = []
     for number in range(count):

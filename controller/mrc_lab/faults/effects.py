@@ -15,17 +15,17 @@ Way = tuple[str, Literal["up", "down"]]
 UP: Literal["up"] = "up"
 DOWN: Literal["down"] = "down"
 
-#: The later one wins where several failures want a switch in different states.
+#: The states of a switch by severity; the last one wins where several failures require different states.
 _SEVERITY = (SwitchState.RUNNING, SwitchState.FROZEN, SwitchState.STOPPED)
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What one failure, or all of them, does.
+    """The combined effects of one or more failures.
 
     `cut`: directions of links that carry nothing; `settings`: link settings that directions get instead of their own;
     `carriers`: host ports (by link name) without carrier; `switches`: switches that do not run; `emptied`: switches
-    that come back with empty tables.
+    that return with empty tables.
     """
 
     cut: frozenset[Way] = frozenset()
@@ -58,7 +58,7 @@ class Effects:
         return frozenset(links | set(self.switches) | self.emptied)
 
     def rates(self, topology: Topology) -> dict[Way, int]:
-        """Return bits per second that the directions concerned can still deliver; what is not named is as ever.
+        """Return the bits per second that the affected directions can still deliver; all others are unchanged.
 
         Impairments count by their rate; a direction that loses or corrupts every packet, or is paused without end,
         delivers none. Partial loss costs no capacity here: endpoints leave such a path, or repair it, as they see fit.
@@ -85,5 +85,5 @@ def together(several: Iterable[Effects]) -> Effects:
 
 
 def _worse(key: str, one: Any, other: Any) -> Any:
-    """Of two values of a link setting; only a low rate is worse than a high one."""
+    """Return the worse of two values of a link setting: the lower rate, the higher value of any other setting."""
     return min(one, other) if key == "rate_bps" else max(one, other)

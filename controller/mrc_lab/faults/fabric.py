@@ -16,7 +16,7 @@ class FabricControl(Protocol):
     """The part of the target API that failures use (`p4lite.switch.targetapi.client.TargetClient` has it)."""
 
     def info(self) -> FabricInfo:
-        """State of all switches and ports."""
+        """Return the state of all switches and ports."""
 
     def set_port_up(
         self, device_id: int, port: int, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both"
@@ -37,15 +37,15 @@ class FabricControl(Protocol):
         """Run, freeze or stop a switch."""
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        """Empty a switch as a reboot does."""
+        """Restart a switch as after a reboot, with empty tables."""
 
 
 class FaultTarget(Protocol):
-    """A lab whose fabric and NICs can be made to fail (a session)."""
+    """A lab whose fabric and NICs can fail (a session)."""
 
     @property
     def fabric(self) -> FabricControl:
-        """Its switches and links."""
+        """The lab's switches and links."""
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         """Set or clear the carrier of a NIC port."""
@@ -53,7 +53,7 @@ class FaultTarget(Protocol):
 
 @dataclass(frozen=True)
 class DirectionState:
-    """One direction of a link."""
+    """The state of one direction of a link."""
 
     up: bool
     settings: LinkSettings
@@ -61,13 +61,13 @@ class DirectionState:
 
 @dataclass(frozen=True)
 class LinkState:
-    """A link as it was found before its first failure; up is away from the host."""
+    """The state of a link before its first failure; up is away from the host."""
 
     up: DirectionState
     down: DirectionState
 
 
-#: What was found at a link or a switch.
+#: The state of a link or a switch before its first failure.
 Found = LinkState | SwitchState
 
 
@@ -82,8 +82,8 @@ def look(topology: Topology, lab: FaultTarget, names: Iterable[str]) -> dict[str
         elif isinstance(element, Link):
             device, number = _switch_end(topology, element)
             port = switches[device].ports[number]
-            # A port on an interface also reads as down while that is down, or has just come up again; the link is not
-            # cut for that.
+            # A port on an interface also reads as down while the interface is down, or has just come up again; that
+            # does not mean that the link is cut.
             device_down = port.interface is not None and not (port.up_outgoing or port.up_incoming)
             outgoing = DirectionState(port.up_outgoing or device_down, port.outgoing)
             incoming = DirectionState(port.up_incoming or device_down, port.incoming)
@@ -107,7 +107,7 @@ def wanted(name: str, found: LinkState, effects: Effects) -> LinkState:
 def put_link(topology: Topology, lab: FaultTarget, link: Link, now: LinkState | None, then: LinkState) -> None:
     """Bring a link from a state (None: unknown) into another."""
     device, number = _switch_end(topology, link)
-    # Of the port at the T0: away from the host is outgoing on fabric links, incoming on host links.
+    # Seen from the port at the T0, away from the host is outgoing on fabric links, incoming on host links.
     names: tuple[Literal["outgoing", "incoming"], ...] = ("incoming", "outgoing")
     pairs = [
         (name, old, new)

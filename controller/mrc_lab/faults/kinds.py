@@ -23,12 +23,12 @@ PORT = "a host port like h3:2"
 SWITCH = "a switch like p0-t1.0"
 PROBABILITIES = {"loss", "corrupt", "duplicate", "reorder"}
 IMPAIRMENTS = PROBABILITIES | {"reorder_extra_ns", "delay_ns", "rate_bps", "blackhole"}
-#: What a link takes (`p4lite.switch.fabric.values.LinkSettings`).
+#: The settings that a link accepts (`p4lite.switch.fabric.values.LinkSettings`).
 LARGEST = 10**15
 
 
 class Kind(abc.ABC):
-    """A kind of failure. `takes` names its settings, `directed` says whether it can hit one direction alone."""
+    """A kind of failure. `takes` names its settings, `directed` says whether it can affect one direction alone."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -40,8 +40,8 @@ class Kind(abc.ABC):
         """Check an action of this kind against the topology.
 
         Raises:
-            FailureError: a target, direction or setting that does not fit.
-            UnknownElement: of the topology.
+            FailureError: a target, direction or setting does not fit.
+            UnknownElement: the topology has no such target.
         """
         if not self.fits(topology.element(action.target)):
             raise FailureError(f"{self.name} needs {self.wanted}, not {action.target}")
@@ -53,7 +53,7 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def fits(self, element: Link | Switch | Host) -> bool:
-        """Return whether an element can fail like this."""
+        """Return whether this kind of failure applies to an element."""
 
     def check_settings(self, settings: Mapping[str, Setting], target: str) -> None:
         """Check names and values of the settings. Raises FailureError."""
@@ -74,7 +74,7 @@ class Kind(abc.ABC):
         """Return the effects of an action that was checked."""
 
     def capacity_lost(self, topology: Topology, action: Action, host: int) -> float:
-        """Share of a host's capacity that this failure alone costs (`mrc_topo.capacity`)."""
+        """Return the share of a host's capacity that this failure alone costs (`mrc_topo.capacity`)."""
         return Capacity(topology).lost(host, self.effects(topology, action).rates(topology))
 
 
@@ -95,14 +95,14 @@ def _ways(link: Link, direction: str) -> list[Way]:
 
 
 def _cables(links: Iterable[Link]) -> Effects:
-    """Return the cables that are cut; the NICs at their ends lose their carrier."""
+    """Return the effects of cut cables; the NICs at their ends lose their carrier."""
     links = list(links)
     cut = frozenset(way for link in links for way in _ways(link, "both"))
     return Effects(cut=cut, carriers=frozenset(link.name for link in links if link.is_host_link))
 
 
 class OfLink(Kind):
-    """What happens to a link."""
+    """A failure of a link."""
 
     wanted = LINK
 
@@ -111,7 +111,7 @@ class OfLink(Kind):
 
 
 class OfSwitch(Kind):
-    """What happens to a switch."""
+    """A failure of a switch."""
 
     wanted = SWITCH
 
@@ -120,7 +120,7 @@ class OfSwitch(Kind):
 
 
 class OfPort(OfLink):
-    """What happens to a NIC port."""
+    """A failure of a NIC port."""
 
     wanted = PORT
 
@@ -129,7 +129,7 @@ class OfPort(OfLink):
 
 
 class LinkDown(OfLink):
-    """A cut in one direction leaves light, and so the NIC's carrier, in the other."""
+    """A cut of a link. A cut in one direction leaves light, and so the NIC's carrier, in the other."""
 
     name = "link_down"
     summary = "cut a link, in both directions or one (direction: both, up = away from the host, down)"
@@ -141,7 +141,7 @@ class LinkDown(OfLink):
 
 
 class PortDown(OfPort):
-    """A NIC port."""
+    """A NIC port that is down."""
 
     name = "port_down"
     summary = "take a NIC port's link and carrier away"
@@ -151,7 +151,7 @@ class PortDown(OfPort):
 
 
 class Impair(OfLink):
-    """A link that works badly."""
+    """A link that loses, corrupts, duplicates, reorders or delays packets, or has a lower rate."""
 
     name = "impair"
     summary = "loss, corrupt, duplicate, reorder, delay_ns, rate_bps or blackhole on a link"
@@ -184,8 +184,8 @@ class Impair(OfLink):
 
 
 class PauseStorm(OfPort):
-    """A NIC that takes nothing any more. It asks for pauses of all priorities, in its own name; only a switch port with
-    priority flow control obeys, so under MRC it is a NIC port that works."""
+    """A NIC that accepts no more packets and sends pause frames for all priorities. Only a switch port with priority
+    flow control obeys them, so under MRC the NIC port works."""
 
     name = "pause_storm"
     summary = "a NIC port asks for pauses without end; a switch with queues.pfc obeys, and what waits there spreads"
@@ -197,7 +197,7 @@ class PauseStorm(OfPort):
 
 
 class Transceiver(OfSwitch):
-    """Several links that share a module."""
+    """A failure of several links that share a module."""
 
     name = "transceiver"
     summary = "cut `count` neighbouring links of a switch at once, from port `first` on"
@@ -229,7 +229,7 @@ class Transceiver(OfSwitch):
 
 
 class Stop(OfSwitch):
-    """A switch without power: NICs at its ports lose their carrier."""
+    """A switch without power; NICs at its ports lose their carrier."""
 
     name = "stop"
     summary = "switch off a switch: all its links go down"
@@ -251,7 +251,7 @@ class Freeze(OfSwitch):
 
 
 class Reboot(Stop):
-    """Off like `stop`; its tables are lost."""
+    """A switch that is off, like `stop`, and loses its tables."""
 
     name = "reboot"
     summary = "a switch off; restored with empty tables, which are then filled again"
@@ -291,11 +291,11 @@ def resolved(topology: Topology, action: Action) -> Action:
 
 
 def check(topology: Topology, action: Action) -> Action:
-    """Return the action as `resolved` has it, checked without doing it.
+    """Return the action as `resolved` does, checked but not carried out.
 
     Raises:
-        FailureError: an unknown kind or setting, a target that it does not fit.
-        UnknownElement: of the topology.
+        FailureError: the kind or a setting is unknown, or the target does not fit.
+        UnknownElement: the topology has no such target.
     """
     action = resolved(topology, action)
     if action.kind and action.kind not in KINDS:

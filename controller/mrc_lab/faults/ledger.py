@@ -29,7 +29,7 @@ from p4lite.switch.fabric.values import SwitchState
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What a ledger has in it: the failures in force, what was found before them, and elements in doubt."""
+    """The content of a ledger: the failures in force, the states found before them, and elements in doubt."""
 
     causes: Sequence[Action] = ()
     found: Mapping[str, Found] = field(default_factory=dict)
@@ -37,21 +37,22 @@ class LedgerState:
 
 
 class UnsettledError(MrclabError):
-    """A change broke off midway and could not be undone; the text says what is in doubt and what puts it right."""
+    """A change that was interrupted and could not be undone; the text says which elements are in doubt and what repairs
+    them."""
 
 
 class Record(Protocol):
-    """Where the ledger is kept, so that another process can undo what this one did."""
+    """The stored ledger, by which another process can undo what this one did."""
 
     def read(self) -> LedgerState:
-        """Return the state that was written last; empty at first."""
+        """Read the state that was written last; it is empty at first."""
 
     def exclusive(self) -> contextlib.AbstractContextManager[Callable[[LedgerState], None]]:
         """Exclude other writers while the context lasts; yield the function that writes."""
 
 
 class MemoryRecord:
-    """A record of a lab that lives in one process."""
+    """A stored ledger for a lab that lives in one process."""
 
     def __init__(self) -> None:
         self.state = LedgerState()
@@ -71,10 +72,10 @@ class FaultLedger:
     """The failures of a lab.
 
     Args:
-        topology: the lab's.
-        refill: fills a switch's tables again after a reboot (by name).
-        record: where it is kept.
-        ready: asked before a failure begins; raises FailureError where it cannot be.
+        topology: that of the lab.
+        refill: fills a switch's tables (by name) after a reboot.
+        record: stores the ledger.
+        ready: called before a failure begins; raises FailureError where it cannot begin.
     """
 
     def __init__(
@@ -99,12 +100,12 @@ class FaultLedger:
 
     @property
     def causes(self) -> Sequence[Action]:
-        """The failures in force, in the order in which they came, when this ledger last looked."""
+        """The failures in force when this ledger last looked, oldest first."""
         return tuple(self._causes)
 
     @property
     def broken(self) -> dict[str, str]:
-        """The targets of the failures in force, each with what was done to it."""
+        """The targets of the failures in force, each with a description of its failure."""
         found: dict[str, str] = {}
         for cause in self._causes:
             found[cause.target] = ", ".join(filter(None, (found.get(cause.target), cause.describe())))
@@ -112,7 +113,7 @@ class FaultLedger:
 
     @property
     def unsettled(self) -> list[str]:
-        """Elements whose change broke off and could not be undone yet."""
+        """The elements whose change was interrupted and could not be undone yet."""
         return sorted(self._unsettled)
 
     def effects(self) -> Effects:
@@ -120,8 +121,8 @@ class FaultLedger:
         return self._together(self._causes)
 
     def expected_loss(self, hosts: Sequence[int] | None = None) -> float:
-        """Share of capacity that the failures in force cost the host (of these) that loses most, endpoints avoiding
-        them; see `mrc_topo.capacity` and `Effects.rates`."""
+        """Return the share of capacity that the most affected host (of these) loses by the failures in force, if
+        endpoints avoid them; see `mrc_topo.capacity` and `Effects.rates`."""
         rates = self.effects().rates(self.topology)
         if hosts is None:
             return self._capacity.worst_lost(rates)
@@ -141,11 +142,12 @@ class FaultLedger:
     # --- changes -----------------------------------------------------------------------------------------
 
     def check(self, action: Action) -> Action:
-        """Return the action with its kind and its target's own name, checked against the topology without doing it.
+        """Return the action with its kind and its target's canonical name, checked against the topology but not carried
+        out.
 
         Raises:
-            FailureError: an unknown kind or setting, a target that it does not fit.
-            UnknownElement: of the topology.
+            FailureError: the kind or a setting is unknown, or the target does not fit.
+            UnknownElement: the topology has no such target.
         """
         return kinds.check(self.topology, action)
 
@@ -153,8 +155,8 @@ class FaultLedger:
         """Carry an action out.
 
         Raises:
-            FailureError: as `check`; the target has failed like this already, or it is not broken.
-            UnsettledError: it broke off midway, and could not be undone.
+            FailureError: as `check`; the target has this failure already, or has no failure to restore.
+            UnsettledError: the change was interrupted, and could not be undone.
         """
         if action.verb == "fail":
             self.fail(lab, action)
@@ -173,10 +175,10 @@ class FaultLedger:
             self._own.append(action)
 
     def restore(self, lab: FaultTarget, target: str, kind: str = "") -> None:
-        """Remove a target's failures (or the one of a kind); effects of other failures on its elements stay.
+        """Restore a target's failures (or the one of a kind); effects of other failures on its elements stay.
 
         Raises:
-            FailureError: the target is not broken.
+            FailureError: the target has no failure.
             UnsettledError: as `perform`.
         """
         action = self.check(Action("restore", target, kind))
@@ -190,13 +192,14 @@ class FaultLedger:
     def restore_all(self, lab: FaultTarget) -> list[str]:
         """Restore all failures, latest first, and settle what is unsettled; return the targets.
 
-        Goes on where one cannot be restored, and raises the first error at the end.
+        Continues after a failure that cannot be restored, and raises the first error at the end.
         """
         with self._alone() as write:
             return self._restore_each(lab, write, list(self._causes))
 
     def restore_own(self, lab: FaultTarget) -> list[str]:
-        """Restore what this ledger broke and is still in force, and leave what others did; as `restore_all`."""
+        """Restore the failures that this ledger injected and that are still in force, and leave all others; as
+        `restore_all`."""
         with self._alone() as write:
             return self._restore_each(lab, write, [each for each in self._causes if each in self._own])
 
@@ -231,7 +234,7 @@ class FaultLedger:
             self._settle(lab)
         doubtful = self._unsettled & touched
         fresh = fabric.look(self.topology, lab, touched - set(self._found)) if touched - set(self._found) else {}
-        # Until it is done, the record has the causes of before and after: a later command can undo either.
+        # Until the change is done, the record has the causes of before and after: a later command can undo either.
         self._found |= fresh
         self._causes = before + list(come)
         self._unsettled |= touched
@@ -257,9 +260,8 @@ class FaultLedger:
         write(self._state())
 
     def _settled(self, causes: list[Action], names: Iterable[str]) -> None:
-        """Record that these causes hold and that these elements are in this state; keep what was found while it is
-        needed.
-        """
+        """Record that these failures are in force and that these elements are in this state; keep the states found
+        before as long as they are needed."""
         self._causes = causes
         self._unsettled -= set(names)
         needed = self._together(causes).touched() | self._unsettled
@@ -282,10 +284,10 @@ class FaultLedger:
         doubtful: Iterable[str],
         empty: frozenset[str],
     ) -> None:
-        """Bring elements into the state that effects give them; only what differs from `was`, but all of what is
-        doubtful. Switches in `empty` lose their tables and get them again."""
+        """Change elements to the state that effects give them: only what differs from `was`, but everything of doubtful
+        elements. Switches in `empty` lose their tables and get them again."""
         names, doubtful = sorted(names), set(doubtful)
-        carriers = self.effects().carriers  # others are none of ours, not even in doubt
+        carriers = self.effects().carriers  # carriers of other ports are not ours, even in doubt
         links = [element for element in map(self.topology.element, names) if isinstance(element, Link)]
         switches = [element for element in map(self.topology.element, names) if isinstance(element, Switch)]
         for link in links:
@@ -300,7 +302,7 @@ class FaultLedger:
                 lab.fabric.restart(switch.device_id, disconnect=False)
                 self.refill(switch.name)
             then = will.switches.get(switch.name, state)
-            # A restart leaves a switch running, whatever else keeps it still.
+            # A restart leaves a switch running, even if another failure keeps it frozen or stopped.
             unsure = switch.name in doubtful or switch.name in empty
             if unsure or was.switches.get(switch.name, state) is not then:
                 lab.fabric.set_state(switch.device_id, then)

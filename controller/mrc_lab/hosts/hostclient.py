@@ -25,7 +25,7 @@ class HostError(MrclabError):
 
 
 class HostGone(HostError):
-    """A host that does not answer any more."""
+    """A host that has stopped answering."""
 
     def __init__(self, text: str, code: ErrorCode = ErrorCode.GONE) -> None:
         super().__init__(text, errno.ENODEV, code)
@@ -40,7 +40,7 @@ class HostControl(Protocol):
         """Carry out a request (see `mrc_host.requests`) and return its answer.
 
         Raises:
-            HostError: refused, or the host is gone.
+            HostError: the host refuses the request, or is gone.
         """
 
     def request(self, verb: str, **arguments: Any) -> Plain:
@@ -55,10 +55,10 @@ class HostClient:
         self._client = Client(path)
 
     def connect(self, wait_s: float = 0.0, check: Callable[[], object] = bool) -> None:
-        """Connect, and wait for the agent to appear; `check` is called while waiting, to raise if that is in vain.
+        """Connect, and wait for the agent to appear; call `check` meanwhile, which raises if waiting is in vain.
 
         Raises:
-            HostError: it does not.
+            HostError: the agent does not appear.
         """
         try:
             self._client.connect(wait_s, check)

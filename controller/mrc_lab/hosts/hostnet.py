@@ -21,9 +21,9 @@ from mrc_topo.addressing import Tier
 from mrc_topo.topology import Host, Topology
 
 ROUTER = "fe80::1"
-#: After the tables of local addresses and of routes (32766).
+#: The priority of rules after the tables of local addresses and of routes (32766).
 LAST_RULE = 40000
-#: Below this the kernel has no IPv6 on an interface.
+#: The smallest MTU with which the kernel has IPv6 on an interface.
 IPV6_MIN_MTU = 1280
 INSTALL = (
     "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
@@ -32,7 +32,7 @@ INSTALL = (
 
 
 class HostNetError(MrclabError):
-    """Hosts or links cannot be made; the text says why."""
+    """Hosts or links that cannot be created; the text says why."""
 
 
 def check_installed() -> None:
@@ -50,7 +50,8 @@ def check_installed() -> None:
 
 
 def switch_interfaces(topology: Topology, hosts: Sequence[Host] | None = None) -> dict[tuple[str, int], str]:
-    """Return the fabric's end of every host link, by (T0 name, port); `hosts`: only of theirs."""
+    """Return the fabric's end of every host link, by (T0 name, port); `hosts` restricts it to the links of these
+    hosts."""
     names = {}
     for host in topology.hosts if hosts is None else hosts:
         for port in host.ports:
@@ -70,8 +71,8 @@ def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
 
 
 def backend_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, str]]:
-    """Return a pair of interfaces for every port of every switch, by (switch name, port): the fabric's end, and that of
-    whatever forwards in its place."""
+    """Return a pair of interfaces for every port of every switch, by (switch name, port): the fabric's end, and the end
+    of the backend that forwards in its place."""
     return {
         (switch.name, port): (f"w{switch.device_id}-{port}", f"b{switch.device_id}-{port}")
         for switch in topology.switches
@@ -80,9 +81,9 @@ def backend_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, s
 
 
 class HostNet:
-    """Namespaces and links of a topology; `veth` makes the fabric's links veth pairs, too. Where not p4lite forwards,
-    there is a veth pair between each port of the fabric and that of the switch behind it. `hosts`: those that are here
-    (None: all)."""
+    """Namespaces and links of a topology; with `veth` the fabric's links are veth pairs, too. Where another backend
+    than p4lite forwards, a veth pair joins each port of the fabric to that of the switch behind it. `hosts`: those on
+    this machine (None: all)."""
 
     def __init__(self, topology: Topology, *, veth: bool = False, hosts: Sequence[Host] | None = None) -> None:
         self.topology = topology
@@ -103,7 +104,7 @@ class HostNet:
         try:
             self._start()
         except SystemExit as error:
-            # Mininet's way of saying that one of its programs is missing; it has said which.
+            # Mininet exits like this when one of its programs is missing, after it has named the program.
             raise HostNetError(f"Mininet gives up; labd.log tells why; {INSTALL}") from error
 
     def _start(self) -> None:
@@ -111,7 +112,7 @@ class HostNet:
         from mininet.net import Mininet
         from mininet.node import Node
 
-        # Mininet waits for ever for a host that could not be made, so this comes first.
+        # Mininet waits for ever for a host that could not be created, so this comes first.
         try:
             probe = subprocess.run(["mnexec", "-n", "true"], capture_output=True, text=True, check=False, timeout=10)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -119,7 +120,7 @@ class HostNet:
         if probe.returncode:
             reason = probe.stderr.strip() or f"exit code {probe.returncode}"
             raise HostNetError(f"this machine makes no network namespaces for hosts (mnexec: {reason})")
-        # What Mininet would raise at first are the machine's own limits, which are not ours to raise.
+        # Otherwise Mininet would first raise the limits of the machine itself, which are not ours to change.
         Mininet.inited = True
         self._net = Mininet(topo=None, build=False, controller=None, waitConnected=False)
         root = Node("fabric", inNamespace=False)
@@ -141,21 +142,21 @@ class HostNet:
                 self._net.addLink(root, root, intfName1=names[0], intfName2=names[1])
         pairs = self.behind.values()
         self.batch([], [f"link add {ours} type veth peer name {theirs}" for ours, theirs in pairs])
-        # The far ends first: a port without carrier takes no addresses.
+        # The far ends come up first, because a port without carrier gets no addresses.
         self._configure_root()
         for host in self.hosts:
             self._configure_host(host)
 
     @property
     def mtu(self) -> int:
-        """Of every interface."""
+        """The MTU of every interface."""
         return max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
 
     def batch(self, prefix: Sequence[str], lines: Sequence[str], *options: str) -> None:
-        """Lines for `ip -batch`, behind a command that enters a namespace.
+        """Run lines by `ip -batch`, behind a command that enters a namespace.
 
         Raises:
-            HostNetError: one of them is refused.
+            HostNetError: `ip` refuses one of them.
         """
         text = "\n".join(lines) + "\n"
         command = [*prefix, "ip", *options, "-batch", "-"]
@@ -164,7 +165,7 @@ class HostNet:
             raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
 
     def write_settings(self, prefix: Sequence[str], settings: Mapping[str, str]) -> None:
-        """Write files below /proc/sys by a command that enters a namespace. Errors as `batch`."""
+        """Write files below /proc/sys by a command that enters a namespace. Raises as `batch`."""
         script = "set -e; " + "; ".join(f"echo {value} > /proc/sys/{name}" for name, value in settings.items())
         done = subprocess.run([*prefix, "sh", "-c", script], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -173,7 +174,7 @@ class HostNet:
     def _configure_root(self) -> None:
         names = [*self.interfaces.values(), *(name for pair in self.behind.values() for name in pair)]
         for name in names:
-            # The fabric's end has no address: nothing of the kernel's own may enter the laboratory.
+            # The fabric's end has no address, so that no packet of the kernel itself enters the lab.
             pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
         lines = [f"link set dev {name} mtu {self.mtu} up" for name in names]
         self.batch([], lines)
@@ -191,8 +192,8 @@ class HostNet:
                     there = addressing.text(peer.ports[port.plane].address)
                     lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface} onlink")
         self.batch(self.command(host.name), lines)
-        # MRC's packets are the agent's, and most are to addresses that the kernel does not know: it shall not answer
-        # each that it has no route. What is for the kernel, like pings, comes by earlier rules. A kernel that has no
+        # The agent receives MRC's packets, most of which have addresses without a route in the kernel. The kernel shall
+        # not answer each with an error. Packets for the kernel, such as pings, match earlier rules. A kernel without
         # rules answers.
         rules = [f"rule add pref {LAST_RULE} iif {port.interface} blackhole" for port in host.ports]
         with contextlib.suppress(HostNetError):
@@ -207,5 +208,5 @@ class HostNet:
         return {host.name: self._net.get(host.name).shell for host in self.hosts}
 
     def command(self, host: str) -> list[str]:
-        """Return the words to put before a command that is to run in the host."""
+        """Return the words that precede a command to run it in the host."""
         return ["mnexec", "-a", str(self.pid(host))]

@@ -15,14 +15,14 @@ from mrc_lab.hosts import inside
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunError
 
-#: Time to end for a process that was told to.
+#: The time to end for a process that was asked to.
 GRACE_S = 5.0
-#: Of what it says on standard error, the end is kept.
+#: The number of bytes that are kept from the end of its standard error.
 WORDS_BYTES = 8192
 
 
 class HostProcess:
-    """A program in a host. `what` is its name in errors; it ends when its input does, or is killed."""
+    """A program in a host. `what` is its name in errors. It ends when its input ends, or is killed."""
 
     def __init__(self, state: State, host: str, words: Sequence[str], what: str) -> None:
         self.host, self.what = host, what
@@ -32,7 +32,7 @@ class HostProcess:
         os.set_blocking(self._out.fileno(), False)
         self._rest = b""
         self._words = b""
-        # A program that says much there must not wait for a reader.
+        # A thread reads standard error, so that a program that writes much there never blocks.
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -42,7 +42,7 @@ class HostProcess:
         return self.process.stdout
 
     def fileno(self) -> int:
-        """Of what it says, to wait for."""
+        """Return the file descriptor of the program's standard output, to wait on."""
         return self._out.fileno()
 
     def _listen(self) -> None:
@@ -59,7 +59,7 @@ class HostProcess:
             self.process.stdin.flush()
 
     def lines(self) -> list[str] | None:
-        """Return the lines available without waiting; None when there will be no more."""
+        """Return the lines available without waiting; None when the output has ended."""
         found, ended = [], False
         while True:
             data = self._out.read(65536)
@@ -74,10 +74,10 @@ class HostProcess:
         return None if ended and not found else found
 
     def line(self, deadline: float) -> str:
-        """Its next line.
+        """Return the next line of the program's standard output.
 
         Raises:
-            RunError: it has ended, or says nothing until then.
+            RunError: the program has ended, or writes no line before the deadline.
         """
         while b"\n" not in self._rest:
             left = deadline - time.monotonic()
@@ -91,7 +91,7 @@ class HostProcess:
         return line.decode(errors="replace")
 
     def everything(self, deadline: float) -> str:
-        """Return all that it says until it ends. Raises as `line`."""
+        """Return all output until the program ends. Raises as `line`."""
         while True:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._out], [], [], left)[0]:
@@ -102,14 +102,14 @@ class HostProcess:
             self._rest += data or b""
 
     def last_error_line(self) -> str:
-        """Of a program that has ended: the last line on its standard error, else its exit code."""
+        """Return the last line that an ended program wrote on its standard error, else its exit code."""
         code = self.process.wait()
         self._listener.join(GRACE_S)
         words = self._words.decode(errors="replace").strip().splitlines()
         return words[-1][:300] if words else f"exit code {code}"
 
     def end(self, grace_s: float = GRACE_S) -> None:
-        """Tell it to end by closing its input, and end it if it does not."""
+        """Close the program's input, so that it ends, and kill it if it does not."""
         process = self.process
         with contextlib.suppress(OSError):
             assert process.stdin is not None

@@ -21,7 +21,7 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
     """Return the command that runs `words` in the lab: in a host's network namespace, or in the fabric's (None).
 
     Args:
-        files: in the lab's mount and PID namespaces, too.
+        files: whether to enter the lab's mount and PID namespaces, too.
 
     Raises:
         RunError: the lab is dead, or has no such host.
@@ -35,7 +35,7 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
         for death in state.record.deaths:
             if death.role == f"{host}{SHELL}":
                 raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
-        # `mrc_host.verbs` finds the host's agent by it.
+        # `mrc_host.verbs` finds the host's agent by this variable.
         device = f"{ENVIRONMENT}={verbs_socket(LabFolder(pathlib.Path(LAB_FOLDER)).socket(host))}"
         words = ["mnexec", "-a", str(state.record.hosts[host]), "env", device, *words]
     return [*_as_user(state), *namespaces.enter(state.first.pid, words, files=files)]
@@ -45,7 +45,7 @@ def check_here(state: State, host: str | None = None) -> None:
     """Check that the whole lab runs on this machine, as entering its namespaces requires.
 
     Raises:
-        RunError: it is on several; names that of the host.
+        RunError: it runs on several machines; the text names the host's.
     """
     if state.machines:
         machine = next((name for name, hosts in state.machines.items() if host in hosts), "MACHINE")
@@ -79,11 +79,11 @@ def _leave_the_terminal() -> dict[signal.Signals, Any]:
 def exec_in_host(state: State, words: Sequence[str], *, host: str) -> NoReturn:
     """Replace this process by a command in a host. Its exit code is the command's, and killing it kills the command.
 
-    What the terminal sends goes to the command alone, which says when it ends; we wait for it.
+    Signals of the terminal reach the command alone, which decides when to end; this process waits for it.
     """
     line = command(state, words, host=host)
     _leave_the_terminal()
-    for each in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a command would inherit that
+    for each in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals, and a command would inherit that.
         signal.signal(each, signal.SIG_DFL)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -93,18 +93,18 @@ def exec_in_host(state: State, words: Sequence[str], *, host: str) -> NoReturn:
 def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> None:
     """Start a command in a host as `run` does, and leave it running; it ends with the lab at the latest.
 
-    It becomes a child of the lab's first process: as one of nsenter's it would outlive the lab unburied, were nsenter
-    stopped, as it is together with its child.
+    The shell makes it a child of the lab's first process. As a child of nsenter it would outlive the lab unreaped if
+    nsenter were stopped together with it.
     """
     left = ["sh", "-c", '"$@" &', "sh", *words]
     run(state, left, host=host, stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
 
 def _as_user(state: State) -> list[str]:
-    """Root has no business in there as root.
+    """Return the command that runs a program as the lab's user, for it needs no root rights in the namespace.
 
-    A program of its own sets the user: were `subprocess` to do it, it would fork, with the handlers that gRPC has for
-    that, which end the child if another thread is just calling into gRPC; without it vfork is enough.
+    A separate program sets the user. If `subprocess` did so, it would fork and run gRPC's fork handlers, which end the
+    child if another thread is calling into gRPC; without a change of user, vfork is enough.
     """
     if os.geteuid() == 0 and state.uid > 0:
         return ["setpriv", f"--reuid={state.uid}", f"--regid={state.gid}", "--clear-groups", "--"]

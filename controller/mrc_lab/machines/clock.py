@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-#: Exchanges that are remembered: about a minute's.
+#: The number of exchanges that are kept, about a minute's.
 KEPT = 60
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """`ahead_ns`: by how much the other clock goes before ours, within `uncertainty_ns` in either direction."""
+    """The offset of another clock: it is `ahead_ns` ahead of ours, within `uncertainty_ns` in either direction."""
 
     ahead_ns: int
     uncertainty_ns: int
@@ -24,7 +24,7 @@ class ClockOffset:
 
     @classmethod
     def of(cls, sent_ns: int, theirs_ns: int, received_ns: int) -> ClockOffset:
-        """Of one exchange; `theirs_ns` is the other machine's time, the others are ours."""
+        """Return the offset from one exchange; `theirs_ns` is the other machine's time, the others are ours."""
         took = received_ns - sent_ns
         return cls(theirs_ns - sent_ns - took // 2, took - took // 2, took)
 
@@ -34,16 +34,16 @@ class Clock:
 
     def __init__(self) -> None:
         self._readings: deque[ClockOffset] = deque(maxlen=KEPT)
-        #: All that there ever were.
+        #: The number of all readings so far.
         self.count = 0
 
     def add(self, reading: ClockOffset) -> None:
-        """Of an exchange just now."""
+        """Add the reading of an exchange that has just ended."""
         self._readings.append(reading)
         self.count += 1
 
     @property
     def best(self) -> ClockOffset | None:
-        """The quickest of those that are remembered; None: none is."""
-        # Others add meanwhile.
+        """The reading with the shortest exchange of those that are kept; None if there is none."""
+        # Another thread adds readings meanwhile, so this copies them first.
         return min(list(self._readings), key=lambda each: each.rtt_ns, default=None)

@@ -16,16 +16,16 @@ from mrc_lab.records.rundir import RunError
 from mrc_topo.schema import MachineSpec
 
 VARIABLE = "MRCLAB_CONNECT"
-#: ssh must not ask for a password or whether a host is known: both must be settled before.
+#: ssh must not ask for a password, or whether to trust a host: both must be settled before.
 DEFAULT = "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=6 -- {ssh} mrclab"
 PLACE = "{ssh}"
 
 
 def words_for(spec: MachineSpec, given: str | None = None) -> list[str]:
-    """Return the command that starts the slice on a machine; `given`: the user's, without the last word, `part`.
+    """Return the command that starts the slice on a machine; `given` is the user's, without the last word, `part`.
 
     Raises:
-        RunError: it is none, or its program is not here.
+        RunError: the text is not a command, or its program is not installed here.
     """
     if spec.ssh is None:
         return [sys.executable, "-P", "-m", "mrc_lab.machines.remote"]
@@ -45,5 +45,5 @@ def words_for(spec: MachineSpec, given: str | None = None) -> list[str]:
 
 
 def commands(machines: Mapping[str, MachineSpec], given: str | None = None) -> dict[str, list[str]]:
-    """As `words_for`, of all machines."""
+    """Return `words_for` of each machine."""
     return {name: words_for(spec, given) for name, spec in machines.items()}

@@ -39,33 +39,33 @@ from mrc_topo.labfile import load_lab
 from mrc_topo.placement import Placement
 from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
 
-#: What the coordinator knows of the machines, beside the record.
+#: The file of what the coordinator records of the machines, beside the lab's record.
 MACHINES = "machines.json"
-#: Until its first word, and until an answer, of a machine with a core for each process that wants one. While other
-#: processes want them too, time counts less, by the load for each core of the machine here.
+#: The time until a machine's first message, and until an answer, if each busy process has a core. When the cores are
+#: shared, time counts less, by the load per core of this machine.
 REACH_S = 180.0
 PREPARE_S = 180.0
-#: A machine that says nothing for so long is lost: while its part comes up, and once the lab is up. Every `PING_S` it
-#: is asked for a word, which it gives by a thread of its own.
+#: A machine that is silent for this time is lost: while its slice comes up, and once the lab is up. The coordinator
+#: pings it every `PING_S`, and a separate thread of the remote agent answers.
 SILENCE_S = 60.0
 SILENCE_UP_S = 8.0
 END_S = 15.0
 PING_S = 1.0
 LOOK_S = 0.1
-#: Exchanges by which the clock is set before the lab starts: at least this many, and more until it is known well
-#: enough, within a limited time.
+#: The exchanges that set the clock before the lab starts: at least this many, and more within a limited time until the
+#: offset is certain enough.
 PINGS = 16
 WELL_NS = 1_000_000
 MEASURE_S = 15.0
-#: A clock that is not known to differ is left as it is: two parts on one machine have the same.
+#: A clock within this offset stays as it is: two slices on one machine have the same.
 SAME_CLOCK_NS = 1_000_000
 SAID = 200
 
 
 @dataclass(frozen=True)
 class SliceReadiness:
-    """What a part has said before it came up: the largest frame that goes through its tunnels in one piece, and whether
-    its kernel can give it another clock."""
+    """What a slice has reported before it came up: the largest frame that goes through its tunnels in one piece, and
+    whether its kernel can give it another clock."""
 
     frame_bytes: int
     time_namespaces: bool
@@ -73,7 +73,7 @@ class SliceReadiness:
 
 @dataclass(frozen=True)
 class MachineKnown:
-    """What the coordinator knows of a machine: how it was lost, its clock, and what it has said (`SliceReadiness`)."""
+    """The coordinator's data about a machine: how it was lost, its clock, and its report (`SliceReadiness`)."""
 
     lost: str | None = None
     clock: ClockFidelity | None = None
@@ -82,7 +82,7 @@ class MachineKnown:
 
 
 def recorded_machines(run: RunDir) -> dict[str, MachineKnown]:
-    """Return what the coordinator has written down of each machine."""
+    """Return the coordinator's record of each machine."""
     try:
         return decode(dict[str, MachineKnown], json.loads(read_untrusted(run.folder.path / MACHINES)), lenient=True)
     except (OSError, ValueError, DecodeError):
@@ -93,8 +93,8 @@ def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) ->
     """Return a message for each tunnel through which no datagram came.
 
     Args:
-        placement: of the lab.
-        silent: by machine, the links through which nothing has come there.
+        placement: that of the lab.
+        silent: by machine, the links through which nothing has arrived there.
     """
     found = []
     for machine, links in silent.items():
@@ -110,32 +110,32 @@ def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) ->
 
 
 class StartCancelled(Exception):
-    """The coordinator was told to end while the lab was coming up."""
+    """The coordinator received a signal to end while the lab was coming up."""
 
 
 class MachineError(Exception):
-    """A machine that cannot do its part; the text does not name it."""
+    """A machine that cannot run its slice; the text does not name it."""
 
 
 @dataclass(frozen=True)
 class CoordinatorOrder:
-    """`commands`: what starts the part on each machine."""
+    """The coordinator's order. `commands` start the slice on each machine."""
 
     commands: dict[str, list[str]]
     transport: str
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the order as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
 
 def processes_per_core() -> float:
-    """Return how many processes want each core of this machine, at least 1."""
+    """Return the number of processes per core of this machine that run or wait for it, at least 1."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 class RemoteMachine:
-    """One machine, as the coordinator sees it."""
+    """The coordinator's connection to one machine."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -144,7 +144,7 @@ class RemoteMachine:
         self.record = Record()
         self.ahead_ns = 0
         self.set_within_ns = 0
-        #: How the machine was lost; empty: it is not.
+        #: How the machine was lost; None while it is not.
         self.lost: ProcessExit | None = None
         self.ended = False
         self.facts: SliceReadiness | None = None
@@ -152,11 +152,11 @@ class RemoteMachine:
         self._said = ""
         self._answers: dict[str, Message] = {}
         self._changed = threading.Condition()
-        #: Whether it has said anything, and for how many seconds it has not since.
+        #: Whether any message has come from it, and how many seconds have passed since the last one.
         self._heard = False
         self._silent_s = 0.0
         self._looked = time.monotonic()
-        #: After this many of these it is lost.
+        #: The machine is lost after this many silent seconds.
         self.silence_s = SILENCE_S
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
@@ -193,7 +193,7 @@ class RemoteMachine:
             self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(END_S)
-        self._echoing.join(1.0)  # its last words say why
+        self._echoing.join(1.0)  # its last lines say why
         self.lose(how or self._end_of_process())
 
     def _end_of_process(self) -> str:
@@ -228,7 +228,7 @@ class RemoteMachine:
             self._changed.notify_all()
 
     def _take(self, message: Message) -> None:
-        """Read a remote agent's message; it is trusted no more than a lab's own files."""
+        """Read a remote agent's message, which is trusted no more than a lab's own files."""
         self.record = Record.parse(message["record"])
 
     # --- what is asked of it --------------------------------------------------------------------------
@@ -237,8 +237,8 @@ class RemoteMachine:
         """Wait for the next answer of a kind and return it.
 
         Raises:
-            MachineError: it does not come, or is a refusal.
-            Stopped: the coordinator was told to end.
+            MachineError: no answer comes, or it is a refusal.
+            StartCancelled: the coordinator received a signal to end.
         """
         waited, looked = 0.0, time.monotonic()
         with self._changed:
@@ -258,7 +258,7 @@ class RemoteMachine:
             return self._answers.pop(what)
 
     def _keep_asking(self) -> None:
-        """Ask for the time, now and again; a thread of its own, for a stream may stand still."""
+        """Request the time at intervals, in a separate thread, because a stream may block."""
         while self.lost is None:
             self._ask()
             time.sleep(PING_S)
@@ -268,9 +268,9 @@ class RemoteMachine:
             self.line.send(do="ping", sent_ns=time.monotonic_ns())
 
     def check(self) -> None:
-        """Mark machines lost that have been silent for too long.
+        """Mark machines as lost that have been silent for too long.
 
-        Time in which this process itself did not run does not count: what came meanwhile could not be read.
+        Time in which this process itself did not run does not count, because it could not read what arrived meanwhile.
         """
         now = time.monotonic()
         with self._changed:
@@ -282,10 +282,10 @@ class RemoteMachine:
             self.process.kill()
 
     def measure(self, stopped: Callable[[], bool]) -> None:
-        """Set the clock that the slice is to use: this machine's.
+        """Set the slice's clock to that of this machine.
 
         Raises:
-            MachineError: it cannot have it.
+            MachineError: the slice cannot have this clock.
         """
         deadline = time.monotonic() + MEASURE_S
         while self.lost is None and not stopped() and not self._clock_known(deadline):
@@ -314,7 +314,7 @@ class RemoteMachine:
         return best.uncertainty_ns <= WELL_NS or time.monotonic() > deadline
 
     def document(self) -> MachineKnown:
-        """Return what is known of the machine."""
+        """Return the data about the machine."""
         best = self.clock.best
         clock = None
         if best is not None:
@@ -329,7 +329,7 @@ class RemoteMachine:
         return known if self.facts is None else replace(known, **asdict(self.facts))
 
     def end(self, seconds: float) -> None:
-        """Take the part down, and end the connection to it."""
+        """End the slice, and close the connection to its machine."""
         deadline = time.monotonic() + seconds
         if self.lost is None:
             with contextlib.suppress(StreamBroken):
@@ -351,7 +351,7 @@ class RemoteMachine:
 
 
 class LabCoordinator:
-    """The lab, from its beginning to its end."""
+    """A lab on several machines, from start to end."""
 
     def __init__(self, run: RunDir, order: CoordinatorOrder) -> None:
         self.run = run
@@ -372,11 +372,11 @@ class LabCoordinator:
     # --- coming up ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring all parts up, each step on all machines before the next.
+        """Bring all slices up, each step on all machines before the next.
 
         Raises:
-            RunError: a machine cannot; the text names it.
-            Stopped: told to end.
+            RunError: a machine fails; the text names it.
+            StartCancelled: a signal has asked the coordinator to end.
         """
         self.write()
         for name, command in self.order.commands.items():
@@ -427,7 +427,7 @@ class LabCoordinator:
                 self._listen(post, role)
         for post in self.posts:
             post.silence_s = SILENCE_UP_S
-        # Who sees that the lab is up finds this, too.
+        # A command that finds the lab up finds this data, too.
         self.note()
         self.record.phase = "up"
         self.write()
@@ -457,17 +457,17 @@ class LabCoordinator:
             raise StartCancelled
 
     def is_ended(self) -> bool:
-        """Return whether there is no use in going on."""
+        """Return whether the coordinator has been asked to end."""
         return self.ended
 
     def tell(self, text: str) -> None:
-        """Log what a remote agent is doing."""
+        """Log a remote agent's progress."""
         print(text, file=sys.stderr, flush=True)
 
     # --- sockets --------------------------------------------------------------------------------------
 
     def _listen(self, post: RemoteMachine, role: str) -> None:
-        """Hand on connections to the socket of a role here to the process of that role there."""
+        """Forward connections to a role's socket here to the process of that role on its machine."""
         path = self.run.socket(role)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
@@ -491,7 +491,7 @@ class LabCoordinator:
         threading.Thread(target=serve, daemon=True).start()
 
     def _close_unreachable(self, post: RemoteMachine) -> None:
-        """Close: the machine cannot be reached any more."""
+        """Close the sockets of a machine that cannot be reached any more."""
         for role in [each for each in self._listeners if self._owner(each) is post]:
             self.run.socket(role).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
@@ -533,14 +533,14 @@ class LabCoordinator:
         return role if self.placement.machine_of.get(Role.parse(role).name) == post.name else f"{post.name}.{role}"
 
     def note(self) -> None:
-        """Record what else is known of the machines."""
+        """Record the further data about the machines."""
         document = {post.name: post.document() for post in self.posts}
         write_whole(self.run.folder.path / MACHINES, json.dumps(encode(document), indent=1))
 
     # --- being up, and the end ------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Until SIGTERM, or until the run directory is gone. A machine that is lost is left lost."""
+        """Wait for SIGTERM or for the removal of the run directory; a lost machine does not end the wait."""
         noted = 0.0
         while not self.ended and self.run.state_file.exists():
             for post in self.posts:

@@ -22,7 +22,8 @@ from mrc_topo.labfile import lab_path
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
 
-#: Starts a command and ends, so that the first process reaps the command and not a parent that is busy.
+#: A shell script that starts a command and exits, so that the lab's first process reaps the command instead of a busy
+#: parent.
 LEAVE = 'exec 3<&0; "$@" <&3 3<&- >&2 & echo $!'
 
 #: A smaller MTU is refused.
@@ -40,7 +41,7 @@ def up(
     trust_code: bool = False,
     connect: str | None = None,
 ) -> tuple[str, Topology]:
-    """As `lab.lifecycle.up`; `connect`: what leads to the other machines (`connect.words_for`)."""
+    """Start a lab as `lab.lifecycle.up` does; `connect` is the command that reaches other machines (`words_for`)."""
     wanted = RequestedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
     return bring_up(wanted, progress, links, connect)
 
@@ -51,7 +52,7 @@ def bring_up(
     """Bring a lab up that was checked (`RequestedLab.of` with a clock), on all its machines.
 
     Raises:
-        RunError: a lab that cannot be on several machines, or one of them cannot do its part; as `lifecycle.bring_up`.
+        RunError: the lab cannot span several machines, or one of them cannot run its slice; as `lifecycle.bring_up`.
     """
     topology = wanted.topology
     if not topology.lab.machines:
@@ -75,7 +76,7 @@ def bring_up(
     with claimed(state, roles(placement), progress) as run:
         shutil.copyfile(lab_path(wanted.lab), run.lab_file)
         _start(run, CoordinatorOrder(commands, wanted.transport))
-    # The coordinator goes on by itself.
+    # The coordinator continues by itself.
     await_up(run, progress)
     return run.name, topology
 
@@ -84,7 +85,7 @@ def check(wanted: RequestedLab, links: str) -> None:
     """Check that a lab can span several machines.
 
     Raises:
-        RunError: it cannot, and what would do.
+        RunError: it cannot; the text says what would work.
     """
     lab = wanted.topology.lab
     if lab.switch != "p4lite" or lab.compiler != "p4lite":
@@ -101,8 +102,8 @@ def check(wanted: RequestedLab, links: str) -> None:
 
 
 def in_pieces(name: str, topology: Topology) -> list[str]:
-    """Describe the links of a running lab on which the network between the machines fragments full frames:
-    with one piece the frame is lost, and taking them apart costs time."""
+    """Describe the links of a running lab on which the network between the machines fragments full frames: with one
+    fragment the frame is lost, and fragmentation costs time."""
     frame, found = describe.frame_bytes(topology), []
     if topology.lab.machines:
         for machine, known in recorded_machines(RunDir(name)).items():
@@ -118,13 +119,13 @@ def in_pieces(name: str, topology: Topology) -> list[str]:
 
 
 def roles(placement: Placement) -> list[str]:
-    """Return those that have a socket in the run directory."""
+    """Return the roles that have a socket in the run directory."""
     hosts = [host.name for host in placement.topology.hosts]
     return [*hosts, *(f"{name}.{each}" for name in placement.machines for each in ("fabric", VERBS))]
 
 
 def _start(run: RunDir, order: CoordinatorOrder) -> None:
-    """Start the coordinator, and give it its order once it is recorded."""
+    """Start the coordinator, and send it its order once it is recorded."""
     coordinator = [sys.executable, "-P", "-m", "mrc_lab.machines.coordinator", run.name]
     with run.log_file.open("wb") as log:
         starter = subprocess.Popen(

@@ -13,13 +13,14 @@ import socket
 import time
 from collections.abc import Mapping
 
-#: Seconds until an end that has heard nothing says so: both parts are prepared, and only the network lies between.
+#: The seconds after which an end that has received nothing reports this: both slices are prepared, so only the network
+#: can be the cause.
 PROBE_S = 10.0
 EVERY_S = 0.1
 MAGIC = b"mrclab tunnel probe "
-#: Datagrams more than fit here are no probes of ours.
+#: Datagrams larger than this are not probes.
 LARGEST = 256
-#: An end that is content still answers so often, for its last word may be lost.
+#: The number of answers that a satisfied end still sends, because its last one may be lost.
 LAST_WORDS = 3
 
 
@@ -28,12 +29,12 @@ def _word(token: str, heard: bool) -> bytes:
 
 
 def probe(sockets: Mapping[str, socket.socket], token: str, seconds: float = PROBE_S) -> list[str]:
-    """Send through each tunnel, and listen to it.
+    """Send probes through each tunnel, and receive those of the other end.
 
     Args:
         sockets: the tunnels' ends here, connected and non-blocking, by link.
         token: the same at both ends.
-        seconds: how long to try at most.
+        seconds: the longest time of the test.
 
     Returns:
         The links through which nothing has come from the other end, in order.
@@ -54,7 +55,7 @@ def probe(sockets: Mapping[str, socket.socket], token: str, seconds: float = PRO
                     heard.add(link)
                 elif datagram == _word(token, False):
                     heard.add(link)
-        # Not at once again: the answers are on their way.
+        # It does not send again at once, because the answers are on their way.
         time.sleep(0.01)
     for _ in range(LAST_WORDS):
         for link, each in sockets.items():
@@ -63,19 +64,19 @@ def probe(sockets: Mapping[str, socket.socket], token: str, seconds: float = PRO
 
 
 def drain(sockets: Mapping[str, socket.socket]) -> None:
-    """Take away what has come late, so that no switch sees it."""
+    """Discard late probes, so that they do not reach a switch."""
     for each in sockets.values():
         _waiting(each)
 
 
 def _send(each: socket.socket, word: bytes) -> None:
-    # A refusal (ICMP) of an earlier datagram, or no room in the kernel: the next one is sent all the same.
+    # An earlier datagram was refused (ICMP), or there is no room in the kernel: the next one is sent all the same.
     with contextlib.suppress(OSError):
         each.send(word)
 
 
 def _waiting(each: socket.socket) -> list[bytes]:
-    """Return all datagrams that have come."""
+    """Return all datagrams that have arrived."""
     found = []
     refusals = 0
     while refusals < LAST_WORDS:

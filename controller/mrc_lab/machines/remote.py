@@ -45,12 +45,12 @@ from mrc_lab.session.real import RealSession
 from mrc_topo.placement import MACHINE, Placement, TunnelEnd
 from p4lite.switch.fabric.port import tunnel_socket
 
-#: Where the verbs of this process are reached; all other roles are the lab's processes.
+#: The role whose socket serves the verbs of this process; all other roles are the lab's processes.
 VERBS = "part"
-#: Without a word of the coordinator for so long the part ends.
+#: The slice ends when the coordinator is silent for this time.
 SILENCE_S = 120.0
 LOOK_S = 0.2
-#: Linux' socket option: the MTU of the way to the peer.
+#: Linux' socket options for the MTU of the path to the peer.
 IP_MTU, IPV6_MTU = 14, 24
 IP_HEADERS = {socket.AF_INET: 28, socket.AF_INET6: 48}
 TUNNEL_HEADER = 32
@@ -60,7 +60,7 @@ def open_tunnel(end: TunnelEnd) -> socket.socket:
     """Open the socket of a tunnel's end.
 
     Raises:
-        RunError: it cannot be had, and why.
+        RunError: the socket cannot be opened; the text says why.
     """
     try:
         return tunnel_socket(end.local, end.peer)
@@ -79,8 +79,8 @@ def path_mtu(opened: socket.socket) -> int:
 
 
 class RemoteLabAgent:
-    """Does for a part what the coordinator asks. Requests are done one after another by a thread of their own, so that
-    questions for the time are answered meanwhile."""
+    """Carries out the coordinator's requests for a slice. A separate thread does so one after another, so that requests
+    for the time are answered meanwhile."""
 
     def __init__(self, source: int, sink: int) -> None:
         self.line = StreamEnd(source, sink, self.heard, self.opened)
@@ -92,7 +92,7 @@ class RemoteLabAgent:
         self._lifeline = -1
         self._session: RealSession | None = None
         self._asking = threading.Lock()
-        # Whatever went wrong is the answer on the other machine.
+        # Any error becomes the answer for the other machine.
         self._carry_out = rpc.refusing(lambda verb, arguments, now: self._verbs()(verb, arguments, now), (Exception,))
         self._ended = threading.Event()
         self._left = contextlib.ExitStack()
@@ -111,7 +111,7 @@ class RemoteLabAgent:
             self._job = threading.Thread(target=self._done, args=(what, work, message), daemon=True)
             self._job.start()
         elif what == "end":
-            # The stream goes on, so that the coordinator hears when it is done.
+            # The stream stays open, so that the coordinator learns when the slice has ended.
             threading.Thread(target=self._leave, daemon=True).start()
 
     def _done(self, what: str, work: Callable[[Message], Message], message: Message) -> None:
@@ -182,7 +182,7 @@ class RemoteLabAgent:
         return {"silent": probe.probe(self._sockets, str(message["token"]))}
 
     def _start(self, message: Message) -> Message:
-        """Bring the part up."""
+        """Bring the slice up."""
         if self._wanted is None:
             raise RunError("nothing is prepared")
         probe.drain(self._sockets)
@@ -194,7 +194,7 @@ class RemoteLabAgent:
             lifecycle.bring_up(self._wanted, self._progress, part=part, key=str(message["key"]))
         finally:
             os.close(reading)
-            # The lab has them now, and with it they end.
+            # The lab has the descriptors now, and they end with it.
             for each in self._sockets.values():
                 each.close()
         self._session = RealSession(run.name)
@@ -213,7 +213,7 @@ class RemoteLabAgent:
             return Record(phase="ending")
 
     def _watch(self) -> None:
-        """Tell the coordinator what the part says of itself, and when it is dead."""
+        """Forward the slice's record to the coordinator, and report the slice's death."""
         run, session = self.run, self._session
         assert run is not None
         assert session is not None
@@ -276,7 +276,7 @@ class RemoteLabAgent:
         self._ended.set()
 
     def _down(self) -> None:
-        """Take down what runs, and what is still starting as soon as that is possible."""
+        """End what runs, and what is still starting as soon as that is possible."""
         run, job = self.run, self._job
         while run is not None:
             with contextlib.suppress(RunError):
@@ -286,11 +286,11 @@ class RemoteLabAgent:
             job.join(LOOK_S)
 
     def stop(self, *_: object) -> None:
-        """As if the stream had ended."""
+        """End the slice as if the stream had ended."""
         self._ended.set()
 
     def serve(self) -> None:
-        """Until the coordinator is gone or has said so, or SIGTERM; then nothing of the part is left."""
+        """Serve until the coordinator ends the slice or is silent, or until SIGTERM; then remove the slice."""
 
         def listen() -> None:
             try:

@@ -19,9 +19,9 @@ from mrc_lab.session.real import AgentProcess, RealSession
 from mrc_topo.placement import Placement
 from p4lite.switch.fabric.values import TunnelStats
 
-#: A part's clock that is not known to be ours within this is not a measure of when something happened.
+#: Events of a slice cannot be dated if its clock may differ from ours by more than this.
 CLOCK_NS = 25_000_000
-#: Fewer datagrams than these say nothing about a tunnel.
+#: Fewer datagrams than this say nothing about a tunnel.
 SENT = 20
 
 
@@ -30,12 +30,12 @@ def session_of(name: str, *, fresh: bool = False) -> RealSession:
     return SpreadSession(name, fresh=fresh) if RunDir(name).read().machines else RealSession(name, fresh=fresh)
 
 
-#: By machine and link, the counts of a tunnel's end.
+#: The counts of a tunnel's end, by machine and link.
 Counts = Mapping[str, Mapping[str, TunnelStats]]
 
 
 class SpreadSession(RealSession):
-    """On a lab that is on several machines. What only they can do, its parts do."""
+    """A session on a lab that runs on several machines. It forwards requests for local processes to the slices."""
 
     def __init__(self, name: str, *, fresh: bool = False) -> None:
         super().__init__(name, fresh=fresh)
@@ -90,7 +90,7 @@ class SpreadSession(RealSession):
         return found
 
     def lost(self) -> dict[str, str]:
-        """Return how machines were lost, by name, in a sentence each."""
+        """Return, by name, a sentence about how each lost machine was lost."""
         deaths = self.run.deaths(self.first)
         roles = {each: Role.parse(each.role) for each in deaths}
         return {role.name: each.text() for each, role in roles.items() if role.kind is RoleKind.MACHINE}
@@ -100,7 +100,7 @@ class SpreadSession(RealSession):
         self._before = self._tunnels()
 
     def machines(self) -> dict[str, MachineFidelity]:
-        """Return what is known of each machine: where it is, what is there, its clock, and its tunnels' counts."""
+        """Return the data about each machine: its address, its slice, its clock, and its tunnels' counts."""
         known = recorded_machines(self.run)
         tunnels = self._tunnels()
         found = {}
@@ -116,7 +116,7 @@ class SpreadSession(RealSession):
         return found
 
     def _tunnels(self) -> dict[str, dict[str, TunnelStats]]:
-        """By machine and link, what the end there has sent, received and missed."""
+        """Return, by machine and link, what the tunnel's end there has sent, received and missed."""
         found: dict[str, dict[str, TunnelStats]] = {}
         stats = self.target.port_tunnels()
         relays = {machine: relayed(self.placement, machine) for machine in self.placement.machines}
@@ -147,7 +147,7 @@ class SpreadSession(RealSession):
         reasons += [text for machine, row in machines.items() if (text := clock_problem(machine, row.clock))]
         reasons += silent_tunnels(self.placement, self._before, {name: row.tunnels for name, row in machines.items()})
         hosts = {name: host for part in parts.values() for name, host in part.hosts.items()}
-        # One fabric stands for all where there is room for one only: that which was latest.
+        # Where there is room for one fabric only, the one that was latest stands for all.
         fabrics = [part.fabric for part in parts.values() if part.fabric is not None]
         return Fidelity(
             valid=not reasons,
@@ -173,7 +173,7 @@ def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[
             tunnel = placement.tunnels[link]
             sender = tunnel.high.machine if tunnel.low.machine == machine else tunnel.low.machine
             if link not in after.get(machine, {}) or link not in after.get(sender, {}):
-                continue  # of a machine that is lost nothing is known
+                continue  # a lost machine has no counts
             sent = after[sender][link].sent - before.get(sender, {}).get(link, nothing).sent
             got = after[machine][link].received - before.get(machine, {}).get(link, nothing).received
             if sent >= SENT and 2 * got < sent:
@@ -185,7 +185,7 @@ def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[
 
 
 def clock_problem(machine: str, clock: ClockFidelity | None) -> str:
-    """Return why times of a part cannot be set beside those of others; empty: they can."""
+    """Return why a slice's times cannot be compared with those of other slices; empty if they can."""
     if clock is None:
         return f"the clock of machine {machine} is not known"
     off = abs(clock.off_ns) + clock.uncertainty_ns

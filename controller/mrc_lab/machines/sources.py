@@ -8,14 +8,14 @@ import importlib.util
 import pathlib
 from collections.abc import Iterable
 
-#: The packages that a part runs.
+#: The packages that a slice runs.
 PACKAGES = ("mrc_lab", "mrc_host", "mrc_topo", "mrc_common", "p4lite")
-#: Of their files, those that decide what runs; compiled ones are built of these.
+#: The suffixes of the files that decide what runs; compiled files are built from these.
 KINDS = frozenset({".py", ".c", ".h", ".p4"})
 
 
 def version() -> str:
-    """Return the installed version from a cache."""
+    """Return the installed version, which is cached."""
     return importlib.metadata.version("mrclab")
 
 
@@ -31,7 +31,7 @@ def digest(folders: Iterable[pathlib.Path]) -> str:
 
 
 def sources() -> str:
-    """Return `digest` of what is installed here."""
+    """Return the `digest` of the installed packages."""
     folders = []
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)

@@ -19,12 +19,12 @@ from typing import Any
 
 HEAD = struct.Struct("!BII")
 MESSAGE, OPEN, DATA, CLOSE = 1, 2, 3, 4
-#: The first bytes of a part; what a login shell says before is skipped, up to so much.
+#: The first bytes of a slice's stream; up to `SKIPPED` bytes that a login shell prints before are skipped.
 GREETING = b"\nmrclab part 1\n"
 SKIPPED = 1 << 16
 LARGEST = 16 << 20
 CHUNK = 1 << 16
-#: What may wait for a process that does not read; then its connection is closed.
+#: The limit of bytes that wait for a process which does not read; beyond it the connection is closed.
 WAITING = 32 << 20
 
 #: A message as it arrived. Its receiver checks the contents.
@@ -33,7 +33,7 @@ Heard = Callable[[Message], object]
 
 
 class StreamBroken(Exception):
-    """The stream has ended, or is none; the text says how."""
+    """A stream that has ended, or whose bytes are not those of a stream; the text says how."""
 
 
 class Connection:
@@ -51,7 +51,7 @@ class Connection:
             threading.Thread(target=work, daemon=True).start()
 
     def take(self, data: bytes) -> None:
-        """Bytes from the other machine."""
+        """Take bytes that came from the other machine."""
         with self._changed:
             self._waiting.append(data)
             self._size += len(data)
@@ -90,8 +90,8 @@ class Connection:
 
 
 class StreamEnd:
-    """One end of a stream, on two descriptors. `heard` takes the messages, `opened` says what a connection to a role is
-    joined to (OSError: to nothing)."""
+    """One end of a stream, on two descriptors. `heard` takes the messages; `opened` returns the socket to join to a
+    connection for a role (OSError: there is none)."""
 
     def __init__(
         self, source: int, sink: int, heard: Heard, opened: Callable[[str], socket.socket] | None = None
@@ -115,7 +115,7 @@ class StreamEnd:
         """Skip what comes before the greeting.
 
         Raises:
-            Broken: there is none.
+            StreamBroken: there is no greeting.
         """
         seen = b""
         while GREETING not in seen:
@@ -130,12 +130,12 @@ class StreamEnd:
         """Send a message.
 
         Raises:
-            Broken: the other end has closed.
+            StreamBroken: the other end has closed.
         """
         self.write(MESSAGE, 0, json.dumps(message).encode())
 
     def write(self, kind: int, number: int, payload: bytes) -> None:
-        """Write a frame; errors as `send`."""
+        """Write a frame. Raises as `send`."""
         self._put(HEAD.pack(kind, number, len(payload)) + payload)
 
     def _put(self, data: bytes) -> None:
@@ -155,7 +155,7 @@ class StreamEnd:
             self._shut = True
 
     def connect(self, role: str, local: socket.socket) -> None:
-        """Join a socket here to the process of a role there. Errors as `send`."""
+        """Join a socket here to the process of a role at the other end. Raises as `send`."""
         with self._lock:
             number, self._next = self._next, self._next + 1
             self.write(OPEN, number, role.encode())
@@ -167,10 +167,10 @@ class StreamEnd:
             self._connections.pop(number, None)
 
     def listen(self) -> None:
-        """Hand on what comes, until it ends.
+        """Handle the frames that arrive, until the stream ends.
 
         Raises:
-            Broken: what comes is not a stream.
+            StreamBroken: the bytes are not those of a stream.
         """
         try:
             while (frame := self._frame()) is not None:
@@ -192,7 +192,7 @@ class StreamEnd:
         return None if payload is None else (kind, number, payload)
 
     def _bytes(self, count: int) -> bytes | None:
-        """Read this many bytes; None at the end."""
+        """Read this many bytes; return None at the end."""
         parts = [self._buffer]
         size = len(self._buffer)
         while size < count:

@@ -12,38 +12,38 @@ from mrc_lab.session.real import AgentProcess
 
 @dataclass(frozen=True)
 class SliceFidelity:
-    """As `Session.fidelity`, of the part."""
+    """The answer about a slice's fidelity, as `Session.fidelity`."""
 
     fidelity: Fidelity
 
 
 @dataclass(frozen=True)
 class MeasureFidelity(Request[SliceFidelity], verb="fidelity"):
-    """How late the part's processes were."""
+    """Measure how late the slice's processes were."""
 
 
 @dataclass(frozen=True)
 class SliceAgents:
-    """As `RealSession.agents`, of the part."""
+    """The answer about a slice's agents, as `RealSession.agents`."""
 
     agents: list[AgentProcess]
 
 
 @dataclass(frozen=True)
 class ListAgents(Request[SliceAgents], verb="agents"):
-    """The processes of the part's agents."""
+    """List the processes of the slice's agents."""
 
 
 @dataclass(frozen=True)
 class SignalSent:
-    """`done`: there is such a process."""
+    """The answer to `SignalProcess`; `done` says whether there is such a process."""
 
     done: bool
 
 
 @dataclass(frozen=True)
 class SignalProcess(Request[SignalSent], verb="strike"):
-    """Send a signal to a process of the part that is not an agent."""
+    """Send a signal to a process of the slice that is not an agent."""
 
     role: str
     number: int
@@ -51,7 +51,7 @@ class SignalProcess(Request[SignalSent], verb="strike"):
 
 @dataclass(frozen=True)
 class SetCarrier(Request[Done], verb="carrier"):
-    """Take the carrier off a host's port, or give it back."""
+    """Set or clear the carrier of a host's port."""
 
     host: str
     port: int

@@ -22,14 +22,14 @@ from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Topology
 
-#: A target counts as dead when none of this many latest probes came back, as lossy when some did not.
+#: A target is dead if none of this many latest probes was answered, and lossy if some were not.
 DEAD_AFTER = 2
 LOSSY_SHARE = 0.1
 LOSSY_PROBES = 10
 
 
 class Probed(TypedDict):
-    """What a host knows of a target (`Localiser`); as `mrc_host.answers.ProbeRow`."""
+    """A host's probes of one target (`Localiser`), as in `mrc_host.answers.ProbeRow`."""
 
     target: str
     port: int
@@ -40,7 +40,7 @@ class Probed(TypedDict):
     rtt_ns: NotRequired[int]
 
 
-#: What hosts see: by host, a list of targets.
+#: The views of all hosts: by host, a list of targets.
 Views = Mapping[str, Sequence[Probed]]
 
 HEALTHY, LOSSY, DEAD = 0, 1, 2
@@ -49,7 +49,7 @@ WORDS = {LOSSY: "lossy", DEAD: "dead"}
 
 @dataclass(frozen=True)
 class Finding:
-    """An element that the hosts take for dead or lossy; `witnesses` are the hosts that say so."""
+    """An element that is dead or lossy by the hosts' probes; `witnesses` are the hosts whose probes show it."""
 
     element: str
     state: str
@@ -57,17 +57,17 @@ class Finding:
 
 
 def grade(history: Sequence[int]) -> int:
-    """Return HEALTHY, LOSSY or DEAD, of a target's latest answers (newest last)."""
+    """Return HEALTHY, LOSSY or DEAD for a target's latest answers (newest last)."""
     if len(history) >= DEAD_AFTER and not any(history[-DEAD_AFTER:]):
         return DEAD
     recent = history[-LOSSY_PROBES:]
     lost = recent.count(0)
-    # One lost probe may be chance; two of ten are not.
+    # A single lost probe may be chance; two of ten are not.
     return LOSSY if lost >= 2 and lost >= LOSSY_SHARE * len(recent) else HEALTHY
 
 
 def probed(row: ProbeRow) -> Probed:
-    """Return what a host answers about a target as localisers take it."""
+    """Return a host's answer about a target in the form that localisers take."""
     return Probed(
         target=row.target,
         port=row.port,
@@ -89,18 +89,18 @@ def collect(hosts: Mapping[str, HostControl]) -> dict[str, list[Probed]]:
 
 
 class Localiser(Protocol):
-    """Names what is broken from what the hosts' probes say; `Clustermapper` is ours (docs/extending.md).
+    """Locates faults from the hosts' probes; `Clustermapper` is the built-in one (docs/extending.md).
 
     `views[HOST]` lists that host's targets: `port` (its plane), `target` (a T0 or T1 of that plane) and `history`, its
     latest probes, oldest first: 1 answered, 0 lost. A host whose agent does not answer has no view.
     """
 
     def locate(self, topology: Topology, views: Views) -> list[Finding]:
-        """Return the elements that explain what the hosts see."""
+        """Return the faulty elements that explain the hosts' views."""
 
 
 class Clustermapper:
-    """The localiser that a lab has unless its file names another."""
+    """The localiser of a lab whose file names no other."""
 
     def locate(self, topology: Topology, views: Views) -> list[Finding]:
         """See the module's docstring."""
@@ -108,7 +108,7 @@ class Clustermapper:
 
 
 def locate(topology: Topology, views: Views) -> list[Finding]:
-    """Return the elements that explain what the hosts see, by plane."""
+    """Return the faulty elements that explain the hosts' views, plane by plane."""
     grades = {
         (name, probe["port"], probe["target"]): grade(probe["history"])
         for name, view in views.items()
@@ -155,7 +155,7 @@ def _tier1(
         seen = {
             t0: [grades.get((host, plane, name), HEALTHY) for host in hosts] for t0, hosts in reachable.items() if hosts
         }
-        # A T0's hosts share the link to the T1: what one of them still reaches is not dead.
+        # A T0's hosts share the link to the T1: if one of them still reaches the T1, the link is not dead.
         bad = {t0: min(each) for t0, each in seen.items() if min(each)}
         if bad and len(bad) == len(seen) and len(seen) > 1:
             witnesses = tuple(host for t0 in bad for host in reachable[t0])
@@ -167,6 +167,6 @@ def _tier1(
 
 
 def view_of(topology: Topology, hosts: Mapping[str, HostControl], localiser: Localiser | None = None) -> dict[str, str]:
-    """Element -> dead or lossy, as the hosts see it now; by our own localiser unless another is given."""
+    """Return `dead` or `lossy` by element, as the hosts see it now; by our own localiser unless another is given."""
     found = (localiser or Clustermapper()).locate(topology, collect(hosts))
     return {finding.element: finding.state for finding in found}

@@ -26,30 +26,30 @@ Element = Link | Switch | Host
 
 
 class DenylistError(UsageError):
-    """A denylist that cannot be put into force; the text names the hosts or the element, and the remedy."""
+    """A denylist that cannot be applied; the text names the hosts or the element, and the remedy."""
 
 
 @dataclass
 class _HostOrders:
-    """What one host must be told about its QPs to one peer."""
+    """The changes for one host's QPs to one peer."""
 
     deny: set[int] = field(default_factory=set)
     allow: set[int] = field(default_factory=set)
 
 
 def dead_now(session: Session) -> list[str]:
-    """Return the elements that the hosts' probes find dead at present."""
+    """Return the elements that are dead by the hosts' probes now."""
     finder = localiser.load(session.topology.lab.policies.localiser)
     view = clustermapper.view_of(session.topology, session.hosts, finder)
     return sorted(name for name, state in view.items() if state == clustermapper.WORDS[clustermapper.DEAD])
 
 
 def deny(session: Session, elements: Iterable[str]) -> int:
-    """Add elements to the lab's denylist; return how many EVs of how many QPs that took out of use.
+    """Add elements to the lab's denylist; return how many EVs, over all QPs, that took out of use.
 
     Raises:
         DenylistError: some QP would have no EV left, no EV is sure to cross an element, or the lab runs RoCE.
-        UnknownElement: of the topology.
+        UnknownElement: the topology has no such element.
     """
     topology = session.topology
     wanted = {topology.element(name).name for name in elements}
@@ -62,10 +62,10 @@ def deny(session: Session, elements: Iterable[str]) -> int:
 
 
 def allow(session: Session, elements: Iterable[str] | None = None) -> int:
-    """Take elements (None: all) off the denylist; return how many EVs of QPs came back.
+    """Take elements (None: all) off the denylist; return how many EVs, over all QPs, came back.
 
     Raises:
-        DenylistError: an element that is not on it.
+        DenylistError: an element is not on the list.
     """
     wanted = None if elements is None else {session.topology.element(each).name for each in elements}
     with session.changing_denied():
@@ -79,7 +79,7 @@ def allow(session: Session, elements: Iterable[str] | None = None) -> int:
 
 
 def apply(session: Session, denied: Iterable[str]) -> int:
-    """Make every QP's DENIED EVs exactly those that cross these elements; return how many EVs of QPs changed.
+    """Make every QP's DENIED EVs exactly those that cross these elements; return how many EVs, over all QPs, changed.
 
     Raises:
         DenylistError: some QP would have no EV left, or the hosts have no node controller; nothing is changed then.
@@ -92,7 +92,7 @@ def apply(session: Session, denied: Iterable[str]) -> int:
         try:
             transport = host.ask(Hello()).transport
         except HostError:
-            continue  # its agent is gone, and its queue pairs with it
+            continue  # Its agent is gone, and its queue pairs with it.
         if transport != "mrc":
             raise DenylistError("denylists are of EVs, which only MRC has; this lab runs roce")
         for qp in host.ask(QueryEvs()).qps:
@@ -131,8 +131,8 @@ def _sort_evs(
 
 
 def must_cross(paths: Paths, element: Element, pair: tuple[int, int], value: int, plane: int) -> bool:
-    """Return whether packets of an EV are sure to cross an element. Where switches spray, all ways of the plane
-    must."""
+    """Return whether packets of an EV are sure to cross an element. Where switches spray, all paths of the plane must
+    cross it."""
     path = paths.path_of_ev(*pair, value, plane)
     ways = [path] if path is not None else paths.all_paths(*pair, plane)
     return all(paths.crosses(element, each) for each in ways)

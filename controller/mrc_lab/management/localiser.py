@@ -15,7 +15,7 @@ def load(reference: str | None) -> Localiser:
     """Load the localiser that `FILE.py:Class` names; None selects the built-in one.
 
     Raises:
-        ConfigError: there is none of that name, or it has no `locate`.
+        ConfigError: there is no such class, or it has no `locate`.
     """
     if reference is None:
         return Clustermapper()
@@ -35,7 +35,7 @@ def load(reference: str | None) -> Localiser:
 
 
 class CheckedLocaliser:
-    """What raises, or returns nonsense, becomes a `PolicyError`."""
+    """A localiser whose errors and invalid results become a `PolicyError`."""
 
     def __init__(self, inner: Any, file: str) -> None:
         self.inner = inner

@@ -15,28 +15,28 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-#: Below the lab's folder: the last word of the first process.
+#: The file in the lab's folder with the last message of the first process.
 LAST_WORD = "last-word.json"
-#: More than any sentence about a death.
+#: The limit of a sentence about a death, which none reaches.
 WORDS = 300
 #: Up to this many deaths are reported one by one.
 FEW = 3
-#: Behind a host's name: the shell that holds its namespace, beside the agent of that name.
+#: The suffix after a host's name for the shell that holds its namespace; the name alone means its agent.
 SHELL = ".shell"
-#: Before the name of a machine that carries a part of a lab: all of that part. Processes of a part have the machine's
-#: name before their own (`m1.fabric`), hosts and their shells have not.
+#: The prefix of a machine's name that means its whole slice. Processes of a slice have the machine's name before their
+#: own (`m1.fabric`), but hosts and their shells do not.
 MACHINE = "machine."
 
 
 class RoleKind(enum.IntEnum):
-    """What a process of a lab does."""
+    """The task of a process of a lab."""
 
     LAB = 1
     DAEMON = 2
     FABRIC = 3
     SHELL = 4
     MACHINE = 5
-    #: A host's agent, or a switch with a process of its own; `name` says which.
+    #: A host's agent, or a switch with a process of its own; `name` says which one.
     NODE = 6
 
 
@@ -45,8 +45,8 @@ _PARTS = {"lab": RoleKind.LAB, "labd": RoleKind.DAEMON, "fabric": RoleKind.FABRI
 
 @dataclass(frozen=True)
 class Role:
-    """A process of a lab: its kind, the host, switch or machine that it is of, and the machine that it is on ("": this
-    one, or whichever has the host)."""
+    """A process of a lab: its kind, its host, switch or machine, and the machine where it runs ("": this one, or the
+    host's)."""
 
     kind: RoleKind
     name: str = ""
@@ -54,7 +54,7 @@ class Role:
 
     @classmethod
     def parse(cls, text: str) -> Role:
-        """Return the role that records, sockets and logs name like this."""
+        """Return the role of a name in records, sockets and logs."""
         if text.endswith(SHELL):
             return cls(RoleKind.SHELL, text.removesuffix(SHELL))
         if text.startswith(MACHINE):
@@ -63,7 +63,7 @@ class Role:
         return cls(_PARTS[part], machine=machine) if part in _PARTS else cls(RoleKind.NODE, text)
 
     def sentence(self) -> str:
-        """Return what it is called in a sentence."""
+        """Return the role's name in a sentence."""
         if self.kind is RoleKind.SHELL:
             return f"the shell that holds the namespace of {self.name}"
         if self.kind is RoleKind.MACHINE:
@@ -76,8 +76,9 @@ class Role:
 
 @dataclass(frozen=True)
 class ProcessExit:
-    """`role` is fabric (or a switch with a process of its own), labd, lab (all of it), a host (its agent), or a host's
-    shell; `how` ends a sentence that begins with it. `at_ns` is of the monotonic clock, `at` of the machine's."""
+    """The exit of a process. `role` is fabric (or a switch with a process of its own), labd, lab (all of it), a host
+    (its agent), or a host's shell; `how` ends a sentence that begins with the role. `at_ns` is on the monotonic clock,
+    `at` on the machine's clock."""
 
     role: str
     how: str
@@ -86,12 +87,12 @@ class ProcessExit:
 
     @classmethod
     def now(cls, role: str, how: str) -> ProcessExit:
-        """Return one that was found just now."""
+        """Return an exit that was found just now."""
         return cls(role, how, time.monotonic_ns(), time.time())
 
     @classmethod
     def then(cls, role: str, how: str, at: float) -> ProcessExit:
-        """Return one at a time of the machine's clock."""
+        """Return an exit at a time of the machine's clock."""
         ago = max(time.time() - at, 0.0)
         return cls(role, how, time.monotonic_ns() - int(ago * 1e9), at)
 
@@ -105,26 +106,27 @@ class ProcessExit:
 
 @dataclass(frozen=True)
 class StoppedProcess:
-    """A process that a signal has stopped (SIGSTOP) and that waits for SIGCONT; `since` of the machine's clock."""
+    """A process that a signal has stopped (SIGSTOP) and that waits for SIGCONT; `since` is on the machine's clock."""
 
     role: str
     since: float | None = None
 
     def text(self) -> str:
-        """Describe the death in a sentence."""
+        """Describe the stopped process in a sentence."""
         when = "" if self.since is None else time.strftime(" since %H:%M:%S", time.localtime(self.since))
         return f"{Role.parse(self.role).sentence()} is frozen: a signal has stopped it{when}"
 
 
 def several(deaths: Sequence[ProcessExit], separator: str = "; ") -> str:
-    """Return sentences about the first of them, and how many more there are: of a lab whose switches all die, a
-    line."""
+    """Return sentences about the first deaths, and the number of all others, on one line even if all switches of a lab
+    die."""
     more = f" and {len(deaths) - FEW} more" if len(deaths) > FEW else ""
     return separator.join(death.text() for death in deaths[:FEW]) + more
 
 
 def cause(code: int, others: Sequence[str] = ()) -> str:
-    """Return how a process died, of its exit code as `subprocess` gives it (negative: the signal), and with whom."""
+    """Return how a process died, from its exit code as `subprocess` gives it (negative: the signal), and with which
+    others."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended by itself with exit code {code}"
     with contextlib.suppress(ValueError):
         if code < 0:
@@ -133,9 +135,8 @@ def cause(code: int, others: Sequence[str] = ()) -> str:
 
 
 def record_daemon_exit(folder: pathlib.Path, code: int) -> None:
-    """Write down how the daemon died if it did not end on request. Errors of writing are ignored: no process is left
-    to handle them.
-    """
+    """Record how the daemon died if it did not end on request. Errors of writing are ignored: no process is left to
+    handle them."""
     if code:
         with contextlib.suppress(OSError):
             (folder / LAST_WORD).write_text(json.dumps(asdict(ProcessExit.now("labd", cause(code)))))

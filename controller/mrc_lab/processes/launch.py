@@ -39,7 +39,7 @@ class LaunchOrder:
     clock_ahead_ns: int = 0
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """Return the order as one line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
@@ -53,12 +53,12 @@ class LaunchOrder:
 
 
 def _say(text: str) -> None:
-    # Two processes write to one pipe; a line each at once.
+    # Two processes write to one pipe, so each writes a whole line at once.
     os.write(1, text.replace("\n", " ").encode() + b"\n")
 
 
 def _first(command: list[str], last: Callable[[int], object]) -> NoReturn:
-    """Run as the first process: mount, wait for the word to go, run the command, then reap; `last` as in `reap`."""
+    """Run as the first process: mount, wait for the line `go`, run the command, then reap; `last` as in `reap`."""
     try:
         namespaces.first_process()
     except NamespaceError as error:
@@ -66,7 +66,7 @@ def _first(command: list[str], last: Callable[[int], object]) -> NoReturn:
         os._exit(1)
     _say("ready")
     go = sys.stdin.readline()
-    # The process that waits for the answers must not wait for the lab.
+    # Closing the pipe ends the wait of the process that reads the answers; the lab runs on.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)

@@ -20,7 +20,7 @@ LAUNCH_S: Final = 30.0
 
 
 class LaunchError(MrclabError):
-    """A program that did not start; the text says what became of it."""
+    """A program that did not start; the text says why."""
 
 
 def launch(
@@ -31,15 +31,15 @@ def launch(
     descriptors: Sequence[int],
     started: Callable[[int], object],
 ) -> None:
-    """Launch a program, and let it go once `started` has recorded its first process.
+    """Launch a program, and let it run once `started` has recorded its first process.
 
     Args:
-        log: gets what it says.
+        log: receives its output.
         descriptors: are inherited.
 
     Raises:
-        NamespaceError: this machine gives no namespaces.
-        LaunchError: it did not start, or its first process died before it was recorded.
+        NamespaceError: this machine does not allow namespaces.
+        LaunchError: the program did not start, or its first process died before it was recorded.
     """
     with log.open("wb") as file:
         launcher = subprocess.Popen(
@@ -76,7 +76,8 @@ def launch(
 
 
 def _answers(pipe: IO[bytes], count: int) -> list[str]:
-    """Return lines of the launcher, in the order in which two processes wrote them: `count`, or up to an error."""
+    """Return lines of the launcher, in the order in which two processes wrote them: `count` lines, or up to an
+    error."""
     data = b""
     deadline = time.monotonic() + LAUNCH_S
     while data.count(b"\n") < count and b"error " not in data:

@@ -35,23 +35,23 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 CAPABILITY_VERSION_3 = 0x20080522
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
-#: Labs that root starts without sudo belong to the first of these that has no account: a user of their own,
-#: which nothing else on the machine runs as (as `nobody` other things do, and they could enter the lab). systemd's
-#: table of user IDs leaves this range unused.
+#: Labs that root starts without sudo run as the first of these user IDs that has no account. No other process of the
+#: machine uses it (other processes do run as `nobody`, and could enter the lab). systemd's table of user IDs leaves
+#: this range unused.
 LAB_UIDS = range(61100, 61184)
-#: What the keys of a terminal send to everything that runs at it.
+#: The signals that keys of a terminal send to every process in its foreground.
 FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 WAYS_OUT = "two ways out: `sudo mrclab ...` (the lab still runs as you), or `--clock virtual`"
 WAY_OUT_OF_ROOT = "change the setting, or use `--clock virtual`"
 
 
 class NamespaceError(MrclabError):
-    """Namespaces that this machine does not give; the text names the setting and the ways out."""
+    """Namespaces that this machine does not allow; the text names the setting and the ways out."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whom a lab that root starts is mapped to."""
+    """The user to whom a lab is mapped that root starts."""
 
     uid: int
     gid: int
@@ -59,12 +59,12 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The user's name, for messages."""
         return user_name(self.uid)
 
 
 def user_name(uid: int) -> str:
-    """Return a user's name, or number where it has none."""
+    """Return a user's name, or the number of one without a name."""
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(uid).pw_name
     return f"user {uid}"
@@ -114,8 +114,8 @@ def _seccomp() -> bool:
 
 
 def _in_chroot() -> bool:
-    """Return whether our root directory is not the root of its mount namespace; the kernel makes no user namespace
-    then."""
+    """Return whether our root directory is not the root of its mount namespace; the kernel then creates no user
+    namespace."""
     try:
         mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
@@ -124,7 +124,7 @@ def _in_chroot() -> bool:
 
 
 def explain(step: str, number: int) -> str:
-    """Return why a step was refused, by the settings that are known to refuse it, and what can be done.
+    """Return why a step was refused, by the settings that are known to forbid it, and what can be done.
 
     Args:
         step: what was tried, for the message.
@@ -160,19 +160,19 @@ def explain(step: str, number: int) -> str:
 
 
 def is_machine_root() -> bool:
-    """Return whether we are the machine's root, and not merely root of a user namespace that some user has."""
+    """Return whether we are the machine's root, and not only root of a user namespace."""
     if os.geteuid() != 0:
         return False
     try:
         first = pathlib.Path("/proc/self/uid_map").read_text().split()
     except OSError:
         return True
-    # A namespace without room for a second user can map a lab only to its only user.
+    # A namespace that maps one user only can map a lab to no other user.
     return first[0] == "0" and int(first[2]) > max(LAB_UIDS)
 
 
 def lab_owner() -> Owner | None:
-    """Whom a lab is mapped to that we start: None, ourselves; for root the user behind sudo, else one of its own."""
+    """Return the owner of a lab that starts now: None for ourselves; for root the user behind sudo, else a free ID."""
     if not is_machine_root():
         return None
     with contextlib.suppress(KeyError, ValueError):
@@ -190,7 +190,7 @@ def lab_owner() -> Owner | None:
 
 
 def _drop_to_owner(owner: Owner) -> None:
-    """From root to the owner for good, keeping only what it takes to make a user namespace where users may not."""
+    """Change from root to the owner for good; keep only the capability to create user namespaces."""
     _check(_libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), "keeping a capability")
     try:
         os.setgroups(owner.groups)
@@ -202,7 +202,7 @@ def _drop_to_owner(owner: Owner) -> None:
     only = 1 << CAP_SYS_ADMIN
     sets = (_Capabilities * 2)(_Capabilities(only, only, 0), _Capabilities(0, 0, 0))
     _check(_libc.capset(ctypes.byref(header), sets), "keeping a capability")
-    # The change of user gave this process's entries in /proc to root.
+    # After the change of user, this process's entries in /proc belong to root.
     _check(_libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
 
 
@@ -221,7 +221,7 @@ def _bind(source: int, target: str) -> None:
 
 
 def _mount_run(binds: Mapping[str, str], owner: Owner | None) -> None:
-    """Mount an empty /run with the folders of `binds` (place below /run: folder outside) in it."""
+    """Mount an empty /run, and in it the folders of `binds` (place below /run: folder outside)."""
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     sources = {place: _open_folder(folder) for place, folder in binds.items()}
     whose = "" if owner is None else f",uid={owner.uid},gid={owner.gid}"
@@ -233,7 +233,7 @@ def _mount_run(binds: Mapping[str, str], owner: Owner | None) -> None:
 
 
 def _may_pass(found: os.stat_result, owner: Owner) -> bool:
-    """Return whether the owner may go through a folder, by its mode."""
+    """Return whether the owner may enter a folder, by its mode."""
     if found.st_uid == owner.uid:
         return bool(found.st_mode & stat.S_IXUSR)
     if found.st_gid == owner.gid or found.st_gid in owner.groups:
@@ -250,9 +250,9 @@ def _closed_parent(path: str, owner: Owner) -> str | None:
 
 
 def _grant_access(trees: Sequence[str], owner: Owner) -> None:
-    """Let the owner reach these folders though they lie in ones closed to it, like root's home.
+    """Let the owner reach these folders even if they lie in closed ones, such as root's home.
 
-    An empty folder covers each closed one, in this mount namespace only, and holds nothing but the way to the trees.
+    An empty folder covers each closed one, in this mount namespace only, and holds nothing but the path to the trees.
     """
     while True:
         closed: dict[str, list[str]] = {}
@@ -280,14 +280,15 @@ def _grant_access(trees: Sequence[str], owner: Owner) -> None:
 
 
 def _place(folder: int) -> tuple[str, int]:
-    """Mount and inode of an open folder."""
+    """Return mount and inode of an open folder."""
     info = pathlib.Path(f"/proc/self/fdinfo/{folder}").read_text().splitlines()
     mount = next((line for line in info if line.startswith("mnt_id:")), "")
     return mount, os.fstat(folder).st_ino
 
 
 def _leave_chroot() -> None:
-    """Make a chroot the root of the mount namespace, without which the kernel makes no user namespace. Root only."""
+    """Make a chroot the root of the mount namespace, which the kernel requires for user namespaces. Only root can do
+    this."""
     number = SYS_PIVOT_ROOT.get(os.uname().machine)
     inside = _open_folder("/")
     os.chdir("/")
@@ -316,7 +317,7 @@ def _leave_chroot() -> None:
 
 
 def _map(uid: int, gid: int) -> None:
-    """Map root inside to this user outside, and no other user."""
+    """Map root inside to this user outside, and map no other user."""
     try:
         pathlib.Path("/proc/self/setgroups").write_text("deny")
         pathlib.Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
@@ -344,18 +345,18 @@ def _set_clock(ahead_ns: int) -> None:
 
 
 def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] = (), clock_ahead_ns: int = 0) -> None:
-    """Put this process (with one thread) into user, network and mount namespaces of its own, and its children into a
-    PID namespace; the next one forked is its first process and calls `first_process`.
+    """Move this process (with one thread) into new user, network and mount namespaces, and its children into a new PID
+    namespace; the next fork is its first process and calls `first_process`.
 
     Args:
-        owner: whom root becomes; None: we stay who we are. Inside it is root, over nothing that is outside.
-        binds: folders that are seen below the new, empty /run.
+        owner: the user that root becomes; None: the user stays the same. Inside it is root, without rights outside.
+        binds: folders that are visible below the new, empty /run.
         trees: folders that the owner must be able to read.
-        clock_ahead_ns: by how much the children's monotonic clock goes before this machine's; not 0: they are in a
+        clock_ahead_ns: how far the children's monotonic clock is ahead of this machine's; if it is not 0, they are in a
             time namespace, too.
 
     Raises:
-        NamespaceError: with the setting that forbids it and the ways out.
+        NamespaceError: the machine forbids it; the text names the setting and the ways out.
     """
     everything = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID
     if owner is None:
@@ -381,7 +382,7 @@ def first_process() -> None:
     """Set up the first process of the PID namespace: its own /proc and /sys, and the loopback interface.
 
     Raises:
-        NamespaceError: they cannot be had.
+        NamespaceError: a step fails.
     """
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -390,10 +391,10 @@ def first_process() -> None:
 
 
 def reap(child: int, last: Callable[[int], object] = int) -> NoReturn:
-    """Reap children as the first process, and end when `child` does, with its exit code,
-    of which `last` hears before (negative: the signal that killed it).
+    """Reap children as the first process, and end when `child` does, with its exit code.
 
-    With it the kernel ends everything else in the namespace.
+    Before that, `last` is called with the code (negative: the signal that killed it). The kernel then ends all other
+    processes in the namespace.
     """
     while True:
         pid, status = os.wait()
@@ -416,8 +417,9 @@ def enter(pid: int, command: Sequence[str], *, files: bool = True) -> list[str]:
     if not files:
         return [*words, "--", *command]
     words += ["--mount", "--pid", "--"]
-    # nsenter waits outside for the command, which must not outlive it, and hears the terminal where nsenter does not.
+    # nsenter waits outside for the command, which must not outlive it. The command receives the terminal's signals even
+    # where nsenter ignores them.
     terminal = ",".join(each.name.removeprefix("SIG") for each in FROM_TERMINAL)
     words += ["env", f"--default-signal={terminal}", "setpriv", "--pdeathsig", "KILL"]
-    # Another mount namespace starts at its root; a folder that is not seen there is no reason not to run.
+    # Another mount namespace starts at its root; a command runs even if the working directory does not exist there.
     return [*words, "sh", "-c", 'cd "$1" 2>/dev/null; shift; exec "$@"', "sh", os.getcwd(), *command]

@@ -15,16 +15,16 @@ KILL_AFTER_S = 3.0
 
 
 def started(pid: int) -> int:
-    """When a process started, in clock ticks since boot (which no change of the clock moves).
+    """Return when a process started, in clock ticks since boot (which no change of the clock moves).
 
     Raises:
-        ProcessLookupError: there is none, or it is dead and only not yet buried.
+        ProcessLookupError: there is no such process, or it is dead and only not yet reaped.
     """
     return int(_stat(pid)[19])
 
 
 def frozen(pid: int) -> bool:
-    """Return whether a process lives, but a signal (or a debugger) has stopped it."""
+    """Return whether a process is alive, but stopped by a signal (or a debugger)."""
     try:
         return _stat(pid)[0] in "Tt"
     except ProcessLookupError:
@@ -32,7 +32,7 @@ def frozen(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return what the kernel reports of a living process, from its state on."""
+    """Return the fields of a living process's stat file, from its state on. Raises ProcessLookupError."""
     fields = _fields(pathlib.Path(f"/proc/{pid}/stat"))
     if fields is None or (fields[0] in "ZX" and not _has_live_threads(pid)):
         raise ProcessLookupError(pid)
@@ -40,7 +40,8 @@ def _stat(pid: int) -> list[str]:
 
 
 def _has_live_threads(pid: int) -> bool:
-    """Return whether a process whose first thread has ended has others, which keep its sockets and files open."""
+    """Return whether a process whose first thread has ended has other threads, which keep its sockets and files
+    open."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
             fields = _fields(pathlib.Path(f"/proc/{pid}/task/{task}/stat"))
@@ -50,7 +51,7 @@ def _has_live_threads(pid: int) -> bool:
 
 
 def wanted_s(pid: int) -> float:
-    """Return seconds that the living threads of a process and of its descendants have run or waited for a core."""
+    """Return the seconds for which the living threads of a process and its descendants ran or waited for a core."""
     spent_ns = 0
     with contextlib.suppress(psutil.Error):
         first = psutil.Process(pid)
@@ -62,11 +63,13 @@ def wanted_s(pid: int) -> float:
 
 
 class ProgressTimeout:
-    """How long to wait for a process: one period, and on while it works. A slow machine is not a process that hangs.
+    """The time to wait for a process: one period, and further periods while it works. A slow process is not a hanging
+    one.
 
     Args:
-        pid: its descendants count, too.
-        period_s: one that works wants a core for `SHARE` of each such period; after `PERIODS` it is over in any case.
+        pid: the process; its descendants count, too.
+        period_s: a working process runs or waits for a core during `SHARE` of each such period; after `PERIODS` the
+            time is over in any case.
     """
 
     SHARE = 0.3
@@ -81,7 +84,7 @@ class ProgressTimeout:
         self._wanted = 0.0
 
     def over(self) -> bool:
-        """Return whether there is nothing to wait for any more."""
+        """Return whether further waiting is pointless."""
         if time.monotonic() <= self.ends:
             return False
         before, self._wanted = self._wanted, wanted_s(self.pid)
@@ -102,7 +105,7 @@ def _fields(stat: pathlib.Path) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a lab; `started` as the kernel counts it tells it from a later one with the same PID."""
+    """A process of a lab; `started`, as the kernel counts it, distinguishes it from a later one with the same PID."""
 
     role: str
     pid: int
@@ -128,7 +131,7 @@ class Process:
 
 
 def end_process(process: Process, grace_s: float = KILL_AFTER_S) -> bool:
-    """SIGTERM, then SIGKILL if it does not end; whether it ran."""
+    """Send SIGTERM, then SIGKILL if the process does not end; return whether it ran."""
     if not process.alive():
         return False
     process.signal(signal.SIGTERM)

@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def place_of(topology: Topology, port: str) -> tuple[int, int]:
-    """Device id and port number of the switch port that a name means: a host port `h3:2` or a switch port `p0-t0.1:3`.
+    """Return device id and port number of a switch port, named as host port `h3:2` or switch port `p0-t0.1:3`.
 
     Raises:
         RunError: it names no port.
@@ -43,11 +43,11 @@ def place_of(topology: Topology, port: str) -> tuple[int, int]:
 
 
 class CaptureTail:
-    """The lab writes to the file `name` among its captures; `copy` brings what is new to `output`. A context manager.
+    """Follows the file `name` among the lab's captures; `copy` appends its new bytes to `output`. A context manager.
 
-    A lab sees little of the machine's files and may run as another user, so it cannot write to `output` itself. What
-    is copied is given back to the file system at once: run directories often are in memory. `number` tells several
-    followed by one process apart.
+    A lab sees few of the machine's files and may run as another user, so it cannot write to `output` itself. Copied
+    bytes are released from the file system at once, because run directories are often in memory. `number` distinguishes
+    captures of one process.
 
     Raises:
         RunError: `output` cannot be written.
@@ -65,7 +65,7 @@ class CaptureTail:
             raise RunError(f"{output}: cannot be written: {error.strerror}") from error
 
     def copy(self) -> None:
-        """Bring what is new."""
+        """Copy the new bytes."""
         if self._source < 0:
             try:
                 self._source = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -10,17 +10,17 @@ import resource
 from mrc_lab.records.rundir import RunError
 from mrc_topo.units import format_size
 
-#: Open files that the smallest labs need, with room for Python's and gRPC's own.
+#: The number of open files that the smallest labs need, with room for Python's and gRPC's own.
 LEAST_FILES = 256
-#: Address space of a process of a real-clock lab: gRPC's and the fabric's threads reserve most of it.
+#: The address space of a process of a real-clock lab: gRPC's and the fabric's threads reserve most of it.
 LEAST_SPACE = 2 << 30
 
 
 def check(clock: str) -> None:
-    """Raise the limit of open files as far as it may be, and check what is left.
+    """Raise the limit of open files as far as allowed, and check the limits.
 
     Raises:
-        RunError: a limit is too low for a lab on this clock; names it and the remedy.
+        RunError: a limit is too low for a lab on this clock; the text names it and the remedy.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < LEAST_FILES:

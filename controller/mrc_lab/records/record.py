@@ -16,22 +16,22 @@ from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit
 from mrc_lab.processes.process import Process
 
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
-#: Where a lab sees its folder.
+#: The path of a lab's folder inside its namespaces.
 LAB_FOLDER = "/run/lab"
 CAPTURES = "captures"
-#: The switches' program as BMv2 JSON; its P4Info is beside it.
+#: The file of the switches' program as BMv2 JSON; its P4Info is beside it.
 PROGRAM = "program.json"
-#: More than the record of the largest lab.
+#: The size limit of a record, which the largest lab does not reach.
 RECORD_BYTES = 8 << 20
-#: Of state.json. Format 1 held the failures in force, too, and bore no number.
+#: The format of state.json. Format 1 also held the failures in force, and had no number.
 FORMAT = 2
 
 
 def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
-    """Read a file that a lab wrote: a regular file, no link, and at most `limit` bytes from its end.
+    """Read a file that a lab wrote: a regular file, not a link, and at most `limit` bytes from its end.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no such file.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -53,10 +53,13 @@ def last_line(path: pathlib.Path) -> str:
 
 @dataclass
 class Record:
-    """What the lab says of itself. `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of
-    each; `roles`: PIDs of its processes, all PIDs as inside; `deaths`: those of them that have died, oldest first;
-    `frozen`: since when those are that a signal has stopped; `switches`: those that are a P4Runtime server each
-    beside the fabric's, with their device ids; `held`: those of them that the lab itself keeps frozen or stopped."""
+    """The lab's own record of its processes.
+
+    `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of each host; `roles`: the PIDs of
+    the processes by role; all PIDs are those inside the lab. `deaths`: the processes that have died, oldest first;
+    `frozen`: since when a process is stopped by a signal; `switches`: the device ids of switches that are P4Runtime
+    servers of their own; `held`: the switches that the lab itself keeps frozen or stopped.
+    """
 
     phase: str = "starting"
     error: str = ""
@@ -70,10 +73,10 @@ class Record:
 
     @classmethod
     def parse(cls, document: object) -> Record:
-        """Return the record of a JSON value that is not trusted.
+        """Return the record in a JSON value that is not trusted.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: the value is not a record.
         """
         record = decode(cls, document)
         named = (record.roles, record.fabric, record.switches, record.held, record.hosts, record.frozen)
@@ -84,12 +87,12 @@ class Record:
 
 
 class LabFolder:
-    """The folder that a lab can write to, as seen from either side."""
+    """The folder that a lab can write to, seen from inside or outside."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self.record_file = path / "lab.json"
-        #: Made by the fabric: all the files that clients of its target API can have it write.
+        #: The folder that the fabric creates for all files that clients of its target API can have it write.
         self.captures = path / CAPTURES
 
     def socket(self, role: str) -> pathlib.Path:
@@ -113,15 +116,15 @@ class LabFolder:
         return {role: self.address(role) for role in record.switches}
 
     def log(self, role: str) -> pathlib.Path:
-        """Return the log of a process; hosts in one process have one, under the name of each."""
+        """Return the log of a process; hosts that share a process have one log, under the name of each."""
         return self.path / f"{role}.log"
 
     def read(self) -> Record:
         """Return the record.
 
         Raises:
-            OSError: there is none.
-            ValueError: it is not one.
+            OSError: there is no record.
+            ValueError: the file is not a record.
         """
         document = json.loads(read_untrusted(self.record_file))
         try:
@@ -130,19 +133,19 @@ class LabFolder:
             raise ValueError(f"{self.record_file}: {error}") from error
 
     def last_word(self) -> ProcessExit | None:
-        """Return how the daemon died, where the lab's first process could still tell."""
+        """Return how the daemon died, if the lab's first process could still record it."""
         try:
             return _checked(decode(ProcessExit, json.loads(read_untrusted(self.path / LAST_WORD))))
         except (OSError, ValueError, DecodeError):
             return None
 
     def write(self, record: Record) -> None:
-        """Write the record, whole or not at all. There is one writer, inside the lab."""
+        """Write the record, whole or not at all. Only one process, inside the lab, writes it."""
         write_whole(self.record_file, json.dumps(encode(record), indent=1))
 
 
 def _checked(death: ProcessExit) -> ProcessExit:
-    """Return a death that a lab reports, in words that can be printed."""
+    """Return a death that a lab reports, with its text made printable."""
     if not ROLE.match(death.role):
         raise DecodeError("a death of a process that no lab has")
     return replace(death, how="".join(each for each in death.how[:WORDS] if each.isprintable()))
@@ -150,10 +153,10 @@ def _checked(death: ProcessExit) -> ProcessExit:
 
 @dataclass
 class State:
-    """All that is known of one lab: what commands record of it (state.json), `record`, and whether it is `ending`.
+    """The data about one lab: what commands record (state.json), `record`, and whether the lab is `ending`.
 
-    `first`: the lab's first process; `uid`, `gid`: the user it runs as; `machines`: if it is on several, the hosts that
-    each carries; `shell`: where it was brought up (`shells.here`).
+    `first`: the lab's first process; `uid`, `gid`: the user it runs as; `machines`: for a lab on several machines, the
+    hosts on each; `shell`: the shell of the command that started it (`shells.here`).
     """
 
     name: str

@@ -35,17 +35,17 @@ from mrc_lab.processes.process import KILL_AFTER_S, Process, ProgressTimeout, en
 from mrc_lab.records.record import FORMAT, PROGRAM, LabFolder, State, last_line
 from p4lite.folders import FolderError, check_private
 
-#: Below the run directories: those of parts of labs that are kept elsewhere, a folder for each machine's name.
+#: The folder below the run directories for slices of labs whose coordinator is elsewhere, by machine name.
 PARTS = ".parts"
-#: Names the machine whose part of a lab a command means, on that machine.
+#: The variable that names the machine whose slice of a lab a command means, on that machine.
 PART_VARIABLE = "MRCLAB_PART"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 MODE = 0o700
-#: Linux limits the path of a unix socket to this many bytes (and a NUL).
+#: The limit of Linux for the path of a unix socket, in bytes without the NUL.
 SOCKET_PATH_BYTES = 107
-#: A file in a run directory, locked while the lab is started.
+#: A file in a run directory that is locked while the lab is started.
 STARTING = "starting"
-#: How long a lab may take to come up, and again as long while it works; and to end.
+#: The time in which a lab must come up, granted again as long as it works; and the time in which it must end.
 UP_S = 180.0
 DOWN_S = 20.0
 
@@ -53,20 +53,21 @@ Progress = Callable[[str], None]
 
 
 class RunError(UsageError):
-    """A lab that cannot be started, found or cleaned; the text says what to do."""
+    """A lab that cannot be started, found or removed; the text says what to do."""
 
 
 class LabDied(RunError):
-    """A lab that died while something was done with it."""
+    """A lab that died while a command used it."""
 
     exit_code = ExitCode.FAILED
 
 
 def base() -> pathlib.Path:
-    """Return where run directories are; with `MRCLAB_PART` those of that machine's parts of labs kept elsewhere.
+    """Return the folder of run directories; with `MRCLAB_PART`, that of the machine's slices whose coordinator is
+    elsewhere.
 
     Raises:
-        RunError: the variable names no machine.
+        RunError: the variable does not name a machine.
     """
     part = os.environ.get(PART_VARIABLE)
     if not part:
@@ -79,12 +80,12 @@ def base() -> pathlib.Path:
 
 
 def in_part() -> bool:
-    """Return whether commands mean a part of a lab that is kept elsewhere."""
+    """Return whether commands mean a slice whose coordinator is elsewhere."""
     return base().parent.name == PARTS
 
 
 def _base() -> pathlib.Path:
-    """MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
+    """Return MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
     override = os.environ.get("MRCLAB_RUN")
     if override:
         return pathlib.Path(os.path.abspath(override))
@@ -105,7 +106,7 @@ def check_ours(path: pathlib.Path) -> bool:
     """Return whether a folder exists that no other user can open, change or replace.
 
     Returns:
-        False when there is nothing.
+        False when there is no such folder.
 
     Raises:
         RunError: it is a link, another user's, open to others, or below a folder where others can rename it.
@@ -121,17 +122,17 @@ def check_ours(path: pathlib.Path) -> bool:
 
 @dataclass(frozen=True)
 class _StateHeader:
-    """What state.json of every version has."""
+    """The keys that state.json has in every version."""
 
     first: Process | None = None
     format: int = 1
 
 
 class RunDir:
-    """The run directory of one lab; `folder`: where it is, if not in `base()`.
+    """The run directory of one lab; `folder`: its parent, if that is not `base()`.
 
     Raises:
-        RunError: a name that cannot be one of a directory, or a directory that is not safely ours.
+        RunError: the name cannot be that of a directory, or the directory may be changed by others.
     """
 
     def __init__(self, name: str, folder: pathlib.Path | None = None) -> None:
@@ -144,14 +145,14 @@ class RunDir:
         self.state_file = self.path / "state.json"
         self.lab_file = self.path / f"{name}.yaml"
         self.log_file = self.path / "labd.log"
-        #: The switches' program, where another compiler than ours has made it.
+        #: The switches' program, if another compiler than ours made it.
         self.program_file = self.path / PROGRAM
-        #: This file exists once the lab was asked to end; creating it needs no lock.
+        #: This file exists once a command has asked the lab to end; creating it needs no lock.
         self.ending_file = self.path / "ending"
         self.folder = LabFolder(self.path / "lab")
 
     def create(self, uid: int = -1, gid: int = -1) -> None:
-        """Create the directory, with the part that the lab can write to, which belongs to `uid` and `gid` (-1: this
+        """Create the directory and the folder that the lab can write to, which belongs to `uid` and `gid` (-1: this
         user).
 
         Raises:
@@ -197,10 +198,10 @@ class RunDir:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
 
     def first(self) -> Process | None:
-        """Return the lab's first process, whichever version of mrclab recorded it; None: it has none yet.
+        """Return the lab's first process, whichever version of mrclab recorded it; None if it has none yet.
 
         Raises:
-            RunError: no such lab, or a record that is not readable.
+            RunError: there is no such lab, or its record cannot be read.
         """
         return self._basics(self._recorded()).first
 
@@ -211,10 +212,10 @@ class RunDir:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
 
     def read(self) -> State:
-        """Return what is known of the lab.
+        """Return the lab's state.
 
         Raises:
-            RunError: no such lab, a record that is not readable, or one of another version.
+            RunError: there is no such lab, or its record cannot be read or is of another version.
         """
         document = self._recorded()
         version = self._basics(document).format
@@ -241,7 +242,7 @@ class RunDir:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Let one process at a time change what is recorded."""
+        """Let one process at a time change the lab's records."""
         with locked(self.path / "lock"):
             yield
 
@@ -258,9 +259,9 @@ class RunDir:
         return self.folder.socket(role)
 
     def processes(self) -> list[Process]:
-        """Return the lab's living processes by role, with their numbers outside the lab.
+        """Return the lab's living processes by role, with their PIDs outside the lab.
 
-        A process that carries several hosts is there once for each.
+        A process that runs several hosts is listed once for each.
         """
         state = self.read()
         if state.first is None or not state.first.alive():
@@ -277,7 +278,7 @@ class RunDir:
         return found
 
     def is_dead(self) -> bool:
-        """Return whether nothing holds the lab any more: its first process is dead, or never came to be and is not
+        """Return whether no process holds the lab any more: its first process is dead, or does not exist and is not
         being started."""
         if is_locked(self.path / STARTING):
             return False
@@ -288,16 +289,16 @@ class RunDir:
         return first is None or not first.alive()
 
     def started(self, pid: int) -> None:
-        """Record the lab's first process, before anything runs in it.
+        """Record the lab's first process, before it runs anything.
 
         Raises:
-            ProcessLookupError: it is dead.
+            ProcessLookupError: the process is dead.
         """
         with self.change() as state:
             state.first = Process.of("lab", pid)
 
     def agents(self) -> dict[Process, list[str]]:
-        """Return the living agents' processes with the hosts that each carries."""
+        """Return the living agents' processes, each with the hosts that it runs."""
         found: dict[Process, list[str]] = {}
         hosts = self.read().record.hosts
         for each in self.processes():
@@ -307,10 +308,10 @@ class RunDir:
         return found
 
     def deaths(self, first: Process) -> list[ProcessExit]:
-        """Return what has died of the lab with this first process, oldest first; the last entry says if all of it is
-        dead.
+        """Return the exits in the lab with this first process, oldest first; the last entry says whether the whole lab
+        is dead.
 
-        The directory may be gone, or be another lab's of the same name by now.
+        By now the directory may be gone, or belong to another lab of the same name.
         """
         try:
             state = self.read()
@@ -320,13 +321,14 @@ class RunDir:
             return [ProcessExit.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
         found = list(state.record.deaths)
         if state.ending:
-            # What died after it was told to end died of that.
+            # The request to end is the cause of all later exits.
             with contextlib.suppress(OSError):
                 at = self.ending_file.stat().st_mtime
                 told = ProcessExit.then("lab", "was told to end (`mrclab down`)", at)
                 return [*(each for each in found if each.at < at and each.role != "labd"), told]
         if not first.alive() and not any(each.role == "labd" for each in found):
-            # Written before the first process died; a record read before that may lack the newest.
+            # This message was written before the first process died; a record read before that may lack the newest
+            # exits.
             word = self.folder.last_word()
             found.append(
                 word or ProcessExit.now("lab", "died without a word: its first process was killed from outside")
@@ -343,13 +345,13 @@ class RunDir:
             return []
 
     def end(self, grace_s: float = DOWN_S) -> list[str]:
-        """Tell the lab to end, and remove it; see `remove`."""
+        """Ask the lab to end, and remove it; see `remove`."""
         with contextlib.suppress(OSError):
             self.ending_file.touch()
         return self.remove(grace_s)
 
     def remove(self, grace_s: float = KILL_AFTER_S) -> list[str]:
-        """End what runs and remove the directory; return what had to be ended."""
+        """End all processes and remove the directory; return what had to be ended."""
         ended: list[str] = []
         with contextlib.suppress(RunError):
             first = self.first()
@@ -383,7 +385,7 @@ def all_runs(folder: pathlib.Path | None = None) -> list[RunDir]:
     """Return every lab that has a run directory in `folder` (None: `base()`).
 
     Raises:
-        RunError: the folder they are in is not safely ours.
+        RunError: other users can change the folder.
     """
     where = base() if folder is None else folder
     if not check_ours(where):
@@ -393,7 +395,7 @@ def all_runs(folder: pathlib.Path | None = None) -> list[RunDir]:
 
 
 def all_parts() -> list[RunDir]:
-    """Return every part of a lab that is kept elsewhere. Errors as `all_runs`."""
+    """Return every slice whose coordinator is elsewhere. Raises as `all_runs`."""
     if not check_ours(base()) or not check_ours(base() / PARTS):
         return []
     return [run for each in sorted((base() / PARTS).iterdir()) if each.is_dir() for run in all_runs(each)]
@@ -401,7 +403,7 @@ def all_parts() -> list[RunDir]:
 
 @contextlib.contextmanager
 def base_lock() -> Iterator[None]:
-    """Let one command at a time make or clear away run directories."""
+    """Let one command at a time create or remove run directories."""
     if not check_ours(base()):
         base().mkdir(parents=True, exist_ok=True, mode=MODE)
         check_ours(base())
@@ -411,16 +413,16 @@ def base_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def claimed(state: State, roles: Sequence[str], progress: Progress) -> Iterator[RunDir]:
-    """Make a lab's run directory with its record, which is ours while the lab is started; it goes if that fails.
+    """Create a lab's run directory with its record, locked while the lab is started; remove it if that fails.
 
-    What a dead lab of that name left is removed before.
+    The remains of a dead lab of that name are removed before.
 
     Args:
-        roles: there is room for their sockets.
+        roles: the roles whose sockets must fit into the directory.
 
     Raises:
-        RunError: the name is in use, or a socket would have too long a path.
-        LabDied: it was removed meanwhile.
+        RunError: the name is in use, or a socket's path would be too long.
+        LabDied: another command removed it meanwhile.
     """
     run = RunDir(state.name)
     state.lab_file = str(run.lab_file)
@@ -446,11 +448,11 @@ def claimed(state: State, roles: Sequence[str], progress: Progress) -> Iterator[
 
 
 def await_up(run: RunDir, progress: Progress) -> list[Process]:
-    """Wait until a lab that was started is up, and return its processes (`RunDir.processes`); one that does not come up
-    is ended.
+    """Wait until a lab that was started is up, and return its processes (`RunDir.processes`); end a lab that does not
+    come up.
 
     Raises:
-        LabDied: it is not going to be.
+        LabDied: the lab died while starting.
         RunError: it takes too long.
     """
     try:
@@ -462,7 +464,7 @@ def await_up(run: RunDir, progress: Progress) -> list[Process]:
 
 
 def _give_up(run: RunDir) -> None:
-    """End what did not come up, unless another command has."""
+    """End a lab that did not come up, unless another command has done so."""
     with contextlib.suppress(RunError):
         if run.exists():
             run.end()
@@ -473,7 +475,7 @@ def _await_up(run: RunDir, progress: Progress) -> None:
     state = run.read()
     first = state.first
     assert first is not None
-    # What other machines do for it is not seen here; their coordinator sees whether they do something.
+    # Work on other machines is not visible here; their coordinator checks their progress.
     patience = ProgressTimeout(first.pid, UP_S * (ProgressTimeout.PERIODS if state.machines else 1))
     while True:
         dead = run.is_dead()
@@ -491,7 +493,7 @@ def _await_up(run: RunDir, progress: Progress) -> None:
             return
         if record.phase == "failed" or state.ending or dead:
             deaths = several(run.deaths(first))
-            # What a daemon could not tell in its record, its last words in the log may.
+            # If the daemon could not record why it ended, the last line of its log may say so.
             words = last_line(run.log_file)
             told = deaths if words in deaths else "; ".join(filter(None, (deaths, words)))
             reason = record.error or told or "it died"
@@ -507,6 +509,6 @@ def _await_up(run: RunDir, progress: Progress) -> None:
 
 
 def _log_tails(run: RunDir, state: State) -> str:
-    """Return what the processes started last have said: their logs are gone when the lab is."""
+    """Return the ends of the logs of the processes started last, because their logs are removed with the lab."""
     said = [(role, last_line(run.folder.log(role))) for role in state.record.roles]
     return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])

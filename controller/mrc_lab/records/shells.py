@@ -11,14 +11,14 @@ from typing import Final
 
 import psutil
 
-#: The name of the lab that commands mean where they name none; `mrclab up` prints it.
+#: The variable with the name of the lab that commands use if they name none; `mrclab up` prints it.
 VARIABLE: Final = "MRCLAB_LAB"
-#: Programs between a shell and a command that it runs.
+#: The programs that may stand between a shell and a command that it runs.
 BETWEEN: Final = frozenset(("sudo", "doas", "su", "pkexec", "env", "time", "timeout", "nice", "mrclab"))
 
 
 def _identity(pid: int) -> str:
-    """Return a process as text that no other process has, also when its number is used again."""
+    """Return a text that identifies a process, even if its PID is used again."""
     try:
         return f"{pid} {psutil.Process(pid).create_time():.2f}"
     except psutil.Error:
@@ -26,9 +26,9 @@ def _identity(pid: int) -> str:
 
 
 def here() -> list[str]:
-    """Return what this command's shell is known by: its session, and the nearest ancestor that is not a wrapper.
+    """Return the identity of this command's shell: its session, and the nearest ancestor that is not a wrapper.
 
-    sudo gives each command a session of its own, and a script's commands have a session in common, but not a parent.
+    sudo starts each command in a new session, and the commands of a script share a session, but not a parent.
     """
     found = [f"session {_identity(os.getsid(0))}"]
     with contextlib.suppress(psutil.Error):
@@ -39,5 +39,5 @@ def here() -> list[str]:
 
 
 def is_here(shell: list[str]) -> bool:
-    """Return whether what `here` returned for another command is this command's shell."""
+    """Return whether the result of `here` for another command means this command's shell."""
     return not set(shell).isdisjoint(here())

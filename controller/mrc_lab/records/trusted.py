@@ -13,12 +13,12 @@ from typing import Final
 from mrc_topo.shipped import CHECKOUT, shipped
 from p4lite.folders import FolderError, check_code_file
 
-#: Keys of labs, experiments, comparisons and sweeps below which code is named.
+#: The keys of labs, experiments, comparisons and sweeps whose values name code.
 KEYS: Final = ("policies", "program")
 
 
 def names_code(document: object) -> bool:
-    """Return whether a document of a lab, experiment, comparison or sweep names a policy or a P4 program anywhere."""
+    """Return whether a document of a lab, experiment, comparison or sweep names a policy or a P4 program."""
     if isinstance(document, Mapping):
         return any(
             (bool(value) and not set(KEYS).isdisjoint(str(key).split("."))) or names_code(value)
@@ -30,10 +30,10 @@ def names_code(document: object) -> bool:
 def check(path: Path) -> None:
     """Check that only this user and root can change a file, unless it comes with the project.
 
-    What comes with the project is as trustworthy as the program that runs, wherever that is installed.
+    A file of the project is as trustworthy as the running program, wherever that is installed.
 
     Raises:
-        FolderError: another user can; the text names what to blame and the remedy.
+        FolderError: another user can change it; the text names the cause and the remedy.
     """
     real = path.resolve()
     if any(real.is_relative_to(shipped(kind).resolve()) for kind in CHECKOUT):

@@ -20,15 +20,15 @@ from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
 
 class LabFabric(FabricControl, counters.StatsSource, counters.SampleSource, counters.CounterSource, Protocol):
-    """What breaks and mends a fabric, and what counts in it."""
+    """A fabric that can fail, and whose counters can be read."""
 
 
 class Session(abc.ABC):
     """A lab that is up.
 
-    `topology`: what was built; `hosts`: its hosts by name, in order; `fabric`: links, switches and their
-    counters; `failures`: what is broken at present; `denied`: elements on the denylist. Times are ns of the
-    session's clock, which the hosts share.
+    `topology`: the lab's elements; `hosts`: its hosts by name, in order; `fabric`: links, switches and their counters;
+    `failures`: the failures in force; `denied`: elements on the denylist. Times are ns of the session's clock, which
+    the hosts share.
     """
 
     clock: ClassVar[str]
@@ -41,7 +41,7 @@ class Session(abc.ABC):
     @property
     @abc.abstractmethod
     def program(self) -> FabricProgram:
-        """What the lab's switches run."""
+        """The program of the lab's switches."""
 
     @abc.abstractmethod
     def now_ns(self) -> int:
@@ -57,43 +57,43 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def p4runtime_address(self, switch: str) -> str:
-        """Return where a switch listens for controllers (gRPC)."""
+        """Return the gRPC address on which a switch listens for controllers."""
 
     @abc.abstractmethod
     def freeze_agent(self, host: str) -> None:
-        """Stop a host's agent with SIGSTOP until `thaw_agent`; it must not be asked anything meanwhile.
+        """Stop a host's agent with SIGSTOP until `thaw_agent`; send it no request meanwhile.
 
         Raises:
-            HostError: it is gone.
+            HostError: the agent is gone.
         """
 
     @abc.abstractmethod
     def thaw_agent(self, host: str) -> None:
-        """Let a frozen agent go on; as `freeze_agent`."""
+        """Continue a frozen agent. Raises as `freeze_agent`."""
 
     @abc.abstractmethod
     def kill_agent(self, host: str) -> None:
-        """End a host's agent at once (SIGKILL); as `freeze_agent`."""
+        """Kill a host's agent (SIGKILL). Raises as `freeze_agent`."""
 
     @abc.abstractmethod
     def restart_agent(self, host: str) -> None:
         """Start a host's agent again after `kill_agent`, without any of its earlier state.
 
         Raises:
-            HostError: it does not come up.
+            HostError: the agent does not come up.
         """
 
     def signal_process(self, role: str, number: int) -> bool:
-        """Send a signal to a process of the lab other than an agent; return whether there is one."""
+        """Send a signal to a process of the lab other than an agent; return whether there is such a process."""
         return False
 
     def stats(self) -> dict[int, DeviceStats]:
-        """Statistics of all switches at this moment, by device id."""
+        """Return the statistics of all switches at this moment, by device id."""
         return self.fabric.stats()
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
-        """Return what a live view needs of all switches, by device id: `some_drops` are those of
-        `counters.FAILURE_DROPS`, `counted` are counters of the program that are added up."""
+        """Return a live view's data of all switches, by device id: `some_drops` are those of `counters.FAILURE_DROPS`,
+        `counted` are counters of the program that are added up."""
         return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
 
     def fabric_sample(self) -> counters.FabricSample:
@@ -109,8 +109,8 @@ class Session(abc.ABC):
         return counters.stalls(self.topology, self.fabric)
 
     def program_counters(self) -> dict[str, int]:
-        """Return what the P4 program counted since the start, over all switches: marked, trimmed, dropped by reason;
-        of a lab's own program also all its counters by their full names."""
+        """Return the P4 program's counts since the start, over all switches: marked, trimmed, dropped by reason; of a
+        lab's own program also all its counters by their full names."""
         found = counters.program_counters(self.topology, self.fabric, self.counter_names())
         if self.topology.lab.program is not None:
             found |= counters.own_counters(self.topology, self.fabric, self.program.names)
@@ -126,15 +126,15 @@ class Session(abc.ABC):
 
     @contextlib.contextmanager
     def changing_denied(self) -> Iterator[None]:
-        """Alone with the lab's denylist, as it is recorded, for as long as the context lasts; then records it."""
+        """Lock the lab's recorded denylist for as long as the context lasts, then record it."""
         yield
 
     def denied_now(self) -> set[str]:
-        """Return elements on the denylist at present, from all sources."""
+        """Return the elements on the denylist at present, from all sources."""
         return self.denied
 
     def deaths(self) -> list[ProcessExit]:
-        """Return what has died of the lab since the session began, oldest first; in a simulation nothing dies."""
+        """Return the exits in the lab since the session began, oldest first; in a simulation there are none."""
         return []
 
     def frozen(self) -> list[StoppedProcess]:
@@ -151,7 +151,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the lab; a real one stays up."""
+        """Release the lab; a real one stays up."""
 
 
 S = TypeVar("S", bound=Session)

@@ -15,33 +15,33 @@ from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CreditStats, PfcStats
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
-#: `ports`: by `SWITCH:PORT`, what is sampled, by name.
+#: Samples by name; `ports` are by `SWITCH:PORT`.
 FabricSample = dict[str, dict[str, dict[str, int]]]
-#: By `SWITCH:PORT` and priority, counters by name.
+#: Counters by name, for each `SWITCH:PORT` and priority.
 ByPriority = dict[str, dict[str, dict[str, int]]]
-#: Reasons of `PortStats.drops` that full queues and slow machines do not have.
+#: The reasons of `PortStats.drops` that only failures cause, not full queues or slow machines.
 FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
 
 
 class StatsSource(Protocol):
-    """Where statistics come from."""
+    """A source of statistics."""
 
     def stats(self) -> dict[int, DeviceStats]:
-        """Return all switches."""
+        """Return the statistics of all switches."""
 
 
 class SampleSource(Protocol):
-    """Where samples of many ports come from, in little time."""
+    """A source of samples of many ports in little time."""
 
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
-        """Return all ports of all switches; see `TargetClient.samples`."""
+        """Return samples of all ports of all switches; see `TargetClient.samples`."""
 
 
 class InProcessCounters:
-    """Of a fabric in this process, the ports that `pauses` and `stalls` look at, without the way over gRPC: statistics
-    of all ports of a large lab take longer than a call may."""
+    """The ports of a fabric in this process that `pauses` and `stalls` read, without gRPC: statistics of all ports of a
+    large lab take longer than a call may."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -58,17 +58,19 @@ class InProcessCounters:
 
 
 class CounterSource(Protocol):
-    """Where counters of programs come from (`TargetClient` has both kinds)."""
+    """A source of programs' counters (`TargetClient` has both kinds)."""
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """Return cells of a counter of the program."""
+        """Return the cells of a counter of the program."""
 
 
 def sample(topology: Topology, source: StatsSource) -> FabricSample:
-    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`:
-    those of them that only a failure makes, and `storm_frames` where a stuck NIC sent any. With priority flow control
-    also how long the port was paused, the pause frames that it sent, and the storms that its watchdog saw; with credits
-    how long it had none for what waited, and how many it has.
+    """Return the counters of each switch port, by `SWITCH:PORT`.
+
+    They are transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`: the drops that only a
+    failure causes, and `storm_frames` where a stuck NIC sent any. Priority flow control adds how long the port was
+    paused, the pause frames that it sent, and the storms that its watchdog saw; credits add how long waiting packets
+    had none, and how many the port has.
     """
     ports: dict[str, dict[str, int]] = {}
     for device_id, device in source.stats().items():
@@ -89,7 +91,7 @@ def sample(topology: Topology, source: StatsSource) -> FabricSample:
 
 
 def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[str, int]:
-    """Of a sample, what concerns flow control and credits."""
+    """Return the values of a sample that concern flow control and credits."""
     found: dict[str, int] = {}
     for paused in pfc:
         if paused.priority == rules.DATA_PRIORITY:
@@ -101,7 +103,7 @@ def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[s
 
 
 def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
-    """`sample` of a fabric in this process: all ports by one call."""
+    """Return `sample` of a fabric in this process, which reads all ports by one call."""
     names, ports = [], []
     for device_id, switch in fabric.switches.items():
         name = topology.switches[device_id - 1].name
@@ -122,9 +124,7 @@ def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
 
 
 def pauses(topology: Topology, source: StatsSource) -> ByPriority:
-    """Return counters of priority flow control per `SWITCH:PORT` and priority (`PfcStats`), without those that are
-    zero.
-    """
+    """Return the nonzero counters of priority flow control per `SWITCH:PORT` and priority (`PfcStats`)."""
     found: ByPriority = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -136,7 +136,7 @@ def pauses(topology: Topology, source: StatsSource) -> ByPriority:
 
 
 def stalls(topology: Topology, source: StatsSource) -> ByPriority:
-    """Return credit counters per `SWITCH:PORT` and priority (`CreditStats`), without those that are zero."""
+    """Return the nonzero credit counters per `SWITCH:PORT` and priority (`CreditStats`)."""
     found: ByPriority = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -150,7 +150,7 @@ def stalls(topology: Topology, source: StatsSource) -> ByPriority:
 def program_counters(topology: Topology, source: CounterSource, names: Mapping[str, str]) -> dict[str, int]:
     """Sum over all switches what the P4 program counts: marked, trimmed, dropped by reason.
 
-    `names`: what it calls the counters of `rules.COUNTERS`; of what it does not count there is nothing.
+    `names`: the program's names of the counters of `rules.COUNTERS`; a counter that it lacks is left out.
     """
     found: dict[str, int] = {}
     for switch in topology.switches:
@@ -170,8 +170,8 @@ def program_counters(topology: Topology, source: CounterSource, names: Mapping[s
 def own_counters(topology: Topology, source: CounterSource, names: P4InfoNames) -> dict[str, int]:
     """Sum over all switches and cells every counter of a lab's own P4 program, by its full name.
 
-    They are packets; of a counter that counts bytes only, bytes; of one that counts both, bytes are in `NAME.bytes`. A
-    direct counter has a cell for each entry that its table has now, and one for packets that no entry matched.
+    The sums are packets; for a counter of bytes only, bytes; for a counter of both, bytes are in `NAME.bytes`. A direct
+    counter has a cell for each entry that its table has now, and one for packets that no entry matched.
     """
     found: dict[str, int] = {}
     for name, counter in (names.counters | names.direct_counters).items():

@@ -19,7 +19,7 @@ from p4lite.switch.targetapi.values import (
 
 
 class FabricSet:
-    """Sends every call to the process that carries the switch.
+    """Sends every call to the fabric process of the switch.
 
     Args:
         addresses: the device ids behind each gRPC address.
@@ -34,7 +34,7 @@ class FabricSet:
         }
 
     def info(self) -> FabricInfo:
-        """Return all switches; the clock is that of the first process."""
+        """Return the state of all switches; the clock is that of the first process."""
         parts = [client.info() for client in self.clients]
         switches = {
             device: each for part in parts for device, each in part.switches.items() if device in self._by_device
@@ -44,12 +44,12 @@ class FabricSet:
         return FabricInfo(parts[0].now_ns, events, lost, dict(sorted(switches.items())))
 
     def stats(self) -> dict[int, DeviceStats]:
-        """Statistics of all switches."""
+        """Return the statistics of all switches."""
         found = {device: stats for client in self.clients for device, stats in client.stats().items()}
         return {device: stats for device, stats in found.items() if device in self._by_device}
 
     def answering(self) -> tuple[dict[int, SwitchInfo], dict[int, DeviceStats]]:
-        """As `info` and `stats`, of the switches whose process answers."""
+        """Return `info` and `stats` of the switches whose process answers."""
         info: dict[int, SwitchInfo] = {}
         stats: dict[int, DeviceStats] = {}
         for client in self.clients:
@@ -61,11 +61,10 @@ class FabricSet:
         return dict(sorted(info.items())), stats
 
     def port_tunnels(self) -> dict[str, dict[tuple[int, int], TunnelStats]]:
-        """Of ports that are tunnels to other machines, by address and (device id, port); those of devices that are no
-        switches, too."""
+        """Return the counts of tunnels to other machines, by address and (device id, port), relays included."""
         found: dict[str, dict[tuple[int, int], TunnelStats]] = {}
         for client in self.clients:
-            with contextlib.suppress(TargetError):  # of one that is dead there is nothing
+            with contextlib.suppress(TargetError):  # a dead process has no statistics
                 found[client.address] = {
                     (device, number): port.tunnel
                     for device, stats in client.stats().items()
@@ -106,7 +105,7 @@ class FabricSet:
         self._by_device[device_id].set_state(device_id, state)
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        """As after a reboot."""
+        """Restart a switch as after a reboot."""
         self._by_device[device_id].restart(device_id, disconnect=disconnect)
 
     def capture(self, device_id: int, port: int, path: str | None, snaplen: int = 0) -> None:
@@ -118,7 +117,7 @@ class FabricSet:
         return self._by_device[device_id].address
 
     def lateness(self, *, reset: bool = False) -> Lateness:
-        """Return the lateness of the process that was latest; CPU shares are added up."""
+        """Return the lateness of the latest process; CPU shares are added up."""
         parts = [client.lateness(reset=reset) for client in self.clients]
         worst = max(parts, key=lambda each: each.loop.p99_ns)
         busy: Lag = worst.busy

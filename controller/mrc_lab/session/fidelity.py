@@ -11,15 +11,15 @@ from mrc_lab.scheduling import MachineActivity, Scheduling
 from mrc_lab.session.load import SwitchLoad
 from p4lite.switch.fabric.values import Lateness, TunnelStats
 
-#: A loop that is this late in one of a hundred rounds distorts round-trip times (share of the base RTT).
+#: Lateness in one of a hundred rounds of a loop that distorts round-trip times (share of the base RTT).
 HOST_LAG_SHARE = 1.0
 FABRIC_LAG_SHARE = 0.25
-#: One round that is this late (base RTTs) is a stall of its own, which recoveries and rates show as if it were MRC's.
+#: A round that is this late (base RTTs) is a stall of its own, which distorts recoveries and rates of MRC.
 HOST_STALL_RTTS = 10
-#: Beyond this share of one core a process has no room left to catch up.
+#: Above this share of one core a process has no room left to catch up. The same holds for a thread that runs, or waits
+#: for a core, for that share of the time.
 CPU_LIMIT = 0.95
-#: So is a thread that has work for that share of the time, whether it runs or waits for a core.
-#: Packets that were on their way when a switch was asked how many it has seen.
+#: The packets that may be on their way while a switch's counters are read, as a number and as a share.
 MISSED, MISSED_SHARE = 32, 0.001
 
 
@@ -28,10 +28,10 @@ NOT_MEASURED = "fidelity was not measured"
 
 @dataclass(frozen=True)
 class ClockFidelity:
-    """What is known of the clock of another machine, in ns.
+    """The measured clock of another machine, in ns.
 
-    Moved by `set_ns` within `set_uncertainty_ns`, it is ahead of ours by `off_ns` within `uncertainty_ns`, as an
-    exchange of `rtt_ns` said.
+    After it was moved by `set_ns` within `set_uncertainty_ns`, it is ahead of ours by `off_ns` within `uncertainty_ns`,
+    according to an exchange of `rtt_ns`.
     """
 
     off_ns: int
@@ -43,7 +43,8 @@ class ClockFidelity:
 
 @dataclass(frozen=True)
 class MachineFidelity:
-    """A machine that carries a part of the lab: how it was lost, its clock, its tunnels, and what its part measured.
+    """A machine that runs a slice of the lab: how it was lost, its clock, its tunnels, and the measurements of its
+    slice.
 
     `frame_bytes`: the largest frame that goes through its tunnels in one piece; `time_namespaces`: whether its kernel
     can give a lab another clock.
@@ -67,8 +68,8 @@ class MachineFidelity:
 class Fidelity:
     """Whether the machine kept up since the measurement began, and why not.
 
-    `simulated`: on the virtual clock, where nothing can be late. `switches`: those that are a process each. Of a lab on
-    several machines `fabric` is the latest one of `machines`.
+    `simulated`: the lab ran on the virtual clock, where no process can be late. `switches`: those with a process each.
+    For a lab on several machines `fabric` is the latest one of `machines`.
     """
 
     valid: bool = False
@@ -84,27 +85,27 @@ class Fidelity:
 
     @property
     def doubt(self) -> str:
-        """Why times are not valid; empty if they are, or nothing was measured."""
+        """The reasons why times are not valid; empty if they are, or nothing was measured."""
         return "" if self.valid or self == UNMEASURED else "; ".join(self.reasons)
 
     def document(self) -> object:
-        """Return the part of result.json: what was measured only."""
+        """Return the part of result.json with what was measured."""
         if self == UNMEASURED:
             return {}
         return {key: value for key, value in encode(self).items() if value or key in ("valid", "reasons")}
 
 
-#: Before a measurement has ended.
+#: The value before a measurement has ended.
 UNMEASURED = Fidelity(reasons=(NOT_MEASURED,))
 
 
 def processes(hosts: Mapping[str, HostFidelity]) -> dict[tuple[str, ...], float]:
-    """Return the agents' processes by the hosts that they carry, with each one's share of a core."""
+    """Return the agents' processes by the hosts that they run, with each one's share of a core."""
     return {tuple(host.process) or (name,): host.cpu_share for name, host in hosts.items()}
 
 
 def judge(measured: Fidelity, base_rtt_ns: int) -> list[str]:
-    """Return the reasons for which a run is not valid; none: the machine kept up."""
+    """Return the reasons for which a run is not valid; none if the machine kept up."""
     reasons = []
     fabric = measured.fabric
     if fabric is not None:

@@ -14,13 +14,13 @@ import psutil
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import RunDir
 
-#: By switch: packets that its links gave it, and those that its program counted.
+#: By switch: the packets that its links delivered, and those that its program counted.
 Seen = Mapping[str, tuple[int, int]]
 
 
 class Thread(NamedTuple):
-    """What a thread has had since it began: CPU time and time in which it waited for a core (s), and its turns on one.
-    Kernels without scheduler statistics tell CPU time alone."""
+    """The resources of a thread since it began: CPU time and time in which it waited for a core (s), and its turns on
+    one. Kernels without scheduler statistics report CPU time alone."""
 
     used: float
     waited: float = 0.0
@@ -50,10 +50,11 @@ def threads_of(pid: int) -> dict[int, Thread]:
 
 @dataclass(frozen=True)
 class SwitchLoad:
-    """What the process of a switch took of the machine, and how many packets it missed of those that its links gave it.
+    """The load of a switch's process, and how many packets it missed of those that its links delivered.
 
-    Shares of a core of all threads together (`cpu_share`) and of the `busiest_thread`; of the thread with the most to
-    do the share of the time in which it ran or waited for a core (`runnable`) and its mean wait (`waited_ns`).
+    `cpu_share` is the share of a core of all threads together, `busiest_thread` that of the busiest one. For the thread
+    with the most to do, `runnable` is the share of the time in which it ran or waited for a core, and `waited_ns` its
+    mean wait.
     """
 
     cpu_share: float
@@ -65,7 +66,7 @@ class SwitchLoad:
 
     @classmethod
     def of(cls, spent: Collection[Thread], seconds: float, given: int, counted: int) -> SwitchLoad:
-        """Return it of what the threads of a process have had in some seconds."""
+        """Return the load from what the threads of a process used in some seconds."""
         keenest = max(spent, key=lambda each: each.used + each.waited, default=Thread(0.0))
         return cls(
             cpu_share=sum(each.used for each in spent) / seconds,
@@ -78,7 +79,7 @@ class SwitchLoad:
 
 
 class ProcessLoad:
-    """Measures, between `reset` and `measure`, those of a lab's processes whose roles are given."""
+    """Measures, between `reset` and `measure`, the processes of a lab with the given roles."""
 
     def __init__(self, run: RunDir, roles: Collection[str]) -> None:
         self.run = run
@@ -100,7 +101,8 @@ class ProcessLoad:
         self._since, self._before, self._seen = time.monotonic(), self._now(), seen
 
     def measure(self, seen: Seen) -> dict[str, SwitchLoad]:
-        """Return the load by switch, without those that were started meanwhile: they have forgotten what they saw."""
+        """Return the load by switch, without processes that were started meanwhile, because their counters started at
+        0."""
         seconds = max(time.monotonic() - self._since, 1e-9)
         found = {}
         for role, (process, threads) in self._now().items():

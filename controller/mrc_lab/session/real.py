@@ -40,7 +40,7 @@ from mrc_lab.switches.program import FabricProgram, ProgramDocument, fabric_prog
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab
 
-#: An agent ends, and another comes up, within this time on a busy machine.
+#: The time within which an agent ends, and another comes up, on a busy machine.
 AGENT_S = 30.0
 
 
@@ -67,18 +67,18 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class AgentProcess:
-    """A process of agents: the hosts that it carries, and its memory with all rings, in bytes."""
+    """An agents' process: the hosts that it runs, and its memory with all rings, in bytes."""
 
     hosts: list[str]
     memory_bytes: int
 
 
 class RealSession(Session):
-    """Connects to the lab of a name; a `fresh` one was brought up for this session, which mourns all of it.
+    """Connects to the lab of a name; a `fresh` one was brought up for this session, which reports all of its exits.
 
     Raises:
-        RunError: it is not up.
-        LabDied: it was brought up for this session, and is not up any more.
+        RunError: the lab is not up.
+        LabDied: the lab was brought up for this session, and is not up any more.
     """
 
     clock = "real"
@@ -97,13 +97,14 @@ class RealSession(Session):
             raise gone(f"lab '{name}' is {record.phase}{told}")
         self.state = state
         self.first = state.first
-        #: What had died before.
+        #: The exits before the session began, which it does not report.
         self.mourned = set() if fresh else {(death.role, death.how) for death in record.deaths}
         chosen = forwarders.chosen(load_lab(pathlib.Path(state.lab_file)), state.switch, state.compiler)
         self.topology = chosen.for_transport(state.transport)
         self.clients = {host: HostClient(host, folder.socket(host)) for host in record.hosts}
         self.hosts = self.clients
-        #: gRPC addresses: of the fabric processes with their device ids, and of switches that are servers of their own.
+        #: The gRPC addresses of the fabric processes with their device ids, and of switches that are servers of their
+        #: own.
         self.addresses, self.switches = folder.fabric(record), folder.switches(record)
         self.target = self._connect()
         self._load = ProcessLoad(self.run, self.switches)
@@ -133,7 +134,7 @@ class RealSession(Session):
         return FabricProgram.load(made) if made.exists() else fabric_program()
 
     def counter_names(self) -> Mapping[str, str]:
-        # Those of the project's own program are known without compiling it.
+        # The counters of the project's own program are known without compiling it.
         return self.program.counters if self.run.program_file.exists() else rules.COUNTERS
 
     def program_document(self) -> ProgramDocument:
@@ -145,7 +146,7 @@ class RealSession(Session):
 
     def frozen(self) -> list[StoppedProcess]:
         found = {each.role: each for each in self.run.frozen()}
-        # An agent that was started again is not a child of the lab's first process.
+        # An agent that was restarted is not a child of the lab's first process.
         for host, dead in ((each.role, each) for each in self.run.deaths(self.first)):
             if host in self.clients and dead.role not in found:
                 with contextlib.suppress(HostError):
@@ -154,7 +155,7 @@ class RealSession(Session):
         return list(found.values())
 
     def harm(self) -> list[str]:
-        """Describe what has died of the lab since it came up, and what is frozen."""
+        """Describe the exits in the lab since it came up, and the frozen processes."""
         dead, frozen = self.run.deaths(self.first), self.frozen()
         return [death.text() for death in dead] + [each.text() for each in frozen]
 
@@ -165,7 +166,7 @@ class RealSession(Session):
         time.sleep(seconds)
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
-        # The far end of the veth pair: taking it down is what the host's kernel sees as a lost carrier.
+        # The host's kernel sees a lost carrier when the far end of the veth pair goes down.
         place = self.topology.host(host).ports[port]
         interface = self._interfaces[place.t0, place.t0_port]
         command = ["ip", "link", "set", "dev", interface, "up" if up else "down"]
@@ -181,7 +182,7 @@ class RealSession(Session):
         other host.
 
         Raises:
-            HostError: there is none, or it is not alone.
+            HostError: there is no agent, or it serves other hosts, too.
         """
         first = self.state.first
         assert first is not None
@@ -202,7 +203,7 @@ class RealSession(Session):
 
     @staticmethod
     def _lives_in(pid: int, lab: str) -> bool:
-        """Return whether a process is in a PID namespace, and no zombie or outside wrapper of one that is."""
+        """Return whether a process is in a PID namespace, and is neither a zombie nor an outside wrapper."""
         return os.readlink(f"/proc/{pid}/ns/pid") == lab and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
     def freeze_agent(self, host: str) -> None:
@@ -253,7 +254,7 @@ class RealSession(Session):
 
     def _refill(self, name: str) -> None:
         if self.state.switch == "kernel":
-            return  # its routes are the daemon's
+            return  # the daemon sets its routes
         switch = self.topology.switch(name)
         program = self.program
         with grpc.insecure_channel(self.target.address(switch.device_id)) as channel:

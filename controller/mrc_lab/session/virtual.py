@@ -36,8 +36,8 @@ from p4lite.switch.server import FabricServer
 from p4lite.switch.targetapi.client import TargetClient
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
-#: New objects after which Python looks for cycles among them while simulated time goes on, instead of 700: a packet is
-#: none, and looking takes some percent of such a run.
+#: The number of new objects after which Python searches for cycles while simulated time passes, instead of 700: packets
+#: form no cycles, and the search takes some percent of such a run.
 LOOK_FOR_CYCLES_AFTER: Final = 50_000
 A = TypeVar("A")
 
@@ -56,7 +56,7 @@ def _garbage_collected_rarely() -> Iterator[None]:
 
 
 class VirtualHost:
-    """A host that is commanded by a call."""
+    """A host that is commanded by function calls."""
 
     def __init__(self, session: VirtualSession, node: HostNode) -> None:
         self.session = session
@@ -85,8 +85,8 @@ class VirtualHost:
 
 
 class VirtualSession(Session):
-    """Builds the lab; `close` frees it. `transport` is mrc or roce; with two `cores` the fabric runs beside the hosts,
-    in a thread of its own, and the result is the same."""
+    """Builds the lab; `close` frees it. `transport` is mrc or roce. With two `cores` the fabric runs beside the hosts
+    in a separate thread, and the result is the same."""
 
     clock = "virtual"
 
@@ -126,12 +126,12 @@ class VirtualSession(Session):
 
     def _node(self, host: Host, transport: str) -> HostNode:
         config = describe.host_config(self.topology, host, self.clock, transport)
-        # One that starts again must be another to its peers, as a real one is.
+        # A restarted node must differ for its peers, as a real one does.
         started = self._started[host.name] = self._started.get(host.name, 0) + 1
         return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
 
     def _port(self, host: Host, plane: int) -> tuple[Port, bytes]:
-        """Return the switch's end of a host's cable, and the Ethernet header of what the host sends there."""
+        """Return the switch's end of a host's cable, and the Ethernet header of frames that the host sends there."""
         port = host.ports[plane]
         switch = self.topology.switch(port.t0)
         header = port.gateway_mac.to_bytes(6, "big") + port.mac.to_bytes(6, "big") + b"\x86\xdd"
@@ -139,19 +139,19 @@ class VirtualSession(Session):
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
-        # Arbitrated each time: another controller may have been primary since.
+        # Arbitration is repeated each time, because another controller may have been primary since.
         device = primary(self._channel, switch, self._program, patient=True)
         try:
             fill(self.topology, switch, device, self._program)
         finally:
-            # A stream that stays open has threads that wake up many times a second even without messages.
+            # An open stream has threads that wake up many times a second even without messages.
             device.close()
 
     def now_ns(self) -> int:
         return self.driver.now
 
     def stats(self) -> dict[int, DeviceStats]:
-        # Without the way over gRPC, which takes ten times as long.
+        # Calls over gRPC would take ten times as long.
         fabric = self.server.fabric
         return {
             ident: DeviceStats(
@@ -192,7 +192,7 @@ class VirtualSession(Session):
         self._send_carriers(host)
 
     def _send_carriers(self, host: str) -> None:
-        """Tell a node of its ports' carriers, if it runs."""
+        """Send a node the carriers of its ports, if it runs."""
         agent = self.virtual_hosts[host]
         if agent.frozen or agent.dead:
             return
@@ -234,7 +234,7 @@ class VirtualSession(Session):
         return [StoppedProcess(name) for name, host in self.virtual_hosts.items() if host.frozen]
 
     def fidelity(self) -> Fidelity:
-        # Simulated time waits for the machine; there is nothing to be late for.
+        # Simulated time waits for the machine, so no process can be late.
         return Fidelity(valid=True, simulated=True, software=Software(**running.document()))
 
     def reset_fidelity(self) -> None:

@@ -25,16 +25,17 @@ from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats, FabricInfo, LinkChanges
 
 A = TypeVar("A")
-#: Switches whose counters are read at a time.
+#: The number of switches whose counters are read at a time.
 COUNTED: Final = 4
 
 
 class WiredFabric(FabricSet):
-    """As `FabricSet`; `commands` is the daemon's socket, `switches` the P4Runtime address of each switch that has one.
+    """A `FabricSet` whose ports are wires to other switches; `commands` is the daemon's socket, `switches` the
+    P4Runtime address of each switch that has one.
 
     Args:
-        refill: gives a switch (by name) program and tables, when it has restarted.
-        p4info: of the program, for its counters.
+        refill: gives a restarted switch (by name) its program and tables.
+        p4info: returns the P4Info of the program, for its counters.
     """
 
     def __init__(
@@ -86,9 +87,8 @@ class WiredFabric(FabricSet):
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
-        """Return samples of a few switches read now, and the last ones of the others: reading counters by P4Runtime is
-        slow.
-        """
+        """Return samples of all switches, with new counters for a few of them and the last ones for the others: reading
+        counters by P4Runtime is slow."""
         found, names = super().samples(priority, reasons), list(counters)
         for ident in self._in_turn(list(found)) if names else ():
             cells = {name: self.read_counter(ident, name) for name in names}
@@ -103,7 +103,7 @@ class WiredFabric(FabricSet):
         }
 
     def _in_turn(self, idents: list[int]) -> list[int]:
-        """Return the switches to read next."""
+        """Return the switches whose counters are read next."""
         began, self._turn = self._turn, (self._turn + COUNTED) % max(len(idents), 1)
         return (idents + idents)[began : began + min(COUNTED, len(idents))]
 
@@ -115,7 +115,7 @@ class WiredFabric(FabricSet):
         if wanted is SwitchState.STOPPED:
             self._hold(name, "stopped")
             return
-        # One that was stopped must know its tables before anything comes, or before it stands still.
+        # A stopped switch must have its tables before any packet arrives, or before it is frozen.
         if self._hold(name, "running"):
             self._forget(name)
             self.refill(name)
@@ -125,11 +125,11 @@ class WiredFabric(FabricSet):
             super().set_state(device_id, wanted)
 
     def _hold(self, name: str, state: Literal["running", "frozen", "stopped"]) -> bool:
-        """Return whether the switch has restarted."""
+        """Bring a switch into a state; return whether it has restarted."""
         return self._tell(HoldSwitch(name, state), name).fresh
 
     def _forget(self, name: str) -> None:
-        """Its server is another one now."""
+        """Drop the connection to a switch whose server has been replaced."""
         self._devices.pop(name, None)
         if name in self._channels:
             self._channels.pop(name).close()
@@ -161,7 +161,7 @@ class WiredFabric(FabricSet):
         return self.switches.get(self._name(device_id)) or super().address(device_id)
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """Of a switch that is not a P4Runtime server, or does not answer at present, there is nothing to count."""
+        """Return (packets, bytes) of a counter's cells; none for a switch without P4Runtime or that does not answer."""
         name = self._name(device_id)
         if name not in self.switches or super().info().switches[device_id].state is not SwitchState.RUNNING:
             return []
@@ -173,10 +173,10 @@ class WiredFabric(FabricSet):
         return found if index is None else [found[index] if index < len(found) else (0, 0)]
 
     def received(self, counter: str, *, begin: bool) -> dict[str, tuple[int, int]]:
-        """By switch: how many packets the wires gave it since the start, and how many its program counted.
+        """Return, by switch, how many packets its wires gave it since the start, and how many its program counted.
 
-        At the `begin` of a measurement the program's counters are read first, later last: packets go on meanwhile, and
-        so none seems missed that is not.
+        At the `begin` of a measurement the program's counters are read first, later last. Packets arrive meanwhile, and
+        in this order a packet never seems missed by mistake.
         """
         counted = self._counted(counter) if begin else {}
         given = {

@@ -17,21 +17,21 @@ from mrc_lab.records.record import LabFolder, Record
 from mrc_lab.records.rundir import RunError
 from mrc_topo.topology import Switch, Topology, UnknownElement
 
-#: The socket on which the daemon takes the verbs of what is here.
+#: The socket on which the daemon serves the verbs of this module.
 COMMANDS = "labd"
 RUNNING, FROZEN, STOPPED = "running", "frozen", "stopped"
 
 
 @dataclass(frozen=True)
 class CheckSwitch(Request[Done], verb="check"):
-    """Is a switch alive? A dead one is a refusal that says how it died."""
+    """Check that a switch is alive; the refusal for a dead one says how it died."""
 
     switch: str
 
 
 @dataclass(frozen=True)
 class SwitchModeResult:
-    """`fresh`: the switch now runs without program and tables."""
+    """The answer to `HoldSwitch`; `fresh`: the switch now runs without program and tables."""
 
     fresh: bool
 
@@ -46,14 +46,14 @@ class HoldSwitch(Request[SwitchModeResult], verb="hold"):
 
 @dataclass(frozen=True)
 class RestartSwitch(Request[Done], verb="restart"):
-    """As after a reboot."""
+    """Restart a switch as after a reboot."""
 
     switch: str
 
 
 @dataclass(frozen=True)
 class SizeQueue(Request[Done], verb="rate"):
-    """Fit the data queue of a port to the rate of its link; 0: it has none."""
+    """Size the data queue of a port for the rate of its link; 0: the link has no rate."""
 
     switch: str
     port: int
@@ -66,7 +66,7 @@ def dead_switch(name: str, how: str, lab: str) -> str:
 
 
 class ProcessSupervisor(Protocol):
-    """The daemon: whose children these processes are."""
+    """The daemon, which is the parent of these processes."""
 
     topology: Topology
     folder: LabFolder
@@ -74,13 +74,13 @@ class ProcessSupervisor(Protocol):
     record: Record
 
     def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a process that writes into the log of its role; its death is one of the lab."""
+        """Start a process that writes into the log of its role; its exit is recorded for the lab."""
 
     def signal(self, role: str, number: int) -> None:
         """Send a signal to a process."""
 
     def end_unrecorded(self, role: str) -> None:
-        """End a process at once without recording a death."""
+        """End a process at once without recording its exit."""
 
     def check_alive(self, role: str) -> Callable[[], None]:
         """Raise RunError when a process has died."""
@@ -92,7 +92,7 @@ class ProcessSupervisor(Protocol):
 class ForwardingBackend(abc.ABC):
     """The switches behind the wires."""
 
-    #: Whether each is a P4Runtime server at its role's address.
+    #: Whether each switch is a P4Runtime server at its role's address.
     p4runtime: bool
 
     def __init__(self, house: ProcessSupervisor) -> None:
@@ -100,23 +100,24 @@ class ForwardingBackend(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Start all switches with their queues set.
+        """Start all switches and set their queues.
 
         Raises:
-            RunError: one does not start.
+            RunError: a switch does not start.
         """
 
     @abc.abstractmethod
     def hold(self, switch: Switch, state: str) -> bool:
-        """Bring a switch into a state (running, frozen, stopped); whether it now runs without program and tables."""
+        """Bring a switch into a state (running, frozen, stopped); return whether it now runs without program and
+        tables."""
 
     @abc.abstractmethod
     def restart(self, switch: Switch) -> None:
-        """As after a reboot: without what it had learnt."""
+        """Restart a switch as after a reboot, without what it had learnt."""
 
     @abc.abstractmethod
     def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
-        """Fit the data queue of a port to the rate of its link (0: none)."""
+        """Size the data queue of a port for the rate of its link (0: it has none)."""
 
     def verbs(self) -> Verbs:
         """Return the requests to the daemon's socket that this backend serves."""
@@ -128,7 +129,7 @@ class ForwardingBackend(abc.ABC):
         return verbs
 
     def _switch(self, name: str) -> Switch:
-        """Return a switch by its number. Raise an error if its process is dead; it stays dead."""
+        """Return a switch by its name. Raise an error if its process is dead; it is not restarted."""
         try:
             switch = self.house.topology.switch(name)
         except UnknownElement as error:

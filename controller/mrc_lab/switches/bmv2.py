@@ -21,38 +21,39 @@ from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
 
-#: How long a switch may take to answer, and again as long while it works: one that hangs is named before its lab is.
+#: The time in which a switch must answer, granted again as long as it works; it is shorter than the lab's, so that the
+#: error names the switch.
 READY_S = 30.0
-#: Inside the lab's network namespace, where each switch has its own.
+#: The base of the Thrift ports inside the lab's network namespace, where each switch has its own.
 THRIFT_PORT = 9090
 LOOPBACK = "127.0.0.1"
-#: Where a BMv2 with nanomsg, which it is built with unless told otherwise, tells of learning and ageing. Left to itself
-#: it takes a file in /tmp by the device's number, so of two labs at a time the second would not come up.
+#: The option for the address at which a BMv2 with nanomsg (the default) reports learning and ageing. Without it BMv2
+#: uses a file in /tmp named by the device's number, so that the second of two simultaneous labs would not come up.
 NOTIFICATIONS = "--notifications-addr"
 
 
 def thrift_port(switch: Switch) -> int:
-    """Return where a switch's Thrift server listens in the lab."""
+    """Return the port of a switch's Thrift server in the lab."""
     return THRIFT_PORT + switch.device_id
 
 
 def has_notifications(binary: str) -> bool:
-    """Return whether this BMv2 was built with nanomsg: another takes the option for a mistake."""
+    """Return whether this BMv2 was built with nanomsg: one without it refuses the option."""
     try:
         told = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False, timeout=READY_S)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return False  # it will not start either, and then says why
+        return False  # such a binary does not start either, and the error then says why
     return NOTIFICATIONS in told.stdout
 
 
 def packets_per_second(topology: Topology, rate_bps: int) -> int:
-    """Full packets that a link of this rate carries in a second; 0, no limit, for a link without rate."""
+    """Return how many full packets a link carries in a second; 0, no limit, for a link without a rate."""
     bits = 8 * (describe.frame_bytes(topology) + topology.lab.link_overhead)
     return max(1, rate_bps // bits) if rate_bps else 0
 
 
 class Bmv2Switches(ForwardingBackend):
-    """The processes, started as `binary`."""
+    """BMv2's switches, started as `binary`."""
 
     p4runtime = True
 
@@ -62,7 +63,7 @@ class Bmv2Switches(ForwardingBackend):
         self.notifies = False
 
     def command(self, switch: Switch) -> list[str]:
-        """Return the command of a switch: no program yet, its ports on the far ends of the wires."""
+        """Return the command of a switch, with no program yet and its ports on the far ends of the wires."""
         words = [self.binary, "--no-p4", "--device-id", str(switch.device_id)]
         words += ["--thrift-port", str(thrift_port(switch))]
         if self.notifies:
@@ -74,7 +75,7 @@ class Bmv2Switches(ForwardingBackend):
 
     def start(self) -> None:
         self.notifies = has_notifications(self.binary)
-        # The Thrift servers are reached through it.
+        # Clients reach the Thrift servers through it.
         self.house.net.batch([], ["link set dev lo up"])
         offload.switch_off(theirs for _, theirs in self.house.net.behind.values())
         for switch in self.house.topology.switches:
@@ -94,7 +95,7 @@ class Bmv2Switches(ForwardingBackend):
                     return
                 problem = "its P4Runtime server does not come up"
             except ThriftError as error:
-                # It listens a moment before it knows its service.
+                # The server listens a moment before it has its service.
                 problem = str(error)
             check()
             if patience.over():

@@ -22,14 +22,14 @@ from mrc_topo.topology import Topology
 FORWARDERS: tuple[Forwarder, ...] = get_args(Forwarder)
 COMPILERS: tuple[Compiler, ...] = get_args(Compiler)
 HELP = "docs/reference-parts.md tells where it comes from"
-#: The kernel routes by addresses and uSIDs, and hashes flows over uplinks; it reads no EV.
+#: The routing modes of the kernel, which routes by addresses and uSIDs and hashes flows over uplinks, but reads no EV.
 KERNEL_MODES = (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.ECMP)
-#: BMv2's gRPC service takes Unix sockets, and its queues have priorities, since before this.
+#: The oldest BMv2 that is known to take Unix sockets for gRPC and to have priority queues.
 BMV2_LEAST = (1, 13)
 TRY_S = 60.0
-#: Namespaces and agents that one machine is asked to run.
+#: The limit of namespaces and agents on one machine.
 MAX_REAL_HOSTS = 256
-#: What the kernel is asked whether it can do.
+#: The commands that test whether the kernel supports uSIDs.
 KERNEL_PROBE = (
     "ip link add probe type veth peer name other && ip link set probe up && ip -6 route add fd4d:5243:1::/48 "
     "encap seg6local action End flavors next-csid lblen 32 nflen 16 dev probe"
@@ -37,18 +37,18 @@ KERNEL_PROBE = (
 
 
 class ReferencePartMissing(RunError):
-    """A reference part is not here, does not work, or cannot do what is asked of it; the text says what to do."""
+    """A reference part that is not installed, does not work, or lacks a function; the text says what to do."""
 
 
 def chosen(
     topology: Topology, switch: str | None = None, compiler: str | None = None, clock: str | None = None
 ) -> Topology:
-    """Return the lab with another forwarder or compiler than its file names (None: as there); checked with a `clock`.
+    """Return the lab with another backend or compiler than its file names (None: as there); checked with a `clock`.
 
-    The kernel neither marks nor trims, so the queues of its labs are without both.
+    The kernel neither marks nor trims, so the queues of its labs do neither.
 
     Raises:
-        ReferencePartMissing: an unknown name, or a lab that this forwarder cannot carry; as `check_clock` and `check`.
+        ReferencePartMissing: a name is unknown, or the backend cannot run the lab; as `check_clock` and `check`.
     """
     made = _chosen(topology, switch, compiler)
     if clock is not None:
@@ -102,10 +102,10 @@ def _unmarked(lab: Lab) -> Lab:
 
 
 def check_clock(topology: Topology, clock: str) -> None:
-    """Check that the forwarder has this clock.
+    """Check that the backend supports this clock.
 
     Raises:
-        ReferencePartMissing: it has not.
+        ReferencePartMissing: it does not.
     """
     switch = topology.lab.switch
     if clock != "real" and switch != "p4lite":
@@ -113,10 +113,10 @@ def check_clock(topology: Topology, clock: str) -> None:
 
 
 def check(topology: Topology) -> None:
-    """Check that the parts that a lab on the real clock asks for are here and work.
+    """Check that the parts that a lab on the real clock needs are installed and work.
 
     Raises:
-        ReferencePartMissing: they are not, or there are more hosts than one machine has namespaces for.
+        ReferencePartMissing: a part is missing, or there are more hosts than one machine has namespaces for.
     """
     hosts = topology.lab.hosts
     if hosts > MAX_REAL_HOSTS:
@@ -133,7 +133,7 @@ def check(topology: Topology) -> None:
 
 
 def problem(topology: Topology) -> str | None:
-    """Return why a lab cannot have its parts here; None if it can."""
+    """Return why a lab's parts cannot be used here; None if they can."""
     try:
         check(topology)
     except ReferencePartMissing as error:
@@ -153,32 +153,32 @@ def _found(program: str, variable: str, what: str, environment: Mapping[str, str
 
 
 def silence(error: OSError | subprocess.TimeoutExpired) -> str:
-    """Return why a program that was started has said nothing."""
+    """Return why a program that was started produced no output."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"no answer within {error.timeout:g} s"
     return error.strerror or str(error)
 
 
 def bmv2() -> pathlib.Path:
-    """BMv2's switch with P4Runtime: MRCLAB_BMV2, or simple_switch_grpc in PATH.
+    """Return BMv2's switch with P4Runtime: MRCLAB_BMV2, or simple_switch_grpc in PATH.
 
     Raises:
-        ReferencePartMissing: there is none.
+        ReferencePartMissing: it is not installed.
     """
     return _found("simple_switch_grpc", "MRCLAB_BMV2", "BMv2", os.environ)
 
 
 def p4c() -> pathlib.Path:
-    """p4c's compiler for BMv2: MRCLAB_P4C, or p4c-bm2-ss in PATH.
+    """Return p4c's compiler for BMv2: MRCLAB_P4C, or p4c-bm2-ss in PATH.
 
     Raises:
-        ReferencePartMissing: there is none.
+        ReferencePartMissing: it is not installed.
     """
     return _found("p4c-bm2-ss", "MRCLAB_P4C", "p4c", os.environ)
 
 
 def check_bmv2() -> pathlib.Path:
-    """As `bmv2`, and that it starts and is not too old."""
+    """Return `bmv2` after a check that it starts and is not too old."""
     path = bmv2()
     started = f"BMv2 does not start: {path} --version"
     try:
@@ -199,7 +199,7 @@ def check_bmv2() -> pathlib.Path:
 
 
 def check_kernel() -> None:
-    """Check that this machine's kernel and iproute2 know uSIDs.
+    """Check that this machine's kernel and iproute2 support uSIDs.
 
     Raises:
         ReferencePartMissing: they do not.

@@ -17,13 +17,13 @@ from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Switch, Topology
 
-#: The next hop on every port, whatever is there.
+#: The next hop on every port, whatever device is there.
 NEIGHBOUR = "fe80::1"
 READY_S = 10.0
 SETTINGS = {
     "net/ipv6/conf/all/forwarding": "1",
     "net/ipv6/conf/default/forwarding": "1",
-    #: Addresses, flow label and next header choose among uplinks.
+    #: The fields that choose among uplinks: addresses, flow label and next header.
     "net/ipv6/fib_multipath_hash_policy": "0",
 }
 
@@ -61,7 +61,7 @@ def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> li
 
 
 class KernelSwitches(ForwardingBackend):
-    """The namespaces, each held by a process that sleeps."""
+    """The switches' namespaces, each held by a sleeping process."""
 
     p4runtime = False
 
@@ -82,7 +82,7 @@ class KernelSwitches(ForwardingBackend):
         lines = []
         for port, name in ports.items():
             mac = addressing.mac_text(addressing.switch_mac(switch.plane, switch.tier, switch.index, port))
-            # No address of its own, so that it says nothing by itself.
+            # Without an address of its own it sends nothing by itself.
             lines.append(f"link set dev {name} addrgenmode none address {mac} mtu {net.mtu}")
         net.batch(inside, lines)
         settings = SETTINGS | {f"net/ipv6/conf/{name}/disable_ipv6": "0" for name in ports.values()}
@@ -104,7 +104,7 @@ class KernelSwitches(ForwardingBackend):
             time.sleep(0.01)
 
     def hold(self, switch: Switch, state: str) -> bool:
-        # The wires hold still, or are down, and with them all that the switch could do.
+        # The wires are frozen or down, which stops all that the switch could do.
         return False
 
     def restart(self, switch: Switch) -> None:
@@ -114,5 +114,5 @@ class KernelSwitches(ForwardingBackend):
         self.house.net.batch(inside, routes(self.house.topology, switch, ports), "-6")
 
     def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
-        # The wire has it.
+        # The wire applies the rate.
         return None

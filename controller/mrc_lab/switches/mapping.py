@@ -21,7 +21,8 @@ from mrc_topo.topology import Switch, Topology
 
 @dataclass
 class MappedEntries:
-    """Entries and default actions under the program's own names; `lacking`: what could not be filled, a line each."""
+    """Entries and default actions under the program's own names; `lacking`: the entries that the program has no table
+    or action for, a line each."""
 
     entries: list[TableEntry] = field(default_factory=list)
     defaults: list[TableEntry] = field(default_factory=list)
@@ -38,7 +39,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 class _MappedTable:
-    """A table of the program in the place of one of `fabric.p4`."""
+    """A table of the program that corresponds to one of `fabric.p4`."""
 
     def __init__(self, names: P4InfoNames, table: Any) -> None:
         self.name: str = table.preamble.name
@@ -50,7 +51,7 @@ class _MappedTable:
         self.actions = {last(each.preamble.name): each for each in actions}
 
     def match(self, given: rules.TableEntry) -> Mapping[str, Match]:
-        """Return the entry's key as this table takes it. Raises P4RuntimeError."""
+        """Return the entry's key in the form of this table. Raises P4RuntimeError."""
         if not given.match:
             return {}
         (key,) = given.match
@@ -70,7 +71,7 @@ class _MappedTable:
         )
 
     def params(self, given: rules.TableEntry, action: Any) -> dict[str, int]:
-        """Return those of the entry's parameters that the action takes. Raises P4RuntimeError."""
+        """Return the entry's parameters that the action takes. Raises P4RuntimeError."""
         found = {}
         for param in action.params:
             if param.name not in given.params:
@@ -162,7 +163,7 @@ def lacking(topology: Topology, names: P4InfoNames) -> list[str]:
 
 
 def counters(names: P4InfoNames) -> dict[str, str]:
-    """Return the program's counters by what they count (`rules.COUNTERS`), without those that it lacks."""
+    """Return the program's counters by what they count (`rules.COUNTERS`); counters that it lacks are left out."""
     found = {}
     for key, wanted in rules.COUNTERS.items():
         full = [each for each in names.counters if each == wanted or last(each) == last(wanted)]

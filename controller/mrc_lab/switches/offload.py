@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable
 
 SIOCETHTOOL = 0x8946
-#: ethtool's commands that switch TCP, UDP and generic segmentation, generic reception, and (flags) large reception.
+#: The ethtool commands that switch segmentation (TCP, UDP, generic) and generic reception, and (flags) large reception.
 SWITCHES = {"tso": 0x1F, "ufo": 0x22, "gso": 0x24, "gro": 0x2C, "lro": 0x26}
 
 
@@ -25,7 +25,7 @@ class _Request(ctypes.Structure):
 
 
 def switch_off(interfaces: Iterable[str]) -> None:
-    """Switches all of it off; what an interface does not know stays as it is."""
+    """Switch off all offloads of `SWITCHES`; skip one that an interface does not support."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for name in interfaces:
             for command in SWITCHES.values():

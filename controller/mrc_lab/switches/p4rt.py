@@ -21,7 +21,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from mrc_common.errors import MrclabError
 
 TIMEOUT_S = 20.0
-#: A program may have to be compiled first, which takes an emulated machine minutes.
+#: A program may have to be compiled first, which takes minutes on an emulated machine.
 PIPELINE_S = 600.0
 BATCH = 500
 
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 
 class P4RuntimeError(MrclabError):
-    """A switch refused a request; the text names the switch, the request and the server's reason."""
+    """A request that a switch refused; the text names the switch, the request and the server's reason."""
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """One entry by names, as the P4 program writes them (`hdr.ipv6.dst_addr`); LPM etc. see `Match`."""
+    """A table entry by the names in the P4 program (`hdr.ipv6.dst_addr`); for LPM and other values see `Match`."""
 
     table: str
     match: Mapping[str, Match]
@@ -54,12 +54,12 @@ def to_bytes(value: int, bits: int) -> bytes:
 
 @cache
 def parsed(p4info: str) -> Any:
-    """P4Info from its text; all switches of a lab have the same."""
+    """Return P4Info from its text; all switches of a lab have the same."""
     return text_format.Parse(p4info, p4info_pb2.P4Info())
 
 
 class P4InfoNames:
-    """Identifiers and widths of a P4Info, by the full name, the alias, or a suffix that only one object has."""
+    """The identifiers and widths of a P4Info, by the full name, the alias, or a suffix that only one object has."""
 
     def __init__(self, info: Any) -> None:
         self.info = info
@@ -71,7 +71,7 @@ class P4InfoNames:
 
     @classmethod
     def of(cls, p4info: str) -> P4InfoNames:
-        """Return those of a P4Info text."""
+        """Return the names in a P4Info text."""
         return cls(parsed(p4info))
 
     @staticmethod
@@ -79,7 +79,7 @@ class P4InfoNames:
         """Return the object with this name.
 
         Raises:
-            P4RuntimeError: none or several.
+            P4RuntimeError: no object or several objects have it.
         """
         if name in objects:
             return objects[name]
@@ -134,14 +134,14 @@ class P4InfoNames:
 
 
 class Device:
-    """One switch behind a P4Runtime server, of which this client is the primary controller.
+    """A switch behind a P4Runtime server, of which this client is the primary controller.
 
     Args:
         channel: an open gRPC channel; several devices may share it.
-        device_id: as the server numbers its switches.
+        device_id: the server's number of the switch.
         name: for messages.
         p4info: P4Info text of the program.
-        patient: the server is in this process, so its answers are waited for without end: how long they take on a busy
+        patient: the server is in this process, so its answers are awaited without a limit: their duration on a busy
             machine must not change a simulation.
     """
 
@@ -160,10 +160,10 @@ class Device:
         self._answers: queue.Queue[Any] = queue.Queue()
 
     def become_primary(self, election_id: int = 1) -> None:
-        """Open the stream and take the primary role.
+        """Open the stream and become the primary controller.
 
         Raises:
-            P4RuntimeError: another controller is primary, or no answer.
+            P4RuntimeError: another controller is primary, or there is no answer.
         """
         self.election = p4runtime_pb2.Uint128(high=election_id >> 64, low=election_id & (1 << 64) - 1)
         self._stream = self.stub.StreamChannel(iter(self._requests.get, None), wait_for_ready=self._wait)
@@ -184,7 +184,7 @@ class Device:
     def _read(self) -> None:
         try:
             for number, message in enumerate(self._stream):
-                # Later ones announce other controllers; they are not read, and over days there are many.
+                # Later messages announce other controllers; they are discarded, because over days there are many.
                 if number == 0:
                     self._answers.put(message)
         except grpc.RpcError as error:
@@ -226,10 +226,10 @@ class Device:
                 raise self._error(what, error) from error
 
     def insert(self, entries: Iterable[TableEntry]) -> int:
-        """Insert entries; return how many.
+        """Insert entries; return their number.
 
         Raises:
-            P4RuntimeError: an unknown name, a value that does not fit, or the switch's refusal.
+            P4RuntimeError: a name is unknown, a value does not fit, or the switch refuses.
         """
         updates = []
         for entry in entries:
@@ -257,16 +257,16 @@ class Device:
             raise self._error("read", error) from error
 
     def count_entries(self) -> int:
-        """Return entries in all tables, default actions not counted."""
+        """Return the number of entries in all tables, without default actions."""
         entity = p4runtime_pb2.Entity()
         entity.table_entry.table_id = 0
         return sum(1 for each in self._read_entities(entity) if not each.table_entry.is_default_action)
 
     def counter(self, name: str) -> dict[int, tuple[int, int]]:
-        """Return (packets, bytes) of the cells of a counter by their index; those that are zero may be left out.
+        """Return (packets, bytes) of the cells of a counter by index; cells that are zero may be left out.
 
-        Cells of a direct counter are numbered from 0; the last is that of packets that no entry matched. A switch that
-        refuses to tell this one is taken for having none.
+        Cells of a direct counter are numbered from 0; the last one counts packets that no entry matched. If the switch
+        refuses to read it, it is treated as missing.
         """
         if name in self.names.direct_counters:
             return dict(enumerate(self._direct_cells(self.names.direct_counters[name].direct_table_id)))
@@ -293,7 +293,7 @@ class Device:
             yield data.packet_count, data.byte_count
 
     def close(self) -> None:
-        """Give the primary role up."""
+        """Give up the primary role."""
         self._requests.put(None)
         if self._stream is not None:
             self._stream.cancel()

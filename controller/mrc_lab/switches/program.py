@@ -38,29 +38,29 @@ from p4lite.switch.native.store import Store
 FOLDER = shipped("programs")
 SOURCE = FOLDER / "fabric.p4"
 INFO = ".p4info.txtpb"
-#: Beside a compiled program that is a lab's own: from where it came, and the texts of its files.
+#: The file beside a compiled program of a lab's own, with the program's origin and the texts of its files.
 SOURCES = ".sources.json"
 P4C_S = 120.0
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
 
 
 class ProgramError(MrclabError):
-    """The program does not compile; the text has the compiler's first error."""
+    """A program that does not compile; the text has the compiler's first error."""
 
 
 class OwnProgramError(ProgramError):
-    """A program that a lab file names cannot be read, does not compile, or does not fit the lab's tables."""
+    """A program named by a lab file that cannot be read, does not compile, or does not fit the lab's tables."""
 
     exit_code = ExitCode.USAGE
 
 
-#: `file`, `sha256`, `files`: the switches' program in a run's result.
+#: The switches' program in a run's result: `file`, `sha256` and `files`.
 ProgramDocument = dict[str, str | list[str]]
 
 
 @dataclass(frozen=True)
 class _Sources:
-    """Where a saved program came from, and the text of its files by name."""
+    """The origin of a saved program, and the text of its files by name."""
 
     path: str = ""
     files: dict[str, str] = field(default_factory=dict)
@@ -68,8 +68,8 @@ class _Sources:
 
 @dataclass(frozen=True)
 class FabricProgram:
-    """BMv2 JSON and P4Info text of a program. Of one that is a lab's own also `path`, its file, and `files`: the texts
-    of that file and of what it includes of its own folder, by their names there."""
+    """BMv2 JSON and P4Info text of a program. For a lab's own program, `path` is its file, and `files` are the texts of
+    that file and of the files in its folder that it includes, by their names there."""
 
     bmv2: bytes
     p4info: str
@@ -92,23 +92,23 @@ class FabricProgram:
 
     @cached_property
     def names(self) -> P4InfoNames:
-        """What the program contains."""
+        """The names in the program's P4Info."""
         return P4InfoNames.of(self.p4info)
 
     @property
     def counters(self) -> dict[str, str]:
-        """What the program calls the counters of `rules.COUNTERS`; those that it has not are left out."""
+        """The program's names of the counters of `rules.COUNTERS`; counters that it lacks are left out."""
         return mapping.counters(self.names)
 
     def document(self) -> ProgramDocument:
-        """For a run's result: where the source is and its digest; `files` of a lab's own program, else none."""
+        """Return, for a run's result, the source's place and digest, and `files` of a lab's own program."""
         return _document(self.path or str(SOURCE), self.files)
 
     def keep(self, folder: pathlib.Path) -> None:
-        """Write the sources of a lab's own program, and what the compiler made of them, into a new folder.
+        """Write the sources of a lab's own program, and the compiler's output, into a new folder.
 
         Raises:
-            WriteError: they do not fit.
+            WriteError: they cannot be written.
         """
         for name, text in self.files.items():
             place = folder / name
@@ -127,12 +127,13 @@ def _document(path: str, files: Mapping[str, str]) -> ProgramDocument:
 
 
 def shipped_document() -> ProgramDocument:
-    """`FabricProgram.document` of the project's own program, which need not be compiled for it."""
+    """Return `FabricProgram.document` of the project's own program, which need not be compiled for it."""
     return _document(str(SOURCE), {})
 
 
 def sources_of(source: pathlib.Path) -> dict[str, str]:
-    """Return the text of a program and of what it includes by `#include "..."` of its own folder, by their names there.
+    """Return the text of a program and of the files of its folder that it includes by `#include "..."`, by their names
+    there.
 
     Raises:
         OwnProgramError: the program cannot be read.
@@ -147,7 +148,7 @@ def sources_of(source: pathlib.Path) -> dict[str, str]:
         except DocumentError as error:
             if not found:
                 raise OwnProgramError(str(error)) from error
-            continue  # the compiler says what is wrong with it, if it takes it
+            continue  # the compiler reports what is wrong with this file, if it includes it
         found[path.resolve().relative_to(folder).as_posix() if found else source.name] = text
         for name in _INCLUDE.findall(text):
             for place in (path.parent / name, source.parent / name):
@@ -189,7 +190,7 @@ def _refused(binary: pathlib.Path, source: pathlib.Path, why: str) -> ProgramErr
 
 
 def _include_dirs(source: pathlib.Path) -> list[pathlib.Path]:
-    """Its own folder and the project's headers, which a lab's own program may use as the project's own does."""
+    """Return the source's own folder and the project's headers, which a lab's own program may include, too."""
     return list(dict.fromkeys([source.parent, source.parent / "include", FOLDER, FOLDER / "include"]))
 
 
@@ -217,9 +218,8 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
 
 
 class _CachedProgram:
-    """What was made of the project's own program, in the private cache of compiled switches, by all that it was made
-    of: the files beside it and the compiler. What is not whole or not ours alone is not there (`native.store`).
-    """
+    """The compiled project program in the private cache of compiled switches, by a digest of the files beside it and of
+    the compiler. An incomplete file, or one that others can change, counts as missing (`native.store`)."""
 
     PREFIX = "p4-program-"
     MOST = 8
@@ -247,7 +247,7 @@ class _CachedProgram:
         return FabricProgram(bmv2.encode(), p4info)
 
     def put(self, made: FabricProgram) -> None:
-        """Cache it, and keep of other versions only those used last."""
+        """Cache the program, and remove all but the most recent versions."""
         try:
             store = Store(cache_dir())
             with tempfile.NamedTemporaryFile("w", dir=store.folder, prefix=Store.BUILD_PREFIX) as file:
@@ -259,7 +259,7 @@ class _CachedProgram:
                 old.unlink(missing_ok=True)
                 old.with_name(f"{old.name}.sum").unlink(missing_ok=True)
         except (BuildError, OSError):
-            return  # it is compiled again next time
+            return  # The next command compiles it again.
 
 
 def program_of(topology: Topology) -> FabricProgram:
@@ -267,9 +267,9 @@ def program_of(topology: Topology) -> FabricProgram:
     names.
 
     Raises:
-        ProgramError: it does not compile; as `OwnProgramError` where it is the lab's own, does not fit its tables, or
-            others can change one of its files: it becomes C that runs as us.
-        ReferencePartMissing: p4c is not here.
+        ProgramError: it does not compile. `OwnProgramError`, if the program is the lab's own: it does not fit the lab's
+            tables, or others can change one of its files, which becomes C that runs with our rights.
+        ReferencePartMissing: p4c is not installed.
     """
     lab = topology.lab
     source = SOURCE if lab.program is None else pathlib.Path(lab.program)
@@ -297,7 +297,7 @@ def program_of(topology: Topology) -> FabricProgram:
 def primary(
     channel: grpc.Channel, switch: Switch, program: FabricProgram, *, first: bool = False, patient: bool = False
 ) -> Device:
-    """Become a switch's primary controller in place of any other; `first`: there was none; `patient` as of `Device`.
+    """Become a switch's primary controller in place of any other; `first`: there was none; `patient` as in `Device`.
 
     Raises:
         P4RuntimeError: the switch refuses.
@@ -308,7 +308,7 @@ def primary(
 
 
 def fill(topology: Topology, switch: Switch, device: Device, program: FabricProgram) -> None:
-    """Program and tables of a switch whose primary we are; errors as `primary`."""
+    """Load program and tables into a switch whose primary controller we are. Raises as `primary`."""
     device.set_pipeline(program.bmv2)
     push_rules(topology, switch, device)
 

@@ -17,7 +17,7 @@ TIMEOUT_S = 10.0
 
 
 class ThriftError(Exception):
-    """A switch does not answer, or refuses; the text says which call."""
+    """A switch that does not answer, or refuses a call; the text names the call."""
 
 
 class SimpleSwitch:
@@ -50,12 +50,12 @@ class SimpleSwitch:
         self._socket.close()
 
     def set_queue_rate(self, port: int, priority: int, packets_per_s: int) -> None:
-        """How many packets per second leave one queue of a port at most (0: no limit)."""
+        """Limit the packets per second that leave one queue of a port (0: no limit)."""
         fields = ((I32, port), (I32, priority), (I64, packets_per_s))
         self._set("set_egress_priority_queue_rate", *fields)
 
     def set_queue_depth(self, port: int, packets: int) -> None:
-        """How many packets each queue of a port holds."""
+        """Limit the packets that each queue of a port holds."""
         self._set("set_egress_queue_depth", (I32, port), (I32, packets))
 
     def _set(self, method: str, *fields: tuple[int, int]) -> None:

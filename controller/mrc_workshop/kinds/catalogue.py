@@ -25,7 +25,7 @@ from mrc_workshop.kinds import (
 )
 from mrc_workshop.kinds.registry import Finding, Kind
 
-#: Where they are: importing them registers them.
+#: The modules that register kinds when they are imported.
 MODULES = (counters, load, loss, policies, ports, prediction, queues, race, usid, verdicts)
 
 
@@ -50,7 +50,7 @@ def problems(name: str, params: Document) -> list[str]:
 
 
 def judge(name: str, given: Document, runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
-    """Return what a check of an exercise finds in the runs that it is about; `sources`: the learner's files."""
+    """Return the finding of an exercise's check about its runs; `sources`: the learner's files."""
     found = registry.KINDS[name]
     params = found.params.model_validate(given)
     if "sources" in inspect.signature(found.judge).parameters:

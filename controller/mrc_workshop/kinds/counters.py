@@ -9,7 +9,7 @@ from mrc_host.proto.statistics import QpStatistics
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
 
-#: What a name means, for messages; others are counters of `mrc_host.proto.stats` or of the P4 program.
+#: The meanings of names, for messages; other names are counters of `mrc_host.proto.stats` or of the P4 program.
 MEANS = {
     "timeouts": "packets that nothing was heard of for an ACK timeout",
     "trims": "trimmed packets that hosts received",
@@ -25,7 +25,7 @@ MEANS = {
 
 class Counters(Model):
     """`least`, `most`: bounds by counter, over all hosts of a run: those of `MEANS`, or a counter by its own name;
-    `hint`: what it means that one is missed."""
+    `hint`: what a missed bound means."""
 
     least: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Counters(Model):
 
 
 def totals(run: Run) -> dict[str, dict[str, int]]:
-    """By counter and host; of the P4 program's counters, the host is `switches`."""
+    """Return totals by counter and host; those of the P4 program's counters are under the host `switches`."""
     found: dict[str, dict[str, int]] = {}
 
     def add(name: str, host: str, value: int) -> None:

@@ -21,7 +21,7 @@ SHOWN = 6
 
 
 class LinkLoad(Model):
-    """`at_least`, `at_most`: of every uplink, as a share of the mean of its T0's uplinks."""
+    """`at_least`, `at_most`: the bounds of every uplink, as shares of the mean of its T0's uplinks."""
 
     at_least: Share = 0.8
     at_most: Share = 1.2
@@ -48,14 +48,14 @@ def link_load(params: LinkLoad, runs: Sequence[Run]) -> Finding:
 
 
 def _uplinks(run: Run) -> dict[str, dict[int, int]]:
-    """Return bytes that each T0 sent on each of its uplinks; of T0s whose hosts sent anything to others."""
+    """Return the bytes that each T0 sent on each of its uplinks, for T0s whose hosts sent anything to other T0s."""
     found = {}
     for switch in run.topology.switches:
         if switch.tier is not Tier.T0:
             continue
         ports = [port for port, link in switch.links.items() if not link.is_host_link]
         loads = {port: run.facts.ports.get(f"{switch.name}:{port}", {}).get("tx_bytes", 0) for port in ports}
-        # Acknowledgements alone are no load to balance.
+        # Acknowledgements alone are too little traffic to balance.
         if len(ports) > 1 and sum(loads.values()) > 0.2 * _busiest(run):
             found[switch.name] = loads
     return found
@@ -71,7 +71,7 @@ def _busiest(run: Run) -> int:
 
 
 def _flows(run: Run, switch: str, ports: Collection[int]) -> tuple[Counter[str], Counter[str], list[CapturedPacket]]:
-    """Of what left by some ports: data bytes and number of EVs of each pair of hosts, and a packet of each."""
+    """Return data bytes and number of EVs of each pair of hosts that left by some ports, and a packet of each pair."""
     names = {host.address: host.name for host in run.topology.hosts}
     flows: Counter[str] = Counter()
     evs: dict[str, set[int]] = {}
@@ -122,7 +122,8 @@ def _unbalanced(run: Run, switch: str, shares: dict[int, float], low: int, high:
 
 
 class Streams(Model):
-    """`at_least`: every stream's rate, as a share of what its host could send; `jain`: Jain's index of all of them."""
+    """`at_least`: the least rate of every stream, as a share of what its host could send; `jain`: the least value of
+    Jain's index over all streams."""
 
     at_least: Share = 0.0
     jain: Share = 0.0
@@ -154,7 +155,7 @@ def streams(params: Streams, runs: Sequence[Run]) -> Finding:
 
 
 class HostCapacity(Model):
-    """`capacity_bps`: of all ports of a host together; `ports`: how many it has."""
+    """`capacity_bps`: the rate of all ports of a host together; `ports`: their number."""
 
     capacity_bps: Annotated[int, Field(gt=0)]
     ports: Annotated[int, Field(gt=0)]

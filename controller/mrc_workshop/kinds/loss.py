@@ -59,7 +59,7 @@ def impaired(params: Impaired, runs: Sequence[Run]) -> Finding:
 
 class Slowdown(Model):
     """`pairs`: by the key in the learner's `file`, the run without and the run with loss; `within`: the factor by which
-    a prediction may be off, of what loss costs beyond 1."""
+    a prediction of the cost of loss (the part beyond 1) may be off."""
 
     file: str
     within: Annotated[float, Field(gt=1)] = 1.5
@@ -105,7 +105,7 @@ def _rate(run: Run) -> float:
 
 
 def _ratio(runs: Sequence[Run], clean: str, lossy: str) -> float:
-    """Of the mean rates over all seeds."""
+    """Return the ratio of the mean rates, clean to lossy, over all seeds; infinity if the lossy rate is 0."""
     means = []
     for name in (clean, lossy):
         rates = [_rate(run) for run in runs if run.facts.name == name]

@@ -21,19 +21,19 @@ from mrc_workshop.kinds.registry import Finding, NoParams, kind
 from mrc_workshop.trace import BTH, IPV6, CapturedPacket, line
 
 MS = 1_000_000
-#: Names of states in events of EVs.
+#: The names of states in events of EVs.
 BAD, GOOD = EvState.ASSUMED_BAD.name, EvState.GOOD.name
 SHOWN = 6
-#: Who used fewer EVs of a plane sent too little to tell whether they were replaced.
+#: A queue pair that used fewer EVs of a plane sent too little to show whether they were replaced.
 FEW_EVS = 8
 Share = Annotated[float, Field(ge=0)]
-#: In the BTH, beside the PSN.
+#: A bit in the BTH, beside the PSN.
 RTX = 0x20
 
 
 @dataclass
 class Flight:
-    """One transmission of a write: where it came into the fabric, and whether it left it at the right host."""
+    """One transmission of a write: where it entered the fabric, and whether it left it at the right host."""
 
     seen: CapturedPacket
     ev: int
@@ -43,7 +43,7 @@ class Flight:
 
     @property
     def psn(self) -> int:
-        """Of the BTH."""
+        """The PSN in the BTH."""
         return self.seen.psn or 0
 
 
@@ -60,8 +60,7 @@ def _pair(seen: CapturedPacket) -> bytes:
 
 
 def flights(run: Run) -> Iterator[list[Flight]]:
-    """Yield all transmissions of writes, a list for each queue pair, in the order in which they came into the
-    fabric."""
+    """Yield all transmissions of writes, a list for each queue pair, in the order in which they entered the fabric."""
     host_ports = {(s.name, p) for s in run.topology.switches for p, link in s.links.items() if link.is_host_link}
     found: dict[bytes, list[Flight]] = defaultdict(list)
     waiting: dict[tuple[bytes, int, int], list[Flight]] = defaultdict(list)
@@ -138,9 +137,9 @@ def _overtaken(run: Run, qp: Sequence[Flight], first: Flight, again: Flight) -> 
 
 
 class DeadPath(Model):
-    """`element`: what dies, once, and is mended. Writes lost on it later than `grace_ms` after its death: `at_most`;
-    its EVs must be back `back_ms` after it was mended. `evs_at_least`: EVs that each plane uses meanwhile, as a share
-    of those that it used before."""
+    """`element`: the element that fails once and is restored. At most `at_most` writes may be lost on it later than
+    `grace_ms` after the failure; its EVs must be in use again `back_ms` after it was restored. `evs_at_least`: how many
+    EVs each plane must use meanwhile, as a share of those used before."""
 
     element: str
     grace_ms: Annotated[int, Field(ge=0)] = 20
@@ -202,7 +201,7 @@ def _dead_path(params: DeadPath, run: Run) -> Finding:
 
 
 def _crossing(run: Run, element: str) -> defaultdict[bytes, set[int]]:
-    """By source and destination address: the EVs that cross an element."""
+    """Return the EVs that cross an element, by source and destination address."""
     paths, found = Paths(run.topology), defaultdict[bytes, set[int]](set)
     for source in run.topology.hosts:
         for target in run.topology.hosts:
@@ -216,7 +215,7 @@ def _crossing(run: Run, element: str) -> defaultdict[bytes, set[int]]:
 
 
 def _never_restored(run: Run, by_ns: int) -> tuple[str, int] | None:
-    """Host and EV that was given up and has not come back by then."""
+    """Return host and EV of the first EV that was last set to ASSUMED_BAD before `by_ns`, else None."""
     for host, events in run.events.items():
         state: dict[tuple[int, int], str] = {}
         for event in events:
@@ -300,8 +299,8 @@ def _ev_events(run: Run, crossing: defaultdict[bytes, set[int]]) -> list[str]:
 
 
 class Windows(Model):
-    """`queue_bytes`: what may wait at any port; `utilisation`: of the links `bottleneck_bps` (their sum), at least;
-    `jain`: Jain's index of the streams' rates, at least."""
+    """`queue_bytes`: the limit of waiting bytes at any port; `utilisation`: the least use of the links `bottleneck_bps`
+    (their sum); `jain`: the least value of Jain's index of the streams' rates."""
 
     queue_bytes: Annotated[int, Field(ge=1)]
     bottleneck_bps: Annotated[int, Field(ge=1)]
@@ -399,7 +398,7 @@ def _misnamed(run: Run, broken: set[str], found: set[str]) -> str:
 
 
 def _witnesses(run: Run, broken: set[str]) -> list[str]:
-    """Whose probes cross what is broken."""
+    """Return, for each host whose probes cross a broken element, which switches do not answer it."""
     rows = []
     for host in run.topology.hosts:
         lost = []

@@ -15,9 +15,9 @@ from mrc_workshop.trace import line
 
 
 class PlaneLeft(Model):
-    """`port`: what fails once and is mended, as `h0:0`. No host sends writes to its host in its plane later than
-    `grace_ms` after the failure; its host sends again at once what was on the way through it; `back_ms` after it was
-    mended the plane is used again both ways."""
+    """`port`: a port that fails once and is restored, such as `h0:0`. No host sends writes to its host in its plane
+    later than `grace_ms` after the failure; its host retransmits at once what was on the way through it; `back_ms`
+    after it was restored, the plane is used again in both directions."""
 
     port: str
     grace_ms: Annotated[int, Field(ge=0)] = 10
@@ -46,8 +46,8 @@ def _judged(params: PlaneLeft, run: Run) -> Finding:
     died, mended = run.done_ns["fail"], run.done_ns["restore"]
     grace, back = died + params.grace_ms * MS, mended + params.back_ms * MS
     planes = {each.ports[index].t0: index for each in run.topology.hosts for index in range(len(each.ports))}
-    sent: list[tuple[Flight, int]] = []  # by the host
-    received: list[tuple[Flight, int]] = []  # to the host
+    sent: list[tuple[Flight, int]] = []  # sent by the host
+    received: list[tuple[Flight, int]] = []  # sent to the host
     for qp in flights(run):
         for flight in qp:
             at = flight.seen.inner_at

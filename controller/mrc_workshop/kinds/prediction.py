@@ -14,14 +14,14 @@ from mrc_workshop.kinds.registry import Finding, kind
 
 
 class CommonMistake(Model):
-    """A wrong number that people arrive at, and why it is wrong."""
+    """A wrong number that learners often arrive at, and why it is wrong."""
 
     value: float
     explanation: Annotated[str, Field(json_schema_extra=formerly("says"))]
 
 
 class Number(Model):
-    """What a number must be: `value` within `within` (as it is, not a share)."""
+    """The required number: `value`, with the absolute tolerance `within`."""
 
     value: float
     within: Annotated[float, Field(gt=0)]
@@ -64,6 +64,6 @@ def prediction(params: Prediction, runs: Sequence[Run], sources: Mapping[str, st
         trap = next((each for each in wanted.traps if abs(value - each.value) <= wanted.within), None)
         why = trap.explanation if trap is not None else wanted.explanation
         return Finding(False, measured, f"{params.file}: {key}: {value:g} is not right: {why}")
-    # The numbers are not repeated: what a check prints is also in the README, where it would be the answer.
+    # The check does not print the numbers, because its output is also in the README, where they would be the answer.
     count = len(params.numbers)
     return Finding(True, f"{count} {'number' if count == 1 else 'numbers'} right")

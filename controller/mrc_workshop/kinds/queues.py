@@ -23,15 +23,15 @@ from mrc_workshop.trace import CE, ETHERNET, IPV6, CapturedPacket, line
 
 CONTROL = {rules.DSCP_TRIMMED, rules.DSCP_TRIMMED_LASTHOP, rules.DSCP_CONTROL}
 NOT_ECT = 0
-#: A standard normal variable is beyond this once in 16 000 draws.
+#: A standard normal variable exceeds this once in 16 000 draws.
 Z = 4.0
 BINS = 4
 
 
 @dataclass
 class SwitchTransit:
-    """A packet through a switch: as it came, as it left (None: it did not), and the bytes that waited in the data queue
-    of its port when it came."""
+    """A packet through a switch: as it came, as it left (None if it did not), and the bytes that waited in the data
+    queue of its port when it came."""
 
     came: CapturedPacket
     left: CapturedPacket | None
@@ -65,7 +65,7 @@ def transits(run: Run) -> list[SwitchTransit]:
         while queue and queue[0].left is not None and queue[0].left.t_ns <= passage.came.t_ns:
             queue.popleft()
         passage.waiting = sum(each.came.length for each in queue)
-        # What is trimmed goes to the control queue.
+        # Trimmed packets go to the control queue.
         if passage.is_data and passage.left.dscp not in CONTROL:
             queue.append(passage)
     return found
@@ -80,7 +80,7 @@ def _is_last_hop(run: Run, seen: CapturedPacket) -> bool:
 
 
 class EcnMarks(Model):
-    """`least`: packets that must have found the queue between the thresholds, for the test to mean something."""
+    """`least`: how many packets must have found the queue between the thresholds for the test to mean anything."""
 
     least: Annotated[int, Field(ge=1)] = 50
 
@@ -102,7 +102,7 @@ def ecn_marks(params: EcnMarks, runs: Sequence[Run]) -> Finding:
             if not each.is_data or each.came.ecn == NOT_ECT or ecn is None or _is_last_hop(run, each.left):
                 continue
             if each.came.ecn == CE or each.left.dscp in CONTROL:
-                continue  # marked before, or trimmed: nothing was drawn
+                continue  # The packet was marked before, or trimmed, so the switch drew nothing.
             if fullest is None or each.waiting > fullest.waiting:
                 fullest = each
             candidates.append((each, min(max((each.waiting - ecn.kmin) / (ecn.kmax - ecn.kmin), 0.0), 1.0)))
@@ -119,7 +119,7 @@ def ecn_marks(params: EcnMarks, runs: Sequence[Run]) -> Finding:
 
 
 def _never(run: Run, each: SwitchTransit) -> str:
-    """Return what is wrong with a packet whatever the queue was; empty if nothing."""
+    """Return what is wrong with a packet at any length of the queue; empty if nothing is."""
     came, left = each.came, each.left
     assert left is not None
     if came.inner_at > ETHERNET and left.data[left.inner_at + 1 :][:1] != came.data[came.inner_at + 1 :][:1]:
@@ -156,7 +156,7 @@ def _shown(
 def _distribution(
     run: Run, candidates: list[tuple[SwitchTransit, float]], fullest: SwitchTransit | None
 ) -> Finding | None:
-    """Return whether the marks could be draws with these probabilities; None if they could."""
+    """Return the finding that the marks cannot be draws with these probabilities; None if they can."""
     if fullest is None:
         return Finding(False, "no data", "no data packet went through a port that marks", run=run)
     marked = [(each, p) for each, p in candidates if each.left is not None and each.left.ecn == CE]
@@ -210,7 +210,7 @@ def _distribution(
 
 
 def _share(part: Sequence[tuple[SwitchTransit, float]]) -> float:
-    """Of some packets, how many were marked."""
+    """Return the fraction of the packets that were marked."""
     return sum(each.left is not None and each.left.ecn == CE for each, _ in part) / len(part)
 
 
@@ -218,7 +218,7 @@ def _z(part: Sequence[tuple[SwitchTransit, float]]) -> float:
     """Return how many standard deviations the number of marks is from what independent draws give."""
     seen = sum(each.left is not None and each.left.ecn == CE for each, _ in part)
     variance = sum(p * (1 - p) for _, p in part)
-    # Half a mark of continuity, and a packet's worth of doubt about who came first at an instant.
+    # The slack is half a mark for continuity, and a share for packets of unknown order that arrive at the same instant.
     difference = seen - sum(p for _, p in part)
     slack = 0.5 + 0.05 * len(part)
     return math.copysign(max(abs(difference) - slack, 0.0), difference) / math.sqrt(max(variance, 0.25))
@@ -284,7 +284,7 @@ def _dropped(run: Run, lost: SwitchTransit, every: Sequence[SwitchTransit], cut:
 
 
 def _cut_wrongly(run: Run, each: SwitchTransit, departures: dict[tuple[str, int], list[SwitchTransit]]) -> str:
-    """Return what is wrong with how a packet was trimmed or not trimmed; empty if nothing."""
+    """Return what is wrong with how a packet was trimmed or not trimmed; empty if nothing is."""
     came, left = each.came, each.left
     assert left is not None
     if left.length >= came.length:

@@ -21,15 +21,15 @@ from mrc_workshop.job import Run, RunOrder
 from mrc_workshop.kinds.counters import totals
 from mrc_workshop.kinds.registry import Finding, kind
 
-#: One spurious retransmission per this many losses is a cause.
+#: A spurious retransmission per this many losses counts as a cause.
 MANY = 4
-#: Ours are run once for all submissions of a class, which are judged in threads of one process.
+#: Our own policies run once for all submissions of a class, which threads of one process judge.
 _running = threading.Lock()
 
 
 class Race(Model):
-    """`at_least`: the score that passes. A scenario's is the finishing time of our policies over the learner's; that
-    of all is their geometric mean, or 0 if one of them does not end with every byte right."""
+    """`at_least`: the score that passes. A scenario's score is the finishing time of our policies over the learner's;
+    the total is their geometric mean, or 0 if a scenario does not end with every byte right."""
 
     at_least: Annotated[float, Field(gt=0, le=100)] = 1.0
 
@@ -39,7 +39,7 @@ def race(params: Race, runs: Sequence[Run]) -> Finding:
     """Check that the learner's policies finish sooner than the built-in ones: geometric mean of the ratios."""
     ratios = [_ratio(run) for run in runs]
     score = geometric_mean(ratios)
-    # What is hidden stays so: neither its names nor its single scores are told.
+    # Hidden runs stay hidden: neither their names nor their single scores are shown.
     pairs = list(zip(runs, ratios, strict=True))
     names = dict.fromkeys(run.facts.name for run in runs if not run.facts.hidden)
     scores = {
@@ -69,7 +69,7 @@ def race(params: Race, runs: Sequence[Run]) -> Finding:
 
 
 def _why(run: Run) -> tuple[str, tuple[str, ...]]:
-    """Return the probable reason of a slow run with the counters that show it, by host."""
+    """Return the probable reason of a slow run, with the counters that show it, by host."""
     found = totals(run)
     total = {name: sum(found.get(name, {}).values()) for name in ("duplicates", "timeouts", "losses", "trims")}
     bad, says = "", "it sends less than the paths would carry: its windows are small, or it uses few paths"
@@ -83,7 +83,7 @@ def _why(run: Run) -> tuple[str, tuple[str, ...]]:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of ratios; 0 if one of them is, or there are none."""
+    """Return the geometric mean of ratios; 0 if one of them is 0, or there are none."""
     if not ratios or min(ratios) <= 0:
         return 0.0
     return math.exp(math.fsum(math.log(each) for each in ratios) / len(ratios))
@@ -100,7 +100,10 @@ def _ratio(run: Run) -> float:
 
 
 def finishing_ns(result: RunResult) -> int | None:
-    """From the first rank's start to the last one's end; None if one failed, got wrong bytes or did not end."""
+    """Return the nanoseconds from the first rank's start to the last one's end.
+
+    None if a rank failed, received wrong bytes or did not end.
+    """
     progress = [each for each in result.progress.values() if each.takes_part]
     if result.failures or not progress:
         return None
@@ -123,7 +126,7 @@ def _ours(order: str) -> int | None:
 
 
 def ours_ns(order: str) -> int | None:
-    """Return the finishing time of our own policies in a run that was ordered. Nothing of the learner's is in this
-    process, so the learner's code cannot slow it down."""
+    """Return the finishing time of our own policies in an ordered run. This process has nothing of the learner's, so
+    the learner's code cannot slow it down."""
     with _running:
         return _ours(order)

@@ -18,13 +18,13 @@ from mrc_workshop.trace import CapturedPacket
 
 
 class NoParams(Model):
-    """For kinds that take none."""
+    """The parameters of kinds that take none."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. `measured` in a few words; if it failed: `mistake`, what is wrong and probably why;
-    `evidence`, decoded lines of what shows it; `packets`, for the small capture; `run`, in which it was."""
+    """The result of a check: `measured` in a few words and, if it failed, `mistake`, what is wrong and probably why;
+    `evidence`, decoded lines that show it; `packets`, for the small capture; `run`, the run in question."""
 
     passed: bool
     measured: str
@@ -32,7 +32,7 @@ class Finding:
     evidence: tuple[str, ...] = ()
     packets: tuple[CapturedPacket, ...] = ()
     run: Run | None = None
-    #: For exercises that are ranked: higher is better.
+    #: The score of exercises that are ranked; higher is better.
     score: float | None = None
     details: Document = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ J = TypeVar("J", bound=Judge)
 
 @dataclass(frozen=True)
 class Kind:
-    """A registered kind: its function, the model of its parameters, and what it is (the function's first line)."""
+    """A registered kind: its function, the model of its parameters, and its description (the function's first line)."""
 
     name: str
     judge: Judge

@@ -37,7 +37,7 @@ def usid_paths(params: NoParams, runs: Sequence[Run]) -> Finding:
 
 
 def _judge(run: Run, packet: Packet, seen: list[CapturedPacket]) -> Finding | None:
-    """Return the first thing that is wrong with a packet; None if nothing is."""
+    """Return the first mistake of the switches with a packet; None if there is none."""
     topology = run.topology
 
     def wrong(mistake: str) -> Finding:
@@ -111,8 +111,8 @@ def _dropped(run: Run, hop: Hop, before: bytes) -> str:
 
 
 def _observed(run: Run, switch: str, own: bytes | None) -> tuple[bytes, bytes] | None:
-    """Return the address before and after a switch that had a route for everything (`inject.looks`), of a packet with
-    `own` in front (None: with another switch's); None: it was not tried there."""
+    """Return the address before and after a switch that had a route for everything (`inject.looks`), for a packet with
+    `own` in front (None: with another switch's uSID); None if that was not tried there."""
     seen = [each for each in run.packets if each.switch == switch and each.psn is not None and each.psn >= inject.LOOKS]
     prefix = addressing.usid_prefix(run.topology.switch(switch).usid).to_bytes(6, "big")
     for came in seen:
@@ -128,7 +128,7 @@ def _text(run: Run, address: bytes) -> str:
 
 
 def _how(run: Run, hop: Hop, before: bytes, after: bytes) -> str:
-    """In words, what a switch did to an address."""
+    """Return, in words, what a switch did to an address."""
     own = addressing.usid_prefix(run.topology.switch(hop.switch).usid).to_bytes(6, "big")
     got = address_text(run.topology, after)
     words = _words(before)

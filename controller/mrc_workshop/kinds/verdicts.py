@@ -10,7 +10,7 @@ from mrc_workshop.kinds.registry import Finding, kind
 
 
 class Verdict(Model):
-    """`hint`: what a failed check means, by a word in its name."""
+    """`hint`: the meaning of a failed check, by a word in its name."""
 
     hint: dict[str, str] = {}
 

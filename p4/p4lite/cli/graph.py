@@ -11,7 +11,7 @@ from p4lite.compiler.diagnostics import CompileError
 
 
 def run(argv: list[str]) -> int:
-    """0: drawn; 1: the program has errors or the picture cannot be made; 2: wrong usage."""
+    """Draw a program; return 0 if drawn, 1 if it has errors or the picture cannot be made, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="p4lite graph",
         description="Draw the parser's states and the flow of control through the tables of a P4_16 program.",

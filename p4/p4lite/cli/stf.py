@@ -15,7 +15,7 @@ from p4lite.switch.stf.parse import Statement, StfError, parse_stf
 
 
 def run(argv: list[str]) -> int:
-    """0: passed; 1: failed; 2: an STF feature or a program that is not supported, or wrong usage."""
+    """Run a test; return 0 if it passed, 1 if it failed, 2 for wrong usage or an unsupported STF feature or program."""
     parser = argparse.ArgumentParser(
         prog="p4lite stf",
         description="Run an STF test on a program in virtual time; prints PASS, or FAIL with what differed.",

@@ -35,14 +35,14 @@ def _take_annotations(ch: Children) -> list[ast.Annotation]:
 
 
 def _arrays(type_node: ast.TypeNode, sizes: list[ast.Expr]) -> ast.TypeNode:
-    """`T x[a][b]` is an array of a arrays of b."""
+    """Return the type of a declared array: `T x[a][b]` is an array of a arrays of b."""
     for size in reversed(sizes):
         type_node = ast.StackTypeNode(type_node.pos, type_node, size)
     return type_node
 
 
 def _span(first: Pos, last: Pos, extra: int = 0) -> Pos:
-    """From the start of `first` to the end of `last` (and `extra` characters), if they are on one line."""
+    """Return the span from the start of `first` to the end of `last` plus `extra` characters, if on one line."""
     if first.line != last.line or first.file != last.file or last.col < first.col:
         return first
     return first._replace(length=last.col + last.length + extra - first.col)
@@ -478,7 +478,7 @@ class Builder(lark.Transformer[Any, Any]):
         return ast.Ternary(ch[0].pos, ch[0], ch[2], ch[3])
 
     def binary(self, ch: Children) -> ast.Expr:
-        """Operator precedence over a flat sequence operand (operator operand)*."""
+        """Apply operator precedence to a flat sequence operand (operator operand)*."""
         if len(ch) == 3:
             return ast.Binary(_span(ch[0].pos, ch[2].pos), ch[1].value, ch[0], ch[2])
         operands: list[ast.Expr] = [ch[0]]

@@ -34,7 +34,7 @@ def in_range(value: int, t: BitType) -> bool:
 
 
 def saturate(value: int, t: BitType) -> int:
-    """`value` moved to the nearest value of `t`."""
+    """Return the value of type `t` that is nearest to `value`."""
     low = -(1 << (t.width - 1)) if t.signed and t.width else 0
     high = (1 << (t.width - (1 if t.signed and t.width else 0))) - 1
     return min(max(value, low), high)
@@ -78,7 +78,7 @@ def _shift(op: str, a: int, amount: int, t: BitType | None) -> int:
 
 
 def compare(op: str, a: Value, b: Value) -> bool:
-    """`==`, `!=` on any two values of one type; the orders on numbers."""
+    """Return the result of a comparison of two values of one type; `<`, `<=`, `>` and `>=` take numbers only."""
     if op == "==":
         return a == b
     if op == "!=":
@@ -258,7 +258,7 @@ def struct_value(fields: Mapping[str, Value | None]) -> StructValue | None:
 
 
 def has_run_time_state(t: Type) -> bool:
-    """Stacks and unions have more than field values (validity, an index): no constants of them exist."""
+    """Return whether a type has more than field values (validity, an index), so that it has no constants."""
     return isinstance(t, StackType | UnionType)
 
 

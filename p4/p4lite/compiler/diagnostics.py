@@ -58,7 +58,7 @@ class CompileError(P4liteError):
 
 
 class Unsupported(Exception):
-    """Raised by a pass for what the compiler refuses by name; turned into a `CompileError` at its place."""
+    """Raised by a pass for a construct that the compiler refuses by name; becomes a `CompileError` at its place."""
 
     def __init__(self, pos: Pos, what: str) -> None:
         super().__init__(what)
@@ -95,7 +95,7 @@ class Reporter:
         self._add("warning", pos, message)
 
     def fatal(self, pos: Pos, message: str) -> CompileError:
-        """Report an error and return the exception to raise, for what makes going on useless."""
+        """Report an error and return the exception to raise, for an error after which the run cannot continue."""
         self._add("error", pos, message)
         self._errors += 1
         return CompileError(self.diagnostics)

@@ -26,7 +26,7 @@ RECURSION_LIMIT = 30_000
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Room for the recursion that the deepest accepted program needs."""
+    """Raise the recursion limit to what the deepest accepted program needs."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, RECURSION_LIMIT))
     try:

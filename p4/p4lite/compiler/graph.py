@@ -50,7 +50,7 @@ _KEYWORDS = {"hit": "#15803d", "true": "#15803d", "miss": "#b91c1c", "false": "#
 
 
 class GraphError(P4liteError):
-    """The picture cannot be made; the message says why, and what helps."""
+    """A picture that cannot be made; the message says why, and what helps."""
 
     code = "no_graph"
 
@@ -74,7 +74,7 @@ def to_dot(program: TypedProgram, blocks: Collection[str] = ()) -> str:
 
 
 def render(dot: str, path: Path) -> None:
-    """Write the picture; the suffix of `path` says in which form. Raises `GraphError`."""
+    """Write the picture; the suffix of `path` selects the format. Raises `GraphError`."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise GraphError(f"{path}: unknown kind of picture '{suffix}'; known are {', '.join(SUFFIXES)}")
@@ -265,7 +265,7 @@ class _Drawing:
         return loose
 
     def statement(self, stmt: ast.Stmt, loose: Loose) -> Loose:
-        """Return a statement with flow of its own; nothing is drawn for what cannot be reached."""
+        """Draw a statement with control flow of its own; unreachable statements are left out."""
         if not loose or isinstance(stmt, ast.Empty):
             return loose
         if isinstance(stmt, ast.Block):
@@ -293,7 +293,7 @@ class _Drawing:
         return self.applications(stmt, loose)
 
     def applications(self, node: ast.Node, loose: Loose) -> Loose:
-        """Return the tables and sub-controls that a statement or condition applies, then the statement's own text."""
+        """Draw the tables and sub-controls that a statement or condition applies, then the statement's own text."""
         for found in ast.walk(node):
             if isinstance(found, ast.Call) and found.kind in (
                 ast.CallKind.TABLE_APPLY, ast.CallKind.CONTROL_APPLY, ast.CallKind.PARSER_APPLY,
@@ -426,7 +426,7 @@ def _parser_lines(stmt: ast.Stmt) -> list[str]:
 
 
 def _has_flow(stmt: ast.Stmt) -> bool:
-    """Return whether a statement applies something or directs the flow."""
+    """Return whether a statement applies something or changes the control flow."""
     if isinstance(stmt, ast.Break | ast.Continue):
         return True
     applies = (ast.CallKind.TABLE_APPLY, ast.CallKind.CONTROL_APPLY, ast.CallKind.PARSER_APPLY)

@@ -104,7 +104,7 @@ class _Scope:
 
 
 def parse_number(text: str) -> tuple[int, int | None, bool] | None:
-    """(value, width or None, signed) of an integer literal; None if it is none."""
+    """Return (value, width or None, signed) of an integer literal; None if `text` is not one."""
     m = _NUMBER.fullmatch(text)
     if m is None:
         return None
@@ -301,7 +301,7 @@ class _Classifier:
         return i
 
     def opens_arguments(self, i: int) -> bool:
-        """Return whether `<` at i starts `<types> (`: then it cannot compare, for a bool has no order."""
+        """Return whether `<` at i starts `<types> (`; it cannot be a comparison then, because a bool has no order."""
         depth = 0
         j = i
         while True:
@@ -395,7 +395,7 @@ class _Classifier:
         return i
 
     def named_type(self, i: int, t: Token) -> int:
-        """struct, header, header_union, parser, control, package: NAME [<params>]."""
+        """Declare the name after struct, header, header_union, parser, control or package: NAME [<params>]."""
         if self.peek(i + 1) == "ID":
             self.declare_type(i + 1)
             self.toks[i + 1].type = "ID_DECL"
@@ -486,9 +486,8 @@ class _Classifier:
         return i
 
     def must_be_type(self, i: int, prev: str, nxt: str) -> bool:
-        """Return an undeclared name where only a type can stand: the checker says better than the parser what is
-        wrong.
-        """
+        """Return whether an undeclared name must be a type, so that the checker can report it better than the
+        parser."""
         if self.brackets and self.brackets[-1] == "LANGLE" and nxt in ("_COMMA", "GT", "LT"):
             k = len(self.out) - 1
             depth = 0
@@ -515,7 +514,7 @@ class _Classifier:
         return False
 
     def soft(self, i: int, t: Token, prev: str, nxt: str) -> bool:
-        """Turn a word that is a keyword in its place only into that keyword."""
+        """Turn a word that is a keyword only in its place into that keyword; return whether it was one."""
         word, kind = t.value, self.scopes[-1].kind
         starts = prev in ("LBRACE", "_RBRACE", "_SEMI", "ANNO", "", "CONST", "_RBRACK", "_RPAREN")
         if word == "apply":
@@ -550,7 +549,7 @@ class _Classifier:
         return False
 
     def dot(self, i: int, t: Token) -> int:
-        """Return a `.` that no operand precedes starts a global name."""
+        """Mark a `.` that no operand precedes as the start of a global name."""
         prev = self.out[-1] if self.out else None
         operand = prev is not None and (
             prev.type in ("ID", "TYPE_ID", "_RPAREN", "_RBRACK", "_RBRACE", "_RANGLE", "THIS", "ERROR", "STRING", "INT")

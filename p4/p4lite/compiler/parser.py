@@ -46,7 +46,7 @@ _WORDS = {
     "BINOP": "an operator", "PLUS": "", "MINUS": "", "NOT": "", "TILDE": "", "MASK": "'&&&'", "RANGE": "'..'",
     "INVALID": "", "ELLIPSIS": "", "THIS": "", "DONTCARE": "'_'", "INT_KW": "'int'", "STRING_KW": "'string'",
 }  # fmt: skip
-# Sets of terminals that read better as one notion.
+# Sets of terminals that messages describe by one notion.
 _NOTIONS = (
     ({"INT", "STRING", "TRUE", "FALSE", "ID", "LPAREN", "LBRACE", "TYPE_ID", "BIT"}, "an expression"),
     ({"BIT", "INT_KW", "VARBIT", "BOOL", "TYPE_ID"}, "a type"),
@@ -65,7 +65,7 @@ _COVERED = (_EXPR_WORDS, _TYPE_WORDS, _DECL_WORDS, _STMT_WORDS)
 
 
 class _NoLexer(Lexer):
-    """lark asks for a lexer; tokens are fed to the parser instead."""
+    """lark requires a lexer; here tokens are fed to the parser instead."""
 
     def __init__(self, lexer_conf: Any) -> None:
         pass
@@ -81,11 +81,11 @@ def _cache_file(grammar: str) -> Path:
 
 
 def load_tables() -> Any:
-    """lark's serialized tables: from the cache if there, else made and, where the cache can be written, kept."""
+    """Return lark's serialized tables from the cache, or make them and keep them where the cache can be written."""
     grammar = GRAMMAR.read_text(encoding="utf-8")
     cache = _cache_file(grammar)
     try:
-        # A user who can write a pickle that we load can run any code.
+        # A user who can write a pickle that this process loads can run any code.
         folder: Path | None = make_private(cache.parent)
     except FolderError:
         folder = None
@@ -110,7 +110,7 @@ _per_thread = threading.local()
 
 
 def _parser() -> tuple[lark.Lark, Builder]:
-    """lark's parser and the builder bound to it: made once a thread, as the builder holds the run's reporter."""
+    """Return lark's parser and the builder bound to it, one per thread, as the builder holds the run's reporter."""
     made: tuple[lark.Lark, Builder] | None = getattr(_per_thread, "parser", None)
     if made is None:
         builder = Builder(Reporter())
@@ -180,7 +180,7 @@ class _Driver:
         self.reporter.error(t.pos, f"syntax error: unexpected {found}{expected}{hint}")
 
     def recover(self, i: int) -> int:
-        """Pop to where BAD can stand, put it there; return the index of the token to go on with."""
+        """Pop to a state where BAD can stand, and put it there; return the index of the next token."""
         state = self.ip.parser_state
         states = state.parse_conf.states
         while state.state_stack:
@@ -214,7 +214,7 @@ class _Driver:
 
 
 def _expected(accepts: set[str]) -> str:
-    """`, expected X or Y` from the acceptable terminals."""
+    """Return `, expected X or Y` for the acceptable terminals."""
     rest = {a for a in accepts if a.isupper() or a.startswith(("_", "$"))}
     words: list[str] = []
     for (some, word), covered in zip(_NOTIONS, _COVERED, strict=True):
@@ -232,7 +232,7 @@ def _expected(accepts: set[str]) -> str:
 
 
 def _check_depth(program: ast.Program, tokens: list[Token], reporter: Reporter) -> None:
-    """Refuse a tree deeper than MAX_DEPTH; look only when a long stretch of tokens lets suspect one."""
+    """Refuse a tree deeper than MAX_DEPTH; search it only if a long stretch of tokens makes that possible."""
     run = longest = elses = 0
     for t in tokens:
         run = 0 if t.type in ("_SEMI", "LBRACE", "_RBRACE") else run + 1

@@ -50,7 +50,7 @@ _OTHER_ARCHITECTURES = re.compile(r"(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_
 
 
 def _scan(text: str) -> Iterator[re.Match[str]]:
-    """Comments, strings and messages of `text`. A stray quote opens no string that goes over lines."""
+    """Yield the comments, strings and messages of `text`. A stray quote opens no string of several lines."""
     at = 0
     while (m := _SCAN.search(text, at)) is not None:
         at = m.end()
@@ -65,9 +65,9 @@ def _scan(text: str) -> Iterator[re.Match[str]]:
 
 
 def hide_comments(text: str) -> str:
-    """`text` with strings of several lines and what looks like a comment in them hidden from the preprocessor.
+    """Return `text` with its strings of several lines, and what looks like a comment there, hidden from pcpp.
 
-    pcpp knows strings of one line only. Macros and directives inside such a string are the preprocessor's, as with p4c.
+    pcpp accepts strings of one line only. It still expands macros and directives in such a string, as p4c does.
     """
     out: list[str] = []
     at = 0
@@ -80,7 +80,7 @@ def hide_comments(text: str) -> str:
 
 
 def unhide(text: str) -> str:
-    """Return what `hide_comments` hid, as it was."""
+    """Restore what `hide_comments` hid."""
     return text.translate(_UNHIDE)
 
 
@@ -92,7 +92,7 @@ class SourceMap:
         self._places: list[tuple[str, int, int]] = []
 
     def add(self, offset: int, file: str, line: int, col: int) -> None:
-        """From `offset` on, text comes from this place and goes on there column by column."""
+        """Record that the text from `offset` on comes from this place and continues there column by column."""
         self._starts.append(offset)
         self._places.append((file, line, col))
 
@@ -131,7 +131,7 @@ def decode_source(path: str, data: bytes) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return the name by which pcpp knows a file: one below the working directory by its relative path."""
+    """Return pcpp's name for a file: a relative path if it is below the working directory."""
     shown = os.path.relpath(path)
     return path if shown.startswith("..") else shown
 
@@ -223,11 +223,11 @@ def preprocess(
     path: str, text: str, include_dirs: Sequence[str], defines: Sequence[str], reporter: Reporter
 ) -> tuple[str, SourceMap]:
     """Expand `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`."""
-    # Errors are looked up by the name that they will have; by another one they would show neither line nor caret.
+    # Messages look up a file's lines by pcpp's name for it; by another name they would show neither line nor caret.
     path = _shown(path) if os.path.isabs(path) else path
     check_comments(path, text, reporter)
     cpp = _Preprocessor(reporter)
-    # "FILE" is searched beside the including file first; that of the top file is not known to pcpp.
+    # "FILE" is searched beside the including file first; pcpp does not know the folder of the top file.
     cpp.temp_path.insert(0, os.path.dirname(os.path.abspath(path)))
     for d in include_dirs:
         cpp.add_path(os.path.abspath(d))
@@ -254,7 +254,7 @@ def preprocess(
         SyntaxError,
         tokenize.TokenError,
     ):
-        # pcpp indexes into a directive's arguments without looking whether there are any.
+        # pcpp indexes into a directive's arguments without checking that there are any.
         directive = getattr(cpp, "lastdirective", None)
         pos = cpp._directive_pos() if directive is not None else Pos(path, 0, 0)
         raise reporter.fatal(pos, "preprocessor: malformed directive") from None

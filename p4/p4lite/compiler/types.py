@@ -15,7 +15,7 @@ from p4lite.compiler.position import Pos
 
 
 class Declared(Protocol):
-    """What a type needs of its declaration; `ast.declaration_of` gives the whole of it."""
+    """The properties of a declaration that a type uses; `ast.declaration_of` returns the whole declaration."""
 
     pos: Pos
     name: str
@@ -326,7 +326,7 @@ UNKNOWN = UnknownType()
 
 
 def bit(width: int) -> BitType:
-    """`bit<width>`."""
+    """Return the type `bit<width>`."""
     return BitType(width)
 
 
@@ -338,9 +338,8 @@ def strip_newtypes(t: Type) -> Type:
 
 
 def underlying_bits(t: Type) -> BitType | None:
-    """Return the `bit<W>`/`int<W>` that represents a value of `t`: itself, the base of a newtype or serializable
-    enum.
-    """
+    """Return the `bit<W>` or `int<W>` that represents a value of `t`: itself, or the base of a newtype or serializable
+    enum."""
     t = strip_newtypes(t)
     if isinstance(t, SerEnumType):
         return t.base
@@ -348,12 +347,12 @@ def underlying_bits(t: Type) -> BitType | None:
 
 
 def min_width_bits(t: Type) -> int | None:
-    """`minSizeInBits()`: varbit counts 0; None for a type that has no size."""
+    """Return `minSizeInBits()`: varbit counts 0; None for a type that has no size."""
     return _width_bits(t, largest=False)
 
 
 def max_width_bits(t: Type) -> int | None:
-    """`maxSizeInBits()`: varbit counts its maximum; None for a type that has no size."""
+    """Return `maxSizeInBits()`: varbit counts its maximum; None for a type that has no size."""
     return _width_bits(t, largest=True)
 
 
@@ -384,7 +383,7 @@ def _width_bits(t: Type, *, largest: bool) -> int | None:
 
 
 def substitute(t: Type, env: Mapping[TypeVar, Type]) -> Type:
-    """`t` with the type variables of `env` replaced."""
+    """Return `t` with the type variables of `env` replaced."""
     if not env:
         return t
     if isinstance(t, TypeVar):

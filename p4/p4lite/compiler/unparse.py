@@ -8,7 +8,7 @@ from p4lite.compiler import ast
 
 
 def expression(e: ast.Expr | None) -> str:
-    """Return an expression as it could stand in the source; casts that the compiler put in are left out."""
+    """Return the source text of an expression; casts that the compiler inserted are left out."""
     if e is None:
         return ""
     if isinstance(e, ast.IntLiteral):
@@ -33,7 +33,7 @@ def expression(e: ast.Expr | None) -> str:
 
 
 def call(e: ast.Call) -> str:
-    """Return a call; arguments that were left out stay out."""
+    """Return the source text of a call; omitted arguments stay omitted."""
     given = ", ".join(expression(a.expr) for a in e.args if a.expr is not None)
     return f"{expression(e.func)}({given})"
 
@@ -82,7 +82,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def statement(s: ast.Stmt) -> str | None:
-    """Return a statement of one line; None for one that has others inside."""
+    """Return the source text of a statement of one line; None for one that contains others."""
     if isinstance(s, ast.Assign):
         return f"{expression(s.target)} {s.op or ''}= {expression(s.value)}"
     if isinstance(s, ast.CallStmt):
@@ -99,7 +99,8 @@ def statement(s: ast.Stmt) -> str | None:
 
 
 def action_reference(reference: ast.ActionRef) -> str:
-    """Return an action with its arguments, or with the names of the parameters that the control plane gives."""
+    """Return the source text of an action with its arguments, or with the names of the parameters of the control
+    plane."""
     given = [expression(a.expr) for a in reference.args or [] if a.expr is not None]
     if not given and reference.decl is not None:
         given = [p.name for p in reference.decl.params if not p.direction]

@@ -48,7 +48,8 @@ class PortDescription:
 
 @dataclass(frozen=True)
 class SwitchDescription:
-    """A switch; what is None is as `Fabric.add_switch` has it. `patches`: pairs of ports joined without a program."""
+    """A switch; None stands for the default of `Fabric.add_switch`. `patches`: pairs of ports joined without a
+    program."""
 
     device_id: int
     name: str | None = None
@@ -76,7 +77,7 @@ class LinkDescription:
 
 @dataclass(frozen=True)
 class FabricDescription:
-    """A fabric; relative paths start at the file's folder, or where the reader says."""
+    """A fabric; relative paths start at the file's folder, or at a folder of the reader's choice."""
 
     clock: Literal["real", "virtual"] = "real"
     grpc_server_addr: str | None = None

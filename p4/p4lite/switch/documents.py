@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class Range(NamedTuple):
-    """The least and the greatest value of an integer."""
+    """The smallest and the largest value of an integer."""
 
     low: int = 0
     high: int = (1 << 63) - 1
@@ -37,7 +37,7 @@ def read(kind: type[V], value: object, where: str) -> V:
 
 
 def plain(value: Any) -> Any:
-    """Return what `read` reads, ready for JSON; what is None is left out."""
+    """Return the plain value that `read` accepts, ready for JSON; None values are left out."""
     if dataclasses.is_dataclass(value):
         items = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
         return {name: plain(item) for name, item in items if item is not None}

@@ -24,7 +24,7 @@ class DocumentError(P4liteError, ValueError):
 
 
 class GrantError(P4liteError):
-    """The target API may not touch this file or interface (PERMISSION_DENIED)."""
+    """A file or interface that the target API may not use (PERMISSION_DENIED)."""
 
     code = "not_granted"
 

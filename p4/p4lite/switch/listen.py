@@ -36,7 +36,7 @@ PRIVATE_PREFIX = "p4lite-"
 
 
 class ServerError(P4liteError):
-    """The server cannot start or the description is wrong; one line with the place and the remedy."""
+    """A server that cannot start, or a wrong description; one line with the place and the remedy."""
 
     code = "no_server"
 
@@ -52,7 +52,7 @@ class Tls:
     client_auth: bool = False
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For gRPC. ServerError names the file that cannot be used."""
+        """Return the credentials for gRPC. Raises ServerError, which names the file that cannot be used."""
         cert, key = _pem(self.cert, "CERTIFICATE"), _pem(self.key, "KEY")
         cacert = None if self.cacert is None else _pem(self.cacert, "CERTIFICATE")
         return grpc.ssl_server_credentials([(key, cert)], cacert, require_client_auth=self.client_auth)
@@ -69,7 +69,7 @@ def _pem(path: Path, kind: str) -> bytes:
 
 
 def add_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the options of simple_switch_grpc that say where to listen and to whom."""
+    """Add the options of simple_switch_grpc for the address and the certificates."""
     add = parser.add_argument
     add("--grpc-server-addr", metavar="ADDR", help=f"unix:PATH or HOST:PORT (default: {default})")
     add("--grpc-server-ssl", action="store_true", help="TLS; needs a certificate and a key")
@@ -80,7 +80,8 @@ def add_options(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
-    """Return what the options of `add_options` ask for; ValueError when they do not go together."""
+    """Return the TLS settings of the options of `add_options`. Raises ValueError when the options contradict each
+    other."""
     given: dict[str, Any] = {
         name: getattr(arguments, f"grpc_server_{name}") for name in ("cacert", "cert", "key", "with_client_auth")
     }
@@ -101,7 +102,7 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
 
 
 def run_folder() -> Path:
-    """Return where sockets are by default: P4LITE_RUN, /run/p4lite for root, else below the user's runtime folder."""
+    """Return the default folder of sockets: P4LITE_RUN, /run/p4lite for root, else below the user's runtime folder."""
     chosen = os.environ.get("P4LITE_RUN")
     if chosen:
         return Path(chosen)
@@ -117,7 +118,7 @@ def run_folder() -> Path:
 
 
 def default_address(name: str) -> str:
-    """Return the socket NAME.sock in the run folder, which is made. ServerError: it cannot be, or is not ours alone."""
+    """Return the socket NAME.sock in the run folder, which is created. Raises ServerError if others can change it."""
     try:
         folder = make_private(run_folder())
     except FolderError as error:
@@ -134,7 +135,7 @@ def socket_path(address: str) -> Path | None:
 
 
 def warning(address: str, tls: Tls | None) -> str | None:
-    """Describe who else can command a server at this address; None when no other user can."""
+    """Describe which other users can command a server at this address; None when none can."""
     if address.startswith("unix:") or (tls is not None and tls.client_auth):
         return None
     return (
@@ -171,10 +172,10 @@ def _remove_abandoned(place: Path) -> None:
 
 
 def check(address: str, tls: Tls | None) -> None:
-    """Say in one line what gRPC would say in many, or not at all: why an address cannot be had, or must not be.
+    """Check that a server can and may listen at an address, with a clearer error than gRPC's.
 
     Raises:
-        ServerError: a socket that a server listens on, or a path where there can be none; a port in use; an address
+        ServerError: a server listens on the socket, or no socket can be at the path; the port is in use; the address is
             beyond loopback without certificates of clients.
     """
     path = socket_path(address)
@@ -216,7 +217,7 @@ def _check_path(path: Path) -> None:
         raise ServerError(f"{path}: cannot listen: {error.strerror}") from None
     if not stat.S_ISSOCK(found.st_mode):
         raise ServerError(f"{path}: cannot listen: there is something that is not a socket")
-    # gRPC removes a socket that is there, be it in use or left behind.
+    # gRPC removes an existing socket, whether it is in use or left behind.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
@@ -230,7 +231,8 @@ def _check_path(path: Path) -> None:
 
 
 def bind(server: grpc.Server, address: str, tls: Tls | None) -> str:
-    """Listen; the address with the port in use. A unix socket is its owner's from the first moment. ServerError."""
+    """Listen, and return the address with the port in use. A unix socket belongs to its owner from the first moment.
+    Raises ServerError."""
     check(address, tls)
     credentials = None if tls is None else tls.credentials()
     mask = os.umask(0o177) if address.startswith("unix:") else None

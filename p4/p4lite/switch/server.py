@@ -49,7 +49,7 @@ from p4lite.switch.targetapi.service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
 SIGNAL_POLL_S = 0.1
-#: How long calls that go on may take to end.
+#: The time that open calls have to end.
 STOP_S = 10.0
 
 
@@ -65,9 +65,15 @@ class FabricServer:
         grants: Grants | None = None,
         patient: bool = False,
     ) -> None:
-        """`address`: unix:PATH, HOST:PORT (with `tls`), or a socket of its own that no other user can open (PRIVATE);
-        `grants`: what clients of the target API may touch of the machine; `patient`: all clients are of this process,
-        and none is ended for being slow."""
+        """Create the server.
+
+        Args:
+            fabric: its switches are served, each under its device_id.
+            address: unix:PATH, HOST:PORT (with `tls`), or a socket that no other user can open (PRIVATE).
+            tls: certificate and key for HOST:PORT.
+            grants: what clients of the target API may use of the machine.
+            patient: all clients are of this process, so no slow one is ended.
+        """
         self.fabric = fabric
         self.service = P4RuntimeService(fabric, patient=patient)
         self.address = address
@@ -76,7 +82,7 @@ class FabricServer:
         self._folder = contextlib.ExitStack()
         self._server: grpc.Server | None = None
         self._pool: ThreadPoolExecutor | None = None
-        #: What was made of each `Loaded`, by identity: switches that run the same share it.
+        #: The result for each `Loaded`, by identity: switches with the same program share it.
         self._loaded: dict[int, tuple[Loaded, Pipeline | Program]] = {}
         for switch in fabric.switches.values():
             self.service.add_device(switch)
@@ -90,7 +96,7 @@ class FabricServer:
         tls: Tls | None = None,
         patient: bool = False,
     ) -> FabricServer:
-        """Build what a description, or a JSON document of one, asks for; relative paths start at `base`.
+        """Build the fabric of a description, or of a JSON document of one; relative paths start at `base`.
 
         Raises ServerError.
         """
@@ -160,7 +166,7 @@ class FabricServer:
             self._server = None
         pools = [self.service.readers] if self._pool is None else [self._pool, self.service.readers]
         self._pool = None
-        # A call that gRPC has given up may still be in the fabric; then memory is the lesser loss.
+        # A call that gRPC has abandoned may still use the fabric; losing its memory is then the lesser evil.
         if _end(pools, STOP_S):
             self.fabric.close()
         self._folder.close()
@@ -173,7 +179,7 @@ class FabricServer:
 
 
 def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
-    """Take no more work; return whether what goes on has ended in time."""
+    """Refuse new calls; return whether the open ones have ended in time."""
     waiting = [threading.Thread(target=pool.shutdown, daemon=True) for pool in pools]
     deadline = time.monotonic() + timeout_s
     for each in waiting:
@@ -184,7 +190,7 @@ def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
 
 
 class _Builder:
-    """Builds what a description asks for; every error names the place in it."""
+    """Builds the fabric of a description; every error names the place in it."""
 
     def __init__(self, description: FabricDescription, base: Path, tls: Tls | None, patient: bool) -> None:
         self.patient = patient
@@ -302,9 +308,9 @@ def capture_all(fabric: Fabric, directory: Path) -> None:
 
 
 def serve_until_signal(server: FabricServer, program: str) -> int:
-    """Start, say `ready ADDRESS`, and serve until SIGINT or SIGTERM; return the exit code.
+    """Start, print `ready ADDRESS`, and serve until SIGINT or SIGTERM; return the exit code.
 
-    Says on standard error, in the name of `program`, who else can command the server.
+    Prints to standard error, in the name of `program`, which other users can command the server.
     """
     # No `Event`: this thread may hold its lock when the signal comes.
     signals: list[int] = []
@@ -329,10 +335,10 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
 
 
 def read_key(path: Path, place: str) -> bytes:
-    """Return the secret of a lab's tunnels: a file of hexadecimal digits that only its owner can read.
+    """Return the secret of a lab's tunnels from a file of hexadecimal digits that only its owner can read.
 
     Raises:
-        DocumentError: it is not there, or not that.
+        DocumentError: the file does not exist, or has another form.
     """
     try:
         with path.open("rb") as file:
@@ -353,7 +359,7 @@ def read_key(path: Path, place: str) -> bytes:
 
 
 def run(argv: list[str]) -> int:
-    """`python -m p4lite.switch.server`: 0, 1 for a failed run, 2 for usage."""
+    """Run `python -m p4lite.switch.server`; return 0, 1 for a failed run, 2 for wrong usage."""
     parser = argparse.ArgumentParser(prog="p4lite.switch.server", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--fabric", required=True, metavar="FILE", help="fabric description (JSON), '-' for stdin")
     listen.add_options(parser, "the description's, else fabric.sock in the run folder")
@@ -392,7 +398,7 @@ def _fail(code: int, message: str) -> int:
 
 
 def main() -> NoReturn:
-    """Entry point of the module."""
+    """Run the module as a program."""
     sys.exit(run(sys.argv[1:]))
 
 

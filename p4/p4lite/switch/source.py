@@ -20,7 +20,7 @@ from p4lite.switch.runtime.loader import Program, load_program
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """BMv2 JSON from `path` and, if it is known, the P4Info."""
+    """BMv2 JSON from `path`, and the P4Info if it is known."""
 
     path: Path
     bmv2: dict[str, Any]

@@ -53,7 +53,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """`node` and everything under it, parents first."""
+    """Yield `node` and everything under it, parents first."""
     stack = [node]
     while stack:
         n = stack.pop()

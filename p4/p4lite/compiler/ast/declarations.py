@@ -294,7 +294,7 @@ class ActionRef(Node):
     """An action in a table's list, entries or default, with `args` (None: written without parentheses).
 
     Checked: `decl`; `args` in the order of the parameters given: of the directed parameters in the list of actions, of
-    all parameters in default action and entries (`Arg.param` tells which).
+    all parameters in default action and entries (see `Arg.param`).
     """
 
     action: Name

@@ -89,7 +89,7 @@ class PipelineWriter:
     # --- names of nodes ---
 
     def _name_nodes(self) -> None:
-        """Each block is up to two nodes: a hidden table for its operations, then its condition or table."""
+        """Name the nodes of each block: a hidden table for its operations, then its condition or table."""
         for block in self.blocks:
             term = block.term
             if isinstance(term, lir.Branch):

@@ -16,7 +16,7 @@ SECTIONS = (
 
 
 def groups(document: Json) -> Iterator[tuple[str, list[Json]]]:
-    """Objects that must differ in `id` and `name`, and what they are."""
+    """Yield the name of each kind of object and its objects, which must differ in `id` and `name`."""
     for section in SECTIONS:
         yield section, document[section]
     for parser in document["parsers"]:

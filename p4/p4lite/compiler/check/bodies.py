@@ -16,7 +16,7 @@ from p4lite.compiler.check.typenames import type_env
 
 
 class Bodies:
-    """Checks what has parameters, and runs when it is called."""
+    """Checks declarations with parameters and a body that runs when they are called."""
 
     def __init__(self, run: Run, exprs: Expressions, coercion: Coercion, calls: Calls, statements: Statements) -> None:
         self.run = run
@@ -199,7 +199,7 @@ class Bodies:
 
 
 def returns(s: ast.Stmt | None) -> bool:
-    """Return whether every way through `s` ends in a return (or exit)."""
+    """Return whether every path through `s` ends in a return (or exit)."""
     if isinstance(s, ast.Return | ast.Exit):
         return True
     if isinstance(s, ast.Block):

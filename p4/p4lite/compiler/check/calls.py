@@ -45,7 +45,7 @@ def is_lvalue(e: ast.Expr) -> bool:
 
 
 def as_name(e: ast.Expr) -> ast.Name:
-    """Return a name that checking has left one."""
+    """Return an expression as a name, if the checker has left it one."""
     assert isinstance(e, ast.Name)
     return e
 
@@ -150,7 +150,7 @@ class Calls:
         env: dict[ty.TypeVar, Type] = {p.var: ty.UNKNOWN for p in decl.type_params if p.var is not None}
         variables = list(env)
         if e.type_args:
-            # What is given is not inferred: like the type arguments of the object, it is put in at once.
+            # Given type arguments are not inferred: like those of the object, they are substituted at once.
             outer = dict(outer)
             if len(e.type_args) != len(env):
                 self.run.error(e.pos, f"{what} takes {len(env)} type arguments, not {len(e.type_args)}")
@@ -425,7 +425,7 @@ class Calls:
         constants: bool,
         outer: dict[ty.TypeVar, Type] | None = None,
     ) -> bool:
-        """Put `e.args` into the order of `params` and check them; fill `env`. False when the arguments do not fit.
+        """Put `e.args` into the order of `params`, check them and fill `env`; return whether the arguments fit.
 
         `constants`: parameters without direction take compile-time values.
         """
@@ -541,7 +541,7 @@ class Calls:
 
 
 def _open(t: Type, env: dict[ty.TypeVar, Type]) -> bool:
-    """Return whether `t` has a type variable still to be found."""
+    """Return whether `t` has a type variable that is still unknown."""
     if isinstance(t, ty.TypeVar):
         return t in env
     if isinstance(t, ty.TupleType):

@@ -51,7 +51,7 @@ def is_newtype_of_bits(t: Type) -> bool:
 
 
 class Coercion:
-    """Conversion of checked expressions to the type their context asks for."""
+    """Conversion of checked expressions to the type that their context requires."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -59,7 +59,7 @@ class Coercion:
         """`type`s to which a number was converted without a cast: one warning for each."""
 
     def coerce(self, e: ast.Expr, target: Type, what: str = "") -> ast.Expr:
-        """`e`, made an expression of type `target`; reports what cannot be converted."""
+        """Return `e` as an expression of type `target`; report it if it cannot be converted."""
         source = e.type
         if source is None or source == target:
             return e
@@ -118,7 +118,7 @@ class Coercion:
         value = e.const
         if not isinstance(value, int):
             return ast.Cast(e.pos, None, e, True, type=target)
-        # A negative number for bit<W> is commonly meant; a number that does not fit never is.
+        # A negative number for bit<W> is commonly intended; a number that does not fit never is.
         if not constfold.in_range(value, target) and not constfold.in_range(value, ty.BitType(target.width, True)):
             self.run.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
         elif value < 0 and not target.signed:
@@ -128,9 +128,8 @@ class Coercion:
         return const_literal(constfold.wrap(value, target), e, target)
 
     def convert_to_newtype(self, e: ast.Expr, target: Type) -> ast.Expr:
-        """Return a number without width for a `type` of a bit<> or int<>: p4c takes it, the specification wants a
-        cast.
-        """
+        """Convert a number without width to a `type` of a bit<> or int<>, and warn: p4c does so, the specification
+        requires a cast."""
         if target not in self.uncast:
             self.uncast.add(target)
             self.run.warn(
@@ -238,7 +237,8 @@ class Coercion:
     # -- inference
 
     def unify(self, formal: Type, actual: Type, env: dict[ty.TypeVar, Type]) -> bool:  # noqa: C901 - a branch per kind of type
-        """Find type variables (keys of `env`, UNKNOWN while open) so that `formal` takes an `actual`."""
+        """Find type variables (keys of `env`, UNKNOWN while open) so that `formal` takes an `actual`; return whether it
+        does."""
         if isinstance(actual, ty.UnknownType | ty.DontCareType) or isinstance(formal, ty.DontCareType):
             return True
         if isinstance(formal, ty.TypeVar) and formal in env:
@@ -297,7 +297,8 @@ class Coercion:
         return formal == actual
 
     def _unify_block(self, formal: ty.Nominal, actual: ty.Nominal, env: dict[ty.TypeVar, Type]) -> bool:
-        """Return a parser or control for a parameter of a parser or control type: the apply parameters must agree."""
+        """Return whether a parser or control fits a parameter of a parser or control type: the apply parameters must
+        agree."""
         f, a = formal.decl, actual.decl
         if not isinstance(f, ast.ParserDecl | ast.ControlDecl) or not isinstance(a, ast.ParserDecl | ast.ControlDecl):
             return False

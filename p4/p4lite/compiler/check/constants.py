@@ -7,7 +7,7 @@ from p4lite.compiler import types as ty
 
 
 def compile_time(expr: ast.Expr) -> bool:
-    """Return a constant, or made of constants and constructor parameters."""
+    """Return whether an expression is a constant, or made of constants and constructor parameters."""
     if expr.const is not None or isinstance(expr, ast.InvalidExpr):
         return True
     t = ty.strip_newtypes(expr.type or ty.UNKNOWN)

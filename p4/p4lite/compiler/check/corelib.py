@@ -30,7 +30,7 @@ def emittable(t: Type) -> bool:
 
 
 def check_extern_method(run: Run, call: ast.Call, extern: str) -> None:
-    """`packet_in.extract`, `lookahead`, `packet_out.emit`: what their argument may be."""
+    """Check the type that `packet_in.extract`, `packet_in.lookahead` or `packet_out.emit` gets."""
     if extern == "packet_out" and call.method == "emit":
         arg = call.args[0].expr
         if arg is not None and arg.type is not None and not emittable(arg.type):

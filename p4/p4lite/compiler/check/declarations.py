@@ -202,7 +202,7 @@ class Declarations:
             self.statements.stmt(d)
 
     def _control_plane_names(self, d: ast.ParserDecl | ast.ControlDecl) -> None:
-        """Two objects of a kind must not have one name for the control plane, which @name gives."""
+        """Report two objects of a kind with one control-plane name, which @name gives."""
         seen: dict[tuple[type, str], ast.Declaration] = {}
         for local in d.locals:
             if not isinstance(local, ast.TableDecl | ast.ActionDecl):

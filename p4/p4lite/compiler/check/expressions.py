@@ -18,7 +18,7 @@ _STACK_MEMBERS = {"next", "last", "lastIndex", "size"}
 
 
 class Expressions:
-    """`expr` checks an expression and returns it, or what takes its place, with `type` and `const` set."""
+    """Checks expressions; `expr` returns the expression, or its replacement, with `type` and `const` set."""
 
     def __init__(self, run: Run, coercion: Coercion) -> None:
         self.run = run
@@ -62,7 +62,8 @@ class Expressions:
         return new
 
     def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
-        """Check and return an expression that must have a value to compute with: no type, action, table, instance."""
+        """Check and return an expression that must have a value to compute with, not a type, action, table or
+        instance."""
         e = self.expr(e, want)
         if isinstance(
             e.type,
@@ -79,7 +80,7 @@ class Expressions:
         return e
 
     def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
-        """Return a condition."""
+        """Check and return a condition."""
         e = self.value(e, ty.BOOL)
         if not isinstance(e.type, ty.BoolType | ty.UnknownType):
             self.run.error(e.pos, f"{what} must be bool, not {show(e.type)}")

@@ -18,7 +18,7 @@ _SCALARS = ty.BitType | ty.BoolType | ty.EnumType | ty.SerEnumType | ty.ErrorTyp
 
 @dataclass
 class State:
-    """What is known at a place: variables surely written, headers surely invalid, whether the packet was dropped."""
+    """The facts at a place: variables surely written, headers surely invalid, whether the packet was dropped."""
 
     written: set[ast.Declaration] = field(default_factory=set)
     invalid: set[str] = field(default_factory=set)
@@ -30,7 +30,7 @@ class State:
 
 
 def merge(a: State, b: State) -> State:
-    """Return what is known where two ways meet."""
+    """Return the facts where two paths meet."""
     if a.ended:
         return b
     if b.ended:
@@ -39,7 +39,7 @@ def merge(a: State, b: State) -> State:
 
 
 def path_of(e: ast.Expr | None) -> str | None:
-    """Return a header's place as text, None for what has no fixed place."""
+    """Return a header's place as text, or None if it has no fixed place."""
     if isinstance(e, ast.Name):
         return f"{id(e.decl)}"
     if isinstance(e, ast.Member):
@@ -149,7 +149,7 @@ class Flow:
         state.ended = then.ended and other.ended
 
     def _assume(self, cond: ast.Expr, state: State) -> None:
-        """Under `h.isValid()` nothing is surely invalid about h."""
+        """Remove headers whose `isValid()` a condition calls from the invalid ones of the branch where it holds."""
         for n in ast.walk(cond):
             if isinstance(n, ast.Call) and n.method == "isValid":
                 self._valid(n.receiver, state)
@@ -205,7 +205,7 @@ class Flow:
             self._valid(target, state)
             return
         if isinstance(target, ast.Slice | ast.PlusSlice):
-            # A part of a variable: the rest may be unwritten, but telling would be noise.
+            # A part of a variable was written: the rest may be unwritten, but a warning would be noise.
             self.write(target.expr, state)
             return
         if isinstance(target, ast.Member) and isinstance(ty.strip_newtypes(_type(target.expr)), ty.HeaderType):
@@ -333,7 +333,7 @@ def check_flow(decls: list[ast.Declaration], main: ast.Instance, reporter: Repor
 
 
 def _never_written(d: ast.ControlDecl, reporter: Reporter) -> None:
-    """Variables of a control that some code reads and none writes."""
+    """Warn of variables of a control that some code reads and no code writes."""
     waiting = {
         v
         for v in d.locals
@@ -368,7 +368,7 @@ def _never_written(d: ast.ControlDecl, reporter: Reporter) -> None:
 
 
 def _egress_spec(d: ast.Declaration, reporter: Reporter) -> None:
-    """simple_switch clears egress_spec before egress: a read there, without a write, sees 0."""
+    """Warn of a read of egress_spec in egress without a write: simple_switch clears it, so it reads 0."""
     targets = [n.target for n in ast.walk(d) if isinstance(n, ast.Assign)]
     if any(_is_metadata(t, "egress_spec") for t in targets):
         return
@@ -379,7 +379,7 @@ def _egress_spec(d: ast.Declaration, reporter: Reporter) -> None:
 
 
 def _unseen_verify(decls: list[ast.Declaration], reporter: Reporter) -> None:
-    """Warn of a `verify` whose error is never looked at: a parser error drops nothing by itself."""
+    """Warn of a `verify` whose error is never read: a parser error drops nothing by itself."""
     first: ast.Call | None = None
     for d in decls:
         for n in ast.walk(d):

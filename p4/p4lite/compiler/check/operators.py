@@ -15,7 +15,7 @@ _EQUALITIES = {"==", "!="}
 
 
 class Operators:
-    """Expressions made of expressions."""
+    """Checks expressions made of other expressions."""
 
     def __init__(self, run: Run, types: TypeNames, coercion: Coercion, exprs: Evaluates) -> None:
         self.run = run
@@ -170,7 +170,7 @@ class Operators:
         lt, rt = e.left.type or ty.UNKNOWN, e.right.type or ty.UNKNOWN
         if isinstance(lt, ty.TypeType | ty.ExternType | ty.VoidType | ty.SetType):
             return self._no_operator(e)
-        # A number takes the type of the enum's values, as in arithmetic; p4c has it so, too.
+        # A number takes the type of the enum's values, as in arithmetic; p4c does the same.
         if isinstance(lt, ty.SerEnumType) and isinstance(rt, ty.IntType):
             e.left, lt = self.coercion.coerce(e.left, lt.base), lt.base
         elif isinstance(rt, ty.SerEnumType) and isinstance(lt, ty.IntType):

@@ -14,7 +14,7 @@ from p4lite.compiler.types import Type
 
 
 class Evaluates(Protocol):
-    """Checks expressions; what is returned takes the place of what was given."""
+    """Checks expressions; the returned expression replaces the given one."""
 
     def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
         """Check any expression; return it with `type` and `const` set."""
@@ -23,7 +23,7 @@ class Evaluates(Protocol):
         """Check and return an expression that must have a value to compute with."""
 
     def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
-        """Return a condition."""
+        """Check and return a condition."""
 
     def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
         """Check and return an expression that must be a compile-time number."""
@@ -33,14 +33,14 @@ class ChecksCalls(Protocol):
     """Checks calls."""
 
     def call(self, e: ast.Call, want: Type | None = None) -> ast.Expr:
-        """Return a call of any kind."""
+        """Check and return a call of any kind."""
 
 
 class ChecksBodies(Protocol):
-    """Checks what a call or a declaration among statements makes."""
+    """Checks the functions and instances that a call or a declaration among statements creates."""
 
     def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
-        """Check a function with its body; `aliases` give a generic one its types."""
+        """Check a function with its body; `aliases` are the types of a generic one."""
 
     def check_instantiation(self, inst: ast.Instantiation) -> None:
         """Check an instance with the methods that it implements."""

@@ -9,8 +9,7 @@ from p4lite.compiler.diagnostics import Reporter
 
 
 def _overloads(a: ast.Declaration, b: ast.Declaration) -> bool:
-    """Return whether two functions of one name can stand side by side: they differ in number, names or types of
-    parameters."""
+    """Return whether two functions of one name can coexist: they differ in number, names or types of parameters."""
     if not isinstance(a, ast.FunctionDecl | ast.Method) or not isinstance(b, ast.FunctionDecl | ast.Method):
         return False
     return [(p.name, p.type) for p in a.params] != [(p.name, p.type) for p in b.params]
@@ -42,7 +41,7 @@ class Scope:
         return scope
 
     def declare(self, decl: ast.Declaration, reporter: Reporter) -> None:
-        """Add a declaration; report a name that is taken."""
+        """Add a declaration; report a name that is already in use."""
         there = self.names.setdefault(decl.name, [])
         for other in there:
             if not _overloads(decl, other):
@@ -52,6 +51,6 @@ class Scope:
 
 
 def closest(name: str, names: list[str]) -> str:
-    """`; did you mean ...?` for a name that is nearly one of `names`, or nothing."""
+    """Return `; did you mean ...?` for a name that is nearly one of `names`, else an empty text."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean '{near[0]}'?" if near else ""

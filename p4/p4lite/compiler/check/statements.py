@@ -180,7 +180,7 @@ class Statements:
 
     @staticmethod
     def _no_constant(t: Type) -> bool:
-        """Invalid headers, stacks, ... have no compile-time value but an initializer that is put in their place."""
+        """Return whether a constant of this type is replaced by its initializer if that has no compile-time value."""
         return isinstance(ty.strip_newtypes(t), ty.FieldsType | ty.TupleType | ty.StackType | ty.ListType)
 
     def instantiation(self, d: ast.Instantiation) -> None:
@@ -332,7 +332,7 @@ class Statements:
             case.keys = self.keys(case.keys, kinds, "select")
 
     def keys(self, keys: list[ast.Expr], kinds: list[Type], what: str) -> list[ast.Expr]:
-        """Return a keyset against the types it is matched with. A lone `_` or `default` fits all."""
+        """Check a keyset against the types of its keys and return it. A lone `_` or `default` fits all."""
         if len(keys) == 1 and isinstance(keys[0], ast.DontCare):
             keys[0].type = ty.DONT_CARE
             return keys

@@ -117,7 +117,7 @@ class Tables:
         self._use(t, t.default_action, "default_action")
 
     def _use(self, t: ast.TableDecl, ref: ast.ActionRef, what: str) -> None:
-        """Check an action with all its arguments, which must be in the table's list."""
+        """Check a use of an action: it must be in the table's list, and its arguments must fit."""
         decl = self._action_of(ref)
         if decl is None:
             return
@@ -167,7 +167,7 @@ class Tables:
             self._use(t, entry.action, "entry")
 
     def _priorities(self, t: ast.TableDecl, entries: list[ast.Entry]) -> None:
-        """Priorities are for keys that several entries can match; what follows the first may leave its own out."""
+        """Check that priorities stand only where entries may overlap, and that the first entry has one if any has."""
         given = [e for e in entries if e.priority is not None]
         ordered = any(k.match_kind.name in ("ternary", "range", "optional") for k in t.keys or [])
         if given and not ordered:
@@ -223,7 +223,7 @@ def listed_only(ref: ast.ActionRef, name: str) -> bool:
 
 
 def same_expr(a: ast.Node, b: ast.Node) -> bool:
-    """Return whether two checked expressions are written alike."""
+    """Return whether two checked expressions have the same text."""
     if type(a) is not type(b):
         return False
     if isinstance(a, ast.Expr) and isinstance(b, ast.Expr) and a.const is not None and not isinstance(a, ast.Call):

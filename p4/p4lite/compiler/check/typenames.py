@@ -40,7 +40,7 @@ class TypeNames:
         self.exprs = exprs
 
     def resolve(self, node: ast.TypeNode, *, generic_ok: bool = False, wildcard: bool = False) -> Type:
-        """Return the type a type expression denotes.
+        """Return the type that a type expression denotes.
 
         `generic_ok` lets type arguments be left out (to be inferred), `wildcard` lets it be `_`.
         """

@@ -26,12 +26,12 @@ MAX_PLAIN_SHIFT_BITS = 8
 
 
 def mask(width: int) -> int:
-    """`width` ones."""
+    """Return `width` one bits."""
     return (1 << width) - 1
 
 
 def wrap(value: int, width: int, signed: bool) -> int:
-    """`value` modulo 2^width, in the range of the type."""
+    """Return `value` modulo 2^width, in the range of the type."""
     value &= mask(width)
     if signed and value >> (width - 1):
         value -= 1 << width
@@ -53,7 +53,7 @@ def fit(expr: Expr, width: int, signed: bool) -> Expr:
 
 
 def binary(op: str, left: Expr, right: Expr, width: int, signed: bool) -> Expr:
-    """`left op right` for + - * / % & | ^ |+| |-| on operands of one type."""
+    """Return `left op right` for + - * / % & | ^ |+| |-| on operands of one type."""
     if isinstance(left, Const) and isinstance(right, Const):
         folded = _fold(op, left.value, right.value, width, signed)
         if folded is not None:
@@ -87,7 +87,7 @@ def _fold(op: str, a: int, b: int, width: int, signed: bool) -> Const | None:
 
 
 def _identity(op: str, left: Expr, right: Expr, width: int, signed: bool) -> Expr | None:
-    """Neutral and absorbing constants, which masks and inlined parameters often leave."""
+    """Simplify neutral and absorbing constants, which masks and inlined parameters often leave; else return None."""
     ones = -1 if signed else mask(width)
     for this, other in ((left, right), (right, left)):
         if not isinstance(this, Const):
@@ -109,7 +109,7 @@ def _identity(op: str, left: Expr, right: Expr, width: int, signed: bool) -> Exp
 
 
 def shift_left(left: Expr, amount: Expr, amount_width: int, width: int, signed: bool) -> Expr:
-    """`left << amount`; an amount of `width` or more gives 0."""
+    """Return `left << amount`; an amount of `width` or more gives 0."""
     if isinstance(amount, Const):
         if amount.value >= width:
             return Const(0, width)
@@ -125,7 +125,7 @@ def shift_left(left: Expr, amount: Expr, amount_width: int, width: int, signed: 
 
 
 def shift_right(left: Expr, amount: Expr, amount_width: int, width: int, signed: bool) -> Expr:
-    """`left >> amount`: logical for `bit`, arithmetic for `int`."""
+    """Return `left >> amount`: logical for `bit`, arithmetic for `int`."""
     if isinstance(amount, Const):
         count = min(amount.value, width)
         if count == 0:
@@ -143,21 +143,21 @@ def shift_right(left: Expr, amount: Expr, amount_width: int, width: int, signed:
 
 
 def negate(expr: Expr, width: int, signed: bool) -> Expr:
-    """`-expr`."""
+    """Return `-expr`."""
     if isinstance(expr, Const):
         return const(-expr.value, width, signed)
     return fit(Op("-", Const(0, width), expr), width, signed)
 
 
 def complement(expr: Expr, width: int, signed: bool) -> Expr:
-    """`~expr`."""
+    """Return `~expr`."""
     if isinstance(expr, Const):
         return const(~expr.value, width, signed)
     return fit(Op("~", None, expr), width, signed)
 
 
 def cast(expr: Expr, width: int, signed: bool, to_width: int, to_signed: bool) -> Expr:
-    """`(bit<to_width> or int<to_width>) expr`."""
+    """Return `expr` cast to `bit<to_width>` or `int<to_width>`."""
     if isinstance(expr, Const):
         return const(expr.value, to_width, to_signed)
     if signed == to_signed:
@@ -168,7 +168,7 @@ def cast(expr: Expr, width: int, signed: bool, to_width: int, to_signed: bool) -
 
 
 def slice_bits(expr: Expr, high: int, low: int, width: int, signed: bool) -> Expr:
-    """`expr[high:low]`, unsigned; `width` and `signed` are those of `expr`."""
+    """Return `expr[high:low]`, unsigned; `width` and `signed` are those of `expr`."""
     bits = high - low + 1
     if isinstance(expr, Const):
         return Const((expr.value >> low) & mask(bits), bits)
@@ -181,7 +181,7 @@ def slice_bits(expr: Expr, high: int, low: int, width: int, signed: bool) -> Exp
 
 
 def set_slice(old: Expr, high: int, low: int, value: Expr, width: int, signed: bool) -> Expr:
-    """`old` with bits `high`..`low` replaced by `value` (unsigned, of that width)."""
+    """Return `old` with bits `high`..`low` replaced by `value` (unsigned, of that width)."""
     bits = high - low + 1
     if bits == width:
         return cast(value, width, False, width, signed)
@@ -193,7 +193,7 @@ def set_slice(old: Expr, high: int, low: int, value: Expr, width: int, signed: b
 
 
 def concat(left: Expr, right: Expr, right_width: int, right_signed: bool, width: int, signed: bool) -> Expr:
-    """`left ++ right`; the result has the signedness of `left`."""
+    """Return `left ++ right`, with the signedness of `left`."""
     low = cast(right, right_width, right_signed, right_width, False)
     if isinstance(left, Const) and isinstance(low, Const):
         return const((left.value << right_width) | low.value, width, signed)
@@ -225,7 +225,7 @@ def compare(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def logical_and(left: Expr, right: Expr) -> Expr:
-    """`left && right`; the right side is not evaluated needlessly where that could fault."""
+    """Return `left && right`, which evaluates a right side that could fault only if the left side is true."""
     if isinstance(left, Bool):
         return right if left.value else left
     if isinstance(right, Bool) and right.value:
@@ -236,7 +236,7 @@ def logical_and(left: Expr, right: Expr) -> Expr:
 
 
 def logical_or(left: Expr, right: Expr) -> Expr:
-    """`left || right`."""
+    """Return `left || right`, which evaluates a right side that could fault only if the left side is false."""
     if isinstance(left, Bool):
         return left if left.value else right
     if isinstance(right, Bool) and not right.value:
@@ -247,7 +247,7 @@ def logical_or(left: Expr, right: Expr) -> Expr:
 
 
 def logical_not(expr: Expr) -> Expr:
-    """`!expr`."""
+    """Return `!expr`."""
     if isinstance(expr, Bool):
         return Bool(not expr.value)
     if isinstance(expr, Op) and expr.op == "not":
@@ -256,7 +256,7 @@ def logical_not(expr: Expr) -> Expr:
 
 
 def choose(cond: Expr, then: Expr, other: Expr) -> Expr:
-    """`cond ? then : other`."""
+    """Return `cond ? then : other`."""
     if isinstance(cond, Bool):
         return then if cond.value else other
     if then == other:
@@ -283,7 +283,7 @@ def to_data(cond: Expr) -> Expr:
 
 
 def _may_fault(expr: Arg) -> bool:
-    """Read a stack element by a run-time index, which BMv2 does not bound."""
+    """Return whether an expression reads a stack element by a run-time index, which BMv2 does not bound."""
     if isinstance(expr, ElemField):
         return True
     if isinstance(expr, Op):

@@ -18,25 +18,26 @@ class Callee(Protocol):
     """Carries out calls of some kinds."""
 
     def call(self, call: ast.Call) -> Value | None:
-        """Perform a call; its value, or None when it has none."""
+        """Perform a call; return its value, or None when it has none."""
 
 
 class Applied(Callee, Protocol):
-    """Tables: where code goes on may depend on what applying one did."""
+    """The tables, whose application decides where the code continues."""
 
     def apply(self, call: ast.Call, targets: dict[str | ast.ActionDecl, Block], default: Block) -> None:
-        """Apply a table; go on by hit or miss (`lir.HIT`, `lir.MISS`) or by the action that ran, else in `default`."""
+        """Apply a table; continue by hit or miss (`lir.HIT`, `lir.MISS`) or by the action that ran, else in
+        `default`."""
 
 
 class Instantiates(Protocol):
-    """Makes instances when they are first named."""
+    """Creates instances when they are first named."""
 
     def instance(self, decl: ast.Instantiation) -> Object:
         """Return the instance of a declaration in the current environment."""
 
 
 class Callees:
-    """Every callee by the kinds of its calls; complete before any code is lowered."""
+    """The callees by the kinds of their calls; all are added before any code is lowered."""
 
     tables: Applied
     instances: Instantiates
@@ -49,7 +50,7 @@ class Callees:
         self._by_kind.update(dict.fromkeys(kinds, callee))
 
     def call(self, call: ast.Call) -> Value | None:
-        """Perform a call of any kind; its value, or None when it has none."""
+        """Perform a call of any kind; return its value, or None when it has none."""
         kind = call.kind
         callee = self._by_kind.get(kind) if kind is not None else None
         if callee is None:

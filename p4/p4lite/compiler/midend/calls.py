@@ -52,7 +52,7 @@ KINDS = (
 
 
 class Calls:
-    """Calls of what is not an extern, a table or a parser."""
+    """Lowers calls of everything but externs, tables and parsers."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Calls:
         self.hidden = hidden
 
     def call(self, call: ast.Call) -> Value | None:
-        """Perform a call; its value, or None when it has none."""
+        """Perform a call; return its value, or None when it has none."""
         kind = call.kind
         if kind is Kind.FUNCTION:
             return self._call_function(call)
@@ -156,9 +156,7 @@ class Calls:
     def _copied_parameter(
         self, param: ast.Param, value: Value, initial: Value, env: Env, frame: Frame, pos: ast.Pos
     ) -> Value:
-        """Return a parameter in storage of its own: `initial` is copied in (inout), `value` is where it is copied
-        back.
-        """
+        """Bind a parameter to storage of its own: copy `initial` in (inout); `value` is where it is copied back."""
         assert param.type is not None
         place = env.own(param) or self.code.storage.allocate(param.type, param.name, pos)
         if param.direction == "inout":
@@ -231,7 +229,7 @@ class Calls:
         self.inline(frame, env, lambda: self.statements.run(decl.body.stmts), pos)
 
     def captured(self, decl: ast.ActionDecl, home: Env) -> set[str]:
-        """Storage outside of an action that its body (or an action it calls) names."""
+        """Return the names of storage outside an action that its body, or an action it calls, uses."""
         found: set[str] = set()
         seen: set[ast.Node] = set()
         todo: list[ast.Node] = [decl.body]
@@ -337,7 +335,7 @@ class Calls:
         self.statements.run(decl.body.stmts)
 
     def declare_locals(self, decls: list[ast.Declaration]) -> None:
-        """Local variables and instances of a parser or control, in order."""
+        """Declare the local variables and instances of a parser or control, in order."""
         for local in decls:
             if isinstance(local, (ast.ActionDecl, ast.TableDecl, ast.FunctionDecl, ast.ValueSetDecl)):
                 self.code.env.declared.add(local)
@@ -349,7 +347,7 @@ class Calls:
 
 
 def _is_plain(value: Value) -> bool:
-    """Storage that can be named again later with the same meaning."""
+    """Return whether storage can be named again later with the same meaning."""
     if isinstance(value, Data):
         return isinstance(value.expr, lir.Field)
     if isinstance(value, Boolean):

@@ -7,7 +7,7 @@ from p4lite.compiler.diagnostics import Unsupported
 
 
 class Claims:
-    """Who has which name. A second owner is refused: switch and control plane find objects by their names."""
+    """The owner of each name. A second owner is refused: switch and control plane find objects by their names."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, str], tuple[object, ast.Pos]] = {}
@@ -18,7 +18,7 @@ class Claims:
         self._instances.setdefault(path, []).append(pos)
 
     def claim(self, kind: str, name: str, owner: object, pos: ast.Pos) -> None:
-        """`owner`, declared at `pos`, is the object of this kind and name. Raises `Unsupported` if another one is."""
+        """Record the object of this kind and name, declared at `pos`. Raises `Unsupported` if another one has it."""
         known, place = self._owners.setdefault((kind, name), (owner, pos))
         if known == owner:
             return

@@ -9,12 +9,12 @@ from p4lite.compiler import types as t
 
 
 def has_effects(nodes: Iterable[ast.Node | None]) -> bool:
-    """Return true iff evaluating one of the expressions can change anything (or raise a parser error)."""
+    """Return whether evaluating one of the expressions can change anything (or raise a parser error)."""
     return any(n is not None and _effects(n) for n in nodes)
 
 
 def can_exit(decl: ast.ActionDecl) -> bool:
-    """Return true iff the action, or one that it calls, has an exit statement."""
+    """Return whether the action, or one that it calls, has an exit statement."""
     seen: set[ast.Node] = set()
     todo: list[ast.Node] = [decl]
     while todo:

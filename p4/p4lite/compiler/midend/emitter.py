@@ -74,7 +74,7 @@ class Frame:
 
 
 class Emitter:
-    """Emits operations and control flow into the routine at hand, whose frames and names it knows."""
+    """Emits operations and control flow into the current routine, whose frames and names it holds."""
 
     def __init__(self, out: lir.LoweredProgram, sources: dict[str, list[str]], reporter: Reporter | None) -> None:
         self.out = out
@@ -96,7 +96,7 @@ class Emitter:
     # --- routines ---
 
     def enter(self, kind: str, region: str, env: Env) -> Block:
-        """Begin a routine; its first block."""
+        """Begin a routine and return its first block."""
         entry = Block()
         self.routine = Routine(kind, entry, entry, region)
         self.frame = Frame(None, Block())
@@ -127,7 +127,7 @@ class Emitter:
         return self.globals
 
     def copies_out(self) -> bool:
-        """Return true iff a call around the current place has parameters to copy back."""
+        """Return whether a call around the current place has parameters to copy back."""
         frame: Frame | None = self.frame
         while frame is not None:
             if frame.copy_outs:
@@ -136,7 +136,7 @@ class Emitter:
         return False
 
     def in_loop(self) -> bool:
-        """Return true iff the current place is in a loop of this routine."""
+        """Return whether the current place is in a loop of this routine."""
         frame: Frame | None = self.frame
         while frame is not None:
             if frame.loops:
@@ -151,11 +151,11 @@ class Emitter:
         self.routine.current.ops.append(op)
 
     def start(self, block: Block) -> None:
-        """Go on in `block`."""
+        """Continue in `block`."""
         self.routine.current = block
 
     def jump(self, to: Block) -> None:
-        """End the current block with a jump, and go on in an unreachable one."""
+        """End the current block with a jump, and continue in an unreachable one."""
         if self.routine.current.term is None:
             self.routine.current.term = Jump(to)
         self.start(Block())
@@ -198,7 +198,7 @@ class Emitter:
         return boolean(self.storage.scalar(hint, 1))
 
     def loc(self, node: ast.Node) -> lir.SourceInfo | None:
-        """Return where a node comes from."""
+        """Return the place of a node in the source."""
         pos = node.pos
         if pos.line <= 0:
             return None

@@ -191,7 +191,7 @@ class Expressions:
         return self.member(self.eval(e.expr), e.name, e.type, e.pos)
 
     def _outcome(self, call: ast.Call, name: str) -> Boolean:
-        """`t.apply().hit` or `.miss`."""
+        """Apply a table and return `t.apply().hit` or `.miss`."""
         outcome = self.code.temp_bool(name)
         hit, miss, after = Block(), Block(), Block()
         self.callees.tables.apply(call, {lir.HIT: hit, lir.MISS: miss}, after)
@@ -203,7 +203,7 @@ class Expressions:
         return outcome
 
     def member(self, base: Value, name: str, ty: t.Type | None, pos: ast.Pos) -> Value:
-        """`base.name`."""
+        """Return `base.name`."""
         if isinstance(base, Struct) and name in base.fields:
             return base.fields[name]
         if isinstance(base, Header):
@@ -239,7 +239,7 @@ class Expressions:
         raise unsupported(pos, f"'.{name}' of a header stack")
 
     def check_not_empty(self, stack: Stack) -> None:
-        """In a parser, `stack.last` of an empty stack is the error StackOutOfBounds."""
+        """Emit the parser's check that a stack has an element for `last`; the error is StackOutOfBounds."""
         if self.code.routine.kind != "parser":
             return
         for op in self.code.routine.current.ops:
@@ -277,7 +277,7 @@ class Expressions:
         raise unsupported(pos, f"index {index} of this expression")
 
     def _choose_item(self, base: Struct, index: Expr, pos: ast.Pos) -> Value | None:
-        """`array[index]` of scalars, to read: a chain of choices; beyond the end the last item."""
+        """Return `array[index]` of scalars for reading: a chain of choices, and the last item beyond the end."""
         items = list(base.fields.values())
         if all(isinstance(i, Data) for i in items):
             first = items[0]
@@ -409,7 +409,7 @@ class Expressions:
         return self.cast(self.eval(e.expr), e.type, e.pos)
 
     def cast(self, value: Value, ty: t.Type, pos: ast.Pos) -> Value:
-        """`(ty) value`."""
+        """Return `(ty) value`."""
         ty = t.strip_newtypes(ty)
         if isinstance(ty, t.BoolType):
             if isinstance(value, Boolean):

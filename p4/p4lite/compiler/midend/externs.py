@@ -57,7 +57,7 @@ def strip_casts(expr: ast.Expr) -> ast.Expr:
 
 
 class Externs:
-    """Calls of extern functions and methods."""
+    """Lowers calls of extern functions and methods."""
 
     standard_metadata: Struct
 
@@ -70,7 +70,7 @@ class Externs:
         self._unnamed_digests = 0
 
     def call(self, call: ast.Call) -> Value | None:
-        """Return a call of an extern function, or of a method of an extern object."""
+        """Lower a call of an extern function, or of a method of an extern object."""
         return self._function(call) if call.kind is ast.CallKind.EXTERN_FUNCTION else self._method(call)
 
     # --- arguments ---
@@ -159,7 +159,7 @@ class Externs:
     # --- functions ---
 
     def _function(self, call: ast.Call) -> Value | None:
-        """Return a call of an extern function."""
+        """Lower a call of an extern function."""
         name = call.method or (call.target.name if call.target is not None else "")
         allowed = {"parser": IN_PARSER, "deparser": IN_DEPARSER}.get(self.code.routine.kind)
         method = getattr(self, "_fn_" + name, None)
@@ -336,7 +336,7 @@ class Externs:
     # --- methods ---
 
     def _method(self, call: ast.Call) -> Value | None:
-        """Return a call of a method of an extern object."""
+        """Lower a call of a method of an extern object."""
         assert call.receiver is not None
         receiver = self.exprs.eval(call.receiver)
         what = receiver.what if isinstance(receiver, Object) else None
@@ -387,12 +387,12 @@ class Externs:
         )
 
     def _on_direct_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
-        """BMv2 counts every hit of the table by itself."""
+        """Emit nothing: BMv2 counts every hit of the table by itself."""
         if self.code.routine.kind != "action":
             raise unsupported(call.pos, f"'{counter.name}.count()' outside of an action of its table")
 
     def _on_direct_meter_read(self, call: ast.Call, meter: ExternInstance) -> None:
-        """BMv2 meters every hit of the table by itself; the call says where the colour goes."""
+        """Record the field for the colour; BMv2 meters every hit of the table by itself."""
         if self.code.routine.kind != "action":
             raise unsupported(call.pos, f"'{meter.name}.read()' outside of an action of its table")
         target = self.exprs.destination(self.arguments(call)[0])

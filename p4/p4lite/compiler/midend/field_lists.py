@@ -24,7 +24,7 @@ class FieldLists:
         self._empty: FieldList | None = None
 
     def declare(self, meta_type: t.Type, meta: Value) -> None:
-        """`@field_list(n, ...)` on fields of the user metadata."""
+        """Declare the field lists that `@field_list(n, ...)` puts on fields of the user metadata."""
         lists: dict[int, FieldList] = {}
         self._scan_field_lists(t.strip_newtypes(meta_type), meta, lists)
         for index, made in lists.items():
@@ -55,14 +55,15 @@ class FieldLists:
         return fields
 
     def empty(self) -> int:
-        """Return the list of nothing."""
+        """Return the id of the empty list."""
         if self._empty is None:
             self._empty = FieldList("empty", len(self.code.out.field_lists) + 1, [])
             self.code.out.field_lists.append(self._empty)
         return self._empty.id
 
     def named(self, expr: ast.Expr) -> int:
-        """Return the list of a constant index; that of nothing, with a warning, where no field has it."""
+        """Return the id of the list of a constant index; that of the empty list, with a warning, if no field has the
+        index."""
         index = as_const(self.exprs.eval(expr))
         if index is None:
             raise unsupported(expr.pos, "a field list index that is not constant")

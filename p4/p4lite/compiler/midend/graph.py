@@ -99,7 +99,7 @@ def applied_again(entry: Block) -> Table | None:
 
 
 def merge_sites(entry: Block, site: Field) -> None:
-    """Give each table one node: where it is applied in several places, `site` tells how to go on.
+    """Give each table one node; where it is applied in several places, `site` decides where to continue.
 
     Raises ValueError with the table's name when one place branches on hit or miss and another on the action.
     """
@@ -126,7 +126,7 @@ def merge_sites(entry: Block, site: Field) -> None:
 
 
 def _dispatch(site: Field, targets: list[Block]) -> Block:
-    """Return a block that goes on where the site says."""
+    """Return a block that continues at the target numbered by `site`."""
     if all(b is targets[0] for b in targets):
         return targets[0]
     otherwise = targets[-1]

@@ -12,7 +12,7 @@ from p4lite.compiler.midend.names import UniqueNames
 
 
 class HiddenTables:
-    """Makes them, and keeps their names apart from the program's."""
+    """Creates the compiler's own tables and actions, with names that differ from the program's."""
 
     def __init__(self, code: Emitter) -> None:
         self.code = code
@@ -33,7 +33,7 @@ class HiddenTables:
         self.call_node(made, loc)
 
     def call_node(self, action: Action, loc: lir.SourceInfo | None) -> None:
-        """Run an action here: by a table of its own with nothing but it."""
+        """Run an action here, by a table of its own that does nothing else."""
         short = action.name.rpartition(".")[2]
         table = Table(
             self._name(f"tbl_{short}"),
@@ -51,7 +51,7 @@ class HiddenTables:
         self.code.start(after)
 
     def rename(self) -> None:
-        """Take the names of the compiler's own tables and actions back where the program has them."""
+        """Rename the compiler's own tables and actions where the program has their names."""
         self._names.reserve(self.code.claims.taken("table", "action"))
         wanted = self.code.claims.taken("table", "action")
         for item in self._made:

@@ -90,7 +90,7 @@ class Instances:
 
 
 def count_apply_sites(root: ast.Node) -> dict[ast.Node, int]:
-    """Apply calls of sub-controls, by the declaration of the instance."""
+    """Count the apply calls of sub-controls, by the declaration of the instance."""
     counts: dict[ast.Node, int] = {}
     for node in ast.walk(root):
         if (

@@ -196,7 +196,7 @@ _BOOL_OPS = frozenset({"==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "va
 
 
 def is_bool(expr: Arg) -> bool:
-    """Return true iff BMv2 evaluates the expression to a boolean, not to data."""
+    """Return whether BMv2 evaluates the expression to a boolean, not to data."""
     if isinstance(expr, Op):
         return expr.op in _BOOL_OPS
     if isinstance(expr, Ternary):

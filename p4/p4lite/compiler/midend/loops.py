@@ -110,7 +110,7 @@ def _step(stmt: ast.Stmt, variable: ast.VarDecl, evaluate: Evaluate) -> Callable
 
 
 def writes(body: ast.Node, variable: ast.VarDecl) -> bool:
-    """Return true iff the body may write the variable: by assignment, or as an out or inout argument."""
+    """Return whether the body may write the variable: by assignment, or as an out or inout argument."""
     for node in ast.walk(body):
         if isinstance(node, ast.Assign) and _mentions(node.target, variable):
             return True
@@ -122,7 +122,7 @@ def writes(body: ast.Node, variable: ast.VarDecl) -> bool:
 
 
 def _mentions(expr: ast.Expr, variable: ast.VarDecl) -> bool:
-    """Return the destination is (part of) the variable; an index in it does not count."""
+    """Return whether a destination is (part of) the variable; an index in it does not count."""
     while isinstance(expr, ast.Slice | ast.PlusSlice | ast.Index | ast.Member):
         expr = expr.expr
     return isinstance(expr, ast.Name) and expr.decl is variable

@@ -9,18 +9,18 @@ from p4lite.compiler import types as t
 
 
 class UniqueNames:
-    """Names that are given once."""
+    """Unique names, each taken once."""
 
     def __init__(self, *taken: str) -> None:
         self._taken = set(taken)
         self._next: dict[str, int] = {}
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Names that are not to be given, whether or not they have been."""
+        """Mark names as taken, whether or not they have been given."""
         self._taken.update(names)
 
     def take(self, hint: str) -> str:
-        """`hint`, or `hint_0`, `hint_1`, ... when it is taken."""
+        """Take and return `hint`, or `hint_0`, `hint_1`, ... when it is taken."""
         name, n = hint, self._next.get(hint, 0)
         while name in self._taken:
             name = f"{hint}_{n}"
@@ -39,7 +39,7 @@ def control_plane_name(decl: ast.Declaration, default: str | None = None) -> str
 
 
 def qualified(prefix: str, name: str) -> str:
-    """`prefix.name`; a name that starts with a dot is absolute."""
+    """Return `prefix.name`; a name that starts with a dot is absolute."""
     if name.startswith("."):
         return name[1:]
     return f"{prefix}.{name}" if prefix else name

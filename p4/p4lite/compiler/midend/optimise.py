@@ -133,7 +133,7 @@ def _map_operands(op: LOp, known: dict[Field, Expr]) -> LOp:
 
 
 class _Known:
-    """What fields are copies of, and which fields are copies of a field."""
+    """The values of fields: which field is a copy of which other."""
 
     def __init__(self) -> None:
         self.values: dict[Field, Expr] = {}
@@ -145,13 +145,13 @@ class _Known:
             self._copies.setdefault(value, set()).add(target)
 
     def forget(self, written: Field) -> None:
-        """`written` has a new value."""
+        """Drop the value of a field that was written, and its copies."""
         self._drop(written)
         for copy in list(self._copies.get(written, ())):
             self._drop(copy)
 
     def forget_headers(self) -> None:
-        """Any header may have changed."""
+        """Drop the copies of all header fields, because any header may have changed."""
         for source in [f for f in self._copies if f.header != SCALARS]:
             for copy in list(self._copies[source]):
                 self._drop(copy)
@@ -193,7 +193,7 @@ def _propagate(block: Block, removable: set[Field]) -> None:
 
 
 def _eliminate(entry: Block, removable: set[Field]) -> bool:
-    """Drop stores to fields of `removable` that nothing reads afterwards."""
+    """Drop stores to fields of `removable` that nothing reads afterwards; return whether there were any."""
     blocks = reachable(entry)
     live_in: dict[int, set[Field]] = {id(b): set() for b in blocks}
     changed = True
@@ -253,7 +253,7 @@ def _graph_fields(entry: Block) -> set[Field]:
 
 
 def optimise(program: lir.LoweredProgram, keep: Callable[[Field], bool]) -> None:
-    """Clean all graphs of a program; `keep` tells which scalars are the user's."""
+    """Simplify all graphs of a program; `keep` are the scalars of the user."""
     entries = [p.entry for p in program.pipelines] + [a.body for a in program.actions]
     if program.parser is not None:
         entries.append(program.parser)

@@ -38,7 +38,7 @@ class Parsers:
         self._value_sets: set[str] = set()
 
     def states(self, decl: ast.ParserDecl, accept: Block, prefix: str) -> None:
-        """All states of a parser that can be reached from `start`; it goes on in `accept`."""
+        """Lower all states of a parser that can be reached from `start`; acceptance continues in the block `accept`."""
         self.calls.declare_locals(decl.locals)
         states = decl.states or []
         start = next(s for s in states if s.name == "start")
@@ -224,7 +224,7 @@ class Parsers:
 
 
 def range_to_masks(low: int, high: int, width: int) -> list[tuple[int, int]]:
-    """Prefixes (value, mask) that together cover low..high exactly (unsigned, `width` bits)."""
+    """Return prefixes (value, mask) that together cover low..high exactly (unsigned, `width` bits)."""
     ones = arith.mask(width)
     out: list[tuple[int, int]] = []
     while low <= high:

@@ -62,7 +62,7 @@ def _largest(expr: Expr) -> int:
 
 
 class Places(Emitter):
-    """An emitter that also moves values to and from storage: what all parts of the lowering write code with."""
+    """An emitter that also moves values to and from storage; all parts of the lowering emit code with it."""
 
     # --- reading ---
 
@@ -134,7 +134,7 @@ class Places(Emitter):
         return {n: self.header_field(header, n, f, pos) for n, f in header.type.fields.items()}
 
     def is_valid(self, value: Value, pos: ast.Pos) -> Expr:
-        """`value.isValid()`."""
+        """Return `value.isValid()`."""
         if isinstance(value, Header):
             if isinstance(value.ref, ElemRef):
                 guard = self.index_guard(value.ref.stack, value.ref.index)
@@ -150,7 +150,7 @@ class Places(Emitter):
         raise unsupported(pos, "isValid() of this expression")
 
     def element(self, stack: Stack | UnionStack, index: int) -> Value:
-        """`stack[index]` with a constant index."""
+        """Return `stack[index]` for a constant index."""
         name = f"{stack.name}[{index}]"
         if isinstance(stack, Stack):
             return Header(HeaderRef(name), stack.element)
@@ -201,7 +201,7 @@ class Places(Emitter):
         raise unsupported(pos, "a value of this type in a list of fields")
 
     def readable(self, value: Value, pos: ast.Pos) -> Value:
-        """Return what a destination holds now."""
+        """Return the present value of a destination."""
         if isinstance(value, SliceOf):
             base = value.base
             expr = arith.slice_bits(self.data(base, pos), value.high, value.low, base.width, base.signed)
@@ -256,7 +256,7 @@ class Places(Emitter):
     # --- writing ---
 
     def copy(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:  # noqa: C901 - a branch per kind of type
-        """`target = source`. The source must not depend on what is written before it is read (`assign`)."""
+        """Emit `target = source`. The source must not depend on what is written before it is read (`assign`)."""
         if target == source or isinstance(target, Nothing):
             return
         if isinstance(target, Data):
@@ -343,7 +343,7 @@ class Places(Emitter):
             raise unsupported(pos, "this assignment to a header")
 
     def set_valid(self, target: Header, valid: bool, loc: lir.SourceInfo | None = None) -> None:
-        """`target.setValid()` or `target.setInvalid()`."""
+        """Emit `target.setValid()` or `target.setInvalid()`."""
         op = "add_header" if valid else "remove_header"
         self.guarded(self._header_guard(target), lambda: self.emit(Prim(op, (target.ref,), loc)))
 
@@ -369,7 +369,7 @@ class Places(Emitter):
             raise unsupported(pos, "this assignment to a header union")
 
     def assign(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:
-        """`target = source` for any two values, also when the source reads parts of the target."""
+        """Emit `target = source` for any two values, also when the source reads parts of the target."""
         composite = isinstance(source, HeaderValue) or (
             isinstance(source, Struct) and not (isinstance(target, Struct) and _same_shape(target, source))
         )
@@ -413,7 +413,7 @@ class Places(Emitter):
     # --- comparing ---
 
     def equal(self, left: Value, right: Value, pos: ast.Pos) -> Expr:
-        """`left == right` for two values of one type."""
+        """Return `left == right` for two values of one type."""
         if isinstance(left, Boolean) and isinstance(right, Boolean):
             return arith.compare("==", left.expr, right.expr)
         if isinstance(left, (Data, IntConst)) and isinstance(right, (Data, IntConst)):
@@ -460,7 +460,7 @@ class Places(Emitter):
         return arith.logical_or(neither, both)
 
     def _alone(self, value: Varbit, pos: ast.Pos) -> HeaderRef:
-        """Return a header that holds nothing but this varbit, as it is now."""
+        """Return a header that holds only this varbit, with its present value."""
         if self.out.headers[value.field.header].metadata:
             return HeaderRef(value.field.header)
         made = self.snapshot(value, pos)
@@ -480,5 +480,6 @@ def _negative(value: Value) -> bool:
 
 
 def _same_shape(a: Struct, b: Struct) -> bool:
-    """Return both in storage with the same fields, so that a field-wise copy reads each field before it is written."""
+    """Return whether two structs have the same fields in separate storage, so that each field can be copied on its
+    own."""
     return list(a.fields) == list(b.fields) and not may_overlap(roots(a), roots(b))

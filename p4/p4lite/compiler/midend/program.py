@@ -34,7 +34,7 @@ USER_METADATA = "userMetadata"
 
 
 class Lowering:
-    """Lowers one program: puts the parts together, and hands each block of the package to the one it is for."""
+    """Lowers one program: connects the parts, and hands each block of the package to the part that lowers it."""
 
     def __init__(self, program: TypedProgram, reporter: Reporter | None) -> None:
         self.program = program

@@ -25,7 +25,7 @@ MAX_UNROLL = 1024
 
 
 class Statements:
-    """Statement by statement."""
+    """Lowers statements."""
 
     def __init__(
         self, code: Places, exprs: Expressions, callees: Callees, instances: Instances, hidden: HiddenTables
@@ -42,7 +42,7 @@ class Statements:
             self.statement(stmt)
 
     def statement(self, stmt: ast.Stmt) -> None:
-        """One statement."""
+        """Lower one statement."""
         method = getattr(self, "_do_" + type(stmt).__name__.lower(), None)
         if method is None:
             raise unsupported(stmt.pos, f"this statement ({type(stmt).__name__})")
@@ -120,7 +120,8 @@ class Statements:
         self.code.start(after)
 
     def _branch_on_table(self, cond: ast.Expr, then: Block, other: Block) -> bool:
-        """Branch on `t.apply().hit` (or miss, or their negations) without a temporary."""
+        """Branch on `t.apply().hit` (or miss, or their negations) without a temporary; return whether the condition is
+        one."""
         while isinstance(cond, ast.Unary) and cond.op == "!":
             cond, then, other = cond.expr, other, then
         if not isinstance(cond, ast.Member) or cond.name not in ("hit", "miss"):
@@ -156,7 +157,7 @@ class Statements:
         self.code.start(after)
 
     def _switch_on_action(self, stmt: ast.Switch, call: ast.Call) -> None:
-        """`switch (t.apply().action_run)`."""
+        """Lower `switch (t.apply().action_run)`."""
         after = Block()
         blocks = self._case_blocks(stmt)
         targets: dict[str | ast.ActionDecl, Block] = {}
@@ -276,9 +277,8 @@ class Statements:
         self._run_loop(stmt, loop)
 
     def _run_loop(self, stmt: ast.For | ast.ForIn, loop: Callable[[], None]) -> None:
-        """Lower a loop of a length known at run time only: inline in actions and parsers, else in an action of its
-        own.
-        """
+        """Lower a loop whose length is known at run time only: inline in actions and parsers, else in an action of its
+        own."""
         if self.code.routine.kind in ("action", "parser"):
             loop()
             return
@@ -338,7 +338,7 @@ class Statements:
                 self.code.env.bind(decl, place)
 
     def _count(self, stmt: ast.ForIn, place: Value, low: Value, high: Value, after: Block) -> None:
-        """`for (x in low .. high)` at run time; the bounds are evaluated once, and `high` may be the largest value."""
+        """Lower `for (x in low .. high)` at run time: evaluate the bounds once; `high` may be the largest value."""
         shape = data_shape(stmt.collection.type.element) if isinstance(stmt.collection.type, t.SetType) else None
         width, signed = shape or ((place.width, place.signed) if isinstance(place, Data) else (32, False))
 
@@ -361,7 +361,7 @@ class Statements:
 
 
 def _fields_of(ty: t.Type) -> list[tuple[str, t.Type]]:
-    """Named fields of a struct, header or anonymous struct; items of a tuple or array by position."""
+    """Return the named fields of a struct, header or anonymous struct, or the items of a tuple or array by position."""
     ty = t.strip_newtypes(ty)
     if isinstance(ty, (t.FieldsType, t.AnonStructType)):
         return list(ty.fields.items())

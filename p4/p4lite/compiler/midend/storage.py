@@ -37,7 +37,7 @@ STANDARD_METADATA = "standard_metadata"
 
 
 def data_shape(ty: t.Type) -> tuple[int, bool] | None:
-    """(width, signed) of a type that is data in BMv2 (not bool), or None."""
+    """Return (width, signed) of a type that is data in BMv2 (not bool), or None."""
     ty = t.strip_newtypes(ty)
     bits = t.underlying_bits(ty)
     if bits is not None:
@@ -48,7 +48,7 @@ def data_shape(ty: t.Type) -> tuple[int, bool] | None:
 
 
 class Storage:
-    """Makes header types and instances in the lowered program; names are unique and stable."""
+    """Creates header types and instances in the lowered program; names are unique and stable."""
 
     def __init__(self, out: LoweredProgram) -> None:
         self.out = out
@@ -60,7 +60,7 @@ class Storage:
         self._types: dict[t.Type, str] = {}
 
     def unique(self, hint: str, *, scalar: bool = False) -> str:
-        """`hint`, or `hint_0`, `hint_1`, ... when it is taken."""
+        """Take and return `hint`, or `hint_0`, `hint_1`, ... when it is taken."""
         return (self._scalar_names if scalar else self._names).take(hint)
 
     def scalar(self, hint: str, width: int, signed: bool = False) -> Field:

@@ -62,7 +62,7 @@ class Key:
 
 
 class Tables:
-    """Applying tables; a table is made when it is first applied."""
+    """Lowers applications of tables; a table is created when it is first applied."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class Tables:
     # --- applying ---
 
     def call(self, call: ast.Call) -> None:
-        """Apply a table, whatever comes of it."""
+        """Apply a table, whatever its outcome."""
         after = Block()
         self.apply(call, {}, after)
         self.code.start(after)
 
     def apply(self, call: ast.Call, targets: dict[str | ast.ActionDecl, Block], default: Block) -> None:
-        """Apply a table; go on by hit or miss or by the action that ran, else in `default`."""
+        """Apply a table; continue by hit or miss or by the action that ran, else in `default`."""
         info = self._prepare(call)
         named: dict[str, Block] = {}
         for target, block in targets.items():
@@ -158,7 +158,7 @@ class Tables:
         return list(zip(elements, self.exprs.eval_in_order(exprs), strict=True))
 
     def _masked(self, expr: ast.Expr) -> tuple[ast.Expr, int] | None:
-        """`field & constant` as key."""
+        """Return the field and the mask of a key `field & constant`, else None."""
         if isinstance(expr, ast.Binary) and expr.op == "&":
             for side, other in ((expr.left, expr.right), (expr.right, expr.left)):
                 if isinstance(other.const, int) and not isinstance(other.const, bool) and other.const > 0:
@@ -373,7 +373,7 @@ class Tables:
         return keys
 
     def _priorities(self, decl: ast.TableDecl, entries: list[ast.Entry]) -> list[int]:
-        """BMv2's priorities (the lowest number wins) for entries in order."""
+        """Return BMv2's priorities (the lowest number wins) for entries in order."""
         annotated = [next((a for a in e.annotations if a.name == "priority"), None) for e in entries]
         if any(a is not None for a in annotated):
             return [i + 1 if a is None else annotation_numbers(a, self._decls)[0] for i, a in enumerate(annotated)]

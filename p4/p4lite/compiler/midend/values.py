@@ -231,7 +231,7 @@ def roots(value: Value) -> set[str]:
 
 
 def may_overlap(a: set[str], b: set[str]) -> bool:
-    """Return true iff storage named in `a` may be part of storage named in `b`, or the other way round.
+    """Return whether storage named in `a` may be part of storage named in `b`, or the other way round.
 
     `stack[0]` is part of `stack`, `union.member` of `union`, `header:field` of `header`.
     """
@@ -243,7 +243,7 @@ def _inside(part: str, whole: str) -> bool:
 
 
 def _in_one_union(x: str, y: str) -> bool:
-    """Return members of one union: making one valid as a whole invalidates the other."""
+    """Return whether both are members of one union: making one valid invalidates the other."""
     if ":" in x and ":" in y:
         return False
     x, y = x.partition(":")[0], y.partition(":")[0]

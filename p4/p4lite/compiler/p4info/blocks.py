@@ -230,7 +230,7 @@ class _Uses(ast.Visitor):
             self.visit(node.receiver)
 
     def once(self, target: ast.Declaration, body: ast.Block) -> None:
-        """Visit the body of a function, or of an action called by an action: it becomes part of the caller."""
+        """Visit the body of a function, or of an action called by an action, once: it becomes part of the caller."""
         if target not in self.functions:
             self.functions.add(target)
             self.visit(body)
@@ -364,7 +364,7 @@ def _global_actions(flat: Flat) -> list[Item | Extern]:
 
 
 def calls_in_action(action: ast.ActionDecl, home: Block | None) -> list[ast.Call]:
-    """Call of extern functions in an action, in actions that it calls and functions."""
+    """Return the calls of extern functions in an action, and in the actions and functions that it calls."""
     scratch = Block(
         home.decl if home is not None else ast.ControlDecl(action.pos, "", [], [], [], None),
         "",

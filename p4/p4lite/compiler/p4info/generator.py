@@ -69,7 +69,7 @@ class _Generator:
         return self.info
 
     def _check_unique(self) -> None:
-        """No two objects may share an identifier, no two of a kind a name (P4Runtime specification §6.1.1, §6.3)."""
+        """Refuse two objects with one identifier, or two of a kind with one name (P4Runtime §6.1.1, §6.3)."""
         ids: set[int] = set()
         for kind, value in self.info.ListFields():
             names: set[str] = set()
@@ -149,7 +149,7 @@ class _Generator:
     # -- controls and parsers -----------------------------------------------------------------------------
 
     def _calls(self, flat: Flat) -> Iterator[ast.Call]:
-        """Call of extern functions: those in actions, then those in the body."""
+        """Yield the calls of extern functions: those in actions, then those in the body."""
         if isinstance(flat.block.decl, ast.ControlDecl):
             for item in flat.items:
                 if isinstance(item, Item) and isinstance(item.decl, ast.ActionDecl):

@@ -49,7 +49,7 @@ def chosen_id(annotations: Sequence[ast.Annotation]) -> int | None:
 class Symbols:
     """Identifiers and aliases of all objects, by kind and control-plane name.
 
-    First every object is added, then `assign` is called, then identifiers and aliases can be asked for.
+    Every object is added first; then `assign` is called, and identifiers and aliases are available.
     """
 
     def __init__(self) -> None:

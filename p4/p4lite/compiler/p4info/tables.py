@@ -85,7 +85,7 @@ class Tables:
                 entry.type_name.name = control_plane_name(ast.declaration_of(param.type)).lstrip(".")
 
     def named_type(self, entry: Any, ty: t.Type | None) -> None:
-        """Width and, for a type with a name of its own, type of a parameter or field."""
+        """Set the width of a parameter or field and, for a type with a name of its own, its type."""
         entry.bitwidth = value_width(ty)
         self.types.message.SetInParent()
         self.types.spec(ty)

@@ -132,7 +132,7 @@ class Model:
         return found
 
     def field_ref(self, node: Node) -> FieldRef:
-        """`[header, field]`, through field_aliases; `$valid$` gives a pseudo field of width 1 and index -1."""
+        """Return the field of `[header, field]`, through field_aliases; `$valid$` gives one of width 1 and index -1."""
         if len(node) != 2:
             node.fail(f"a field is [header, field], found {len(node)} items")
         name = f"{node[0].str()}.{node[1].str()}"
@@ -155,7 +155,7 @@ class Model:
         return found
 
     def union_member(self, node: Node) -> tuple[UnionStack, int]:
-        """Of `[stack, member, field]` the stack of unions and the member's number."""
+        """Return the stack of unions and the member's number for `[stack, member, field]`."""
         stack = self.find(self.union_stacks, node[0], "header union stack")
         if node[1].str() not in stack.members:
             node[1].fail(f"the union has no member '{node[1].value}'")
@@ -196,7 +196,7 @@ def _check_version(root: Node) -> None:
 
 
 def read_named(into: dict[str, T], root: Node, key: str, make: Callable[[Node], T]) -> None:
-    """Objects of the array `key` by name; names and ids must differ."""
+    """Read the objects of the array `key` into a dictionary by name; fail on a repeated name or id."""
     ids: set[int] = set()
     for node in root.items(key):
         name, id_ = node["name"].str(), node["id"].int()

@@ -78,7 +78,8 @@ CRCS = {
 
 
 def custom_crc(name: str) -> Crc | None:
-    """Return a CRC written out, as in `poly_0x18005_init_0xffff_not_rev_xout_0x0`; None if the name is none."""
+    """Return a CRC from a name such as `poly_0x18005_init_0xffff_not_rev_xout_0x0`; None if the name has another
+    form."""
     words = iter(name.split("_"))
     values = {"poly": "", "init": "0", "xout": "0"}
     reflected = True

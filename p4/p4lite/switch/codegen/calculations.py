@@ -216,7 +216,7 @@ class Calculations:
         return out
 
     def _ipv4(self, header: Header) -> str:
-        """Return the header's own ones' complement sum with bytes 10 and 11 taken as zero (old P4_14 programs)."""
+        """Generate the ones' complement sum of a header with bytes 10 and 11 taken as zero (old P4_14 programs)."""
         name = f"ipv4_sum_{header.slot}"
         if f"static uint64_t {name}(const struct phv *p)" not in self.code:
             place = self.cx.layout.place(header)
@@ -233,7 +233,7 @@ class Calculations:
 
 
 def _segments(items: list[Item]) -> list[list[Item]]:
-    """Run of items of fixed width, and each varbit on its own."""
+    """Split the items into runs of fixed width and single varbits."""
     out: list[list[Item]] = []
     fixed = False
     for item in items:

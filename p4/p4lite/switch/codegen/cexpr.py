@@ -20,7 +20,7 @@ def width_for(bits: int) -> int:
 
 
 def rep(lo: int, hi: int) -> tuple[int, bool]:
-    """C width and signedness that hold every value of the interval."""
+    """Return the C width in bits and the signedness that hold every value of the interval."""
     if lo >= 0:
         width = width_for(hi.bit_length())
         if width <= 128:
@@ -30,7 +30,7 @@ def rep(lo: int, hi: int) -> tuple[int, bool]:
 
 
 def literal(value: int, width: int) -> str:
-    """`value` modulo 2**width as a C constant of that width."""
+    """Return `value` modulo 2**width as a C constant of that width."""
     value &= (1 << width) - 1
     if width == 64:
         return f"UINT64_C({value:#x})" if value > 9 else f"UINT64_C({value})"
@@ -58,7 +58,7 @@ class CExpr:
 
     # --- conversions --------------------------------------------------------------------------------------
     def convert(self, code: str, source: int, signed: bool, target: int) -> str:
-        """`code` of C width `source` at width `target`: cut, or extended by zero or sign."""
+        """Return `code` of C width `source` at width `target`: cut, or extended by zero or sign."""
         if source == target:
             return code
         if source > 128 or target > 128:
@@ -82,7 +82,7 @@ class CExpr:
 
     # --- numbers ------------------------------------------------------------------------------------------
     def bits(self, e: Expr, width: int) -> str:
-        """`e` modulo 2**width."""
+        """Return C of `e` modulo 2**width."""
         op = e.op
         if op == "const":
             if width > 128:
@@ -128,7 +128,7 @@ class CExpr:
         return self.convert(f"p4_sx{own}({inner}, {n})" if n < own else inner, own, True, width)
 
     def _leaf(self, e: Expr) -> tuple[str, int, bool]:
-        """Code of what is not a ring operation, in its own exact width."""
+        """Return code, C width and signedness of an expression that is not a ring operation, in its exact width."""
         width, signed = rep(e.lo, e.hi)
         op = e.op
         if op == "field":
@@ -163,7 +163,7 @@ class CExpr:
         raise AssertionError(op)
 
     def load(self, place: HeaderPlace, f: FieldType) -> tuple[str, int, bool]:
-        """Code of a field's value, its C width, and whether it is to be sign-extended beyond."""
+        """Return code of a field's value, its C width, and whether a wider value needs sign extension."""
         width = width_for(f.width)
         code = place.field(f)
         if f.width > 128:
@@ -291,7 +291,7 @@ class CExpr:
         return index, [self.layout.place(u.headers[e.number]) for u in us.unions]
 
     def element(self, e: Expr) -> tuple[str, HeaderPlace] | None:
-        """For a header chosen from a header stack: C of the index and the place at index `i_`."""
+        """Return C of the index and the place at index `i_` for a header chosen from a header stack, else None."""
         if e.op not in ("last", "element"):
             return None
         index, places = self.choices(e)
@@ -338,7 +338,7 @@ class CExpr:
 
     # --- booleans -----------------------------------------------------------------------------------------
     def boolean(self, e: Expr) -> str:
-        """C that is zero or not."""
+        """Return C of a boolean: zero or not."""
         op = e.op
         if op == "bool":
             return str(e.number)
@@ -389,7 +389,7 @@ class CExpr:
         return equal if e.op == "==" else f"(!{equal})"
 
     def _varbits_equal(self, a: Expr, b: Expr) -> str:
-        """As numbers, which is how BMv2 compares them: leading zeros do not count."""
+        """Return C that compares varbits as numbers, as BMv2 does: leading zeros do not count."""
         args = []
         for e in (a, b):
             place, f = self.layout.place(e.ref.header), e.ref.field
@@ -450,7 +450,7 @@ class CExpr:
 
     # --- stores -------------------------------------------------------------------------------------------
     def store(self, place: HeaderPlace, f: FieldType, e: Expr) -> str:
-        """Statement that assigns a number to a field, wrapped or saturated to its width."""
+        """Return the statement that assigns a number to a field, wrapped or saturated to its width."""
         if f.saturating:
             e = cast("sat_cast" if f.signed else "usat_cast", e, f.width)
         width = width_for(f.width)

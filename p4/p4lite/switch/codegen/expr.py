@@ -43,7 +43,7 @@ class Expr:
 
 @dataclass
 class Scope:
-    """What an expression may refer to besides fields: run-time data of an action; the packet in a parser."""
+    """What an expression may refer to besides fields: run-time data of an action, or the packet in a parser."""
 
     params: Sequence[Param] = ()
     parser: bool = False
@@ -102,7 +102,7 @@ def interval(op: str, a: Expr, b: Expr) -> tuple[int, int]:
 
 
 class Builder:
-    """Turns JSON expressions into `Expr`, complaining with the place."""
+    """Turns JSON expressions into `Expr`; errors name the place."""
 
     def __init__(self, facts: Facts):
         self.facts = facts
@@ -308,13 +308,13 @@ class Builder:
 
 
 def lookaheads(e: Expr) -> list[tuple[int, int]]:
-    """(offset, width) of every lookahead in an expression."""
+    """Return (offset, width) of every lookahead in an expression."""
     own = [e.ref] if e.op == "lookahead" else []
     return own + [x for arg in e.args for x in lookaheads(arg)]
 
 
 def cast(op: str, e: Expr, width: int) -> Expr:
-    """two_comp_mod, usat_cast or sat_cast of `e` to `width` bits."""
+    """Return the cast (two_comp_mod, usat_cast or sat_cast) of `e` to `width` bits."""
     lo, hi = (0, (1 << width) - 1) if op == "usat_cast" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
     if lo <= e.lo and e.hi <= hi:
         return e

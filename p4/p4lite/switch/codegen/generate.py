@@ -50,9 +50,7 @@ class Code:
 
 
 def generate(facts: Facts) -> Code:
-    """Return the C of a program; make sure on the way that every reference in the JSON leads somewhere
-    (ProgramError).
-    """
+    """Return the C of a program; check that every reference in the JSON leads to an object (ProgramError)."""
     return _Generator(facts).code()
 
 
@@ -86,7 +84,7 @@ class _Generator:
         body += load_initial(self.facts)
         body += self._descriptions()
         head = [f"/* Generated from {comment(self.facts.name)}; do not edit. */"]
-        # a program may compare what it likes: x == x, or an 8-bit field with 300
+        # a program may compare anything: x == x, or an 8-bit field with 300
         for warning in ("type-limits", "tautological-compare", "bool-compare", "int-in-bool-context"):
             head.append(f'#pragma GCC diagnostic ignored "-W{warning}"')
         head.append('#include "instance.h"')

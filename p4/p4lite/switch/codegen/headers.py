@@ -32,7 +32,7 @@ class HeaderOps:
         return Target(self.cx.layout.place(header), header)
 
     def each(self, e: Expr, index: str, emit: Callable[[Target], list[str]]) -> list[str]:
-        """`emit` for a header expression; for one chosen at run time within a bounds check on variable `index`."""
+        """Apply `emit` to a header expression; check the bounds in variable `index` if it is chosen at run time."""
         if e.op == "header":
             return emit(self.target(e.ref))
         fixed = self.cx.header(e)
@@ -80,7 +80,7 @@ class HeaderOps:
         return out
 
     def union_functions(self) -> list[str]:
-        """`union_valid_N(p, which)`: member `which` becomes the valid one, another that was valid is not any more."""
+        """Return C of `union_valid_N(p, which)`, which makes member `which` the valid one and invalidates another."""
         out: list[str] = []
         for u in self.model.unions.values():
             out.append(f"static P4_UNUSED void union_valid_{u.slot}(struct phv *p, uint8_t which)")
@@ -132,7 +132,7 @@ class HeaderOps:
         return self.each(source, "s_", lambda s: self.each(to, "d_", lambda d: self._copy_away(d, s, args[1])))
 
     def _copy_away(self, to: Target, source: Target, node: Node) -> list[str]:
-        """Return a copy that survives source and destination being members of one union, or one element."""
+        """Return statements of a copy that also works within one union, or within one element."""
         shared = (
             to.header is not None
             and source.header is not None
@@ -208,7 +208,7 @@ class HeaderOps:
         return [f"{name}(p, {count});"]
 
     def shift_functions(self) -> list[str]:
-        """`push_N(p, n)` and `pop_N(p, n)` for every stack: elements trade places, the vacated ones are invalid.
+        """Return C of `push_N(p, n)` and `pop_N(p, n)` for every stack; they move elements and invalidate vacated ones.
 
         Unlike BMv2, vacated elements of a stack of unions become invalid too, as the language demands.
         """

@@ -35,7 +35,7 @@ class Item:
 
 
 def runs(items: list[Item]) -> list[list[Item]]:
-    """Consecutive items, cut wherever a byte boundary lies between two of them."""
+    """Return runs of consecutive items, cut wherever a byte boundary lies between two of them."""
     out: list[list[Item]] = []
     bits = 0
     for item in items:
@@ -210,7 +210,7 @@ def store_header(place: HeaderPlace, base: str) -> list[str]:
 
 
 def header_bytes(place: HeaderPlace) -> str:
-    """C for the length of a header in bytes."""
+    """Return C of the length of a header in bytes."""
     varbit = place.type.varbit
     fixed = place.type.fixed_bits // 8
     return f"({fixed} + {place.length(varbit)})" if varbit else str(fixed)

@@ -29,7 +29,7 @@ class Parsers:
         self.primitives = primitives
 
     def function(self, verify: list[str]) -> list[str]:
-        """`parse` of the program; `verify` are the statements for checksums."""
+        """Return C of the program's `parse`; `verify` are the statements for checksums."""
         out = [
             "static void parse(struct p4_instance *head, struct p4_phv *phv, const uint8_t *data, uint32_t len)",
             "{",
@@ -89,7 +89,7 @@ class Parsers:
         return names[node.str()]
 
     def _loops(self, states: list[Node], names: dict[str, int]) -> set[int]:
-        """States that can come back to themselves."""
+        """Return the states that can come back to themselves."""
         edges = {
             i: {self._state(names, t["next_state"]) for t in s.items("transitions") if t.get("next_state") is not None}
             for i, s in enumerate(states)
@@ -235,7 +235,7 @@ class Parsers:
         return [*self._guarded(e), self.cx.store(self.cx.layout.place(ref.header), ref.field, e)]
 
     def _set_valid(self, args: Node, e: Expr) -> list[str]:
-        """`h.$valid$` set in the parser: how p4c wrote setValid and setInvalid there until 2018."""
+        """Return C that sets `h.$valid$` in the parser, as p4c wrote setValid and setInvalid there until 2018."""
         header = Node({"type": "header", "value": args[0]["value"][0].value}, args.source, args.path)
         headers = self.primitives.headers
         yes, no = (made([header], SCOPE) for made in (headers.add_header, headers.remove_header))

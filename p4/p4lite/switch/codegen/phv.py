@@ -15,7 +15,7 @@ VALID, TOUCHED = 1, 2
 
 
 def c_type(width: int) -> str:
-    """C type of a field of `width` bits (up to 128)."""
+    """Return the C type of a field of `width` bits (up to 128)."""
     for bits, name in ((8, "uint8_t"), (16, "uint16_t"), (32, "uint32_t"), (64, "uint64_t")):
         if width <= bits:
             return name
@@ -84,7 +84,7 @@ class Layout:
         return HeaderPlace(header.type, struct, f"p->hs[{header.slot}]")
 
     def offset_expr(self, header: Header, f: FieldType) -> str:
-        """C expression of the byte offset of a field in the PHV."""
+        """Return the C expression of the byte offset of a field in the PHV."""
         path = f"{self.place(header).struct[3:]}.f{f.index}"
         return f"(int32_t)offsetof(struct phv, {path})"
 
@@ -120,7 +120,7 @@ class Layout:
         return out
 
     def groups(self) -> list[tuple[int, int, str]]:
-        """(first slot, count, struct lvalue of the first) for each stack and each single header."""
+        """Return (first slot, count, struct lvalue of the first) for each stack and each single header."""
         out = [(s.headers[0].slot, len(s.headers), f"p->s{s.slot}") for s in self.model.stacks.values()]
         out += [(h.slot, 1, f"p->h{h.slot}") for h in self.packet if h.stack is None]
         return sorted(out)

@@ -16,7 +16,7 @@ PART = 64
 
 
 def table_flags(table: Table) -> str:
-    """C of a table's `enum p4_table_flags`."""
+    """Return C of a table's `enum p4_table_flags`."""
     flags = {
         "P4_WITH_COUNTERS": table.with_counters,
         "P4_WITH_TIMEOUT": table.support_timeout,
@@ -26,8 +26,8 @@ def table_flags(table: Table) -> str:
 
 
 class Flow:
-    """How control gets from one node of a pipeline to another: `goto` within a C function, else by the number of the
-    node, which is its place in `order`."""
+    """Control flow between nodes of a pipeline: `goto` within a C function, else by the number of the node, which is
+    its place in `order`."""
 
     def __init__(self, node: Node, order: list[str]):
         self.order = order
@@ -204,7 +204,7 @@ class Pipelines:
         return order
 
     def _value(self, key: Key, place: HeaderPlace) -> str:
-        """C of a key field's unsigned value (uint64_t or u128), 0 if its header is invalid."""
+        """Return C of a key field's unsigned value (uint64_t or u128), 0 if its header is invalid."""
         bits = 64 if key.width <= 64 else 128
         if key.target.field.index < 0:
             return f"(uint64_t){place.valid()}"
@@ -303,8 +303,8 @@ class Pipelines:
         return lines
 
     def _fixed(self, table: Table, flow: Flow) -> list[str]:
-        """Return a table without a key whose action cannot change: a call."""
-        self._dispatch(table, flow)  # for what it refuses
+        """Return the call that replaces a table without a key whose action cannot change."""
+        self._dispatch(table, flow)  # only for its checks
         call = table.default_entry
         assert call is not None
         action = table.actions[call.name]

@@ -31,8 +31,8 @@ Emit = Callable[[list[Node], Scope], list[str]]
 
 
 def _ends(targets: dict[int, int], count: int) -> list[int]:
-    """Return where the parts of an action of `count` primitives end; no jump (from key to value of `targets`) leaves
-    one."""
+    """Return where the parts of an action of `count` primitives end; no jump (from key to value of `targets`) leaves a
+    part."""
     ends: list[int] = []
     begin = reach = 0
     # A jump back forbids an end between its target and itself.
@@ -111,10 +111,8 @@ class Primitives:
         return known[1](args, scope)
 
     def body(self, primitives: list[Node], scope: Scope) -> list[list[str]]:
-        """Return statements for the primitives of an action, with labels for its jumps, in parts of `PART`
-        primitives or more that no jump joins: each a C function of its own, since C compilers take long over long
-        functions.
-        """
+        """Return statements for the primitives of an action, with labels for its jumps, in parts of `PART` primitives
+        or more that no jump connects. Each part is a C function, since C compilers take long over long functions."""
         targets: dict[int, int] = {}
         for i, node in enumerate(primitives):
             if node["op"].value in ("_jump", "_jump_if_zero"):
@@ -162,7 +160,7 @@ class Primitives:
 
     # --- numbers ------------------------------------------------------------------------------------------
     def store(self, target: Node, value: Expr, scope: Scope) -> list[str]:
-        """Assign to what `target` denotes: a field, a field of a header chosen at run time, a register cell."""
+        """Assign to the target: a field, a field of a header chosen at run time, or a register cell."""
         if target["type"].value == "register":
             return self._store_register(target, value, scope)
         e = self.builder.build(target, scope)
@@ -262,7 +260,7 @@ class Primitives:
 
     # --- fate of the packet -------------------------------------------------------------------------------
     def _named_field(self, name: str) -> tuple[str, str] | None:
-        """(lvalue, mask) of a target's field through aliases; None if the program lacks it."""
+        """Return (lvalue, mask) of a target's field, through aliases; None if the program lacks it."""
         header, field = name.split(".")
         ref = self.model.aliases.get(name)
         if ref is None:

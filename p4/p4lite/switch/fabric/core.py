@@ -114,7 +114,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
 
 @cache
 def library(sanitize: bool = False) -> tuple[ctypes.CDLL, Description]:
-    """Return the compiled core and what it says of itself. Raises FabricError when it cannot be built or loaded."""
+    """Return the compiled core and its description. Raises FabricError when it cannot be built or loaded."""
     try:
         path = build("fabric-core", [FABRIC_DIR / name for name in SOURCES], sanitize=sanitize)
         lib = ctypes.CDLL(str(path), use_errno=True)
@@ -131,7 +131,7 @@ def library(sanitize: bool = False) -> tuple[ctypes.CDLL, Description]:
 
 
 class _Closed:
-    """Stands in for the core once the fabric is closed: what still refers to it gets an error, not a crash."""
+    """Replaces the core once the fabric is closed: remaining references get an error, not a crash."""
 
     def __getattr__(self, name: str) -> Any:
         raise FabricError("the fabric is closed")
@@ -169,7 +169,7 @@ class Core:
         return self._about.structures[structure](**fields)
 
     def array(self, structure: str, count: int) -> Any:
-        """Room for `count` structures, one at least."""
+        """Return an array of `count` structures, at least one."""
         return (self._about.structures[structure] * max(1, count))()
 
     def failure(self, result: int) -> str:

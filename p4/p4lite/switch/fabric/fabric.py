@@ -54,15 +54,15 @@ IDLE_SWEEP_NS = 10**9
 class Fabric:
     """A set of switches on one clock.
 
-    `clock`: "real" (monotonic, a thread of its own between `start` and `stop`; ports may be interfaces) or
-    "virtual" (time moves only in `advance`/`run_until`; same seed and calls, same bytes, same order).
+    `clock`: "real" (monotonic, a thread of its own between `start` and `stop`; ports may be interfaces) or "virtual"
+    (time moves only in `advance` and `run_until`; the same seed and calls give the same bytes in the same order).
     `seed` feeds every random choice: impairments of links, `random()` and selectors of the programs.
-    `busy_poll_us`: on the real clock, poll for so long before sleeping (costs CPU, wins latency).
-    `round_us`: on the real clock, wake up at most once in this many µs and do what came up together: events are late by
-    half of that on average, and many slow links cost a fraction of the CPU.
-    `realtime`: the real clock's thread runs with SCHED_RR (needs root or CAP_SYS_NICE), which keeps it on time
-    when other processes use all cores.
-    `memory_limit_bytes`: so much packets may take inside; beyond it they are dropped, counted as memory.
+    `busy_poll_us`: on the real clock, poll for this time before sleeping (costs CPU, reduces latency).
+    `round_us`: on the real clock, wake up at most once in this many µs and handle all due events together: events are
+    late by half of that on average, and many slow links cost a fraction of the CPU.
+    `realtime`: the real clock's thread runs with SCHED_RR (needs root or CAP_SYS_NICE), which keeps it on time when
+    other processes use all cores.
+    `memory_limit_bytes`: the memory of packets inside; packets beyond it are dropped and counted as memory.
     `sanitize` loads the core built with the address and undefined-behaviour sanitizers (preload libasan).
     Usable as a context manager (stops and frees on exit). Raises FabricError when the core cannot be built.
     """
@@ -113,10 +113,10 @@ class Fabric:
         cpu_port: int | None = None,
         loop_limit: int = 64,
     ) -> Switch:
-        """Return a new switch without program (drops everything, counted as no_program) and without ports.
+        """Return a new switch without program (it drops everything, counted as no_program) and without ports.
 
-        `loop_limit`: so often one packet may be resubmitted, recirculated or cloned at egress before it is
-        dropped. FabricError when the device_id is in use or a number is out of range.
+        `loop_limit`: how often one packet may be resubmitted, recirculated or cloned at egress before it is dropped.
+        Raises FabricError when the device_id is in use or a number is out of range.
         """
         label = name or f"s{device_id}"
         if device_id in self._switches:
@@ -137,7 +137,7 @@ class Fabric:
         return switch
 
     def remove_switch(self, device_id: int) -> None:
-        """Take a switch away with its ports; links to it become free ends at the other side."""
+        """Remove a switch with its ports; the other ends of its links become free."""
         switch = self.switch(device_id)
         for number in list(switch.ports):
             switch.remove_port(number)
@@ -146,7 +146,7 @@ class Fabric:
         del self._switches[device_id]
 
     def switch(self, device_id: int) -> Switch:
-        """Return the switch with this device_id; FabricError names those that exist."""
+        """Return the switch with this device_id. Raises FabricError, which names those that exist."""
         try:
             return self._switches[device_id]
         except KeyError:
@@ -170,7 +170,7 @@ class Fabric:
         return link
 
     def unlink(self, link: Link) -> None:
-        """Remove a cable; what is on it is lost, both ports are external again."""
+        """Remove a cable; packets on it are lost, and both ports are external again."""
         self._links.remove(link)
         link.remove()
 
@@ -182,7 +182,7 @@ class Fabric:
         return self._core.now_ns
 
     def start(self) -> None:
-        """Start the real clock's thread. FabricError: virtual clock, or it runs already."""
+        """Start the real clock's thread. Raises FabricError on the virtual clock, or if it runs already."""
         result = self._core.c.pf_start(self._core.pointer)
         if self._core.failure(result) == "system":
             raise FabricError(f"start: the loop's thread: {os.strerror(ctypes.get_errno())}")
@@ -190,7 +190,7 @@ class Fabric:
             raise FabricError("start: only a fabric on the real clock that is not yet running can be started")
 
     def stop(self) -> None:
-        """Stop the thread; state stays and `start` goes on. Without effect when it is not running."""
+        """Stop the thread; the state stays, and `start` continues. Without effect when the thread is not running."""
         self._core.c.pf_stop(self._core.pointer)
 
     def close(self) -> None:
@@ -210,19 +210,19 @@ class Fabric:
         self.close()
 
     def next_event_ns(self) -> int | None:
-        """Virtual clock: when something happens next by itself, None for never."""
+        """Return when something happens next by itself (virtual clock); None for never."""
         at = int(self._core.c.pf_next_event(self._core.pointer))
         return None if at == self._core.no_time else at
 
     def run_until(self, t_ns: int) -> list[DeliveryTuple]:
-        """Virtual clock: do everything due up to and including t_ns; now_ns is t_ns afterwards.
+        """Do everything due up to and including t_ns (virtual clock); now_ns is t_ns afterwards.
 
         Returns every packet that left through an external port since the last call, in order.
         """
         return self._run(t_ns, 0)
 
     def advance(self, limit_ns: int) -> list[DeliveryTuple]:
-        """Virtual clock: like run_until(limit_ns), but stop early once something was delivered.
+        """Run as run_until(limit_ns) does (virtual clock), but stop early once something was delivered.
 
         The core runs on past the first delivery only for as long as no reaction to it can reach a switch (the
         smallest `to_switch` delay of any external port), so a host may answer each packet at the packet's own
@@ -248,9 +248,9 @@ class Fabric:
         ]
 
     def outside(self, ports: Sequence[tuple[Port, bytes]]) -> ExternalHosts:
-        """Virtual clock: hosts at these external ports, each with the header that its frames begin with.
+        """Put hosts at these external ports (virtual clock), each with the header that its frames begin with.
 
-        For a program that drives many hosts: what `advance` and `inject` do, for many packets in one call.
+        A program that drives many hosts thus does what `advance` and `inject` do for many packets in one call.
         """
         return ExternalHosts(self._core, ports)
 
@@ -285,7 +285,7 @@ class Fabric:
         return [PortSample._make(each) for each in core.port_sample.iter_unpack(octets)]
 
     def inject_many(self, frames: Iterable[tuple[Port, bytes, int]]) -> None:
-        """Many (port, frame, at_ns) in one go, for each port in order of time."""
+        """Inject many (port, frame, at_ns) at once, for each port in order of time."""
         with self.lock():
             for port, frame, at_ns in frames:
                 self.inject(port, frame, at_ns)
@@ -300,14 +300,14 @@ class Fabric:
 
     @property
     def notify_fd(self) -> int:
-        """An eventfd that is readable while notifications wait (idle time-outs apart: those are polled)."""
+        """An eventfd that is readable while notifications wait (except for idle time-outs, which are polled)."""
         return int(self._core.c.pf_notify_fd(self._core.pointer))
 
     def notifications(self, timeout_s: float = 0.0) -> list[Notification]:
-        """Take all waiting notifications, waiting up to timeout_s for the first.
+        """Return all waiting notifications, waiting up to timeout_s for the first.
 
-        Other threads run meanwhile. Entries are looked at for idleness once a second of the fabric's clock, so on
-        the real clock the caller must call this at least this often.
+        Other threads run meanwhile. Entries are checked for idleness once a second of the fabric's clock, so on the
+        real clock the caller must call this at least once a second.
         """
         if timeout_s > 0 and self._core.pointer:
             waiting = select.poll()
@@ -359,13 +359,13 @@ class Fabric:
     # -- observation ----------------------------------------------------------------------------------
 
     def set_files_room(self, octets: int) -> None:
-        """Set how many bytes may be written to limited captures and traces from now on, all together (0 at first)."""
+        """Set the total number of bytes that limited captures and traces may write from now on (0 at first)."""
         self._core.c.pf_files_room(self._core.pointer, octets)
 
     def trace(self, path: str | os.PathLike[str] | None, *, limited: bool = False) -> None:
         """Write one line per packet event (time_ns what device_id port length CRC-32) to path; None ends it.
 
-        `limited`: what it takes counts against `set_files_room`, and it ends when there is none left.
+        `limited`: its bytes count against `set_files_room`, and it ends when none are left.
         """
         if self._core.c.pf_trace(self._core.pointer, None if path is None else file_name(path), int(limited)) != 0:
             raise FabricError(f"{path}: cannot write the trace: {os.strerror(ctypes.get_errno())}")
@@ -378,7 +378,7 @@ class Fabric:
         return Lateness(lag(c.loop), lag(c.busy), share, c.events)
 
     def loop_cpu_ns(self) -> int:
-        """CPU time of the real clock's thread since it was started or lateness was reset."""
+        """Return the CPU time of the real clock's thread since it was started or lateness was reset."""
         c = self._core.new("pf_lateness")
         self._core.c.pf_lateness(self._core.pointer, ctypes.byref(c), 0)
         return int(c.cpu_ns)

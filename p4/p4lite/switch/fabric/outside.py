@@ -30,8 +30,10 @@ Found = tuple[int, int, int, int, list[Arrival]]
 
 @cache
 def ferries() -> ctypes.PyDLL | None:
-    """`core/python/ferry.c`; None without Python's headers, where ctypes converts what goes to the fabric and comes
-    back, at three times the cost."""
+    """Build and load `core/python/ferry.c`, which converts packets for the fabric at a third of the cost of ctypes.
+
+    Returns None without Python's headers or a compiler; the caller then uses ctypes.
+    """
     include = sysconfig.get_path("include")
     try:
         path = build("fabric-python", [CORE_DIR / "python" / "ferry.c"], flags=("-isystem", include))
@@ -52,7 +54,7 @@ def ferries() -> ctypes.PyDLL | None:
 
 
 class _PacketExchange:
-    """What `core/python/ferry.c` does for one `ExternalHosts`."""
+    """The functions of `core/python/ferry.c` for one `ExternalHosts`."""
 
     def __init__(self, library: ctypes.PyDLL, core: Core, ferry: int) -> None:
         self.exchange: Callable[[int, list[int], list[bytes], int, int], Found] = partial(library.ferry_exchange, ferry)
@@ -61,7 +63,7 @@ class _PacketExchange:
 
 
 def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
-    """Return why the virtual clock did not go on."""
+    """Return why the virtual clock did not advance."""
     failure = core.failure(result)
     if failure == "loop":
         return FabricError(f"at {core.now_ns} ns packets go round without any delay; give the links a delay or a rate")
@@ -71,7 +73,7 @@ def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
 
 
 def not_sent(core: Core, result: int, port: Port, octets: int, at_ns: int) -> FabricError:
-    """Return why a frame was not taken."""
+    """Return why a frame was refused."""
     reason = {
         "busy": "the port is not external (it has a link or an interface)",
         "past": f"{at_ns} ns is past",
@@ -87,9 +89,9 @@ def _of(each: Any) -> Transmitter:
 class ExternalHosts:
     """Hosts at external ports (made by `Fabric.outside`); a port's place is its index among them.
 
-    Headers of all ports are equally long; they stand before what is sent, and as much is taken off what arrives.
-    `surprises`: frames since `transmitters` whose link became free at another time than said, because a caller has
-    changed it.
+    The headers of all ports have equal lengths; they precede every frame that is sent, and are removed from those that
+    arrive. `surprises`: frames since `transmitters` whose link became free at another time than predicted, because a
+    caller has changed it.
     """
 
     def __init__(self, core: Core, ports: Sequence[tuple[Port, bytes]]) -> None:
@@ -110,7 +112,7 @@ class ExternalHosts:
         self.now_ns = self.known_ns = core.now_ns
         self.surprises = 0
         self._ferry = self._made_ferry()
-        #: What `begin` was told, and what the core reads meanwhile.
+        #: The arguments of `begin`, and the buffers that the core reads until `finish`.
         self._begun: tuple[list[int], int, object] | None = None
 
     def _made_ferry(self) -> _PacketExchange | None:
@@ -130,7 +132,7 @@ class ExternalHosts:
         return _PacketExchange(library, self._core, ferry)
 
     def lookahead_ns(self) -> int:
-        """Return how long after a host's packet no switch sees it, as `transmitters` last found it."""
+        """Return how long after a host's packet no switch sees it, by the last call of `transmitters`."""
         return int(self._lookahead.value)
 
     def transmitters(self) -> list[Transmitter]:
@@ -143,7 +145,7 @@ class ExternalHosts:
         return [_of(each) for each in self._transmitters[:count]]
 
     def transmitter(self, place: int) -> Transmitter:
-        """Return that of one place; what `transmitters` found of the others stays."""
+        """Return the host's side of the link at one place; the others stay as `transmitters` found them."""
         core = self._core
         self._one_pointer[0] = self._pointers[place]
         core.c.pf_transmitters(core.pointer, self._one_pointer, 1, self._one, ctypes.byref(ctypes.c_uint64()))
@@ -168,7 +170,7 @@ class ExternalHosts:
         self.surprises += self._told.value
 
     def _packed(self, words: list[int], parts: list[bytes]) -> tuple[bytes, int, bytes]:
-        """Words, number and bytes of frames for C, which reads what they say: so that is there (as in `ferry.c`)."""
+        """Pack words, number and bytes of frames for C, and check what C relies on (as in `ferry.c`)."""
         if len(words) % SEND_WORDS:
             raise ValueError("a packet is some words short")
         numbers, octets = array("Q", words), b"".join(parts)
@@ -179,7 +181,7 @@ class ExternalHosts:
         return numbers.tobytes(), len(words) // SEND_WORDS, octets
 
     def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
-        """`send`, then `Fabric.advance`; `now_ns` is the fabric's time then.
+        """Do `send`, then `Fabric.advance`, and return the arrivals; `now_ns` is the fabric's time then.
 
         Args:
             words, parts: as `send` has them.
@@ -198,7 +200,7 @@ class ExternalHosts:
         return self._taken(self._read(result), words, limit_ns)
 
     def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> None:
-        """`exchange` in a thread of the fabric's own, for whose end and arrivals `finish` waits."""
+        """Begin an `exchange` in a thread of the fabric's own; `finish` waits for its end and arrivals."""
         core = self._core
         if self._begun is not None:
             raise FabricError("an exchange has begun already; finish it")
@@ -214,7 +216,7 @@ class ExternalHosts:
         self._begun = (words, limit_ns, held)
 
     def finish(self) -> list[Arrival]:
-        """Return the arrivals of what has begun; as `exchange`."""
+        """Return the arrivals of the exchange that has begun; see `exchange`."""
         core = self._core
         if self._begun is None:
             raise FabricError("no exchange has begun")
@@ -226,7 +228,7 @@ class ExternalHosts:
         return self._taken(found, words, limit_ns)
 
     def _read(self, result: int) -> Found:
-        """Return what ctypes finds in the batch."""
+        """Return the arrivals in the batch, read by ctypes."""
         batch = self._batch
         arrived = batch.count if result == 0 else 0
         if not arrived:

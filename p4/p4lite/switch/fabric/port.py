@@ -46,7 +46,7 @@ Direction = Literal["both", "a_to_b", "b_to_a"]
 
 
 def file_name(path: str | os.PathLike[str]) -> bytes:
-    """Return the path as C takes it."""
+    """Return a path as bytes for C."""
     return os.fsencode(path)
 
 
@@ -69,10 +69,10 @@ def tunnel_end(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
 
 
 def tunnel_socket(local: str, peer: str) -> socket.socket:
-    """Return a UDP socket for a tunnel: it sends to the peer alone, and the kernel drops what others send to it.
+    """Return a UDP socket for a tunnel: it sends to the peer alone, and the kernel drops datagrams from others.
 
     Raises:
-        ValueError: an address that is none.
+        ValueError: a text is not an address.
         OSError: the kernel refuses.
     """
     (family, ours), (other, theirs) = tunnel_end(local), tunnel_end(peer)
@@ -99,8 +99,8 @@ def given_socket(descriptor: int, local: str, peer: str) -> socket.socket:
     """Return the socket of a descriptor, which must be one that `tunnel_socket` opened for these two addresses.
 
     Raises:
-        ValueError: it is not.
-        OSError: there is none of that number.
+        ValueError: it is another socket.
+        OSError: there is no such descriptor.
     """
     (family, ours), (_, theirs) = tunnel_end(local), tunnel_end(peer)
     found = socket.socket(fileno=descriptor)
@@ -118,12 +118,12 @@ def given_socket(descriptor: int, local: str, peer: str) -> socket.socket:
 
 
 def lag(c: Any) -> Lag:
-    """Return a `struct pf_lag`."""
+    """Return the quantiles in a `struct pf_lag`."""
     return Lag(c.count, c.p50_ns, c.p90_ns, c.p99_ns, c.max_ns)
 
 
 def c_settings(core: Core, settings: LinkSettings) -> Any:
-    """Return the settings as C takes them. Raises FabricError for a value out of range."""
+    """Return the settings as a structure for C. Raises FabricError for a value out of range."""
     settings.check()
     burst = settings.burst_loss or BurstLoss(0.0, 0.0, 0.0, 0.0)
     alike = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "burst_loss"}
@@ -159,7 +159,7 @@ class Port:
         return f"<Port {self.name}>"
 
     def attach(self, interface: str) -> None:
-        """Bind an external port to an interface (real clock). FabricError: unknown, in use, no permission."""
+        """Bind an external port to an interface (real clock). Raises FabricError: unknown, in use, no permission."""
         result = self._lib.pf_port_interface(self.pointer, os.fsencode(interface))
         if result == 0:
             self.interface = interface
@@ -182,7 +182,7 @@ class Port:
     def tunnel(self, settings: TunnelSettings) -> None:
         """Make an external port one end of a link to another machine (real clock).
 
-        FabricError: a value out of range, an address that this machine does not have or that is in use.
+        Raises FabricError for a value out of range, or an address that is not this machine's or is in use.
         """
         settings.check()
         place = f"{self.name}: tunnel from {settings.local} to {settings.peer}"
@@ -215,7 +215,7 @@ class Port:
         self.tunnelled = True
 
     def tunnel_stats(self, *, reset: bool = False) -> TunnelStats | None:
-        """Datagrams of the tunnel; None if the port is none."""
+        """Return the tunnel's counts of datagrams; None if the port is not a tunnel."""
         c = self._core.new("pf_tunnel_stats")
         if self._lib.pf_port_tunnel_stats(self.pointer, ctypes.byref(c), int(reset)) != 0:
             return None
@@ -247,25 +247,25 @@ class Port:
         return self.outgoing if direction == "outgoing" else self.incoming
 
     def set_up(self, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both") -> None:
-        """Cut or mend the link at this port, in both directions or one. What is on the wire is lost."""
+        """Cut or restore the link at this port, in both directions or one. Packets on the wire are lost."""
         if direction in ("both", "outgoing"):
             self._lib.pf_port_up(self.pointer, 1, int(up))
         if direction in ("both", "incoming"):
             self._lib.pf_port_up(self.pointer, 0, int(up))
 
     def is_up(self, direction: PortDirection) -> bool:
-        """Administrative state of a direction (and of the interface, if any)."""
+        """Return whether a direction is up (and the interface, if any)."""
         return bool(self._lib.pf_port_is_up(self.pointer, int(direction == "outgoing")))
 
     def set_queue(self, limits: QueueLimits, priority: int | None = None) -> None:
-        """Capacity of one priority's queue, or of each (None). Packets already waiting stay."""
+        """Set the capacity of one priority's queue, or of each (None). Packets already waiting stay."""
         which = self._core.queue_each if priority is None else priority
         if priority is not None:
             self._check_priority(priority)
         self._set_limits(which, limits)
 
     def set_buffer(self, limits: QueueLimits) -> None:
-        """Capacity of the whole port over all priorities (default: no limit beside the queues')."""
+        """Set the capacity of the whole port over all priorities (default: no limit beside the queues')."""
         self._set_limits(self._core.queue_buffer, limits)
 
     def _check_priority(self, priority: int) -> None:
@@ -278,7 +278,7 @@ class Port:
         self._lib.pf_port_queue(self.pointer, which, limits.packets, limits.bytes)
 
     def set_pfc(self, priority: int, settings: PfcSettings | None, source_mac: int = 0) -> None:
-        """Flow control of a priority at this port, None: off; what waits already counts.
+        """Set the flow control of a priority at this port, None: off; packets already waiting count.
 
         `source_mac` is the port's own address, in its pause frames. FabricError for values out of range.
         """
@@ -295,7 +295,7 @@ class Port:
             )
 
     def pfc_stats(self) -> tuple[PfcStats, ...]:
-        """Return the priorities with flow control."""
+        """Return the counters of the priorities with flow control."""
         c = self._core.array("pf_pfc_stats", self._core.max_priorities)
         enabled = self._lib.pf_port_pfc_stats(self.pointer, c)
         return tuple(
@@ -307,7 +307,7 @@ class Port:
         )
 
     def set_credits(self, priority: int, settings: CreditSettings | None, source_mac: int = 0) -> None:
-        """Credits of a priority at this port, None: off. Both ends of a link want them, or nothing is sent there.
+        """Set the credits of a priority at this port, None: off. Nothing is sent on a link unless both ends have them.
 
         `source_mac` is the port's own address, in its updates. FabricError for values out of range, on a port with
         priority flow control, and for a buffer of another size than it had.
@@ -329,7 +329,7 @@ class Port:
             raise FabricError(f"{self.name}: credits: {reason}")
 
     def credit_stats(self) -> tuple[CreditStats, ...]:
-        """Return the priorities with credits."""
+        """Return the counters of the priorities with credits."""
         c = self._core.array("pf_credit_stats", self._core.max_priorities)
         enabled = self._lib.pf_port_credit_stats(self.pointer, c)
         return tuple(
@@ -341,14 +341,14 @@ class Port:
     def capture(self, path: str | os.PathLike[str] | None, snaplen: int = 0, *, limited: bool = False) -> None:
         """Write both directions to a pcap-ng file with nanosecond stamps; None ends it.
 
-        `limited`: what it takes counts against `Fabric.set_files_room`, and it ends when there is none left.
+        `limited`: its bytes count against `Fabric.set_files_room`, and it ends when none are left.
         """
         name = None if path is None else file_name(path)
         if self._lib.pf_port_capture(self.pointer, name, snaplen, int(limited)) != 0:
             raise FabricError(f"{path}: cannot write the capture: {os.strerror(ctypes.get_errno())}")
 
     def collect(self, wanted: bool) -> None:
-        """Return whether what leaves this external port is delivered to Python (default) or only counted."""
+        """Set whether packets that leave this external port are delivered to Python (default) or only counted."""
         self._lib.pf_port_collect(self.pointer, int(wanted))
 
     def generate(self, frames: Sequence[bytes], count: int, *, interval_ns: int, start_ns: int | None = None) -> None:
@@ -371,7 +371,7 @@ class Port:
             raise FabricError(f"{self.name}: generate: {reason}")
 
     def stats(self, *, reset: bool = False) -> PortStats:
-        """Counters, queues and high-water marks; `reset` zeroes them in the same instant."""
+        """Return counters, queues and high-water marks; `reset` zeroes them in the same instant."""
         pfc, credits = self.pfc_stats(), self.credit_stats()
         c = self._core.new("pf_port_stats")
         self._lib.pf_port_stats(self.pointer, ctypes.byref(c), int(reset))
@@ -401,7 +401,7 @@ class Link:
     """A cable between two ports (made by `Fabric.link`)."""
 
     def __init__(self, core: Core, a: Port, b: Port, settings: LinkSettings, back: LinkSettings) -> None:
-        """Join two ports; `settings` from a to b, `back` from b to a. FabricError: the ports cannot be joined."""
+        """Join two ports; `settings` from a to b, `back` from b to a. Raises FabricError if they cannot be joined."""
         self.a = a
         self.b = b
         self._core = core
@@ -417,7 +417,7 @@ class Link:
         a.link = b.link = self
 
     def remove(self) -> None:
-        """Take the cable away (see `Fabric.unlink`): both ports are external again."""
+        """Remove the cable (see `Fabric.unlink`): both ports are external again."""
         self._core.c.pf_port_unlink(self.a.pointer)
         for port in self.ports():
             port.link = None
@@ -441,12 +441,12 @@ class Link:
         return self._senders(direction)[0].outgoing
 
     def set_up(self, up: bool, direction: Direction = "both") -> None:
-        """Cut or mend the link; what is on the wire is lost."""
+        """Cut or restore the link; packets on the wire are lost."""
         for port in self._senders(direction):
             port.set_up(up, "outgoing")
 
     def is_up(self, direction: Literal["a_to_b", "b_to_a"]) -> bool:
-        """State of a direction."""
+        """Return whether a direction is up."""
         return self._senders(direction)[0].is_up("outgoing")
 
     def other(self, port: Port) -> Port:

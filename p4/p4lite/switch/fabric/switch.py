@@ -46,7 +46,7 @@ class Switch:
         cpu_port: int | None,
         loop_limit: int,
     ) -> None:
-        """`links` are those of the fabric, of which the ports of this switch have some."""
+        """Create a switch; its ports use some of `links`, which are those of the fabric."""
         self._core = core
         self._links = links
         self.device_id = device_id
@@ -96,9 +96,9 @@ class Switch:
         return self._instance
 
     def load(self, program: Program) -> None:
-        """Run `program` from now on: empty tables, no groups and sessions; waiting packets are dropped.
+        """Load `program` and run it from now on: empty tables, no groups and sessions; waiting packets are dropped.
 
-        Raises BuildError when the program cannot be compiled; the old program then runs on.
+        Raises BuildError when the program cannot be compiled; the old program then continues.
         """
         lock = int(self._lib.pf_lock_address(self._core.pointer))
         seed = (self._core.seed * 0x9E3779B97F4A7C15 + self.device_id * 0xD1342543DE82EF95) % (1 << 64) or 1
@@ -109,7 +109,7 @@ class Switch:
             old.close()
 
     def unload(self) -> None:
-        """Back to no program."""
+        """Remove the program."""
         old, self._instance, self._program = self._instance, None, None
         self._attach(None)
         if old is not None:
@@ -122,7 +122,7 @@ class Switch:
         self._sessions.clear()
 
     def detach(self) -> None:
-        """Let go of the program and of the C side (the fabric closes or the switch is removed)."""
+        """Release the program and the C side (the fabric closes or the switch is removed)."""
         self.unload()
         self._ports.clear()
 
@@ -178,10 +178,11 @@ class Switch:
         return port
 
     def patch(self, one: int, other: int) -> None:
-        """Wire two ports: what comes in at one goes out at the other, without any program.
+        """Wire two ports: a packet that comes in at one goes out at the other, without any program.
 
-        Each port keeps its link, its queue (priority 0), counters and captures; the switch's state holds for the
-        wire, too. It ends when either port is removed. FabricError: a port that is not there or patched already.
+        Each port keeps its link, its queue (priority 0), counters and captures; the switch's state applies to the wire,
+        too. The wire ends when either port is removed. Raises FabricError for a port that is not there or patched
+        already.
         """
         a, b = self.port(one), self.port(other)
         result = self._lib.pf_port_patch(a.pointer, b.pointer)
@@ -192,7 +193,7 @@ class Switch:
             raise FabricError(f"{self.name}: patch {one} - {other}: {reason}")
 
     def remove_port(self, number: int) -> None:
-        """Take a port away (its link becomes free, its queues are flushed)."""
+        """Remove a port; its link becomes free, and its queues are flushed."""
         port = self.port(number)
         if port.link is not None:
             self._links.remove(port.link)
@@ -201,7 +202,7 @@ class Switch:
         del self._ports[number]
 
     def port(self, number: int) -> Port:
-        """Return the port with this number; FabricError when there is none."""
+        """Return the port with this number. Raises FabricError when there is none."""
         try:
             return self._ports[number]
         except KeyError:
@@ -230,7 +231,7 @@ class Switch:
         self._state = wanted
 
     def restart(self) -> None:
-        """As after a reboot: tables, registers, groups and sessions empty, queues flushed, then running."""
+        """Restart as after a reboot: tables, registers, groups and sessions empty, queues flushed, then running."""
         with self._core.lock():
             self._lib.pf_switch_restart(self._pointer)
             if self._instance is not None:
@@ -240,7 +241,7 @@ class Switch:
             self._state = SwitchState.RUNNING
 
     def packet_out(self, frame: bytes) -> None:
-        """Receive a packet on the CPU port (its controller header first). FabricError without CPU port."""
+        """Receive a packet on the CPU port (its controller header first). Raises FabricError without a CPU port."""
         if self.cpu_port is None:
             raise FabricError(f"{self.name}: packet-out needs a CPU port (cpu_port=, --cpu-port)")
         if self._lib.pf_switch_packet_out(self._pointer, frame, len(frame)) != 0:
@@ -257,7 +258,7 @@ class Switch:
         self._groups[group] = tuple(replicas)
 
     def delete_multicast_group(self, group: int) -> None:
-        """FabricError when there is none."""
+        """Delete a multicast group. Raises FabricError when there is none."""
         if self._lib.pf_switch_group_delete(self._pointer, group & 0xFFFFFFFF) != 0:
             raise FabricError(f"{self.name}: no multicast group {group}")
         del self._groups[group]
@@ -288,7 +289,7 @@ class Switch:
         self._sessions[session] = config
 
     def delete_clone_session(self, session: int) -> None:
-        """FabricError when there is none."""
+        """Delete a clone session. Raises FabricError when there is none."""
         if self._lib.pf_switch_session_delete(self._pointer, session & 0xFFFFFFFF) != 0:
             raise FabricError(f"{self.name}: no clone session {session}")
         del self._sessions[session]
@@ -304,7 +305,7 @@ class Switch:
         return self._read_stats(reset=False)
 
     def reset_stats(self) -> None:
-        """Zero the switch's and its ports' counters and high-water marks."""
+        """Reset the counters and high-water marks of the switch and its ports to zero."""
         self._read_stats(reset=True)
 
     def _read_stats(self, reset: bool) -> SwitchStats:

@@ -26,7 +26,7 @@ class SwitchState(enum.Enum):
     """What a switch does with packets."""
 
     RUNNING = "running"
-    #: Takes packets from its links and forwards nothing; queues stand still; its control plane lives on.
+    #: Accepts packets from its links and forwards none; queues do not move, but the control plane works.
     FROZEN = "frozen"
     #: All links of the switch are down, its queues are flushed.
     STOPPED = "stopped"
@@ -48,16 +48,16 @@ class BurstLoss:
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """One direction of a link. Times in ns, probabilities per packet in [0, 1]. FabricError if out of range.
+    """One direction of a link. Times are in ns, probabilities per packet in [0, 1]. `check` raises FabricError.
 
-    `rate_bps` is 0 for "no limit" (a packet leaves its queue at once). `overhead_bytes` are added to every
-    packet's time on the wire (24 = preamble, gap and FCS of Ethernet). `reorder` is the probability that a
-    packet takes `reorder_extra_ns` longer than `delay_ns`, so that later ones overtake it. `corrupt` flips
-    one random bit of the packet. `duplicate` delivers a second copy right after the first. A `blackhole`
-    takes every packet and delivers none, while the link looks up. `host_queue_bytes` (direction towards the
-    switch of a port to the outside) is what may wait for the host's transmitter; 0: no limit. `pause_storm_mac`
-    (the same direction): the host asks for pauses of all priorities without end, as a NIC does that is stuck, and
-    ends them when that is over; the source address of these frames, 0: it is not stuck.
+    `rate_bps` is 0 for "no limit" (a packet leaves its queue at once). `overhead_bytes` are added to every packet's
+    time on the wire (24 = preamble, gap and FCS of Ethernet). `reorder` is the probability that a packet takes
+    `reorder_extra_ns` longer than `delay_ns`, so that later ones overtake it. `corrupt` flips one random bit of the
+    packet. `duplicate` delivers a second copy right after the first. A `blackhole` accepts every packet and delivers
+    none, while the link appears up. `host_queue_bytes` (direction towards the switch of a port to the outside) limits
+    the bytes that wait for the host's transmitter; 0: no limit. With `pause_storm_mac` (the same direction) the host
+    sends pause frames for all priorities without end, as a stuck NIC does, from this source address, and resumes when
+    the setting ends; 0: no storm.
     """
 
     rate_bps: int = 0
@@ -108,13 +108,13 @@ class QueueLimits:
 class PfcSettings:
     """Priority flow control (IEEE 802.1Qbb) of one priority at one port; sizes in bytes, times in ns.
 
-    When more than `xoff_bytes` of what came in at the port wait in the switch, the other end of the link is asked to
-    pause for `quanta` of 512 bit times, and again after half of that, until no more than `xon_bytes` wait. What is on
-    its way meanwhile finds `headroom_bytes`; beyond them packets are dropped (`headroom_full`).
+    When more than `xoff_bytes` that came in at the port wait in the switch, it sends the other end of the link a pause
+    of `quanta` of 512 bit times, and repeats it after half of that, until at most `xon_bytes` wait. Packets that are on
+    the way meanwhile use `headroom_bytes`; beyond them packets are dropped (`headroom_full`).
 
-    `detection_ns` (0: none) is the watchdog's: a queue that is paused for so long while packets wait in it loses these
-    and whatever comes to it, and in at its port, until no pause was requested for `restoration_ns`, as SONiC's
-    watchdog does with action drop.
+    `detection_ns` (0: none) is the watchdog's: a queue that is paused for this time while packets wait in it loses
+    these and all further packets, and its port loses those that come in, until no pause was requested for
+    `restoration_ns`. SONiC's watchdog with action drop does the same.
     """
 
     xoff_bytes: int
@@ -145,10 +145,9 @@ class PfcSettings:
 
 @dataclass(frozen=True, slots=True)
 class CreditSettings:
-    """Credits of one priority at one port, after InfiniBand's: the other end of the link sends only what has room in
-    the `buffer_bytes` (whole blocks of 64) of this port's receiver, and this port only what has room in the other's;
-    a host's buffer is as large as its port's. Of a host's packets those with one of `dscps` are of this priority.
-    """
+    """Credits of one priority at one port, after InfiniBand's. The other end of the link sends only packets that fit
+    into the `buffer_bytes` (whole blocks of 64) of this port's receiver, and this port only packets that fit into the
+    other's; a host's buffer is as large as its port's. A host's packets with one of `dscps` belong to this priority."""
 
     buffer_bytes: int
     dscps: tuple[int, ...] = ()
@@ -163,11 +162,11 @@ class CreditSettings:
 
 
 def pfc_headroom_bytes(rate_bps: int, delay_ns: int, packet_bytes: int, overhead_bytes: int = 0) -> int:
-    """Headroom that a priority needs at one end of a link so that nothing is lost (IEEE 802.1Qbb, Annex O).
+    """Return the headroom that a priority needs at one end of a link to lose nothing (IEEE 802.1Qbb, Annex O).
 
-    After the packet that crosses xoff, a packet that the transmitter is busy with delays the pause frame, which then
-    takes its own time and the link's delay. Until it has been obeyed the other end goes on sending, ends the packet
-    that it has begun, and all of this takes the link's delay again to arrive.
+    After the packet that crosses xoff, a packet in transmission delays the pause frame, which then takes its own time
+    and the link's delay. Until the other end obeys, it continues to send and completes the packet that it has begun.
+    All of this takes the link's delay again to arrive.
     """
     frame = PFC_FRAME_BYTES + overhead_bytes
     return 3 * packet_bytes + frame + -(-2 * delay_ns * rate_bps // (8 * 10**9))
@@ -213,9 +212,10 @@ class QueueStats:
 class PfcStats:
     """Flow control of one priority at one port, since the last reset.
 
-    `held_bytes` came in here and wait in the switch. Pauses and resumes are counted by frame, refreshed ones too.
-    `pausing_ns`: how long the other end was asked to hold back; `paused_ns`: how long this port was. `storms`: how
-    often the watchdog acted, `watchdog_drops` what it dropped. `enabled`, `pausing`, `paused`, `storm`: how it is now.
+    `held_bytes` came in here and wait in the switch. Pauses and resumes count frames, repeated ones included.
+    `pausing_ns`: how long this port paused the other end; `paused_ns`: how long it was paused itself. `storms`: how
+    often the watchdog acted; `watchdog_drops`: what it dropped. `enabled`, `pausing`, `paused`, `storm`: the present
+    state.
     """
 
     priority: int
@@ -240,9 +240,9 @@ class PfcStats:
 class CreditStats:
     """Credits of one priority at one port, since the last reset; bytes are whole blocks of 64.
 
-    `credit_bytes` may be sent now, `least_credit_bytes` is the least that was left; `held_bytes` came in here and
-    wait in the switch. `stall_ns`: how long the transmitter was free and something waited that had no credit,
-    `stalls` how often.
+    `credit_bytes` may be sent now; `least_credit_bytes` is the smallest value since the reset. `held_bytes` came in
+    here and wait in the switch. `stall_ns`: how long the transmitter was idle while packets waited without credit;
+    `stalls`: how often that happened.
     """
 
     priority: int
@@ -271,13 +271,13 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class TunnelSettings:
-    """One end of a link whose other end is on another machine, as datagrams of UDP.
+    """One end of a link whose other end is on another machine, carried in UDP datagrams.
 
-    `local` and `peer` are numeric addresses with a port (`10.0.0.1:7000`, `[fd00::1]:7000`); only what comes from
-    `peer` is read at all. `key` (16 bytes) is the lab's secret: each datagram has a tag of it. `end` and `peer_end`
-    number the two ends in the lab, so that no datagram passes for one of another link, or of the other direction.
-    `descriptor`: a socket between the two (`port.tunnel_socket`) that the parent of this process has opened, where
-    this process is in another network namespace; it is the port's from then on.
+    `local` and `peer` are numeric addresses with a port (`10.0.0.1:7000`, `[fd00::1]:7000`); only datagrams from `peer`
+    are read. `key` (16 bytes) is the lab's secret, which authenticates each datagram by a tag. `end` and `peer_end`
+    number the two ends in the lab, so that a datagram of another link, or of the other direction, is refused.
+    `descriptor`: a socket between the two (`port.tunnel_socket`) that the parent of this process has opened, where this
+    process is in another network namespace; it belongs to the port from then on.
     """
 
     local: str
@@ -302,8 +302,9 @@ class TunnelSettings:
 class TunnelStats:
     """Datagrams of a port that is a tunnel.
 
-    `sent`, `received`; `lost`: of what the peer numbered, what has not come (yet); `late`: what came after a later one.
-    `refused`: not the peer's, without the right tag, or cut short; `repeated`: had come before, or too old to tell.
+    `sent`, `received`; `lost`: datagrams of the peer that have not arrived (yet); `late`: those that arrived after a
+    later one. `refused`: not from the peer, without the right tag, or cut short; `repeated`: arrived before, or too old
+    to decide.
     """
 
     sent: int
@@ -345,9 +346,9 @@ class PortStats:
 
 
 class PortSample(NamedTuple):
-    """A part of `PortStats`, of which there may be many: depths are of one priority's queue; `some_drops` are those of
-    the reasons that were asked for, `controls` tells of flow control (1) and credits (2) at the port, `up` which ways
-    are up: outgoing (1), incoming (2)."""
+    """A part of `PortStats`, for many ports. Depths are of one priority's queue; `some_drops` are those of the
+    requested reasons; `controls` are flow control (1) and credits (2) at the port; `up` are the directions that are up:
+    outgoing (1), incoming (2)."""
 
     tx_bytes: int
     depth_bytes: int
@@ -394,8 +395,8 @@ class SwitchStats:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How late the real clock's event loop was (`loop`: due time of an event to its execution), how long one
-    round of work took (`busy`), and the CPU time of the loop's thread over wall time since the last reset."""
+    """How late the real clock's event loop was (`loop`: due time of an event to its execution), how long one round of
+    work took (`busy`), and the CPU time of the loop's thread over wall time since the last reset."""
 
     loop: Lag
     busy: Lag
@@ -404,12 +405,12 @@ class Lateness:
 
 
 class NotificationKind(enum.Enum):
-    """What the fabric has to tell its control plane."""
+    """The kind of a notification from the fabric to its control plane."""
 
     PACKET_IN = "packet_in"
     DIGEST = "digest"
     IDLE_TIMEOUT = "idle_timeout"
-    #: An interface went away, came back, or changed its state: `up` tells.
+    #: An interface went away, came back, or changed its state to `up`.
     PORT_STATUS = "port_status"
 
 

@@ -41,7 +41,7 @@ def _bytes(data: bytes) -> str:
 
 
 def templates_c(program: Facts, rng: random.Random) -> list[str]:
-    """C of `fuzz_template`: packets made from the parser's states."""
+    """Return C of `fuzz_template`: packets made from the parser's states."""
     maker = FrameMaker(program, rng)
     rows = [maker.make() for _ in range(TEMPLATES)]
     out = ["const struct fuzz_template fuzz_template[] = {"]
@@ -50,7 +50,7 @@ def templates_c(program: Facts, rng: random.Random) -> list[str]:
 
 
 def _random_value(width: int, rng: random.Random) -> int:
-    """Mostly small or boundary values: they are hit more often."""
+    """Return a random value, mostly a small or boundary one, because such values match more often."""
     kind = rng.randrange(4)
     if kind == 0:
         return rng.getrandbits(width)
@@ -91,7 +91,7 @@ def random_args(action: Action, rng: random.Random) -> list[int]:
 
 
 def loader_c(program: Facts, rng: random.Random) -> list[str]:
-    """C of `fuzz_load`: random entries, members, groups and value sets."""
+    """Return C of `fuzz_load`: random entries, members, groups and value sets."""
     out = [
         "int p4c_member_set(struct p4_instance *, uint32_t, uint32_t, int32_t, const uint64_t *);",
         "int p4c_group_set(struct p4_instance *, uint32_t, uint32_t, uint32_t, const uint32_t *);",

@@ -46,7 +46,8 @@ class _Table(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """`structures` by their C names, as ctypes classes; `enums`: constants by their names in lower case."""
+    """The structures and enumerations of a library: `structures` are ctypes classes by their C names; `enums` are
+    constants by their names in lower case."""
 
     structures: Mapping[str, type[ctypes.Structure]]
     enums: Mapping[str, Mapping[str, int]]
@@ -71,8 +72,8 @@ class Description:
 
 
 def read_description(library: ctypes.CDLL, function: str) -> Description:
-    """Return what `function` of a library describes. Raises BuildError when the library contradicts itself, which
-    happens when a list in a describe.c forgets a field."""
+    """Return the description of a library that its `function` returns. Raises BuildError when it contradicts itself,
+    which happens when a list in a describe.c lacks a field."""
     describe = getattr(library, function)
     describe.restype = ctypes.c_void_p
     describe.argtypes = []
@@ -81,7 +82,7 @@ def read_description(library: ctypes.CDLL, function: str) -> Description:
 
 @cache
 def _read(address: int) -> Description:
-    """By address: a library stays where it is, and so do its classes."""
+    """Read a description, once for each address: a library stays where it is, and so do its classes."""
     table = _Table.from_address(address)
     structures: dict[str, type[ctypes.Structure]] = {}
     sizes: dict[str, int] = {}

@@ -21,12 +21,12 @@ from typing import ClassVar
 from p4lite.files import UNFINISHED, write_whole
 from p4lite.folders import is_private_file
 
-#: Folders and files of builds that were killed are removed after so long; no build takes that.
+#: Folders and files of killed builds are removed after this time; no build takes as long.
 ABANDONED_S = 3600
 
 
 class Store:
-    """Objects by name in a folder that only we can write to. Its methods let OSError through but for `find`."""
+    """Objects by name in a folder that only we can write to. All methods but `find` let OSError through."""
 
     BUILD_PREFIX: ClassVar = "build-"
 
@@ -47,7 +47,7 @@ class Store:
         return path
 
     def put(self, name: str, made: Path) -> Path:
-        """Keep a copy of the file `made` under a name; its path."""
+        """Store a copy of the file `made` under a name; return its path."""
         data = made.read_bytes()
         path = self.folder / name
         with self._locked(fcntl.LOCK_EX):
@@ -57,7 +57,7 @@ class Store:
         return path
 
     def copy(self, name: str, target: Path) -> bool:
-        """Bring a whole object to `target`; False when there is none."""
+        """Copy a whole object to `target`; return False when there is none."""
         found = self.find(name)
         if found is None:
             return False
@@ -84,7 +84,7 @@ class Store:
             os.close(handle)
 
     def _sweep(self) -> None:
-        """Remove what killed builds left."""
+        """Remove the remains of killed builds."""
         for pattern in (f"{self.BUILD_PREFIX}*", f".*{UNFINISHED}"):
             for path in self.folder.glob(pattern):
                 with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from p4lite.switch.program.entry import ActionCall
 
 
 def action_call(pipeline: Pipeline, allowed: Container[int], action: Any, where: str) -> ActionCall:
-    """Return the call an Action message means; its arguments become canonical in place."""
+    """Return the call in an Action message; its arguments become canonical in place."""
     params = [(param.param_id, param.value) for param in action.params]
     call, canonical = decode_action(pipeline, allowed, action.action_id, params, where)
     if not canonical:

@@ -28,13 +28,13 @@ MAX_ROLE_NAME = 256
 
 
 class Client(Protocol):
-    """One open stream channel. Neither call blocks."""
+    """An open stream channel. Neither method blocks."""
 
     def send(self, message: Any) -> None:
         """Queue a StreamMessageResponse for the controller."""
 
     def offer(self, message: Any) -> bool:
-        """Queue it unless too many wait already; False when it was dropped."""
+        """Queue the response unless too many wait already; return False when it was dropped."""
 
 
 @dataclass(eq=False)
@@ -149,13 +149,13 @@ class Arbiter:
         return known is not None and known[0].primary() is known[1]
 
     def primaries(self) -> list[Client]:
-        """Return the primary of every role that has one: those who get packets, digests and notifications."""
+        """Return the primary of every role that has one; they receive packets, digests and notifications."""
         found = (role.primary() for role in self._roles.values())
         return [member.client for member in found if member is not None]
 
     def _notify_all(self, role: _Role) -> None:
         primary = role.primary()
-        # The new primary hears last: by then the others know that they may not write.
+        # The new primary is notified last: the others then know already that they may not write.
         for member in sorted(role.members, key=lambda member: member is primary):
             self._notify(role, member, primary)
 

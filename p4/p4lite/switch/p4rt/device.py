@@ -63,7 +63,7 @@ def _varint(value: int) -> bytes:
 
 
 class Forwarding:
-    """The entities of a device under one pipeline, and which of them a message means."""
+    """The entities of a device under one pipeline; it selects those that a message means."""
 
     def __init__(self, target: Target) -> None:
         self.pipeline = target.pipeline
@@ -131,12 +131,12 @@ class _Saved:
 
 
 class Device:
-    """A switch as P4Runtime sees it."""
+    """A switch with its P4Runtime state."""
 
     def __init__(
         self, switch: Switch, cache: PipelineCache, programs: AbstractContextManager[object] | None = None
     ) -> None:
-        """`programs` is held while programs come and go (the fabric's notifications look into them)."""
+        """Create the device of a switch; `programs` is held while programs come and go, as notifications use them."""
         self.switch = switch
         self.device_id = switch.device_id
         self.lock = threading.RLock()
@@ -151,7 +151,7 @@ class Device:
     # -- pipeline ----------------------------------------------------------------------------------------
 
     def set_pipeline(self, request: Any) -> None:
-        """SetForwardingPipelineConfig."""
+        """Perform the RPC SetForwardingPipelineConfig."""
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
         action = request.action
@@ -210,7 +210,7 @@ class Device:
             self._forwarding.write(p4runtime_pb2.Update.FromString(data))
 
     def get_pipeline(self, request: Any) -> Any:
-        """GetForwardingPipelineConfig."""
+        """Perform the RPC GetForwardingPipelineConfig."""
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
         if request.response_type not in _Get.ResponseType.values():
             raise invalid(f"response_type {request.response_type} is not defined by the specification")
@@ -243,7 +243,7 @@ class Device:
         return port.is_up("outgoing")
 
     def ports_changed(self) -> None:
-        """Let selectors that watch ports see their state."""
+        """Update selectors that watch ports with the ports' state."""
         with self.lock:
             if self._forwarding is not None:
                 self._forwarding.profiles.ports_changed()
@@ -260,7 +260,7 @@ class Device:
         return self._forwarding
 
     def write(self, batch: WriteBatch) -> list[P4RtError | None]:
-        """Write: what became of each update."""
+        """Perform the RPC Write; return the error of each update, or None."""
         request = batch.request
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
@@ -284,7 +284,10 @@ class Device:
             return errors
 
     def read(self, request: Any, chunk: int = 256) -> Iterator[bytes]:
-        """Read: serialised ReadResponses of up to `chunk` entities; raises ReadErrors at the end if any failed."""
+        """Yield the serialised ReadResponses of the RPC Read, up to `chunk` entities each.
+
+        Raises ReadErrors at the end if any entity failed.
+        """
         with self.lock:
             forwarding = self._entities()
             responses: list[bytes] = []
@@ -310,7 +313,7 @@ class Device:
     # -- streams -----------------------------------------------------------------------------------------
 
     def stream_message(self, client: Client, message: Any) -> None:
-        """Handle what a controller sent on its stream, after its arbitration."""
+        """Handle a controller's message on its stream, after its arbitration."""
         which = message.WhichOneof("update")
         try:
             with self.lock:
@@ -347,7 +350,7 @@ class Device:
                 self.stream_drops += 1
 
     def notify(self, notifications: Sequence[Notification]) -> None:
-        """Pass on what the fabric reported for this device."""
+        """Forward what the fabric reported for this device."""
         with self.lock:
             forwarding = self._forwarding
             if forwarding is None:
@@ -378,7 +381,7 @@ class Device:
                 forwarding.profiles.ports_changed()
 
     def digests_due(self, now: int) -> int | None:
-        """Send the digest lists whose time has come; when to call again, None for never."""
+        """Send the digest lists that are due; return the time of the next call, None for never."""
         with self.lock:
             if self._forwarding is None:
                 return None

@@ -72,7 +72,7 @@ class Digests:
         self._digests[ident] = digest
 
     def read(self, query: Any) -> Iterator[Any]:
-        """Yield every DigestEntry that a query asks for (0: all)."""
+        """Yield every DigestEntry that a query selects (0: all)."""
         if query.digest_id:
             if query.digest_id not in self._pipeline.info.digests:
                 raise invalid(f"there is no digest with id {query.digest_id}")
@@ -84,7 +84,7 @@ class Digests:
     # -- data --------------------------------------------------------------------------------------------
 
     def sample(self, target_id: int, data: bytes, now: int) -> Any:
-        """Take one digest message of the data plane; the DigestList to send now, or None."""
+        """Add one digest message of the data plane; return the DigestList to send now, or None."""
         ident = self._pipeline.digest_ids.get(target_id, 0)
         digest = self._digests.get(ident)
         if digest is None:
@@ -101,7 +101,7 @@ class Digests:
         return None
 
     def due(self, now: int) -> list[Any]:
-        """Return the DigestLists whose time has come."""
+        """Return the DigestLists that are due."""
         return [
             self._send(ident, digest, now)
             for ident, digest in self._digests.items()
@@ -109,12 +109,12 @@ class Digests:
         ]
 
     def next_due(self) -> int | None:
-        """When `due` will have something by time alone; None for never."""
+        """Return when `due` will have something by time alone; None for never."""
         times = [digest.first_ns + digest.max_timeout_ns for digest in self._digests.values() if digest.samples]
         return min(times, default=None)
 
     def acknowledge(self, message: Any) -> None:
-        """Take a DigestListAck: its samples may be sent again."""
+        """Handle a DigestListAck: its samples may be sent again."""
         if message.digest_id not in self._pipeline.info.digests:
             raise invalid(f"there is no digest with id {message.digest_id}")
         digest = self._digests.get(message.digest_id)

@@ -42,10 +42,10 @@ class P4RtError(P4liteError):
         self.message = message
 
     def kept(self) -> P4RtError:
-        """Return an equal error without a traceback, to keep after the handler that caught this one.
+        """Return an equal error without a traceback, which can be stored after the handler that caught this one.
 
-        A traceback refers to the frames of the call, and a frame to the error that it keeps. In such a cycle gRPC's
-        call lives until the garbage collector runs, and counts as one of those that its connection may have at once.
+        A traceback refers to the frames of the call, and a frame to the error that it holds. In such a cycle gRPC's
+        call lives until the garbage collector runs, and counts towards the calls that its connection may have at once.
         """
         return P4RtError(self.status, self.message)
 
@@ -54,7 +54,7 @@ class P4RtError(P4liteError):
 
 
 def invalid(message: str) -> P4RtError:
-    """INVALID_ARGUMENT with `message`."""
+    """Return the error INVALID_ARGUMENT with `message`."""
     return P4RtError(INVALID_ARGUMENT, message)
 
 

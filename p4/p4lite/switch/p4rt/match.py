@@ -16,7 +16,7 @@ MatchItem = tuple[int, str | None, bytes, bytes | int]
 
 
 def match_items(match: Iterable[Any]) -> list[MatchItem]:
-    """FieldMatch messages as items."""
+    """Return FieldMatch messages as items."""
     return [_item(message) for message in match]
 
 

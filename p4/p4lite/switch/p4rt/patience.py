@@ -17,7 +17,7 @@ from typing import Any
 
 #: Calls other than streams that are worked on at once.
 THREADS = 64
-#: Threads that write the answers of Reads, which last as long as clients like.
+#: The threads that write the answers of Reads, whose duration depends on the clients.
 READ_THREADS = 64
 MAX_STREAMS = 1024
 #: At most this many streams may be open that have not arbitrated, and for this long.
@@ -26,15 +26,15 @@ SILENT_STREAMS, SILENT_S = 640, 10.0
 UNSENT_CALLS, UNSENT_S = 32, 10.0
 #: At most this many Reads may be open whose client takes nothing, and for this long.
 UNREAD_CALLS, UNREAD_S = 48, 30.0
-#: Calls at once on one connection, which HTTP/2 tells the client; it keeps the rest waiting on its side.
+#: The limit of simultaneous calls on one connection, announced by HTTP/2; the client queues the rest.
 MIN_CALLS_PER_CONNECTION, CALLS_PER_DEVICE = 256, 4
 
 
 class Waiting:
-    """Calls that wait for their client. Each may be ended by a function that its own thread does not call.
+    """Calls that wait for their client. Another thread may end each of them by a function.
 
     `most` and `seconds` (of the machine's clock) may be infinite, for a simulation whose only clients are in its own
-    process: what a busy machine does to them must not change a result.
+    process: a busy machine must not change its result.
     """
 
     def __init__(self, most: float, seconds: float) -> None:
@@ -45,7 +45,7 @@ class Waiting:
         self._calls: dict[int, tuple[float, Callable[[], Any]]] = {}
 
     def add(self, end: Callable[[], Any]) -> int:
-        """Watch a call that begins to wait; return what `remove` takes. May end another."""
+        """Watch a call that begins to wait; return the token for `remove`. May end another call."""
         with self._lock:
             token = next(self._tokens)
             self._calls[token] = (time.monotonic(), end)
@@ -61,7 +61,7 @@ class Waiting:
 
     @contextmanager
     def wait(self, end: Callable[[], Any]) -> Iterator[None]:
-        """Around what waits."""
+        """Watch the call that waits within this context; `end` ends it."""
         token = self.add(end)
         try:
             yield
@@ -69,7 +69,7 @@ class Waiting:
             self.remove(token)
 
     def expire(self) -> None:
-        """End those whose time is over."""
+        """End the calls whose time is over."""
         now = time.monotonic()
         with self._lock:
             over = [token for token, (since, _) in self._calls.items() if now - since > self.seconds]
@@ -82,7 +82,7 @@ class Waiting:
 
 
 class StreamThreads(ThreadPoolExecutor):
-    """A thread for each stream, gone with it. Beyond the limit a few threads do the refusing."""
+    """A thread for each stream, which ends with it. Beyond the limit a few threads refuse the streams."""
 
     def __init__(self, most: int = MAX_STREAMS + 64) -> None:
         super().__init__(4, thread_name_prefix="p4rt-refuse")
@@ -91,7 +91,7 @@ class StreamThreads(ThreadPoolExecutor):
         self._count_lock = threading.Lock()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As an executor's."""
+        """Run a call in a thread of its own, or beyond the limit in one of the few refusing threads."""
         with self._count_lock:
             full = self._count >= self._most
             self._count += not full
@@ -100,7 +100,7 @@ class StreamThreads(ThreadPoolExecutor):
         future: Future[Any] = Future()
 
         def run() -> None:
-            # gRPC wants to know when, not what.
+            # gRPC needs the time of the end, not the result.
             try:
                 fn(*args, **kwargs)
             finally:

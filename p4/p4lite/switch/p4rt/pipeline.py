@@ -92,7 +92,7 @@ class PipelineCache:
         self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
 
     def verify(self, config: Any) -> Pipeline:
-        """Return the pipeline of a ForwardingPipelineConfig, compiled; P4RtError says why it cannot be realised."""
+        """Return the compiled pipeline of a ForwardingPipelineConfig. Raises P4RtError if it cannot be realised."""
         if not config.p4_device_config:
             raise invalid("p4_device_config is empty: it must hold the program as BMv2 JSON")
         if not config.HasField("p4info"):
@@ -106,7 +106,7 @@ class PipelineCache:
                 found = _bind(config, index_info(config.p4info), self._program(blob))
                 self._remember(self._pipelines, key, found)
         try:
-            # One at a time: many devices that get the same program at once shall wait for one compiler run.
+            # One at a time: devices that get the same program at once share one compiler run.
             with self._building:
                 found.program.build()
         except BuildError as error:
@@ -133,7 +133,7 @@ class PipelineCache:
 
 
 def device_config(blob: bytes) -> dict[str, Any]:
-    """BMv2 JSON from p4_device_config: plain, or in the older P4DeviceConfig message (field 3, device_data)."""
+    """Return the BMv2 JSON in p4_device_config: plain, or in the older P4DeviceConfig (field 3, device_data)."""
     text = blob
     if blob.lstrip()[:1] != b"{":
         text = _device_data(blob)
@@ -147,7 +147,7 @@ def device_config(blob: bytes) -> dict[str, Any]:
 
 
 def _device_data(blob: bytes) -> bytes:
-    """Field 3 of a protobuf message: p4.tmp.P4DeviceConfig is {1: reassign, 2: extras, 3: device_data}."""
+    """Return field 3 of a protobuf message: p4.tmp.P4DeviceConfig is {1: reassign, 2: extras, 3: device_data}."""
     at = 0
 
     def varint() -> int:

@@ -124,7 +124,7 @@ class Profiles:
                     yield p4runtime_pb2.ActionProfileMember.FromString(data)
 
     def check_member(self, profile_id: int, member: int) -> None:
-        """NOT_FOUND unless the member exists; INVALID_ARGUMENT while the profile is used by one-shots."""
+        """Raise NOT_FOUND unless the member exists, INVALID_ARGUMENT while one-shots use the profile."""
         profile = self._profile(profile_id)
         self._manual(profile)
         self._known(member, profile.members, "member", profile.info.name)
@@ -228,7 +228,7 @@ class Profiles:
                     yield p4runtime_pb2.ActionProfileGroup.FromString(group.message)
 
     def check_group(self, profile_id: int, group: int) -> None:
-        """NOT_FOUND unless the group exists; INVALID_ARGUMENT while the selector is used by one-shots."""
+        """Raise NOT_FOUND unless the group exists, INVALID_ARGUMENT while one-shots use the selector."""
         profile = self._profile(profile_id)
         if not profile.info.with_selector:
             raise invalid(f"'{profile.info.name}' is not a selector: it has no groups")
@@ -272,7 +272,7 @@ class Profiles:
         return ident
 
     def drop_oneshot(self, profile_id: int, ident: int | None) -> None:
-        """Take away what `add_oneshot` made, once no entry refers to it; None does nothing."""
+        """Remove what `add_oneshot` created, once no entry refers to it; None does nothing."""
         if ident is None:
             return
         profile = self._profile(profile_id)

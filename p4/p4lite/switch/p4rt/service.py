@@ -45,7 +45,7 @@ from p4lite.switch.p4rt.wire import parse_write
 
 API_VERSION = "1.4.1"
 SERVICE = "p4.v1.P4Runtime"
-#: Packets, digests and notifications that may wait for a slow controller.
+#: The limit of packets, digests and notifications that wait for a slow controller.
 STREAM_LIMIT = 8192
 #: Clean up after this many streams have ended, and no sooner than this long after the last time.
 TIDY_STREAMS, TIDY_S = 50, 2.0
@@ -54,14 +54,14 @@ _libc = ctypes.CDLL(None)
 
 
 class Malformed:
-    """What a deserialiser returns for bytes that are no message of its type."""
+    """The result of a deserialiser for bytes that are not a message of its type."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
 
 def _parser(message_type: Any, read: Callable[[bytes], Any] | None = None) -> Callable[[bytes], Any]:
-    """Return a deserialiser: `read` (else the message type's own), with Malformed for bytes that it cannot take."""
+    """Return a deserialiser: `read` (else the message type's own), which returns Malformed for invalid bytes."""
     chosen = read or message_type.FromString
 
     def parse(data: bytes) -> Any:
@@ -89,14 +89,14 @@ class Stream:
         self._queue.put(message)
 
     def offer(self, message: Any) -> bool:
-        """Queue a message unless the controller is too slow to take what waits."""
+        """Queue a message; return False if the controller is too slow to take those that wait."""
         if self._queue.qsize() >= STREAM_LIMIT:
             return False
         self._queue.put(message)
         return True
 
     def close(self, error: P4RtError | None = None) -> None:
-        """End the stream once all that is queued was sent; with `error` in its status."""
+        """End the stream once all queued messages are sent; `error` becomes its status."""
         if self.error is None:
             self.error = error
         self._queue.put(None)
@@ -111,10 +111,10 @@ class Stream:
 
 
 class P4RuntimeService:
-    """The devices of a fabric, the RPCs on them, and the thread that passes on what the fabric reports."""
+    """The devices of a fabric, the RPCs on them, and the thread that forwards the fabric's notifications."""
 
     def __init__(self, fabric: Fabric, *, patient: bool = False) -> None:
-        """`patient`: all clients are of this process, so none is ended for being slow (`patience.Waiting`)."""
+        """Create the service; `patient`: all clients are of this process, and no slow one is ended (`Waiting`)."""
         self.fabric = fabric
         self.cache = PipelineCache()
         self._devices: dict[int, Device] = {}
@@ -124,7 +124,7 @@ class P4RuntimeService:
         self.programs = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        #: What is to be done about once a second.
+        #: The tasks of about once a second.
         self.chores: list[Callable[[], None]] = [self._expire, self._free_ended_streams]
         self._streams_ended = 0
         self._tidied_at = 0.0
@@ -144,14 +144,14 @@ class P4RuntimeService:
         return device
 
     def remove_device(self, device_id: int) -> None:
-        """Serve a switch no longer; its controllers' streams end."""
+        """Stop serving a switch; its controllers' streams end."""
         with self._lock:
             device = self._devices.pop(device_id, None)
         if device is not None:
             self.end_streams(device, P4RtError(UNAVAILABLE, f"device {device_id} was removed"))
 
     def device(self, device_id: int) -> Device:
-        """Return the device; NOT_FOUND names those that exist."""
+        """Return the device. Raises NOT_FOUND, which names those that exist."""
         with self._lock:
             device = self._devices.get(device_id)
             if device is None:
@@ -174,7 +174,7 @@ class P4RuntimeService:
     # -- notifications -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to pass on packet-ins, digests and idle timeouts."""
+        """Start to forward packet-ins, digests and idle timeouts."""
         self._thread = threading.Thread(target=self._notify, name="p4rt-notify", daemon=True)
         self._thread.start()
 
@@ -227,10 +227,10 @@ class P4RuntimeService:
             waiting.expire()
 
     def _free_ended_streams(self) -> None:
-        """Give back the memory of streams that ended.
+        """Release the memory of streams that ended.
 
-        An RPC leaves a knot of objects that refer to each other, about 25 KB for a stream. The collector, tuned for
-        large Writes, looks for such at 200 000 objects only, and what it frees the C library keeps.
+        An RPC leaves a cycle of objects that refer to each other, about 25 KB for a stream. The collector, tuned for
+        large Writes, runs only after 200 000 objects, and the C library keeps what it frees.
         """
         if self._streams_ended < TIDY_STREAMS or time.monotonic() - self._tidied_at < TIDY_S:
             return
@@ -287,8 +287,8 @@ class P4RuntimeService:
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """Return the handler of a method with one request and one response.
 
-        gRPC's own keeps a thread for a call whose request never comes, for ever; this one waits within bounds. What
-        goes over the wire is the same.
+        gRPC's own handler keeps a thread for ever for a call whose request never comes; this one waits within bounds.
+        The messages on the wire are the same.
         """
 
         def answer(requests: Iterator[Any], context: Any) -> Iterator[Any]:
@@ -308,7 +308,7 @@ class P4RuntimeService:
                 yield response
 
     def guard(self, context: Any, call: Callable[[Any], Any], request: Any) -> Any:
-        """Run a call; what it refuses becomes the RPC's status, what it did not foresee INTERNAL."""
+        """Run a call; a refusal becomes the RPC's status, any other error INTERNAL."""
         try:
             _check(request)
             return call(request)
@@ -409,7 +409,7 @@ _SILENT = P4RtError(
 
 
 def _on(pool: ThreadPoolExecutor, call: Callable[[Iterator[Any], Any], Iterator[Any]]) -> Any:
-    """`call` as a behaviour that gRPC runs in a pool of its own."""
+    """Return `call` as a behaviour that gRPC runs in a pool of its own."""
 
     def behaviour(requests: Iterator[Any], context: Any) -> Iterator[Any]:
         return call(requests, context)

@@ -44,7 +44,7 @@ _CODES: dict[type[program_errors.ControlError], int] = {
 
 @contextmanager
 def control() -> Iterator[None]:
-    """Turn what the program or the fabric refuses into P4RtError with the same meaning."""
+    """Turn errors of the program or the fabric into P4RtError with the same meaning."""
     try:
         yield
     except program_errors.ControlError as error:
@@ -54,7 +54,7 @@ def control() -> Iterator[None]:
 
 
 class Replicator(Protocol):
-    """The part of a switch that makes copies: `fabric.Switch`, or nothing while a pipeline is only saved."""
+    """The part of a switch that makes copies: `fabric.Switch`, or a stand-in while a pipeline is only saved."""
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None:
         """Create or replace a group."""
@@ -70,7 +70,7 @@ class Replicator(Protocol):
 
 
 class NoReplicator:
-    """Takes everything and does nothing: for a pipeline that is saved but not committed."""
+    """Accepts everything without effect, for a pipeline that is saved but not committed."""
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None:
         """Accept a multicast group without an effect."""
@@ -87,8 +87,8 @@ class NoReplicator:
 
 @dataclass(slots=True)
 class Target:
-    """Where entities take effect. `port_up` tells whether a port that a selector watches may be used, None that
-    there is no such port. `get_instance` gives the program's state, its clock brought up to date."""
+    """The target of a device's entities. `port_up` returns whether a port that a selector watches is up, None if there
+    is no such port. `get_instance` returns the program's state with its clock brought up to date."""
 
     pipeline: Pipeline
     get_instance: Callable[[], ProgramInstance]

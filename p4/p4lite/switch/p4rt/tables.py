@@ -61,7 +61,7 @@ class Tables:
     # -- entries of the program --------------------------------------------------------------------------
 
     def _adopt(self, ident: int, binding: TableBinding) -> None:
-        """Take over the entries that the program brings, with P4Runtime's priorities."""
+        """Take over the program's own entries, with P4Runtime's priorities."""
         instance = self._target.instance
         with control():
             entries = list(instance.table_entries(binding.target.name))
@@ -120,7 +120,7 @@ class Tables:
             self._modify(entry, key, binding)
 
     def insert_plain(self, insert: PlainInsert) -> None:
-        """Insert an entry with nothing but a match, an action and metadata, as `write` would."""
+        """Insert an entry that has only a match, an action and metadata, as `write` would."""
         binding = self._binding(insert.table_id)
         info = binding.info
         if info.profile_id:
@@ -324,8 +324,8 @@ class Tables:
     # -- read --------------------------------------------------------------------------------------------
 
     def read(self, query: Any) -> Iterator[Any]:
-        """Yield every TableEntry that a query asks for, serialised where nothing is to be added to what was stored
-        (wildcards: specification, "TableEntry / Wildcard Reads")."""
+        """Yield every TableEntry that a query selects, serialised where the stored entry needs no additions (wildcards:
+        specification, "TableEntry / Wildcard Reads")."""
         if not query.table_id:
             for ident in self._records:
                 yield from self._read_table(ident, query)
@@ -413,7 +413,7 @@ class Tables:
     # -- direct resources --------------------------------------------------------------------------------
 
     def _direct(self, entry: Any) -> Iterator[tuple[Any, int | None, TableBinding]]:
-        """Yield the entries a direct resource's `table_entry` means: message with its key, handle, table."""
+        """Yield the entries that a direct resource's `table_entry` means: message with its key, handle, table."""
         tables = [entry.table_id] if entry.table_id else list(self._records)
         for ident in tables:
             binding = self._binding(ident)
@@ -502,12 +502,12 @@ class Tables:
 
 
 def _wants_more(query: Any) -> bool:
-    """Return whether a query asks for values that are not part of what is stored."""
+    """Return whether a query selects values that are not stored."""
     return any(query.HasField(name) for name in ("counter_data", "meter_config", "time_since_last_hit"))
 
 
 def _stored(entry: Any) -> bytes:
-    """Return what a read returns of an entry: without values of its direct resources."""
+    """Return an entry as a read returns it, without the values of its direct resources."""
     for name in ("counter_data", "meter_config", "meter_counter_data", "time_since_last_hit"):
         entry.ClearField(name)
     return bytes(entry.SerializeToString())

@@ -24,7 +24,7 @@ _PLAIN = frozenset((_TABLE_ID, _MATCH, _ACTION, _PRIORITY, _CONTROLLER_METADATA,
 
 
 class _NeedsProtobuf(Exception):
-    """Protobuf shall read it."""
+    """Raised for a message that only protobuf can read."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class WriteBatch:
 
 
 def parse_write(data: bytes) -> WriteBatch:
-    """Read a WriteRequest; raises what protobuf raises for bytes that are none."""
+    """Read a WriteRequest. Raises protobuf's error for invalid bytes."""
     head, updates, at = bytearray(), [], 0
     try:
         while at < len(data):

@@ -31,7 +31,7 @@ MAX_ARRAY = 1 << 26  # cells of a register, counter or meter array
 
 
 def load_facts(data: dict[str, Any], *, source: str, name: str) -> Facts:
-    """Raise ProgramError with the place of the first fault."""
+    """Return the declarations of a BMv2 JSON. Raises ProgramError with the place of the first fault."""
     model = load_model(data, source)
     actions = _actions(model)
     tables = _Tables(model, actions)
@@ -62,9 +62,8 @@ def find_action(actions: dict[int, Action], node: Node) -> Action:
 def entry_action(
     node: Node, actions: dict[int, Action], table: str, allowed: dict[str, Action]
 ) -> tuple[Action, ActionCall]:
-    """Return what an entry of the JSON (`action_id`, `action_data`) calls; a table allows only actions that it
-    lists.
-    """
+    """Return the call of an entry of the JSON (`action_id`, `action_data`); only actions that the table lists are
+    allowed."""
     action = find_action(actions, node["action_id"])
     if not any(action is other for other in allowed.values()):
         node["action_id"].fail(f"the table '{table}' does not list the action '{action.name}'")
@@ -320,7 +319,7 @@ def _check_kind(node: Node, kind: str, key: tuple[Key, ...]) -> None:
 
 
 def main_parser(model: Model) -> Node | None:
-    """Return the parser that packets go through: of several the one called 'parser'."""
+    """Return the parser that packets go through: the one called 'parser' if there are several."""
     parsers = list(model.root["parsers"].items())
     return next((n for n in parsers if n["name"].value == "parser"), parsers[0] if parsers else None)
 

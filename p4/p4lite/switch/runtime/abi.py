@@ -48,8 +48,8 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
 
 @dataclass(frozen=True, slots=True)
 class OpenedProgram:
-    """A program's shared object: its control operations, typed, the address of its `struct p4_program`, and what it
-    says of its structures (`core/program/describe.c`)."""
+    """A program's shared object: its control operations, typed, the address of its `struct p4_program`, and the
+    description of its structures (`core/program/describe.c`)."""
 
     library: ctypes.CDLL
     pointer: int

@@ -87,7 +87,7 @@ class ArrayControl(TableControl):
         return t
 
     def direct_counter_read(self, table: str, handle: int | None) -> CounterValue:
-        """Counter of an entry, or of misses (None)."""
+        """Return the counter of an entry, or of misses (None)."""
         t = self._with_counters(table)
         view = self._raw(t, -1)[0] if handle is None else self._handle(t, handle)
         return CounterValue(view.packets, view.bytes)
@@ -116,7 +116,7 @@ class ArrayControl(TableControl):
         return MeterConfig(*values) if status > 0 else None
 
     def meter_config(self, meter: str, index: int) -> MeterConfig | None:
-        """None: not configured, every packet is green."""
+        """Return a meter's rates and bursts; None if it is not configured, so that every packet is green."""
         array = self._array(self.program.meters, "meter", meter, index)
         return self._get_meter(-1, array.index, index)
 
@@ -189,7 +189,7 @@ class ArrayControl(TableControl):
         self._c.p4c_vset_set(self.pointer, value_set.index, len(values), data)
 
     def value_set_add(self, value_set: str, value: int) -> None:
-        """`value` is the parts of the key concatenated without padding, as wide as `ValueSet.width`."""
+        """Add a value: the parts of the key concatenated without padding, as wide as `ValueSet.width`."""
         known = self._value_set(value_set, value)
         with self._mutex:
             values = self.value_set_values(value_set)

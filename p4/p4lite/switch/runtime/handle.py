@@ -76,13 +76,13 @@ class Handle:
         return int(pointer)
 
     def close(self) -> None:
-        """Free the C instance; the object is unusable afterwards. The core must have let go of it."""
+        """Free the C instance; the object is unusable afterwards. The core must have released it before."""
         if self.pointer:
             self.opened.function("destroy", None, ctypes.c_void_p)(self.pointer)
             self.pointer = 0
 
     def restart(self) -> None:
-        """As after a restart of the switch: tables hold the program's initial entries, all state is zero."""
+        """Restore the state after a restart of the switch: the program's initial entries, all else zero."""
         self._c.p4c_restart(self.pointer)
 
     @contextmanager
@@ -137,5 +137,5 @@ class Handle:
 
 
 def c_words(values: Sequence[int]) -> Any:
-    """Return words as C takes them."""
+    """Return words as an array for C."""
     return (ctypes.c_uint64 * (len(values) + 1))(*values)

@@ -21,7 +21,7 @@ RUNTIME = ("tables.c", "instance.c", "arrays.c", "hashes.c", "control.c", "descr
 
 @dataclass(frozen=True, eq=False)
 class Program(Facts):
-    """A validated BMv2 JSON: what it contains, and its C."""
+    """A validated BMv2 JSON: its declarations, and its C."""
 
     code: Code = field(repr=False)
 
@@ -42,7 +42,7 @@ class Program(Facts):
 
 
 def load_program(source: str | Path | dict[str, Any], *, name: str | None = None) -> Program:
-    """Read and validates BMv2 JSON (ours, p4c's, or that of P4_14 programs) from a file or a dictionary.
+    """Read and validate BMv2 JSON (ours, p4c's, or that of P4_14 programs) from a file or a dictionary.
 
     Raises ProgramError with the file and the place in the JSON: not a JSON, not BMv2's, a wrong version, a
     dangling reference, an unknown primitive, and so on.
@@ -56,7 +56,7 @@ def load_program(source: str | Path | dict[str, Any], *, name: str | None = None
 
 
 def _opened(program: Program) -> OpenedProgram:
-    """Rebuild an object in the cache that cannot be loaded."""
+    """Open a program's object; rebuild one in the cache that cannot be loaded."""
     path = program.build()
     try:
         return open_program(path)

@@ -110,7 +110,7 @@ class ProfileControl(Handle):
         return self._profile(profile)[1].groups.id[slot]
 
     def _refer(self, table: Table, kind: int, number: int, change: int) -> None:
-        """Count references of table entries."""
+        """Change the number of table entries that refer to a member or group."""
         if table.action_profile is None or kind not in (self._member_ref, self._group_ref):
             return
         state = self._profile(table.action_profile)[1]
@@ -148,7 +148,7 @@ class ProfileControl(Handle):
             state.calls[member] = action
 
     def member_delete(self, profile: str, member: int) -> None:
-        """Raise InvalidArgument while an entry or group refers to it."""
+        """Delete a member. Raises InvalidArgument while an entry or group refers to it."""
         with self._mutex:
             p, state = self._profile(profile)
             slot = self._member_slot(profile, member)
@@ -160,7 +160,7 @@ class ProfileControl(Handle):
             del state.calls[member]
 
     def members(self, profile: str) -> Iterator[Member]:
-        """In order of their ids."""
+        """Yield the members in order of their ids."""
         state = self._profile(profile)[1]
         for id_ in sorted(state.calls):
             yield Member(profile, id_, state.calls[id_])
@@ -210,7 +210,7 @@ class ProfileControl(Handle):
             state.contents[group] = Group(profile, group, contents, old.max_size)
 
     def group_delete(self, profile: str, group: int) -> None:
-        """Raise InvalidArgument while an entry refers to it."""
+        """Delete a group. Raises InvalidArgument while an entry refers to it."""
         with self._mutex:
             p, state = self._profile(profile)
             slot = self._group_slot(profile, group)
@@ -221,7 +221,7 @@ class ProfileControl(Handle):
             del state.contents[group]
 
     def groups(self, profile: str) -> Iterator[Group]:
-        """In order of their ids."""
+        """Yield the groups in order of their ids."""
         state = self._profile(profile)[1]
         for id_ in sorted(state.contents):
             yield state.contents[id_]

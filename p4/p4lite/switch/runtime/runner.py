@@ -19,7 +19,7 @@ MAX_PACKET = 1 << 16
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a packet: where to (`dropped`: nowhere), its bytes, and the flags it left with."""
+    """The outcome of a packet: where it went (`dropped`: nowhere), its bytes, and its flags."""
 
     port: int
     data: bytes

@@ -33,7 +33,7 @@ class TableControl(ProfileControl):
     """The part of ProgramInstance that concerns tables."""
 
     def _reference(self, table: Table, action: EntryAction) -> tuple[int, int, Any]:
-        """(kind, number, argument words) of what an entry of the table shall do."""
+        """Return (kind, number, argument words) of what an entry of the table shall do."""
         where = f"table '{table.name}'"
         if isinstance(action, ActionCall):
             if table.action_profile is not None:
@@ -138,7 +138,7 @@ class TableControl(ProfileControl):
             self._refer(t, old.kind, old.number, -1)
 
     def table_find(self, table: str, key: tuple[MatchValue, ...], *, priority: int = 0) -> int:
-        """Handle of the entry with exactly this match key (and priority). Raises NotFound."""
+        """Return the handle of the entry with exactly this match key (and priority). Raises NotFound."""
         t = self._table(table)
         w = key_to_words(t, key, priority)
         handle = self._c.p4c_table_find(
@@ -217,7 +217,7 @@ class TableControl(ProfileControl):
             self._replace(t, -1, self._raw(t, -1)[0], action)
 
     def table_reset_default(self, table: str) -> None:
-        """Back to the default of the program."""
+        """Reset a table's default entry to that of the program."""
         t = self._table(table)
         default = t.default_entry
         with self._mutex:
@@ -231,7 +231,7 @@ class TableControl(ProfileControl):
             self._refer(t, old.kind, old.number, -1)
 
     def idle_entries(self, table: str, now_ns: int | None = None) -> list[int]:
-        """Handle of entries idle for their timeout; each is reported again only after another timeout.
+        """Return the handles of entries idle for their timeout; each is reported again only after another timeout.
 
         `now_ns` is the time on the instance's clock, by default its latest.
         """

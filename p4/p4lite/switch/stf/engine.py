@@ -48,7 +48,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 @dataclass
 class StfResult:
-    """What became of a test: no `failures` means it passed."""
+    """The outcome of a test; without `failures` it passed."""
 
     packets_in: int = 0
     packets_out: int = 0
@@ -385,7 +385,7 @@ class _Run:
 
 
 def meter_rates(words: Sequence[str]) -> MeterConfig:
-    """`rate:burst rate:burst`, rates in units per microsecond as BMv2's command line has them."""
+    """Return the configuration `rate:burst rate:burst`, with rates per microsecond as on BMv2's command line."""
     if not 1 <= len(words) <= 2:
         raise NameProblem("a meter takes one or two rate:burst")
     rates = []

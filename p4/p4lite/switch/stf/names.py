@@ -21,7 +21,7 @@ _BITS = {"0x": 4, "0b": 1, "0o": 3}
 
 
 class NameProblem(Exception):
-    """A name or value that fits nothing; the text says what there is."""
+    """An unknown name or an invalid value; the text lists the known ones."""
 
 
 def resolve(name: str, known: Mapping[str, T], what: str) -> T:

@@ -59,8 +59,10 @@ class TargetClient:
     def __init__(
         self, address: str, *, timeout_s: float | None = 10.0, credentials: grpc.ChannelCredentials | None = None
     ) -> None:
-        """`credentials` (`grpc.ssl_channel_credentials`) for a server that speaks TLS; `timeout_s`: of a call, s;
-        None: without end, for a server in the same process."""
+        """Connect to a server; `credentials` (`grpc.ssl_channel_credentials`) if it speaks TLS.
+
+        `timeout_s` bounds each call in seconds; None is without end, for a server in the same process.
+        """
         self.address = address
         self.timeout_s = timeout_s
         options = [("grpc.max_receive_message_length", 64 << 20)]
@@ -104,7 +106,7 @@ class TargetClient:
     # -- switches ----------------------------------------------------------------------------------------
 
     def info(self) -> FabricInfo:
-        """Return what there is."""
+        """Return the switches and ports of the fabric."""
         return codec.value(FabricInfo, self._call("Info", pb.InfoRequest(), pb.FabricInfo))
 
     def add_switch(
@@ -129,7 +131,7 @@ class TargetClient:
         return codec.value(SwitchInfo, self._call("AddSwitch", request, pb.SwitchInfo))
 
     def remove_switch(self, device_id: int) -> None:
-        """Take a switch away with its ports and links; its controllers' streams end."""
+        """Remove a switch with its ports and links; its controllers' streams end."""
         self._do("RemoveSwitch", pb.SwitchRequest(device_id=device_id))
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
@@ -137,7 +139,10 @@ class TargetClient:
         self._do("SetState", pb.SetStateRequest(device_id=device_id, state=codec.state_number(SwitchState(state))))
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        """As after a reboot: tables, registers, groups empty. `disconnect` ends its controllers' streams too."""
+        """Restart a switch as after a reboot, with empty tables, registers and groups.
+
+        `disconnect` also ends the streams of its controllers.
+        """
         self._do("Restart", pb.RestartRequest(device_id=device_id, disconnect=disconnect))
 
     # -- ports -------------------------------------------------------------------------------------------
@@ -153,9 +158,8 @@ class TargetClient:
         to_switch: LinkSettings | None = None,
         pcap: str | None = None,
     ) -> PortInfo:
-        """Return a port on an interface that the server was told of at start, or one to be linked; `pcap` as in
-        `capture`.
-        """
+        """Return a port on an interface that was named when the server started, or one to be linked; `pcap` as in
+        `capture`."""
         request = pb.AddPortRequest(
             device_id=device_id,
             port=port,
@@ -168,7 +172,7 @@ class TargetClient:
         return codec.value(PortInfo, self._call("AddPort", request, pb.PortInfo))
 
     def remove_port(self, device_id: int, port: int) -> None:
-        """Take a port away; its link becomes free, its queues are flushed."""
+        """Remove a port; its link becomes free, and its queues are flushed."""
         self._do("RemovePort", pb.End(device_id=device_id, port=port))
 
     def set_port_link(
@@ -186,19 +190,19 @@ class TargetClient:
         return codec.value(PortInfo, self._call("SetPortLink", request, pb.PortInfo))
 
     def set_port_up(self, device_id: int, port: int, up: bool, direction: PortDirection = "both") -> None:
-        """Cut or mend the link at a port."""
+        """Cut or restore the link at a port."""
         number = codec.port_direction_number(direction)
         self._do("SetPortUp", pb.SetPortUpRequest(at=_end((device_id, port)), up=up, direction=number))
 
     def set_queue(self, device_id: int, port: int, limits: QueueLimits, priority: int | None = None) -> None:
-        """Capacity of one priority's queue, or of each (None)."""
+        """Set the capacity of one priority's queue, or of each (None)."""
         given = codec.settings(pb.QueueLimits, limits)
         self._do("SetQueue", pb.SetQueueRequest(at=_end((device_id, port)), limits=given, priority=priority))
 
     def set_credits(
         self, device_id: int, port: int, priority: int, settings: CreditSettings | None, source_mac: int = 0
     ) -> None:
-        """Credits of a priority at a port, None: off (see `CreditSettings`)."""
+        """Set the credits of a priority at a port, None: off (see `CreditSettings`)."""
         given = None if settings is None else codec.settings(pb.CreditSettings, settings)
         at = _end((device_id, port))
         self._do("SetCredits", pb.SetCreditsRequest(at=at, priority=priority, settings=given, source_mac=source_mac))
@@ -206,13 +210,13 @@ class TargetClient:
     def set_pfc(
         self, device_id: int, port: int, priority: int, settings: PfcSettings | None, source_mac: int = 0
     ) -> None:
-        """Flow control of a priority at a port, None: off (see `PfcSettings`)."""
+        """Set the flow control of a priority at a port, None: off (see `PfcSettings`)."""
         given = None if settings is None else codec.settings(pb.PfcSettings, settings)
         at = _end((device_id, port))
         self._do("SetPfc", pb.SetPfcRequest(at=at, priority=priority, settings=given, source_mac=source_mac))
 
     def set_buffer(self, device_id: int, port: int, limits: QueueLimits) -> None:
-        """Capacity of the whole port over all priorities."""
+        """Set the capacity of the whole port over all priorities."""
         given = codec.settings(pb.QueueLimits, limits)
         self._do("SetBuffer", pb.SetQueueRequest(at=_end((device_id, port)), limits=given))
 
@@ -231,7 +235,7 @@ class TargetClient:
         self._do("AddLink", pb.AddLinkRequest(a=_end(a), b=_end(b), settings=there, back=then))
 
     def remove_link(self, end: End) -> None:
-        """Take a cable away; what is on it is lost, its ports are free."""
+        """Remove a cable; packets on it are lost, and its ports are free."""
         self._do("RemoveLink", _end(end))
 
     def set_link(self, end: End, settings: LinkSettings | LinkChanges, direction: LinkDirection = "both") -> None:
@@ -240,14 +244,14 @@ class TargetClient:
         self._do("SetLink", pb.SetLinkRequest(at=_end(end), settings=codec.changes(settings), direction=number))
 
     def set_link_up(self, end: End, up: bool, direction: LinkDirection = "both") -> None:
-        """Cut or mend a link; what is on the wire is lost."""
+        """Cut or restore a link; packets on the wire are lost."""
         number = codec.link_direction_number(direction)
         self._do("SetLinkUp", pb.SetLinkUpRequest(at=_end(end), up=up, direction=number))
 
     # -- observation -------------------------------------------------------------------------------------
 
     def stats(self, device_ids: Iterable[int] | None = None) -> dict[int, DeviceStats]:
-        """Statistics of the switches (all when None) by device_id."""
+        """Return the statistics of the switches (all when None) by device_id."""
         return codec.value(AllStats, self._call("Stats", _chosen(device_ids), pb.StatsResponse)).switches
 
     def samples(
@@ -264,7 +268,7 @@ class TargetClient:
         return codec.value(AllSamples, self._call("Samples", request, pb.SamplesResponse)).switches
 
     def reset_stats(self, device_ids: Iterable[int] | None = None) -> None:
-        """Zero counters and high-water marks."""
+        """Reset counters and high-water marks to zero."""
         self._do("ResetStats", _chosen(device_ids))
 
     def lateness(self, *, reset: bool = False) -> Lateness:
@@ -276,7 +280,7 @@ class TargetClient:
         self._do("Trace", pb.TraceRequest(file=file))
 
     def faults(self, device_id: int) -> dict[str, int]:
-        """Return what the program did that BMv2 leaves undefined, counted by kind."""
+        """Return counts, by kind, of what the program did that BMv2 leaves undefined."""
         found = self._call("Faults", pb.SwitchRequest(device_id=device_id), pb.FaultsResponse)
         return codec.named(found.faults)
 
@@ -294,7 +298,7 @@ class TargetClient:
         self._do("WriteRegister", pb.WriteRegisterRequest(device_id=device_id, name=register, index=index, value=given))
 
     def reset_register(self, device_id: int, register: str) -> None:
-        """Zero a register array."""
+        """Reset a register array to zero."""
         self._do("ResetRegister", pb.ReadRequest(device_id=device_id, name=register))
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:

@@ -45,7 +45,7 @@ class CodecError(P4liteError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """How a type travels: `put` sets the field `name` of a message to a value, `get` reads it."""
+    """How a type is represented: `put` sets the field `name` of a message to a value, `get` reads it."""
 
     put: Callable[[Any, str, Any], None]
     get: Callable[[Any, str], Any]

@@ -28,7 +28,7 @@ class Grants:
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         interfaces: Iterable[str] = (),
     ) -> None:
-        """Make the folder. GrantError: it cannot be, or others can write to it."""
+        """Create the folder. Raises GrantError if it cannot be created, or others can write to it."""
         self.interfaces = set(interfaces)
         self.limit_bytes = limit_bytes
         try:
@@ -37,7 +37,7 @@ class Grants:
             raise GrantError(f"the folder of captures and traces: {error}") from None
 
     def check_interface(self, name: str) -> None:
-        """GrantError unless ports may be on this interface."""
+        """Raise GrantError unless ports may be on this interface."""
         if name not in self.interfaces:
             known = ", ".join(sorted(self.interfaces)) or "none"
             raise GrantError(f"interface {name} was not named at start; named: {known}")
@@ -46,7 +46,7 @@ class Grants:
     def opened(self, name: str) -> Iterator[str]:
         """Yield a path by which the file of this name can be opened for writing while the context lasts.
 
-        No link is followed, and nothing but a plain file with no other name is opened. GrantError: it is not to be.
+        No link is followed, and only a plain file with no other name is opened. Raises GrantError for any other.
         """
         if self.folder is None:
             raise GrantError("no folder for captures and traces was named at start")
@@ -76,7 +76,7 @@ class Grants:
                 os.close(handle)
 
     def room(self) -> int:
-        """Return how many bytes the files may still take."""
+        """Return how many more bytes the files may have."""
         used = 0
         if self.folder is not None:
             with contextlib.suppress(OSError), os.scandir(self.folder) as entries:

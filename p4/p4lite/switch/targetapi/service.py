@@ -52,7 +52,7 @@ _MAC_LIMIT = 1 << 48
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn every refusal below into P4RtError."""
+    """Turn every refusal within the context into P4RtError."""
     try:
         yield
     except CodecError as error:
@@ -68,13 +68,13 @@ def refusals() -> Iterator[None]:
 
 
 class TargetService:
-    """The target API on the devices of a P4RuntimeService; of the machine it touches what `grants` says."""
+    """The target API on the devices of a P4RuntimeService; of the machine it uses only what `grants` allows."""
 
     def __init__(self, service: P4RuntimeService, grants: Grants | None = None) -> None:
         self._service = service
         self._grants = grants or Grants()
         self._fabric = service.fabric
-        self._lock = threading.Lock()  # one request at a time: the fabric's Python side is not for many threads
+        self._lock = threading.Lock()  # One request at a time, because the fabric's Python side is not thread-safe.
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """Return the service's methods, to be added to a grpc.Server."""
@@ -270,7 +270,7 @@ class TargetService:
             port.capture(None)
 
     def _capture_into(self, port: Port, name: str, snaplen: int) -> None:
-        # The old one first: its last bytes are not to be written into the new one, if that is the same file.
+        # The old capture ends first: its last bytes must not be written into the new one, if that is the same file.
         port.capture(None)
         with self._grants.opened(name) as path:
             self.measure_files()
@@ -325,7 +325,7 @@ class TargetService:
         return codec.message(pb.StatsResponse, AllStats(found))
 
     def samples(self, request: pb.SamplesRequest) -> pb.SamplesResponse:
-        """Of all ports, in a twentieth of the time that statistics take; totals of counters, where there are such."""
+        """Return samples of all ports in a twentieth of the time of statistics, and totals of the counters named."""
         if request.priority > 7:
             raise CodecError(f"priority: expected an integer from 0 to 7, got {request.priority}")
         switches = self._switches()

@@ -26,7 +26,7 @@ class End(NamedTuple):
 
 
 class LinkChanges(TypedDict, total=False):
-    """Settings of a link of which only those that are given change: see `LinkSettings`."""
+    """Settings of a link, of which only those that are given change: see `LinkSettings`."""
 
     rate_bps: int
     delay_ns: int
