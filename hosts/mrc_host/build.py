@@ -125,7 +125,7 @@ def translate(stage: Path) -> list[Any]:
 
 
 def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
-    """C to shared objects in `target`."""
+    """Compile the C sources of the extensions and link them to shared objects in `target`."""
     cc = compiler()
     jobs: list[tuple[list[str], list[str]]] = []  # objects, and what links them
     include = [f"-I{path}" for path in (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))]

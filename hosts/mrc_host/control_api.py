@@ -94,7 +94,7 @@ class NsccConfig:
     target_delay: int | None = None
 
     def settings(self) -> requests.Settings:
-        """By the names of the agent's configuration."""
+        """Return the settings that are given, by the names of the agent's configuration."""
         given = {name: getattr(self, name) for name in NSCC_NAMES}
         return {NSCC_NAMES[name]: value for name, value in given.items() if value is not None}
 
@@ -219,7 +219,9 @@ class Controller:
         }
 
     def modify_ev_state(self, evs: Iterable[int], state: EvState, peer: str | None = None) -> int:
-        """DENIED takes EVs out of use, GOOD gives them back; how many EVs of queue pairs that concerned."""
+        """Set EVs to DENIED (out of use) or to GOOD (in use again); return how many EVs of queue pairs this
+        concerned.
+        """
         return self.ask(requests.SetEvs(list(evs), state, peer)).changed
 
     def replace_ev(self, old: int, new: int, peer: str | None = None, profile: str | None = None) -> int:
@@ -305,14 +307,14 @@ class _Profile:
             self.controller.ask(requests.SetProfileState(self.kind, self.name, state))
 
     def online(self) -> Self:
-        """INIT or OFFLINE to ONLINE."""
+        """Take the profile from INIT or OFFLINE to ONLINE."""
         if self._document().state is ProfileState.INIT:
             self.modify(ProfileState.OFFLINE)
         self.modify(ProfileState.ONLINE)
         return self
 
     def query(self) -> dict[str, Any]:
-        """State, settings, and the number of queue pairs that use it."""
+        """Return the state, the settings, and the number of queue pairs that use the profile."""
         found = self._document()
         return {"state": found.state.value, "settings": found.settings, "qps": found.qps}
 

@@ -281,7 +281,7 @@ def supplied(by: Supplier) -> Iterator[None]:
 
 
 def supplier() -> Supplier | None:
-    """Who has the classes that references name; None: they are loaded here."""
+    """Return the supplier of the classes that references name; None if they are loaded in this process."""
     return _SUPPLIER.get()
 
 

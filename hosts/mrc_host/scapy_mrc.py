@@ -98,7 +98,7 @@ class BTH(Packet):  # type: ignore[misc]
         return _next_layer(self, payload)
 
     def post_build(self, head: bytes, payload: bytes) -> bytes:
-        """Pad, and seal with the ICRC where none was given."""
+        """Pad, and add the ICRC where none was given."""
         bth = bytearray(head[:12])
         padding = self.padding
         if self.pad is None:

@@ -116,7 +116,7 @@ class PacketRing:
         self._rx_places, self._tx_places = places[: self.rx_frames], places[self.rx_frames :]
 
     def fileno(self) -> int:
-        """For select."""
+        """Return the socket's file descriptor, for `select`."""
         return self.sock.fileno()
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class PacketRing:
         self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def kernel_drops(self) -> int:
-        """Frames that the kernel dropped because the receive ring was full, since the start."""
+        """Return how many frames the kernel has dropped since the start because the receive ring was full."""
         _packets, drops = struct.unpack("=II", self.sock.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         self._kernel_drops += drops
         return self._kernel_drops

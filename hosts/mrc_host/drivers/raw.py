@@ -51,7 +51,7 @@ class Ring(Protocol):
     tx_errors: int
 
     def fileno(self) -> int:
-        """For poll."""
+        """Return a file descriptor for `poll`."""
 
     def readable(self) -> bool:
         """Return whether a packet waits."""

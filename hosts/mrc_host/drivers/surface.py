@@ -30,7 +30,7 @@ class NodeInterface:
         raise NotImplementedError
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called."""
+        """Return when `handle_timer` is due next (ns), or None."""
         raise NotImplementedError
 
     def handle_timer(self, now: int, /) -> None:
@@ -71,5 +71,5 @@ class PortPacer:
         self.free_ns = max(self.free_ns, now - self.burst_ns) + int(size * self.ns_per_byte)
 
     def ready_ns(self, nbytes: int) -> int:
-        """When there is room for a packet of this size."""
+        """Return when there is room for a packet of `nbytes` bytes (ns)."""
         return self.free_ns + int(nbytes * self.ns_per_byte) - self.burst_ns + 1

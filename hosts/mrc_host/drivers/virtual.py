@@ -37,7 +37,7 @@ class VirtualFabric(Protocol):
         """Return how long after a host's packet no switch sees it, as `transmitters` last found it."""
 
     def transmitters(self) -> list[tuple[int, int, int, int, int]]:
-        """For each place rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
+        """Return for each place: rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
 
     def transmitter(self, place: int) -> tuple[int, int, int, int, int]:
         """Return that of one place."""
@@ -48,11 +48,14 @@ class VirtualFabric(Protocol):
     def exchange(
         self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int
     ) -> list[tuple[int, int, bytes]]:
-        """`send`, then runs until something is delivered or the limit is reached: (time, place, packet), in order; with
-        what is certain to be delivered after that, up to `foresee_ns`."""
+        """Do `send`, then run until something is delivered or the limit is reached.
+
+        Returns (time, place, packet) of each delivery, in order, including those that are certain to follow up to
+        `foresee_ns`.
+        """
 
     def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> None:
-        """`exchange` in another thread."""
+        """Start `exchange` in another thread."""
 
     def finish(self) -> list[tuple[int, int, bytes]]:
         """Return what came of it."""
@@ -185,7 +188,7 @@ class VirtualDriver:
         self._after = max(self._after, end_ns)
 
     def _go(self, end_ns: int) -> None:
-        """Nodes and fabric in turn."""
+        """Advance the nodes and the fabric in turn until `end_ns`."""
         fabric = self.fabric
         while True:
             wake = self._next_wake()
@@ -205,7 +208,9 @@ class VirtualDriver:
                 break
 
     def _advance_concurrently(self, end_ns: int) -> None:
-        """Nodes and fabric at the same time: while the fabric goes on, nodes do what is known to concern them."""
+        """Advance the nodes and the fabric in parallel: while the fabric runs, the nodes handle the arrivals known so
+        far.
+        """
         fabric = self.fabric
         arrivals: list[tuple[int, int, bytes]] = []
         while True:
@@ -234,7 +239,7 @@ class VirtualDriver:
                 break
 
     def _take(self, arrivals: list[tuple[int, int, bytes]], end_ns: int) -> None:
-        """Packets that arrive, each after what is due before it."""
+        """Deliver the packets that arrive, each after the wake-ups that are due before it."""
         for time_ns, place, packet in arrivals:
             while (wake := self._next_wake()) < time_ns:
                 self._wake_up(wake)
@@ -259,7 +264,7 @@ class VirtualDriver:
             self.fabric.send(words, parts)
 
     def _next_wake(self) -> int:
-        """When the next node wants to be woken, FOREVER if none does."""
+        """Return when the next node is to be woken (ns), FOREVER if there is none."""
         wakes, seats, shift = self._wakes, self._seats, self._shift
         mask = (1 << shift) - 1
         while wakes:

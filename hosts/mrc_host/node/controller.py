@@ -170,7 +170,7 @@ class NodeController:
         return self.profiles[kind, name]
 
     def _users(self, profile: Profile) -> int:
-        """QPs that use a profile; those of a format use it through their EV profile."""
+        """Return how many QPs use a profile; those of a format profile use it through their EV profile."""
         if profile.kind is ProfileKind.FORMAT:
             return sum(self._users(each) for each in self._ev_profiles_of(profile))
         if profile.kind is ProfileKind.EV:
@@ -351,7 +351,11 @@ class NodeController:
         return requests.PairDocument(rows, congestion)
 
     def ev_set(self, request: requests.SetEvs, now: int) -> requests.Changed:
-        """DENIED takes EVs out of use, GOOD gives them back, on every QP (to a peer) that has them, now or later."""
+        """Set EVs to DENIED (out of use) or to GOOD (in use again) on every QP that has them, or only on those to a
+        peer.
+
+        Without a peer this also holds for later QPs.
+        """
         evs, state, peer = request.evs, request.state, request.peer
         if state not in (EvState.DENIED, EvState.GOOD):
             raise ValueError(f"state is DENIED or GOOD, not '{state.name}'; the others are the endpoint's own")

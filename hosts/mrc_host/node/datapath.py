@@ -89,7 +89,7 @@ class Datapath(NodeInterface):
             return []
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called."""
+        """Return when `handle_timer` is due next (ns), or None."""
         due = self.endpoint.next_timer()
         other = self.sampler.due
         if other is not None and (due is None or other < due):

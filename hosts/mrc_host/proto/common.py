@@ -21,7 +21,7 @@ class CommonEndpoint(TransportEndpoint):
     __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports")
 
     def __init__(self, ports: PortTable, memory: MemoryTable, events: deque[Event]) -> None:
-        """`events` is where the endpoint's parts put theirs, oldest first."""
+        """Create an endpoint whose parts append their events to `events`, oldest first."""
         self._ports = ports
         self._memory = memory
         self._events = events

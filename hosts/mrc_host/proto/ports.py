@@ -37,7 +37,7 @@ class Port:
         self.probes_until = 0  # ns: the time that probes have used up
 
     def snapshot(self) -> PortStatistics:
-        """State and counters."""
+        """Return the state and counters."""
         return PortStatistics(
             port=self.number,
             up=self.up,
@@ -60,7 +60,7 @@ class PortTable:
     __slots__ = ("_byte_ps", "_first", "all", "limit", "mask", "overflow", "ports", "status")
 
     def __init__(self, count: int, limit: int, status: int, rate_bps: int) -> None:
-        """`limit`: control packets that wait at a port at most; `rate_bps`: of all ports together."""
+        """Create the ports; `limit`: most control packets that wait at one port; `rate_bps`: of all ports together."""
         self._byte_ps = 8 * 10**12 * count // rate_bps
         self.ports = [Port(number) for number in range(count)]
         self.mask = self.all = (1 << count) - 1

@@ -47,7 +47,7 @@ class TransportEndpoint:
         raise NotImplementedError
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called, or None."""
+        """Return when `handle_timer` is due next (ns), or None."""
         raise NotImplementedError
 
     def handle_timer(self, now: int) -> None:
@@ -126,7 +126,7 @@ class Transport(Protocol[P_contra]):
         length: int | None = None,
         solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate, which may be `solicited`."""
+        """Do as `post_write`, and deliver a 32-bit immediate, which may be `solicited`."""
 
     def post_recv(self, qp: P_contra, wr_id: int, count: int = 1) -> None:
         """Post `count` receives, each for one immediate."""
@@ -135,4 +135,4 @@ class Transport(Protocol[P_contra]):
         """Flush and forget a queue pair."""
 
     def close_qp(self, qp: P_contra, now: int) -> None:
-        """As `destroy_qp`, for a user who is gone: the peer is notified."""
+        """Do as `destroy_qp` for a user who is gone, and notify the peer."""

@@ -38,7 +38,7 @@ class WriteRequest:
         self.posted_ns = 0
 
     def opcode_at(self, offset: int, end: int) -> int:
-        """Opcode of the packet that carries the bytes from `offset` to `end`."""
+        """Return the opcode of the packet that carries the bytes from `offset` to `end`."""
         if end < self.length:
             return MIDDLE if offset else FIRST
         return self.last_opcode if offset else self.only_opcode
@@ -92,7 +92,7 @@ class WorkQueue:
             self._queue.append(request)
 
     def next_request(self) -> None:
-        """All of the current request has been sent."""
+        """Go to the next request, since all of the current one has been sent."""
         self.current = self._queue.popleft() if self._queue else None
         self.offset = 0
 

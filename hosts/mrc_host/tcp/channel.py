@@ -211,10 +211,10 @@ def connected(
     streams: int,
     timeout_s: float,
 ) -> dict[int, list[Connection]]:
-    """`streams` connections to each of `peers`: the lower rank calls the higher.
+    """Open `streams` connections to each of `peers`; the lower rank connects to the higher.
 
     Raises:
-        ChannelError: one was not made in time.
+        ChannelError: a connection was not made in time.
     """
     made: dict[int, list[Connection]] = {peer: [] for peer in peers}
     local = listener.getsockname()[0]

@@ -43,7 +43,7 @@ class CompletionChannel:
         context.channels.append(self)
 
     def fileno(self) -> int:
-        """For `select` and its kin."""
+        """Return the file descriptor, for `select` and its kin."""
         return self.fd
 
     def get_cq_event(self, timeout: float | None = None) -> CompletionQueue | None:
@@ -163,9 +163,10 @@ class CompletionQueue:
         self._events_acked += count
 
     def wait(self, timeout: float | None = None, limit: int = 16) -> list[WorkCompletion]:
-        """Completions as by `poll`, waiting for the first one; an empty list after `timeout` seconds (None: for ever).
+        """Return completions as `poll` does, waiting for the first one; an empty list after `timeout` seconds (None:
+        for ever).
 
-        It needs a channel of its own.
+        The queue needs a channel that no other queue uses.
         """
         found = self.poll(limit)
         if found:

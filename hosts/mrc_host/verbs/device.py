@@ -117,7 +117,7 @@ class Context:
         return self._connection.ask(request)
 
     def ask_files(self, request: Request[A]) -> tuple[A, list[int]]:
-        """As `ask`, with the file descriptors that come with the answer."""
+        """Do as `ask`, and also return the file descriptors that come with the answer."""
         self._publish()
         return self._connection.ask_files(request)
 
@@ -303,7 +303,9 @@ class Context:
             self._doorbell = self._event_bell = -1
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: rings and bells are its parent's, which would find in them what it did not post."""
+        """Close this copy in a forked child: rings and bells are its parent's, which would find entries that it did not
+        post.
+        """
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.close()
 

@@ -149,7 +149,7 @@ class QueuePair:
         return found
 
     def connect(self, document: Mapping[str, Any]) -> None:
-        """INIT to RTS, with the peer's document."""
+        """Go from INIT to RTS, with the peer's document."""
         self.modify(QpState.RTR, document=document)
         self.modify(QpState.RTS)
 
@@ -185,7 +185,7 @@ class QueuePair:
             self._sent_ended, self._received_ended = self._sent & _MASK, self._received & _MASK
 
     def query(self) -> QpAttributes:
-        """State and attributes, as the device has them."""
+        """Return the state and attributes, as the device has them."""
         answer = self.context.ask(requests.QueryQp(self.qp_num))
         self.state = answer.state
         return QpAttributes(
@@ -200,7 +200,7 @@ class QueuePair:
         )
 
     def query_evs(self) -> list[Ev]:
-        """Its EVs, with their states."""
+        """Return the EVs of the queue pair, with their states."""
         found: list[Ev] = []
         while True:
             answer = self.context.ask(requests.QueryEvs(self.qp_num, len(found)))
@@ -238,7 +238,7 @@ class QueuePair:
         wr_id: int = 0,
         flags: SendFlags = SendFlags.SIGNALED,
     ) -> None:
-        """As `post_write`, and delivers 32 bits to a receive that the peer has posted, when all has arrived."""
+        """Do as `post_write`, and deliver 32 bits to a receive that the peer has posted, when all has arrived."""
         with self.context.lock:
             self._post(local, remote_addr, rkey, wr_id, imm_data, flags)
 

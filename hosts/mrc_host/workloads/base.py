@@ -43,7 +43,7 @@ class Channel(Protocol):
         """
 
     def wake(self, at_ns: int) -> None:
-        """`woken` of the own workload follows, at this time or soon after it."""
+        """Call `woken` of the own workload at this time or soon after it."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Workload(abc.ABC, Generic[P]):
     def put(
         self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int = 0, imm: int | None = None
     ) -> None:
-        """`Channel.put`, counted."""
+        """Do `Channel.put`, and count it."""
         self.progress.bytes_sent += length
         self.outstanding += 1
         self.channel.put(peer, offset, remote_offset, length, tag=tag, imm=imm)
@@ -282,7 +282,7 @@ def split(count: int, parts: int) -> list[slice]:
 
 
 def immediate(iteration: int, step: int) -> int:
-    """32 bits: iteration modulo 2^16, then the step."""
+    """Pack an immediate of 32 bits: the iteration modulo 2^16, then the step."""
     return (iteration & 0xFFFF) << STEP_BITS | step
 
 
@@ -310,7 +310,7 @@ def period(rank: int, iteration: int) -> npt.NDArray[np.float32]:
 
 @lru_cache(maxsize=16)
 def summed(size: int, iteration: int) -> npt.NDArray[np.float32]:
-    """One period of the sum over all ranks' inputs; for reading: all ranks of a process share it."""
+    """Return one period of the sum over all ranks' inputs; it is read-only, as all ranks of a process share it."""
     made = np.asarray(np.add.reduce([period(rank, iteration) for rank in range(size)]), dtype=np.float32)
     made.flags.writeable = False
     return made

@@ -70,7 +70,7 @@ class AllToAll(Workload[AllToAllParameters]):
             self.advance(now)
 
     def _wanted(self) -> set[tuple[int, int]]:
-        """Who must have sent what before the iteration can end."""
+        """Return (peer, immediate) of every put that must arrive before the iteration can end."""
         iteration = self.progress.iterations
         return {(peer, immediate(iteration, peer)) for peer in range(self.size) if peer != self.rank}
 

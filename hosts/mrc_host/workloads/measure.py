@@ -25,7 +25,7 @@ class Distribution:
         self._buckets: Counter[int] = Counter()
 
     def add(self, value: int) -> None:
-        """One more."""
+        """Add one value."""
         self.low = min(self.low, value) if self.count else value
         self.high = max(self.high, value)
         self.count += 1
@@ -45,7 +45,7 @@ class Distribution:
         return self.high
 
     def summary(self) -> Times | None:
-        """As perftest names them (`typical` is the median), in ns; None without a single time."""
+        """Return the times by perftest's names (`typical` is the median), in ns; None if there is none."""
         if not self.count:
             return None
         mean = self._sum / self.count

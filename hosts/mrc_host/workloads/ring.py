@@ -94,7 +94,10 @@ class Ring(Workload[RingParameters]):
         return (self.rank + int(self.reduces) - gathered) % self.size
 
     def _slot(self, step: int) -> int:
-        """Byte offset, in the receiver's region, of the slot for a step of this iteration: as large as any chunk."""
+        """Return the byte offset, in the receiver's region, of the slot of a step of this iteration.
+
+        A slot is as large as the largest chunk.
+        """
         parity = self.progress.iterations & 1
         return self.total_bytes + (parity * self.steps + step) * self.chunk_bytes
 

@@ -61,7 +61,7 @@ class Streams(Workload[S]):
 
     @classmethod
     def pairs(cls, size: int, params: S) -> list[tuple[int, int]]:
-        """(source, destination) of every stream."""
+        """Return (source, destination) of every stream."""
         raise NotImplementedError
 
     @classmethod
@@ -161,7 +161,7 @@ class Streams(Workload[S]):
         return self.progress.iterations
 
     def stop_after(self, iterations: int, now: int) -> None:
-        """Nothing: streams have ended by `wind_down`, each after its own number of messages."""
+        """Do nothing: streams end by `wind_down`, each after its own number of messages."""
 
     def measured(self) -> Measured:
         """Return every stream that this rank sends, by the receiver's rank."""
@@ -169,12 +169,12 @@ class Streams(Workload[S]):
 
 
 def _destinations(pairs: list[tuple[int, int]], rank: int) -> list[int]:
-    """To which ranks a rank sends."""
+    """Return the ranks to which a rank sends, in order."""
     return sorted(dst for src, dst in pairs if src == rank)
 
 
 def _sources(pairs: list[tuple[int, int]], rank: int) -> list[int]:
-    """From which ranks a rank receives."""
+    """Return the ranks from which a rank receives, in order."""
     return sorted(src for src, dst in pairs if dst == rank)
 
 

@@ -348,7 +348,7 @@ class Program(Generic[P]):
         return requests.QpDocumentAnswer(self.of.endpoint.local_attributes(self.pair(request.qp).qp)), []
 
     def _modify_qp(self, request: requests.ModifyQp, now: int) -> Answer:
-        """Attributes first, then at most one step of the state."""
+        """Set the attributes first, then take at most one step of the state."""
         pair = self.pair(request.qp)
         ev, cc = request.ev_profile or pair.ev_profile, request.cc_profile or pair.cc_profile
         if (ev, cc) != (pair.ev_profile, pair.cc_profile):

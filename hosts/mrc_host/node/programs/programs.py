@@ -173,7 +173,7 @@ class Programs(Generic[P]):
     # -- events of the endpoint -----------------------------------------------------------------------------------
 
     def completions(self, number: int, now: int) -> None:
-        """Something has completed into a queue that may be a program's."""
+        """Deliver what completed into a queue, if the queue belongs to a program."""
         for program, _ in list(self.connected.values()):
             queue = program.queues.get(number)
             if queue is not None:
@@ -187,7 +187,7 @@ class Programs(Generic[P]):
                 return
 
     def owner(self, number: int) -> tuple[Program[P], QueuePairOf[P]] | None:
-        """Whose a queue pair is."""
+        """Return the program that owns a queue pair, and the queue pair; None if no program does."""
         for program, _ in self.connected.values():
             pair = program.pairs.get(number)
             if pair is not None:
@@ -195,7 +195,7 @@ class Programs(Generic[P]):
         return None
 
     def holders(self) -> Iterator[ControlledQp]:
-        """Queue pairs of MRC, as a controller sees them; their peers are addresses."""
+        """Return the queue pairs of MRC, as a controller sees them; their peers are addresses."""
         for program, _ in self.connected.values():
             for pair in program.pairs.values():
                 if isinstance(pair.qp, QueuePair):

@@ -20,7 +20,7 @@ class CongestionControl:
     __slots__ = ("base_rtt_ns", "cwnd", "inflight", "max_wnd", "mtu", "rtt_ns", "srtt_ns")
 
     def __init__(self, mtu: int, base_rtt_ns: int, cwnd: float, max_wnd: float) -> None:
-        """`mtu` is the nominal size of a full packet (UDP length + 40), bytes."""
+        """Create a controller; `mtu` is the nominal size of a full packet (UDP length + 40), bytes."""
         self.mtu = mtu
         self.base_rtt_ns = base_rtt_ns
         self.cwnd = cwnd

@@ -38,7 +38,9 @@ class InflightAccount:
     __slots__ = ("_cc", "_lost", "_sent", "_units", "acknowledged", "in_flight")
 
     def __init__(self, cc: CongestionControl | None) -> None:
-        """`cc` is the controller whose `inflight` this account is part of; None while there is none."""
+        """Create an account that is part of the `inflight` of the controller `cc`; None while there is no
+        controller.
+        """
         self._cc = cc
         self._sent = 0  # every transmission
         self._lost = 0  # transmissions taken for lost and not seen again

@@ -44,7 +44,9 @@ def expand(fields: Sequence[EvField], ev: int, ev_bits: int, plane: int, widths:
 
 
 def generate(fields: Sequence[EvField], ev_bits: int, rng: random.Random) -> int:
-    """EV bits drawn for the fields: in each mask a value within the field's bounds; the first field's come first."""
+    """Draw the EV bits of the fields: in each mask a value within the field's bounds; the first field's bits come
+    first.
+    """
     ev = 0
     left = ev_bits
     for field in fields:

@@ -30,7 +30,7 @@ class Member(Protocol):
         """Return whether a timer's owner is the queue pair or a part of it."""
 
     def planes_changed(self) -> None:
-        """Which planes are usable towards the peer, or on which it has EVs, has changed."""
+        """Handle a change of the planes that are usable towards the peer, or on which the queue pair has EVs."""
 
     def planes_lost(self, planes: int, now: int) -> None:
         """Handle planes (a bit mask) that ceased to be usable: what is in flight there is lost."""

@@ -38,7 +38,7 @@ class NodeOperations(Timed):
     __slots__ = ("_context", "_next_token", "_nonces", "_peers", "pending")
 
     def __init__(self, context: Context, peers: Mapping[bytes, Peer]) -> None:
-        """`peers`: those that exist, by source and destination address of what they send."""
+        """Create it for `peers`: those that exist, by source and destination address of what they send."""
         self._context = context
         self._peers = peers
         self._next_token = 1
@@ -57,7 +57,7 @@ class NodeOperations(Timed):
                 return nonce
 
     def _send_to(self, addresses: bytes, universe: EvUniverse, packet: bytes, ev: int, plane: int) -> None:
-        """To an address that need not be a peer. Raises ConfigError when the profile has no path to it."""
+        """Send to an address that need not be a peer. Raises ConfigError when the profile has no path to it."""
         path = path_to(universe, ev, addresses[16:])
         if path is not None:
             packet = encapsulate(packet, path.source or addresses[:16], path.destination, path.segments)

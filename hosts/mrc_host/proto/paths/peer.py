@@ -50,7 +50,9 @@ class Peer(Timed):
     )
 
     def __init__(self, context: Context, address: bytes, peers: dict[bytes, Peer], prober: ReverseProber) -> None:
-        """`peers`: those that exist, by source and destination address of what they send. `prober`: see `Route`."""
+        """Create a peer. `peers`: those that exist, by source and destination address of what they send. `prober`: see
+        `Route`.
+        """
         config = context.config
         self.context = context
         self._peers = peers
@@ -167,7 +169,7 @@ class Peer(Timed):
         self._send_status(now, repeated=False)
 
     def _send_status(self, now: int, *, repeated: bool) -> None:
-        """One state of the ports keeps its id over all repetitions, so that any answer to it ends them."""
+        """Send a port status; its id stays the same over all repetitions, so that any answer to it ends them."""
         context = self.context
         plane = self.next_plane()
         if plane >= 0:
@@ -213,7 +215,7 @@ class Peer(Timed):
         return arrival if plane < 0 else plane
 
     def next_plane(self) -> int:
-        """Another usable plane each time; when the peer has announced none, any of ours; -1 when none is up."""
+        """Return the next usable plane in turn; any of ours when the peer has announced none; -1 when none is up."""
         mask = self.planes or self.context.ports.mask
         count = len(self.context.ports.ports)
         for step in range(1, count + 1):
@@ -237,7 +239,7 @@ class Peer(Timed):
         return before & ~self.planes
 
     def _refresh(self, qpcc: Qpcc) -> None:
-        """Which planes take part: usable ones on which some queue pair has an EV."""
+        """Update which planes take part: usable planes on which some queue pair has an EV."""
         carry = 0
         for qp in self.qps:
             if qp.qpcc is qpcc:

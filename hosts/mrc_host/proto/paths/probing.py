@@ -38,7 +38,7 @@ class Prober(Timed):
     __slots__ = ("_burst_from", "_counters", "_nonces", "_proven", "_rtt_ns", "association", "given_up", "pending")
 
     def __init__(self, association: Association, counters: RequestorCounters, proven: Callable[[], int]) -> None:
-        """`proven()`: the PSN up to which everything has been acknowledged."""
+        """Create a prober; `proven()` returns the PSN up to which everything has been acknowledged."""
         self.association = association
         self._counters = counters
         self._proven = proven
@@ -116,7 +116,7 @@ class Prober(Timed):
         return probe
 
     def _is_answer(self, sack: Sack, probe: PendingProbe) -> bool:
-        """Return whether a SACK with the probe's identifier echoes its fields; otherwise it answers an earlier probe."""
+        """Return whether a SACK with the probe's identifier echoes its fields; if not, it answers an earlier probe."""
         if sack.entropy != self.association.evs.universe.values[probe.ev]:
             return False
         return self.association.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF

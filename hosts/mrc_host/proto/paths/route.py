@@ -28,7 +28,7 @@ class Destination(Protocol):
         """Its IPv6 address."""
 
     def next_plane(self) -> int:
-        """Another usable plane each time, -1 when there is none."""
+        """Return the next usable plane in turn, -1 when there is none."""
 
     def denies(self, value: int) -> bool:
         """Return whether a controller has denied an EV towards it."""

@@ -34,7 +34,7 @@ class Universes:
         return universe
 
     def drop(self, universe: EvUniverse) -> None:
-        """One user less; the last one takes the universe with it."""
+        """Count one user less; remove the universe with the last one."""
         key = id(universe.config)
         self._users[key] -= 1
         if not self._users[key]:

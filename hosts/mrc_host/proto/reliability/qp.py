@@ -172,7 +172,7 @@ class QueuePair(Timed):
         self.association.ev_config = ev_config
 
     def enter_rtr(self, peer: Peer, remote_number: int, rq_psn: int, now: int) -> None:
-        """INIT -> RTR: the responder runs. Raises QpError when our EV profile has no way to the peer."""
+        """Go INIT -> RTR: the responder runs. Raises QpError when our EV profile has no way to the peer."""
         self.after(QpInput.TO_RTR)
         try:
             route = peer.route_for(self.evs.universe)
@@ -203,7 +203,7 @@ class QueuePair(Timed):
                 evs.apply(ev, EvInput.DENY)
 
     def enter_rts(self, now: int) -> None:
-        """RTR -> RTS: the requestor runs."""
+        """Go RTR -> RTS: the requestor runs."""
         self.transit(QpInput.TO_RTS, now)
         self.requestor.start(self.sq_psn)
 
@@ -227,7 +227,7 @@ class QueuePair(Timed):
         self.fail(ErrorReason.CQ_OVERFLOW, now)
 
     def reset(self, now: int) -> None:
-        """Any state -> RESET: forget the work requests, which do not complete, and the peer."""
+        """Go to RESET from any state: forget the peer and the work requests, which do not complete."""
         if self.state is QpState.RESET:
             return
         self.transit(QpInput.TO_RESET, now)
@@ -244,9 +244,9 @@ class QueuePair(Timed):
         self.responder.start(0)
 
     def close(self, now: int, gone: Callable[[QueuePair, int], None]) -> None:
-        """Its user is gone: go to ERROR, tell the peer, and answer it so from now on (`§6`).
+        """Go to ERROR because the user is gone: notify the peer, and answer it so from now on (`§6`).
 
-        `gone(qp, now)` is called when the peer has been told for the last time.
+        `gone(qp, now)` is called when the peer has been notified for the last time.
         """
         self._gone = gone
         self.fail(ErrorReason.REQUESTED, now)
@@ -314,7 +314,9 @@ class QueuePair(Timed):
     # --- nowhere to send ---
 
     def planes_changed(self) -> None:
-        """Without a plane to send on nothing is outstanding that could time out: a timer bounds the waiting (`§4`)."""
+        """Bound the wait for a plane by a timer (`§4`): without a plane to send on, nothing is outstanding that could
+        time out.
+        """
         timers = self.context.timers
         self.open_planes = self.evs.usable & self.evs.planes()
         if self.open_planes:
@@ -332,7 +334,7 @@ class QueuePair(Timed):
             self._gone(self, now)
 
     def on_outage(self, now: int) -> None:
-        """No plane has come back in the time that the retries of a packet would have taken."""
+        """Fail if no plane has come back in the time that the retries of a packet would have taken."""
         if not self.open_planes and self.requestor.unacked:
             self.fail(
                 ErrorReason.RETRY_EXCEEDED,
@@ -341,7 +343,7 @@ class QueuePair(Timed):
             )
 
     def snapshot(self) -> QpStatistics:
-        """State and counters."""
+        """Return the state and counters."""
         evs = self.evs
         board = self.requestor.board
         return QpStatistics(

@@ -82,8 +82,12 @@ class Recovery(Timed):
         probe: Probe,
         repeat_last: Callable[[int, int, int], None],
     ) -> None:
-        """`unacked`: requests without a transport ACK. `has_data()`: whether something waits to be sent; `wake()`: it
-        may be sent now. `probe` asks the peer what it has; `repeat_last(plane, ev, now)` by sending something again."""
+        """Create the recovery of a requestor.
+
+        `unacked`: requests without a transport ACK. `has_data()`: whether something waits to be sent. `wake()`: called
+        when it may be sent. `probe` asks the peer what it has; `repeat_last(plane, ev, now)` does so by sending a
+        packet again.
+        """
         self.association = association
         self._counters = counters
         self._rtt = rtt
@@ -123,7 +127,7 @@ class Recovery(Timed):
         self.armed = self._rto_armed
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
-        """One of the three is due."""
+        """Handle the timer of the three that is due."""
         if kind is TimerKind.RETRANSMIT:
             self.on_timeout(now)
         elif kind is TimerKind.TAIL:
@@ -334,7 +338,7 @@ class Recovery(Timed):
             self.association.context.ring.wake_waiting(qpcc)
 
     def stop(self) -> None:
-        """Nothing is sent again."""
+        """Cancel all timers and forget the lost packets, so that nothing is sent again."""
         timers = self.association.context.timers
         for kind in (TimerKind.RETRANSMIT, TimerKind.TAIL, TimerKind.BACKOFF):
             timers.cancel(kind, self)

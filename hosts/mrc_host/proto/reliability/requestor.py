@@ -107,7 +107,7 @@ class Requestor(Sender):
         return bool(self.board.outstanding)
 
     def wake(self) -> None:
-        """Something may be sent that could not before."""
+        """Join the send ring, since something may be sent that could not before."""
         if self.waiting:
             if self.lost and self.lost[0].size < self.needs:
                 self.needs = self.lost[0].size  # a retransmission goes before the packet that waits
@@ -407,11 +407,11 @@ class Requestor(Sender):
         return suspects
 
     def _control(self, sack: Sack, covers: bool, rtt: int, triggered: Transmission | None, now: int) -> None:
-        """Congestion control: bytes newly received, per queue pair; the responder's state. `covers`: its cack_psn is
-        not below what was acknowledged before.
+        """Pass a SACK to congestion control: the bytes newly received, and the responder's state.
 
-        What a SACK says of the responder's state counts only if no later one has been heard: `rcvd_bytes` and, within
-        one of its units, `cack_psn` never go back. What it says of one packet (RTT, mark) holds in any case.
+        `covers`: its cack_psn is not below what was acknowledged before. The responder's state in a SACK counts only if
+        no later SACK has arrived: `rcvd_bytes` and, within one of its units, `cack_psn` never go back. What concerns
+        one packet (RTT, mark) holds in any case.
         """
         account = self.account
         newly = account.receive(sack.rcvd_bytes)
@@ -428,7 +428,7 @@ class Requestor(Sender):
         self.limit = self.board.una - 1 + MPR_UNIT * self.mpr
 
     def _infer_losses(self, acked: list[Transmission], suspects: list[Transmission] | None, now: int) -> None:
-        """Loss inference: `suspects` were overtaken on their EVs (rule (b)), all others are late (rule (c))."""
+        """Infer losses: `suspects` were overtaken on their EVs (rule (b)), all others are late (rule (c))."""
         board, detector = self.board, self.detector
         lost = detector.infer(acked, suspects, self.qpcc.cc.base_rtt_ns, now)
         if lost is not None:
@@ -459,9 +459,11 @@ class Requestor(Sender):
         )  # fmt: skip
 
     def _rtt_of(self, sent: Transmission, sack: Sack, now: int) -> int:
-        """RTT sample of the transmission that triggered a SACK; 0: none; _EARLIER: it was not this transmission.
+        """Return the RTT sample (ns) of the transmission that triggered a SACK; 0: none; _EARLIER: an earlier
+        transmission did.
 
-        Only when it is clear which transmission was answered (`§8`), and the echoed timestamp is that of it.
+        There is a sample only when it is clear which transmission was answered (`§8`), and the echoed timestamp is its
+        own.
         """
         count = sent.count
         if (count > 1) != bool(sack.flags & FLAG_RTX):

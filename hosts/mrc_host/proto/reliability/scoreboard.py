@@ -160,7 +160,7 @@ class Scoreboard:
         return acked
 
     def overtaken(self, acked: Transmission) -> list[Transmission]:
-        """Rule (b): those in flight that were sent before `acked` on the same EV."""
+        """Return the transmissions in flight that were sent before `acked` on the same EV (rule (b))."""
         result = []
         ev = acked.ev
         if self.last_on_ev.get(ev) is acked:
@@ -204,14 +204,16 @@ class Scoreboard:
         guessed[sent.psn] = sent.sent_ns, sent.plane, sent.ev
 
     def timeout_of(self, sent: Transmission) -> int:
-        """Local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
+        """Return the local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
         exponent = sent.failures - self.linear
         if exponent <= 0:
             return self.timeout_ns
         return max(self.timeout_ns, min(self.timeout_ns << min(exponent, 24), _LONGEST_TIMEOUT_NS))
 
     def timed_out(self, now: int) -> tuple[list[Transmission], int | None]:
-        """Rule (d): those whose timeout has passed, and when the next one is due (None: nothing in flight)."""
+        """Return the transmissions whose timeout has passed (rule (d)), and when the next is due (None: nothing is in
+        flight).
+        """
         result = []
         due: int | None = None
         for order in self.orders:

@@ -189,7 +189,7 @@ class RoceEndpoint(CommonEndpoint):
         return out
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called (ns), or None."""
+        """Return when `handle_timer` is due next (ns), or None."""
         return self._timers.next_deadline()
 
     def handle_timer(self, now: int) -> None:
@@ -334,7 +334,7 @@ class RoceEndpoint(CommonEndpoint):
         length: int | None = None,
         solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer, never solicited."""
+        """Do as `post_write`, and deliver a 32-bit immediate to one posted receive of the peer, never solicited."""
         self._post(qp, local, remote_va, rkey, immediate, wr_id, local_offset, length)
 
     def post_recv(self, qp: RoceQueuePair, wr_id: int, count: int = 1) -> None:

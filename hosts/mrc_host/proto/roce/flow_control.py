@@ -29,7 +29,9 @@ class FlowControl(Timed):
     )  # fmt: skip
 
     def __init__(self, timers: TimerQueue, priority: int, rate_bps: int, *, credits: bool) -> None:
-        """`rate_bps` is the port's, by which pauses are measured; `credits`: data waits for them."""
+        """Create the flow control of a port; `rate_bps`: the port's, by which pauses are measured; `credits`: data
+        waits for them.
+        """
         self._timers = timers
         self._priority = priority
         self._rate_bps = rate_bps

@@ -126,7 +126,10 @@ class RoceQueuePair(Timed):
         selective: bool = False,
         reorders: bool = False,
     ) -> None:
-        """`timed(qp, now)` is called when its timer is due, `overflowed(qp)` when a queue lost a completion of it."""
+        """Create a queue pair.
+
+        `timed(qp, now)` is called when its timer is due, `overflowed(qp)` when a queue has lost one of its completions.
+        """
         self._timed, self._overflowed = timed, overflowed
         self.number = number
         self.state = QpState.RESET
@@ -278,7 +281,7 @@ class RoceQueuePair(Timed):
         self.holes_to = max(self.holes_to, upto)
 
     def repair(self) -> None:
-        """Nothing has been heard for a timeout."""
+        """Retransmit after a timeout without an answer."""
         if self.selective:
             self.missing(self.next_psn, again=True)
         else:

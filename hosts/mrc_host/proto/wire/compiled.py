@@ -126,7 +126,7 @@ class _Bytewise(_Text):
         return "; ".join(statements), values
 
     def typed(self, lines: list[str]) -> list[str]:
-        """Machine words, but for what may need more than 63 bits."""
+        """Declare the variables as machine words, except those that may need more than 63 bits."""
         found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
         return [*(f"    {name}: {'int' if name in self._long else 'i64'}" for name in found), *lines]
 
@@ -454,7 +454,7 @@ def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]], *, by
 
 
 def _read_head(bytewise: bool) -> list[str]:
-    """`read_head(packet)`: the words of `HEAD`, of a packet that is as long."""
+    """Generate `read_head(packet)`, which returns the words of `HEAD`; the packet is at least that long."""
     if not bytewise:
         return ["", f'read_head: Final = struct.Struct("{HEAD.format}").unpack_from', ""]
     kinds, values, offset = [], [], 0

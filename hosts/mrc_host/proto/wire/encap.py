@@ -27,11 +27,11 @@ def encapsulation_length(packet: bytes, next_header: int) -> int:
 
 
 def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
-    """SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
+    """Put SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
 
-    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that
-    follow `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form:
-    `destination` itself is not repeated).
+    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that follow
+    `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form: `destination`
+    itself is not repeated).
     """
     if not segments:
         return _PACK_OUTER(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
         size: int
 
         def parse(self, packet: bytes, view: bytes | memoryview, end: int, *head: Any) -> Message:
-            """`head`: what was read of the headers up to BTH; `view`: what the payload is part of."""
+            """Parse the rest of a packet. `head`: the fields read up to BTH; `view`: the bytes that the payload is a
+            slice of.
+            """
 
     def read_head(packet: bytes) -> tuple[i64, i64, i64, bytes, i64, i64, i64, i64, i64, i64, i64, i64, i64]:
         """Return the words of `compiled.HEAD`."""
