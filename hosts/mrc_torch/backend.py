@@ -92,11 +92,11 @@ class _Buffers:
         return copy
 
     def bytes(self, tensor: Tensor, *, written: bool = False) -> Array:
-        """Of any type, as bytes."""
+        """Return a tensor of any type as bytes."""
         return array_of(self._dense(tensor, written).view(-1), np.dtype(np.uint8))
 
     def numbers(self, tensor: Tensor, *, written: bool = False) -> tuple[Array, str]:
-        """As elements, with the name of their type."""
+        """Return a tensor as an array of elements, and the name of their type."""
         row = self._dense(tensor, written).view(-1)
         kind = str(row.dtype).removeprefix("torch.")
         return array_of(row, stored(kind)), kind
@@ -179,18 +179,18 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         return self._tensors
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Do as `wait`."""
         self.wait()
 
     def source_rank(self) -> int:
-        """Who sent what a receive from anybody got."""
+        """Return which rank sent what a receive from any rank got; -1 for other operations."""
         found = self._works[0].source if self._works else None
         return -1 if found is None else found
 
     _source_rank = source_rank
 
     def get_future(self) -> Future[Any]:
-        """Its future; see the module's docstring."""
+        """Return the operation's future; see the module's docstring."""
         with self._lock:
             base = self._future
             if base is None:
@@ -232,14 +232,14 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         return self._rank_here
 
     def size(self) -> int:
-        """Of the group."""
+        """Return the number of ranks in the group."""
         return self._world
 
     getRank = rank  # noqa: N815 - names that the C++ side looks for
     getSize = size  # noqa: N815
 
     def getBackendName(self) -> str:  # noqa: N802
-        """mrc."""
+        """Return `mrc`."""
         return NAME
 
     name = _get_backend_name = getBackendName
@@ -306,12 +306,12 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     # -- reductions ----------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> MrcWork:
-        """In place."""
+        """Reduce in place, at all ranks."""
         return self.allreduce_coalesced(tensors if isinstance(tensors, list) else [tensors], opts)
 
     @_recorded("all_reduce")
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> MrcWork:
-        """In place, tensors of one type as if they were one."""
+        """Reduce in place, at all ranks; tensors of one type are sent as if they were one."""
         op = _operation(getattr(opts, "reduceOp", dist.ReduceOp.SUM) if opts is not None else dist.ReduceOp.SUM)
         buffers = _Buffers()
         by_kind: dict[str, list[Array]] = {}
@@ -323,7 +323,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("reduce")
     def reduce(self, tensors: list[Tensor], opts: Any) -> MrcWork:
-        """At the root, in place."""
+        """Reduce in place, at the root."""
         buffers = _Buffers()
         array, kind = buffers.numbers(tensors[0], written=True)
         work = self.collectives.reduce(array, opts.rootRank, _operation(opts.reduceOp), kind=kind)
@@ -331,7 +331,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("reduce_scatter")
     def reduce_scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
-        """Of a list of tensors."""
+        """Reduce a list of tensors and scatter the result: tensor r goes to rank r."""
         buffers = _Buffers()
         out, kind = buffers.numbers(output_tensors[0], written=True)
         rows = [buffers.numbers(tensor)[0] for tensor in input_tensors[0]]
@@ -339,7 +339,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         return MrcWork([work], output_tensors, buffers.back)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:
-        """Of one tensor."""
+        """Reduce one tensor and scatter the result: part r goes to rank r."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -348,7 +348,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single_coalesced(
         self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None
     ) -> MrcWork:
-        """Of one tensor each."""
+        """Reduce and scatter several pairs of one output and one input tensor each."""
         op = _operation(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
         buffers = _Buffers()
         works = []
@@ -363,7 +363,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("broadcast")
     def broadcast(self, tensors: list[Tensor], opts: Any) -> MrcWork:
-        """From the root."""
+        """Broadcast from the root."""
         buffers = _Buffers()
         root = opts.rootRank
         works = [
@@ -374,7 +374,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("all_gather")
     def allgather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
-        """Into a list of tensors."""
+        """Gather into a list of tensors, at all ranks."""
         buffers = _Buffers()
         rows = [buffers.bytes(tensor, written=True) for tensor in output_tensors[0]]
         work = self.collectives.all_gather_parts(rows, buffers.bytes(input_tensors[0]))
@@ -384,7 +384,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_coalesced(
         self, output_lists: list[list[Tensor]], input_list: list[Tensor], opts: Any = None
     ) -> MrcWork:
-        """Several; `output_lists[r]` has those of rank r."""
+        """Gather several tensors at all ranks; `output_lists[r]` has those of rank r."""
         buffers = _Buffers()
         works = [
             self.collectives.all_gather_parts(
@@ -395,7 +395,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         return MrcWork(works, [tensor for tensors in output_lists for tensor in tensors], buffers.back)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:
-        """Into one tensor."""
+        """Gather into one tensor, at all ranks."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
     _allgather_base = all_gather_single
@@ -404,7 +404,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     def all_gather_single_coalesced(
         self, output_lists: list[Tensor], input_list: list[Tensor], opts: Any = None
     ) -> MrcWork:
-        """Into one tensor each."""
+        """Gather several tensors at all ranks, each into one output tensor."""
         buffers = _Buffers()
         works = [
             self.collectives.all_gather(buffers.bytes(output, written=True), buffers.bytes(tensor))
@@ -416,7 +416,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("gather")
     def gather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any) -> MrcWork:
-        """At the root."""
+        """Gather into a list of tensors, at the root."""
         buffers = _Buffers()
         rows = None
         if self._rank_here == opts.rootRank:
@@ -426,7 +426,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("scatter")
     def scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
-        """From the root."""
+        """Scatter a list of tensors from the root."""
         buffers = _Buffers()
         rows = None
         if self._rank_here == opts.rootRank:
@@ -453,7 +453,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         input_split_sizes: list[int],
         opts: Any = None,
     ) -> MrcWork:
-        """One tensor, cut along its first dimension: evenly, or as it is said."""
+        """Exchange parts of one tensor, cut along its first dimension: evenly, or by the given sizes."""
         buffers = _Buffers()
         outs = self._cut(buffers.bytes(output, written=True), output, output_split_sizes, "output")
         rows = self._cut(buffers.bytes(input), input, input_split_sizes, "input")
@@ -527,12 +527,12 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("send")
     def send(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
-        """To a rank."""
+        """Send a tensor to a rank."""
         return MrcWork([self.collectives.send(_Buffers().bytes(tensors[0]), rank, tag)], tensors, _nothing)
 
     @_recorded("receive")
     def recv(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
-        """From a rank."""
+        """Receive a tensor from a rank."""
         buffers = _Buffers()
         work = self.collectives.receive(buffers.bytes(tensors[0], written=True), rank, tag)
         return MrcWork([work], tensors, buffers.back)
@@ -546,7 +546,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def _nothing() -> None:
-    """There is nothing to copy back."""
+    """Do nothing: there is nothing to copy back."""
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupMrc:

@@ -81,13 +81,16 @@ class Collectives:
     def all_reduce(
         self, array: Array, op: str = SUM, *, kind: str | None = None, algorithm: Algorithm = "auto"
     ) -> Work:
-        """In place, the same bits at all ranks. `auto` takes the tree up to 16 KiB a rank, and the ring above."""
+        """Reduce in place, with the same bits at all ranks.
+
+        `auto` takes the tree up to 16 KiB a rank, and the ring above.
+        """
         return self.all_reduce_coalesced([array], op, kind=kind, algorithm=algorithm)
 
     def all_reduce_coalesced(
         self, arrays: Sequence[Array], op: str = SUM, *, kind: str | None = None, algorithm: Algorithm = "auto"
     ) -> Work:
-        """Several arrays of one type as if they were one."""
+        """Reduce several arrays of one type as if they were one."""
         if not arrays:
             raise ValueError("all_reduce of no array")
         if algorithm not in ALGORITHMS:
@@ -147,7 +150,7 @@ class Collectives:
         return self.group.run("all_gather", steps)
 
     def reduce_scatter(self, output: Array, array: Array, op: str = SUM, *, kind: str | None = None) -> Work:
-        """Part r of the reduction of the ranks' arrays, cut into equal parts, becomes the output of rank r."""
+        """Reduce the ranks' arrays, cut the result into equal parts, and make part r the output of rank r."""
         parts = _split(_flat(array), [output.size] * self.size, "input")
         return self.reduce_scatter_parts(output, parts, op, kind=kind)
 
@@ -176,7 +179,7 @@ class Collectives:
         return self.group.run("reduce_scatter", steps)
 
     def all_to_all(self, output: Array, array: Array) -> Work:
-        """Part r of the array, cut into equal parts, goes to rank r, and part r of the output comes from there."""
+        """Cut the array into equal parts; send part r to rank r, and receive part r of the output from there."""
         for row, name in ((output, "output"), (array, "input")):
             if row.size % self.size:
                 raise ValueError(f"{row.size} elements of the {name} are not divisible by {self.size} ranks")
@@ -188,7 +191,7 @@ class Collectives:
         )
 
     def all_to_all_parts(self, outputs: Sequence[Array], arrays: Sequence[Array]) -> Work:
-        """Array r goes to rank r, and output r comes from there."""
+        """Send array r to rank r, and receive output r from there."""
         rows = [_flat(array) for array in arrays]
         outs = [_flat(output, written=True) for output in outputs]
         self._one_each(rows, "inputs")
@@ -308,7 +311,7 @@ class Collectives:
 
 
 def empty_iterator() -> Steps:
-    """Of a group of one."""
+    """Return the steps of an operation in a group of one rank: there are none."""
     yield from ()
 
 

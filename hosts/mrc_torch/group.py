@@ -201,7 +201,7 @@ class Group:
         self._release()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: nothing of the group may be touched here."""
+        """Mark the group as unusable in a forked child, which must not touch anything of it."""
         self._lock = threading.RLock()
         self._closing = self._stopped = True
         self.error = ClosedError(f"rank {self.rank} is the parent of this process; a group is not inherited")
@@ -312,7 +312,7 @@ class Group:
 
     @contextlib.contextmanager
     def _posting(self) -> Iterator[None]:
-        """One wake-up of the agent for all that is posted; an error of the device ends the group."""
+        """Wake the agent once for all that is posted in the context; an error of the device ends the group."""
         try:
             assert self._context is not None or not self.links
             if self._context is None:
@@ -389,7 +389,7 @@ class Group:
         self._finished += [(work, error) for work in works]
 
     def _fail(self, error: BaseException, blamed: int | None = None) -> None:
-        """As `_give_up`, and tells the others."""
+        """Do as `_give_up`, and notify the other ranks."""
         if self.error is not None:
             return
         self._give_up(error)
@@ -550,7 +550,7 @@ atexit.register(_close_all)
 
 
 def _forget_all() -> None:
-    """In a forked child: rings and queue pairs are its parent's, and so is the thread that held the lock."""
+    """Forget all groups in a forked child: rings, queue pairs and the thread that held the lock are the parent's."""
     for group in list(_OPEN):
         group.after_fork_in_child()
     _OPEN.clear()

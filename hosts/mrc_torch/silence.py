@@ -1,9 +1,9 @@
 """Finds the rank that holds an operation up.
 
 The rank that an operation waits for need not be the cause: in a ring it may itself wait for another one. So a rank
-whose operation is late asks each rank along the chain which rank it waits for (`ControlWord.WHOM`, `ControlWord.WAITS`),
-until one waits for no other rank, or does not answer. Answers come from the group's own thread, also while the program
-computes. A stopped program does not answer, though its host acknowledges what is written to it.
+whose operation is late asks each rank along the chain which rank it waits for (`ControlWord.WHOM` and
+`ControlWord.WAITS`), until one waits for no other rank, or does not answer. Answers come from the group's own thread,
+also while the program computes. A stopped program does not answer, though its host acknowledges what is written to it.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ class Task:
     test_targets: Tensor | None = None
 
     def loss(self, model: nn.Module, rows: Tensor) -> Tensor:
-        """Of the samples with these numbers."""
+        """Return the loss of the samples with these numbers."""
         outputs = model(self.inputs[rows])
         found: Tensor = nn.functional.cross_entropy(outputs.flatten(0, -2), self.targets[rows].flatten())
         return found
 
     def accuracy(self, model: nn.Module) -> float | None:
-        """On what was held out."""
+        """Return the accuracy on the held-out samples; None if there are none."""
         if self.test_inputs is None or self.test_targets is None:
             return None
         with torch.no_grad():

@@ -29,7 +29,7 @@ class Times:
         self.taken: list[int] = []
 
     def hook(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
-        """DDP's own mean over ranks, with a clock beside it."""
+        """Compute DDP's own mean over ranks, and measure how long it takes."""
         begin = time.monotonic_ns()
         buffer = bucket.buffer().div_(dist.get_world_size())
         future = dist.all_reduce(buffer, async_op=True).get_future()
