@@ -149,7 +149,7 @@ _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
 def main() -> None:
-    """Entry point: 0, 1 for a failed run, 2 for usage; every error is one line."""
+    """Run a command and exit with 0, 1 for a failed run, or 2 for wrong usage; every error is one line."""
     with report_errors():
         try:
             code = app(prog_name="mrclab", standalone_mode=False)
