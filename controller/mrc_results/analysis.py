@@ -37,8 +37,11 @@ class Recovery:
 
 
 def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
-    """Dip and recovery for every action of the run, in order, but those with less than `HOLD_S` to the one before
-    (or the start) or the one after: there is nothing to compare with."""
+    """Return the dip and recovery of every action of the run, in order.
+
+    Actions with less than `HOLD_S` to the one before (or the start) or to the one after are left out: they have nothing
+    to be compared with.
+    """
     changes = readings.changes
     if not changes:
         return []
@@ -61,7 +64,7 @@ def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
 
 
 def _first_end(result: RunResult) -> float:
-    """When the first rank had done its work, seconds after the start; infinite if none has."""
+    """Return when the first rank had done its work, seconds after the start; infinite if none has."""
     progress = [each for each in result.progress.values() if each.takes_part]
     ends = [each.finished_ns for each in progress if each.done and each.finished_ns]
     return (min(ends) - result.started_ns) / 1e9 if ends else np.inf
@@ -75,7 +78,7 @@ def _window_before(begin: float, time: float) -> tuple[float, float]:
 
 
 def goodput_before(result: RunResult, times: Sequence[float]) -> float | None:
-    """Mean goodput before the last of some actions, bit/s, as `Recovery.before_bps` has it; for while a run goes on.
+    """Return the mean goodput before the last of some actions, bit/s, as `Recovery.before_bps` has it, during a run.
 
     Args:
         result: so far.
@@ -94,7 +97,7 @@ def goodput_before(result: RunResult, times: Sequence[float]) -> float | None:
 
 
 def window_mean(series: Numbers, edges: Numbers, begin: float, end: float) -> float:
-    """Mean of the bins that lie inside; 0 when there is none."""
+    """Return the mean of the bins that lie inside; 0 when there is none."""
     inside = (edges[:-1] >= begin - 1e-9) & (edges[1:] <= end + 1e-9)
     return float(series[inside].mean()) if inside.any() else 0.0
 

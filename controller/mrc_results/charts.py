@@ -64,7 +64,7 @@ def step(largest: float) -> float:
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers within a range, at most this many."""
+    """Return round numbers within a range, at most this many."""
     if not high > low:
         return [low]
     rough = (high - low) / most
@@ -182,7 +182,7 @@ def _legend(curves: Sequence[Curve]) -> str:
 
 
 def _span(curve: Curve) -> tuple[float, float, float]:
-    """Least, mean and most; of a curve without points 0."""
+    """Return the least, mean and most; 0 for a curve without points."""
     if not len(curve.y):
         return 0.0, 0.0, 0.0
     return float(curve.y.min()), float(curve.y.mean()), float(curve.y.max())

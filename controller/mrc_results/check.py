@@ -64,7 +64,7 @@ class Verdict:
         return "passed; timing not valid" if self.timing_only else self.status
 
     def document(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the verdict as plain values for JSON."""
         return {
             "status": self.status,
             "passed": self.passed,

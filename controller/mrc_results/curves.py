@@ -77,7 +77,7 @@ def plots_of(result: RunResult, topology: Topology, readings: Readings) -> RunPl
 
 
 def series(number: int) -> tuple[str, str]:
-    """Colour and dash of a series by its number: no two of the first 32 look alike."""
+    """Return the colour and dash of a series by its number: no two of the first 32 look alike."""
     return f"var(--plane-{number % COLOURS})", DASHES[number // COLOURS % len(DASHES)]
 
 
@@ -104,8 +104,11 @@ def levels(result: RunResult, hosts: Sequence[str], key: str, name: str, edges: 
 
 
 def stalls(result: RunResult, column: str) -> dict[str, tuple[Numbers, Numbers]]:
-    """Of each port of a switch that had to stand still (`column`: a counter of ns): times, and the share of the time
-    since the sample before; the port that stood longest first."""
+    """Return for each port of a switch that had to stand still: times, and the share of the time since the sample
+    before.
+
+    `column` is a counter of ns. The port that stood still longest comes first.
+    """
     fabric = result.recording.fabric
     names = [name for name in fabric.columns if name.startswith("ports.") and name.endswith(f".{column}")]
     if not names or len(fabric) < 2:

@@ -102,7 +102,7 @@ class _Found:
         return "" in kinds or kinds[0] == kinds[1]
 
     def _switch_ports(self) -> list[str]:
-        """`SWITCH:PORT` of every port of the element."""
+        """Return `SWITCH:PORT` of every port of the element."""
         if isinstance(self.element, Switch):
             return [f"{self.element.name}:{port}" for port in self.element.links]
         assert isinstance(self.element, Link)

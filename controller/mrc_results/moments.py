@@ -113,13 +113,13 @@ def _told(recovery: Recovery | None) -> str:
 
 
 def _cost(moment: Moment) -> float:
-    """Lower is worse; what was not measured comes last."""
+    """Return the rank of a moment: lower is worse; what was not measured comes last."""
     recovery = moment.recovery
     return math.inf if recovery is None else recovery.dip - min(recovery.expected, 1.0)
 
 
 def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[MomentFrames]:
-    """Of each moment what `report.js` plays.
+    """Return for each moment what `report.js` plays.
 
     By frame: `t` (s), `links` (a digit of load each), `goodput` (Mb/s), `bad` (EVs out of use) and `lost` (packets
     since the failure). `states`: from which frame on which links and switches are down or impaired.
@@ -149,7 +149,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
 
 
 def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
-    """Between two edges each: for every link the level of its busier direction."""
+    """Return for each interval between two edges the level of every link's busier direction."""
     fabric = result.recording.fabric
     start = result.started_ns
     names: dict[str, list[str]] = {link.name: [] for link in topology.links.values()}

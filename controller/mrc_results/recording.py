@@ -59,7 +59,7 @@ class SpoolFile:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Names the file in what goes wrong with it."""
+        """Name the file in every error of reading or writing it. Raises WriteError."""
         try:
             yield
         except OSError as error:
@@ -92,7 +92,7 @@ class _Archive(zipfile.ZipFile):
     its file may be closed before it."""
 
     def __del__(self) -> None:
-        """Nothing: the file closes itself."""
+        """Do nothing: the file closes itself."""
 
 
 class ArrayFile:
@@ -133,7 +133,7 @@ class StoredArrays:
         self._zip = zipfile.ZipFile(path)
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
-        """Not here."""
+        """Refuse: results that are read are not written. Raises NotImplementedError."""
         raise NotImplementedError("results that are read are not written")
 
     def get(self, name: str) -> npt.NDArray[Any]:
@@ -163,7 +163,7 @@ class Events(Mapping[str, Iterator[Event]]):
 
     @abc.abstractmethod
     def between(self, begin: int, end: int, kind: str = "") -> Iterator[tuple[str, Event]]:
-        """Host and event of all that happened from `begin` to `end` (ns), or only those of a kind."""
+        """Yield host and event of all that happened from `begin` to `end` (ns), or only those of a kind."""
 
     def bad_evs(self, begin: int = -(1 << 63), end: int = 1 << 63) -> Iterator[tuple[str, EvEvent]]:
         """Iterate over host and event of each time that an EV was taken for bad, from `begin` to `end` (ns)."""
@@ -293,7 +293,7 @@ class Recording:
         self.recent[host].append(columns)
 
     def fabric_sample(self, row: Row) -> None:
-        """Counters of the fabric; errors as `sample`."""
+        """Add the counters of the fabric; errors as `sample`."""
         self.fabric.append(flat(row))
 
     def keep(self) -> None:

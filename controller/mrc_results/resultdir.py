@@ -27,7 +27,7 @@ BYTES_PER_HOST_SECOND = 3_000
 
 
 def default_folder(name: str, clock: str) -> pathlib.Path:
-    """`results/NAME-CLOCK-TIME`, with a number behind it if that exists."""
+    """Return `results/NAME-CLOCK-TIME`, with a number appended if that exists."""
     first = RESULTS / f"{name}-{clock}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, number = first, 2
     while folder.exists():

@@ -85,14 +85,14 @@ class Series:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Series:
-        """In memory, from nested rows (the results format 1)."""
+        """Create a series in memory from nested rows (the results format 1)."""
         made = cls("", MemoryStore())
         for row in rows:
             made.append(flat(row))
         return made
 
     def append(self, row: Mapping[str, int]) -> None:
-        """One row of `flat`; a column that it lacks is 0.
+        """Append one row of `flat`; a column that it lacks is 0.
 
         Raises:
             OSError: a full chunk could not be stored.
@@ -122,7 +122,7 @@ class Series:
         self._filled = 0
 
     def index(self) -> Numbers:
-        """First time, last time and rows of every stored chunk, in three rows."""
+        """Return the first time, last time and number of rows of every stored chunk, in three rows."""
         return np.array([self._begins, self._ends, self._rows], np.int64)
 
     def restore(self, columns: Sequence[str], index: Numbers) -> None:

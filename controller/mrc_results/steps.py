@@ -35,7 +35,7 @@ class Step:
 
 
 def broken_intervals(happenings: Sequence[LabEvent], finished_ns: int) -> list[tuple[int, int]]:
-    """When something was broken: from a failure until nothing is broken any more (ns of the session's clock)."""
+    """Return when something was broken: from a failure until nothing is broken any more (ns of the session's clock)."""
     found: list[tuple[int, int]] = []
     since: int | None = None
     for happening in happenings:
@@ -76,7 +76,7 @@ def chosen(steps: Sequence[Step], during: str) -> list[Step]:
 
 
 def statistic(seconds: Sequence[float], name: str) -> float:
-    """Mean, maximum, or quantile by nearest rank, of at least one time."""
+    """Return the mean, maximum, or quantile by nearest rank, of at least one time."""
     if name == "mean":
         return sum(seconds) / len(seconds)
     ordered = sorted(seconds)
@@ -138,7 +138,7 @@ def _measured(result: RunResult) -> list[TrainingTimes]:
 
 
 def _operations(measured: Sequence[TrainingTimes]) -> dict[str, TimeSummary]:
-    """Over the ranks: counts, mean, the median of the ranks' medians, the highest of their 99 %, and the maximum."""
+    """Summarise operations over the ranks: counts, mean, median of the medians, highest 99 % quantile, and maximum."""
     names = sorted({name for each in measured for name in each.operations})
     found = {}
     for name in names:
