@@ -236,7 +236,9 @@ def placed(comparison: Comparison, folder: pathlib.Path) -> Comparison:
 
 
 def seconds_per_iteration(result: RunResult) -> float:
-    """From the first rank's start to the last rank's end, by iterations; infinite when something failed."""
+    """Return the time from the first rank's start to the last rank's end, by iterations; infinite when something
+    failed.
+    """
     progress = [each for each in result.progress.values() if each.takes_part]
     wrong = any(each.mismatches or not each.done or not each.iterations for each in progress)
     if result.failures or wrong or not progress:
@@ -308,7 +310,7 @@ def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
 
 @contextlib.contextmanager
 def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
-    """Where the lab of a variant is."""
+    """Yield the path of the lab file of a variant."""
     if not variant.changes:
         yield comparison.lab
         return
@@ -326,7 +328,7 @@ def _carried_by(variant: Variant) -> str:
 
 
 def ideals(comparison: Comparison) -> dict[str, float | None]:
-    """Of every variant, what an iteration takes at least (`ideal_seconds`)."""
+    """Return for every variant the least time that an iteration takes (`ideal_seconds`)."""
     found = {}
     for variant in comparison.variants:
         topology = variant_topology(comparison, variant)
@@ -416,5 +418,5 @@ def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Timing]) -> I
 
 
 def _ratio(slow: Timing, fast: Timing) -> float:
-    """Not a number, which passes no expectation, when there is nothing to compare with."""
+    """Return slow over fast; NaN, which passes no expectation, when there is nothing to compare with."""
     return math.nan if math.isinf(fast.seconds) else slow.seconds / fast.seconds

@@ -166,11 +166,11 @@ class EndDetector:
         self._bound_s: float | None = None
 
     def moved(self) -> None:
-        """Something has been done to the lab, or the run begins."""
+        """Note that something has been done to the lab, or that the run begins."""
         self._moved_ns = self.session.now_ns()
 
     def count(self, name: str, moved: int) -> None:
-        """How much has moved at a rank since its beginning."""
+        """Note how much has moved at a rank since its beginning."""
         if self._counts.get(name) != moved:
             self._counts[name] = moved
             self.moved()

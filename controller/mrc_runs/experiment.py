@@ -80,7 +80,7 @@ class Workload(Model):
         return self
 
     def spec(self) -> WorkloadSpec:
-        """As the runner takes it."""
+        """Return the specification for the runner."""
         return WorkloadSpec(
             self.name,
             dict(self.params),
@@ -137,7 +137,7 @@ class ExperimentStep(Model):
         return self
 
     def actions(self) -> list[tuple[float, Action]]:
-        """With their times in seconds."""
+        """Return the actions with their times in seconds."""
         if self.restore is not None:
             return [(self.at, Action("restore", self.restore, self.kind, loss=self.loss))]
         action = Action("fail", self.flap or self.fail or "", self.kind, self.direction, self.settings, self.loss)

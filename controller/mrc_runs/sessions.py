@@ -56,7 +56,7 @@ def session_for(
 def session_on(
     wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
 ) -> Iterator[Session]:
-    """As `session_for`, of a lab that was checked (`RequestedLab.of` with a clock).
+    """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock).
 
     Args:
         cores: how many cores a simulation may use.

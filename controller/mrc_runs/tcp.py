@@ -71,7 +71,7 @@ def route_lines(topology: Topology, name: str, names: Sequence[str], verb: str) 
 
 @contextlib.contextmanager
 def routed(session: RealSession, names: Sequence[str], over: str) -> Iterator[None]:
-    """With the routes that `ecmp` needs, which go again.
+    """Add the routes that `ecmp` needs, for the time of the context.
 
     Raises:
         RunError: the hosts' kernels refuse them.
@@ -153,7 +153,7 @@ def _await_ready(rank: HostProcess, deadline: float) -> None:
 
 
 def judged(progress: Sequence[JobProgress], errors: Sequence[str]) -> TcpResult:
-    """From what the ranks say: from the first one's start to the last one's end, by iterations."""
+    """Judge what the ranks report: the time from the first one's start to the last one's end, by iterations."""
     taking = [each for each in progress if each.takes_part]
     wrong = [text for text in (*errors, *(each.failure for each in progress)) if text]
     wrong += [f"{each.mismatches} values are wrong" for each in taking if each.mismatches]
@@ -165,7 +165,7 @@ def judged(progress: Sequence[JobProgress], errors: Sequence[str]) -> TcpResult:
 
 
 def iperf3(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
-    """`write_bw`'s bytes from its source to its target by iperf3, `qps_per_peer` connections at once.
+    """Send `write_bw`'s bytes from its source to its target by iperf3, `qps_per_peer` connections at once.
 
     Raises:
         RunError: iperf3 is missing, or the hosts' kernels refuse routes.
