@@ -36,8 +36,10 @@ class Evs:
     floor: int
 
     def counts(self) -> dict[str, int]:
-        """Queue pairs' EVs by what they are: active, backup, assumed bad, denied. Those that the floor keeps in use
-        although they are bad count as bad."""
+        """Count the EVs of queue pairs by what they are: active, backup, assumed bad, denied.
+
+        EVs that the floor keeps in use although they are bad count as bad.
+        """
         bad = int(np.count_nonzero(self.state == ASSUMED_BAD))
         denied = int(np.count_nonzero(self.state == DENIED))
         backup = int(self.backup.sum())

@@ -73,11 +73,11 @@ class Fabric:
         return (self.links > 0) | (self.t0s > 0)[:, :, None] | (self.t1s > 0)[:, None, :]
 
     def dead_ports(self) -> Bools:
-        """NIC ports that carry nothing."""
+        """Return which NIC ports carry nothing."""
         return (self.ports > 0) | (self.t0s > 0)[:, self.t0_of]
 
     def change(self, name: str, by: int, lanes: int | None = None) -> None:
-        """One failure more (+1) or less (-1) of an element by name.
+        """Add (+1) or remove (-1) one failure of an element by name.
 
         Raises:
             UnknownElement: there is none.

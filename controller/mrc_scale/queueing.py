@@ -65,8 +65,11 @@ def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floa
 
 
 def detection(wait: Floats, base_rtt: float) -> Floats:
-    """From a packet that is lost to the verdict: by rule (c), a smoothed RTT and four deviations later another packet
-    is sent, whose answer comes after the shortest of round trips, for there are many paths."""
+    """Return the time from a packet that is lost to the verdict, s.
+
+    By rule (c), another packet is sent a smoothed RTT and four deviations later; its answer comes after the shortest of
+    round trips, because there are many paths.
+    """
     found: Floats = base_rtt + wait + DEVIATIONS * DEVIATION * wait + base_rtt
     return found
 

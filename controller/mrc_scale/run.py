@@ -136,7 +136,7 @@ class ClusterRun:
         return ev_states.text_of(self.loaded.cluster.seed, self.loaded.cluster.name, src, dst)
 
     def packets_per_s(self, rates: Floats) -> Floats:
-        """Of data, at rates on the wire."""
+        """Return data packets per second, at rates on the wire."""
         return rates * self.payload / (self.loaded.cluster.path_mtu * 8)
 
     def waiting(self, rates: Floats) -> Floats:
@@ -145,7 +145,7 @@ class ClusterRun:
         return queueing.waiting(self.window, together, self.base_rtt, self.target)
 
     def detection(self, rates: Floats) -> Floats:
-        """From a packet lost on an EV of each queue pair until the EV is found dead, s."""
+        """Return the time from a packet lost on an EV of each queue pair until the EV is found dead, s."""
         given = self.loaded.cluster.model.detection_rtts
         if given is not None:
             return np.full(len(rates), given * self.base_rtt)
@@ -303,7 +303,7 @@ class ClusterRun:
             step.worst_nic = float(np.bincount(self.flows.src, lost).max())
 
     def _turned(self, model: Model, until: Interval) -> Floats:
-        """Of the active EVs of each plane and queue pair, those that no mark makes pass over, as weights."""
+        """Return the share of active EVs that no mark makes pass over, of each plane and queue pair, as weights."""
         spec, shape = self.loaded.cluster.model, self.loaded.shape
         parts = []
         for carried in (until.load.up, until.load.dn):
@@ -317,14 +317,16 @@ class ClusterRun:
         return shape.fabric_bps, shape.fabric_bps, shape.port_bps, shape.port_bps
 
     def _revival_s(self, evs: Evs) -> float:
-        """From a repair to the use of an EV: probes in turn, a burst per interval, each answered often enough."""
+        """Return the time from a repair to the use of an EV, s: probes in turn, a burst per interval, each answered
+        often enough.
+        """
         spec = self.loaded.cluster.ev
         bad = (evs.state == ev_states.ASSUMED_BAD).sum(axis=(0, 2)).max(initial=0)
         turns = max(1, math.ceil(float(bad) / spec.probe_burst))
         return (spec.probe_interval * spec.probes_to_revive * turns + self.loaded.cluster.base_rtt) / 1e9
 
     def _probes(self, evs: Evs) -> float:
-        """Probes that get no answer, per second, of all queue pairs: an EV that is bad is probed once an interval."""
+        """Return the unanswered probes per second of all queue pairs: an EV that is bad is probed once an interval."""
         spec = self.loaded.cluster.ev
         bad = np.minimum((evs.state == ev_states.ASSUMED_BAD).sum(axis=(0, 2)), spec.probe_burst)
         return float(bad.sum()) * 1e9 / spec.probe_interval

@@ -71,8 +71,11 @@ class Model:
         self, shape: FabricShape, ends: Endpoints, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor,
         usable: tuple[float, float] = (1.0, 1.0), steering: float = np.inf, room: float | None = None,
     ) -> None:  # fmt: skip
-        """`usable`: what of NIC ports and of links between switches can be used; `steering`: the highest price. `room`:
-        packets that a queue has place for, from which follows what of a link between switches can be used."""
+        """Create a model.
+
+        `usable`: what share of NIC ports and of links between switches can be used; `steering`: the highest price;
+        `room`: the packets that a queue has place for, from which the usable share of a link between switches follows.
+        """
         self.shape, self.ends, self.evs = shape, ends, evs
         self.kernels, self.pool = kernels, pool
         self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
@@ -87,8 +90,10 @@ class Model:
         self.capacity.up[:] = self.capacity.dn[:] = self.fabric_bps
 
     def set_dead(self, links: Bools, ports: Bools, prices: LinkPrices) -> None:
-        """Set the elements that carry nothing; planes of queue pairs and prices follow. Links that came back cost what
-        the others do."""
+        """Set the elements that carry nothing; the planes of queue pairs and the prices follow.
+
+        Links that came back cost what the others do.
+        """
         for price in (prices.up, prices.dn):
             price[links] = np.inf
             price[~links & np.isinf(price)] = 1.0
@@ -151,7 +156,7 @@ class Model:
         return made
 
     def least(self, wanted: Bools, values: LinkLoads, prices: LinkPrices) -> Floats:
-        """Of each wanted queue pair the least value on its links; infinite for the others."""
+        """Return for each wanted queue pair the least value on its links; infinite for the others."""
         ends = self.ends
         found = np.full(self.use.shape, np.inf)
 

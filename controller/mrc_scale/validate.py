@@ -96,10 +96,7 @@ def _spraying(kernels: Kernels) -> Iterator[Row]:
 
 
 def _touched(kernels: Kernels) -> Iterator[Row]:
-    """Queue pairs with an active EV through a T1 that fails, with 64 EVs for the 256 T1s of a plane.
-
-    Drawn by themselves they leave more queue pairs untouched than spread evenly: with fewer EVs both formulas agree.
-    """
+    """Return how many queue pairs have an active EV through a T1 that fails, with 64 EVs for the 256 T1s of a plane."""
     for spread, source in (("random", PAPER), ("even", PROOF)):
         spec = {"size": 1024, "active": 512, "spread": spread}
         loaded = cluster(nics=4096, ev=spec, failures=[{"at": "1s", "fail": "p1-t1.3", "for": "1s"}])
@@ -151,7 +148,7 @@ def _slowest(kernels: Kernels, name: str) -> float:
 
 
 def _cold_start(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 4: a job starts while links are dead."""
+    """Compare Fig. 4: a job starts while links are dead."""
     share = 0.005
     dead = round(share * 8 * 8 * 256)
     failures = [{"at": 0, "fail": "links", "count": dead}]
@@ -172,7 +169,9 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
 
 
 def _turns(loaded: Loaded) -> float:
-    """Whole turns of an EV within the time that rule (c) of loss inference takes, of a NIC that sends all it can."""
+    """Return how many whole turns of an EV a NIC that sends all it can makes in the time of rule (c) of loss
+    inference.
+    """
     run, cluster = ClusterRun(loaded, _unused()), loaded.cluster
     packets = loaded.shape.nic_bps / run.packet_bits
     path = cluster.base_rtt / 1e9
@@ -189,7 +188,7 @@ def _unused() -> Kernels:
 
 
 def _flaps(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 5: many T0-T1 links flap."""
+    """Compare Fig. 5: many T0-T1 links flap."""
     failures = [{"at": "500ms", "fail": "links", "count": 30, "for": "200ms", "repeat": 4, "every": "500ms"}]
     goodput = ClusterRun(cluster(failures=failures), kernels).mrc().series()["goodput_bps"]
     yield Row("links flap: lowest goodput over that before", PAPER, 100, 100 * goodput.min() / goodput[0], 2, "%")
@@ -197,7 +196,7 @@ def _flaps(kernels: Kernels) -> Iterator[Row]:
 
 
 def _transceiver(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 6: a transceiver of a T0 carries four NIC links, of NICs with four planes."""
+    """Compare Fig. 6: a transceiver of a T0 carries four NIC links, of NICs with four planes."""
     ring = [{"name": "ring", "kind": "ring", "placement": "striped", "message": "64MiB"}]
     failures = [{"at": "1s", "fail": "p0-t0.0", "lanes": 4, "for": "1s"}]
     loaded = cluster(planes=4, radix=64, nics=256, ev={"size": 128, "active": 64}, jobs=ring, failures=failures)
@@ -211,7 +210,7 @@ def _transceiver(kernels: Kernels) -> Iterator[Row]:
 
 
 def _reboot(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 8: a T1 goes down and comes back."""
+    """Compare Fig. 8: a T1 goes down and comes back."""
     failures = [{"at": "1s", "fail": "p3-t1.20", "for": "1s"}]
     result: ClusterResult = ClusterRun(cluster(failures=failures), kernels).mrc()
     goodput = result.series()["goodput_bps"]

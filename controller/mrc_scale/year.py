@@ -57,7 +57,7 @@ class _Intervals:
 
 
 def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan, spec: YearSpec) -> list[Outcome]:
-    """MRC on planes and RoCE on three tiers, through the same kind of year."""
+    """Run MRC on planes and RoCE on three tiers through the same kind of year."""
     return [_mrc(cluster, shape, spec), _roce(cluster, plan, spec)]
 
 
@@ -182,5 +182,7 @@ def _ends(failures: _Intervals, spec: RoceSpec) -> bool:
 
 
 def _restart_h(spec: YearSpec) -> float:
-    """Of an interruption: starting again, and half of the time between two checkpoints on average."""
+    """Return the hours that an interruption costs: starting again, and on average half of the time between two
+    checkpoints.
+    """
     return (spec.restart_minutes + spec.checkpoint_minutes / 2) / 60

@@ -36,12 +36,14 @@ class Kernels(Protocol):
         """Lower `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on links that carry them."""
 
     def living(self, hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, out: Any) -> None:
-        """`out[qp]`: how many active EVs cross nothing dead."""
+        """Set `out[qp]` to the number of active EVs that cross nothing dead."""
 
     def weigh(
         self, hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
     ) -> None:
-        """`out[qp]`: the weights of its active EVs (see `spread`) together, each times the lower value of its links."""
+        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times the lower value of the EV's
+        links.
+        """
 
     def take_out(
         self, hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any,
