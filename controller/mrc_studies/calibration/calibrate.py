@@ -195,7 +195,7 @@ def cell(scenario: Scenario, seed: int) -> Cell:
 
 
 def _uplinks(scenario: Scenario) -> list[str]:
-    """Ports of the T0s towards the T1s, by plane, T0 and T1."""
+    """Return the ports of the T0s towards the T1s, by plane, T0 and T1."""
     each = [(p, t, n) for p in range(scenario.planes) for t in range(2) for n in range(scenario.t1s)]
     return [f"p{p}-t0.{t}:{scenario.per_t0 + 1 + n}" for p, t, n in each]
 

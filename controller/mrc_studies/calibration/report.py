@@ -215,7 +215,7 @@ def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
 
 
 def _round_numbers(top: float) -> list[float]:
-    """About four from 0 to `top`: multiples of 1, 2 or 5 times a power of ten."""
+    """Return about four numbers from 0 to `top`: multiples of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(top / 4))
     step = next(each * power for each in (1, 2, 5, 10) if top / (each * power) <= 5)
     return [number * step for number in range(math.floor(top / step + 1e-9) + 1)]

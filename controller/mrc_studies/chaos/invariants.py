@@ -114,7 +114,7 @@ def _list(items: Sequence[str]) -> str:
 
 
 def entries(session: Session) -> dict[str, int]:
-    """Table entries of every switch."""
+    """Return the number of table entries of every switch."""
     program, found = session.program, {}
     for switch in session.topology.switches:
         with grpc.insecure_channel(session.p4runtime_address(switch.name)) as channel:
@@ -137,7 +137,7 @@ def blame(failure: str, names: Sequence[str]) -> frozenset[str]:
 
 
 def check_bytes(name: str, kind: str, names: Sequence[str], progress: Mapping[str, JobProgress]) -> None:
-    """Of a workload that every rank says is done, without an error.
+    """Check a workload that every rank reports as done, without an error.
 
     Raises:
         Violation: bytes, requests.
@@ -169,7 +169,7 @@ def _open(host: str, each: JobProgress) -> str:
 
 
 def check_nothing_left(session: Session, tables: Mapping[str, int]) -> None:
-    """Of a lab in which everything is restored and every workload finished.
+    """Check that nothing is left in a lab in which everything is restored and every workload has finished.
 
     Raises:
         Violation: left, fault; names what is left and where.
@@ -202,7 +202,7 @@ def threads() -> set[threading.Thread]:
 
 
 def check_threads_gone(before: set[threading.Thread]) -> None:
-    """Of a virtual lab that was closed: its threads end by themselves.
+    """Check that the threads of a virtual lab that was closed end by themselves.
 
     Raises:
         Violation: left.

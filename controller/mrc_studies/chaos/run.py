@@ -280,13 +280,13 @@ class ChaosRun:
             self._poll()
 
     def _last_work(self) -> None:
-        """After all that every host still reaches every other."""
+        """Check after everything else that every host still reaches every other."""
         workload = Workload(name="all_to_all", params={"block_bytes": 5000, "iterations": 2})
         self._start(ChaosStep(at=0, start="afterwards", workload=workload))
         self._await_works()
 
     def _restore_all(self) -> None:
-        """After a violation: a lab that others use shall not stay broken."""
+        """Restore everything after a violation: a lab that others use shall not stay broken."""
         for what in (self._release, lambda: self.session.failures.restore_all(self.session)):
             with contextlib.suppress(*PROBLEMS, Violation):
                 what()

@@ -33,7 +33,7 @@ class Work:
         self.progress: dict[str, JobProgress] = {}
 
     def start(self) -> None:
-        """Queue pairs, their peers, go. Raises HostError."""
+        """Create the queue pairs, connect them, and start the workload. Raises HostError."""
         set_up(self.session, self.name, self.workload.spec(), self.names)
         for name in self.names:
             self._ask(name, StartJob(self.name))

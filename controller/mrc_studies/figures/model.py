@@ -170,7 +170,7 @@ def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Seq
 
 
 def ratio(one: float, other: float) -> float:
-    """Not a number, which no bound takes, where there is nothing to compare with."""
+    """Divide; NaN, which meets no bound, where there is nothing to compare with."""
     return one / other if other and math.isfinite(one) and math.isfinite(other) else math.nan
 
 
@@ -192,10 +192,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def least(values: Sequence[float]) -> float:
-    """Not a number of none."""
+    """Return the least value, NaN if there is none."""
     return min(values) if values else math.nan
 
 
 def most(values: Sequence[float]) -> float:
-    """Not a number of none."""
+    """Return the greatest value, NaN if there is none."""
     return max(values) if values else math.nan

@@ -112,7 +112,7 @@ STEADY_S = 0.5
 
 
 def _profiles(size: Size) -> list[Cell]:
-    """n hosts to one below the same switch."""
+    """Return the cells in which n hosts send to one below the same switch."""
     length = 1.5 if size == "quick" else 6.0
     link = {"rate": "50Mbps", "delay": "50us"}
     made = []
@@ -155,7 +155,7 @@ def _profiles_points(results: Results) -> Iterator[Point]:
 
 
 def _three(cell: Cell) -> Cell:
-    """Never more than three flows."""
+    """Return the cell with three flows."""
     return cell.with_params(sources=[1, 2, 3])
 
 

@@ -96,7 +96,7 @@ def _collective(name: str, workload: str, what: str, differs: str = "") -> Figur
         return made
 
     def seconds(results: Results, variant: str, condition: str) -> float:
-        """Of the largest size; infinite where it failed."""
+        """Return the time of the largest size, s; infinite where it failed."""
         found = [each for name, each in results.items() if name.startswith(f"{variant}, {condition}, ")]
         value = found[-1].iteration_s
         return math.inf if value is None else value

@@ -64,8 +64,10 @@ class Chart:
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Mean, and half of the width of its 95 % confidence interval (Student's t: values are taken for independent and
-    about normal); None where there are too few values."""
+    """Return the mean, and half of the width of its 95 % confidence interval; None where there are too few values.
+
+    Student's t: values are taken for independent and about normal.
+    """
     if not values:
         return None, None
     mean = math.fsum(values) / len(values)

@@ -139,7 +139,7 @@ _ALONE = threading.Lock()
 
 
 def digest_of(path: str) -> str:
-    """Of a file's bytes; empty if it cannot be read."""
+    """Return the SHA-256 of a file's bytes; empty if it cannot be read."""
     try:
         return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -192,7 +192,7 @@ def environment_difference(task: Task) -> str:
 
 
 def _lab(task: Task, clock: str) -> Tree:
-    """On the real clock a lab that is up under the file's name is another."""
+    """Return the lab of a task, with a name of its own on the real clock: a lab may be up under the file's name."""
     return {**task.lab, "name": f"sweep-{task.digest[:8]}"} if clock == "real" else task.lab
 
 
@@ -262,7 +262,7 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
 
 
 def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:
-    """From the first start to the last end of a rank; of the whole run, if one has not ended."""
+    """Return the time from the first start to the last end of a rank, s; of the whole run, if a rank has not ended."""
     begins, ends = [each.started_ns for each in busy], [each.finished_ns for each in busy]
     if not busy or not all(begins) or not all(ends):
         begins, ends = [result.started_ns], [result.finished_ns]

@@ -91,14 +91,16 @@ def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], 
 
 
 def here(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
-    """In this process, one after another."""
+    """Do runs in this process, one after another."""
     for run in runs:
         yield run, measure.perform(plan.task(run))
 
 
 def on_dask(client: Any) -> Executor:
-    """By the workers of a Dask cluster. What a dead worker was at is done by another; a run that takes several workers
-    with it is an error."""
+    """Return an executor that gives runs to the workers of a Dask cluster.
+
+    A run whose worker died is done by another; a run that ends several workers is an error.
+    """
 
     def execute(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
         from distributed import as_completed

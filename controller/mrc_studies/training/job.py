@@ -185,7 +185,7 @@ class _AttemptLoop:
         return len(self.said.get(word, ())) == len(self.ranks.names)
 
     def spend(self, seconds: float) -> None:
-        """Hear what the ranks say, and judge what has become of the attempt."""
+        """Collect what the ranks report, and judge what has become of the attempt."""
         job, attempt = self.job, self.attempt
         for rank, event in self.ranks.events(seconds):
             self._heard(rank, event)
