@@ -20,9 +20,9 @@ Numbers = npt.NDArray[np.float64]
 #: The picture, in its own units, and the area of the curves in it.
 WIDTH, HEIGHT = 1000, 290
 LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 12, 926, 230
-#: Both axes have at least this many steps: finer than what can be seen, or told from a neighbour in a table.
+#: Both axes have at least this many steps: finer than can be seen, or distinguished in a table.
 STEPS = 20_000
-#: Words of two happenings need so much room; the later ones stay without.
+#: Labels of two events need this much room between them; the later one is left out otherwise.
 WORD_WIDTH = 12
 
 

@@ -17,7 +17,7 @@ from mrc_results.series import TIME
 from mrc_topo.topology import Topology
 
 EV_STATES = tuple(each.name for each in EvState)
-#: So that states are told apart without their colours.
+#: Dashes distinguish the states without their colours.
 EV_DASHES = ("", "8 4", "10 3 2 3", "2 3")
 #: Series by number: colours of style.css; from the ninth on they are dashed.
 COLOURS = 8

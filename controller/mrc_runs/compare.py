@@ -216,7 +216,7 @@ def load_comparison(name_or_path: str) -> Comparison:
     """Read a comparison by name or path.
 
     Raises:
-        ExperimentError: none of that name, or a file that is not one.
+        ExperimentError: there is no comparison of that name, or the file is not one.
     """
     path = find_file(name_or_path, known_comparisons(), "compare.yaml", "comparison")
     found = read(Comparison, path, EXAMPLE)

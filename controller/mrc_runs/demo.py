@@ -133,7 +133,7 @@ class Demo:
 
     Args:
         folder: of its results; a folder for each part.
-        say: told what goes on.
+        say: called with each line of progress.
         show: shows the outcome of a part.
         live: whether there is a live view in the terminal.
         view: one in a browser.

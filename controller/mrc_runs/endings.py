@@ -99,7 +99,7 @@ class Losses:
         """
         self.closing = True
         frozen = self.frozen() if is_silence(error) else ""
-        # A refusal is none of death's.
+        # A refusal is not caused by a death.
         self.record_deaths(0.0 if frozen or type(error) is HostError else CAUSE_S, everything=True)
         if not self.result.deaths and not is_silence(error):
             raise error

@@ -201,7 +201,7 @@ def load_experiment(name_or_path: str) -> Experiment:
     """Read an experiment by name or path.
 
     Raises:
-        ExperimentError: none of that name, or a file that is not one.
+        ExperimentError: there is no experiment of that name, or the file is not one.
     """
     path = find_file(name_or_path, known_experiments(), "experiment.yaml", "experiment")
     made = read(Experiment, path, EXAMPLE)

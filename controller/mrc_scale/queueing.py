@@ -18,7 +18,7 @@ QUEUES, SEEN = 4, 3
 DEVIATION = 2 * SEEN ** (SEEN - 1) * math.exp(-SEEN) / math.factorial(SEEN - 1)
 #: Deviations that rule (c) of loss inference adds to the smoothed RTT (`mrc-protocol.md`, 5).
 DEVIATIONS = 4
-#: Uses of an EV that are told apart; beyond them jitter is averaged out.
+#: Uses of an EV that are counted one by one; beyond them jitter is averaged out.
 MOST = 64
 
 
@@ -43,9 +43,11 @@ def used(load: Floats, room: float) -> Floats:
 
 
 def marked(load: Floats, room: float, low: float, high: float) -> Floats:
-    """Return the share of packets that a switch marks (ECN) at a link to which `load` is brought: none of those that
-    find less
-    than `low` of the queue's place taken, all of those that find `high`, evenly in between; M/M/1/K as in `used`."""
+    """Return the share of packets that a switch marks (ECN) at a link that is offered `load`.
+
+    It marks no packet that finds less than the share `low` of the queue full, every packet that finds `high` or more,
+    and a linear share in between; the queue is M/M/1/K as in `used`.
+    """
     states = np.arange(math.ceil(room) + 1)
     ramp = np.clip((states / room - low) / (high - low), 0.0, 1.0)
     grid = np.linspace(0.0, 2.0, 401)

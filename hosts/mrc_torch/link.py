@@ -107,8 +107,8 @@ class Link:
         qp: to it.
         region: holds both areas of slots.
         send_at, receive_at: where they begin in it.
-        ended: told of transfers that are done.
-        anyone: finds a receive from anybody for a key.
+        ended: called with each transfer that is done.
+        anyone: finds a receive from any rank for a key.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Link:
         self.rkey = 0
         self.dead = False
         self.left = False  # said bye
-        self.heard = 0.0  # when, on the clock of the group
+        self.heard = 0.0  # when something arrived last, on the group's clock
         self.pinging = False
         self.writes = 0  # under way
         self.outgoing: deque[Send] = deque()
@@ -141,7 +141,7 @@ class Link:
         self._sent = 0  # slots ever used
         self._credited = 0  # of these, free again
         self._taken = 0  # of our own slots, ever emptied
-        self._told = 0  # of these, told to the peer
+        self._told = 0  # of these, returned to the peer as credits
         self._arrived: deque[int] = deque()  # bytes in slots that wait to be emptied
         self._message: _Message | None = None
         self._kept: dict[int, deque[_Message]] = {}

@@ -1,4 +1,4 @@
-"""Finds the rank that holds an operation up.
+"""Finds the rank that blocks an operation.
 
 The rank that an operation waits for need not be the cause: in a ring it may itself wait for another one. So a rank
 whose operation is late asks each rank along the chain which rank it waits for (`ControlWord.WHOM` and
@@ -19,7 +19,7 @@ ANSWER_S: Final = 5.0
 
 
 class PeerQuery:
-    """What a rank has heard about an operation that is late.
+    """What a rank has learned about an operation that is late.
 
     Args:
         work: of the operation.

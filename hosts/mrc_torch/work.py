@@ -20,7 +20,7 @@ class Work:
     def __init__(self, name: str) -> None:
         self.name = name
         self.error: BaseException | None = None
-        #: Of a receive from anybody: who sent.
+        #: The sender, of a receive from any rank.
         self.source: int | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()

@@ -15,9 +15,9 @@ CONTEXT = 48
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt: samples, what they should give, a model, its loss, and the rate at which it learns.
+    """A training task: samples, their targets, a model, its loss, and the learning rate.
 
-    `held_out` is the share of right answers on data that were not learnt from, where that can be told.
+    `held_out` is the share of right answers on held-out data, where there are any.
     """
 
     inputs: Tensor

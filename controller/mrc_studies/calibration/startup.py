@@ -82,7 +82,7 @@ class StartupSampler:
         return packets, evs
 
     def lost_with_ports(self) -> int:
-        """Return packets that were on their way in a plane when either end heard that it has lost its port there."""
+        """Return how many packets were on their way in a plane when either end learned that its port there is down."""
         return sum(row.qp.requestor.counters.lost_port_down - row.port_down for row in self.noted)
 
 

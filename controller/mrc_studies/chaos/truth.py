@@ -1,4 +1,4 @@
-"""What failures must do to a fabric, told a second time and as plainly as can be: not by `faults.effects`."""
+"""What failures must do to a fabric, computed a second time, as plainly as possible and without `faults.effects`."""
 
 from __future__ import annotations
 

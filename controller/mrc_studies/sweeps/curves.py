@@ -100,7 +100,7 @@ def check(plan: SweepPlan) -> None:
 
 
 def _keys(plan: SweepPlan) -> list[str]:
-    """Return what rows can be told apart by, beside seeds."""
+    """Return the keys that distinguish rows, apart from seeds."""
     cases = ["case"] if plan.source.sweep.cases else []
     return [*plan.keys, *cases, *(["variant", "condition"] if plan.base.kind == "comparison" else [])]
 

@@ -200,7 +200,7 @@ def load_sweep(name_or_path: str) -> Source:
     """Read a sweep by name or path.
 
     Raises:
-        ExperimentError: none of that name, or a file that is not one; names file, line, key and remedy.
+        ExperimentError: there is no sweep of that name, or the file is not one; names file, line, key and remedy.
     """
     path = find_file(name_or_path, known_sweeps(), "sweep.yaml", "sweep")
     try:

@@ -39,8 +39,10 @@ def measure(
 
 
 def _rows(group: Ranks, counts: dict[int, int], patience: float) -> Iterator[Row]:
-    """Yield a row when all ranks have told theirs: the slowest rank's time, and all wrong elements. `patience`:
-    seconds of an operation."""
+    """Yield a row when all ranks have reported theirs: the slowest rank's time, and all wrong elements.
+
+    `patience`: seconds of an operation.
+    """
     ranks, left = len(group.names), list(counts)
     heard: dict[RankEvent, int] = {}
     told: dict[int, list[tuple[float, int]]] = {}

@@ -132,13 +132,13 @@ class VirtualDriver:
         #: Wakes as (time << _shift | number), stale ones among them.
         self._wakes: list[int] = []
         self._shift = max(len(self._seats) - 1, 1).bit_length()
-        #: What nodes have sent and the fabric has not been told (see `VirtualFabric.send`).
+        #: What nodes have sent and the fabric has not received yet (see `VirtualFabric.send`).
         self._words: list[int] = []
         self._parts: list[bytes] = []
         self._ahead = 0
         self.now = fabric.now_ns
-        #: Up to where the fabric would have run if it were told of each packet at once: the order of packets that meet
-        #: at one instant depends on it.
+        #: Up to where the fabric would have run if it received each packet at once: the order of packets that meet at
+        #: one instant depends on it.
         self._after = self.now
 
     def touch(self, name: str) -> None:

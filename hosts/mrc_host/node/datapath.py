@@ -34,9 +34,9 @@ class Datapath(NodeInterface):
         endpoint: the protocol.
         mapper: takes its own probes, and has some to send.
         sampler: has a timer, too.
-        alarms: of workloads.
-        fault: told of what failed, by which error, when; no packet ends an agent.
-        take: told of events, the oldest first, until nothing new comes of them.
+        alarms: timed calls of workloads.
+        fault: called with what failed, the error and the time; no packet ends an agent.
+        take: called with events, the oldest first, until they cause no new ones.
         mac_control: takes MAC control frames, as a NIC does.
     """
 

@@ -23,7 +23,7 @@ class Job(Generic[P_co]):
     """One rank's workload. QPs go to every rank that writes to this one or is written to.
 
     With `qps_per_peer` > 1 a put is cut into as many parts, one per QP (RoCE's way to more than one path); the workload
-    hears of it once, when all parts are there.
+    is notified once, when all parts have arrived.
 
     Raises:
         WorkloadError: an unknown workload or parameter.

@@ -1,4 +1,4 @@
-"""How much of a host its programs may take, and how they are told that something is refused."""
+"""Limits of what programs may take of a host, and the error of a request that is refused."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ class CompletionKind(Enum):
 
 
 class Completion(NamedTuple):
-    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length,
-    `solicited` its requestor's wish that a program which waits be told."""
+    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length, and
+    `solicited` is its requestor's wish that a waiting program be notified."""
 
     wr_id: int
     qpn: int

@@ -72,7 +72,7 @@ class Endpoint(CommonEndpoint):
         self._closed: dict[int, QueuePair] = {}  # of these, those whose users are gone, oldest first
         self._faults = Faults(self.context)
         self._universes = Universes(config.ports.count, rng)
-        self._universes.take(config.ev)  # the endpoint's own profile serves strangers, too, and stays
+        self._universes.take(config.ev)  # the endpoint's own profile also serves unknown peers, and stays
 
     # --- the driver's five methods ---
 
@@ -334,9 +334,9 @@ class Endpoint(CommonEndpoint):
     def connect(self, qp: QueuePair, remote: object, now: int) -> None:
         """Negotiate with the peer's `local_attributes` and go INIT -> RTR -> RTS.
 
-        What the document says of the peer's ports counts if it is news: a document may be older than what the peer
-        has told since. Raises `QpError` when it lacks a key, contradicts ours (MTU, ports), the EV profile has no
-        path to the peer, or the state is wrong.
+        The document's state of the peer's ports counts if it is newer than the one known: a port status may have
+        arrived since. Raises `QpError` when the document lacks a key or contradicts ours (MTU, ports), the EV profile
+        has no path to the peer, or the state is wrong.
         """
         self.accept(qp, remote, now)
         self.ready(qp, remote, now)
@@ -504,7 +504,7 @@ class Endpoint(CommonEndpoint):
         qp.evs.retune(config)
 
     def deny_evs(self, evs: Iterable[int], denied: bool, now: int) -> int:
-        """Deny EVs towards everybody, or allow them again: for all queue pairs, present and future, that have them.
+        """Deny EVs towards all peers, or allow them again: for all queue pairs, present and future, that have them.
 
         Returns how many EVs of present queue pairs that concerned.
         """

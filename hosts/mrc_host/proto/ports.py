@@ -53,8 +53,8 @@ class Port:
 class PortTable:
     """The ports of an endpoint; bit p of `mask` says that port p is up.
 
-    `status` identifies the present state: it counts the changes, and peers order by it what they hear of us, by
-    port status updates (its low 16 bits) or by a queue pair's document (all of it).
+    `status` identifies the present state: it counts the changes. Peers order our port status updates (its low 16 bits)
+    and our queue pairs' documents (all of it) by it.
     """
 
     __slots__ = ("_byte_ps", "_first", "all", "limit", "mask", "overflow", "ports", "status")

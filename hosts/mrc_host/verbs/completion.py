@@ -43,7 +43,7 @@ class CompletionChannel:
         context.channels.append(self)
 
     def fileno(self) -> int:
-        """Return the file descriptor, for `select` and its kin."""
+        """Return the file descriptor, for `select` and similar calls."""
         return self.fd
 
     def get_cq_event(self, timeout: float | None = None) -> CompletionQueue | None:

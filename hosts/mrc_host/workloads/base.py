@@ -164,7 +164,7 @@ class Workload(abc.ABC, Generic[P]):
             self.finish(now)
 
     def _next(self, now: int) -> None:
-        """Begin an iteration, finish, or wait to hear after how many to finish."""
+        """Begin an iteration, finish, or wait for the number of iterations after which to finish."""
         self._between = False
         if self.progress.iterations >= self.limit:
             self.finish(now)

@@ -30,7 +30,7 @@ class Region:
 
 @dataclass(eq=False)
 class Channel:
-    """Where completion queues tell that something has come. `due`: notifications that its bell has not told yet."""
+    """Where completion queues notify of completions. `due`: notifications for which its bell has not been rung yet."""
 
     number: int
     bell: WakeupCounter
@@ -39,9 +39,10 @@ class Channel:
 
 
 class Queue:
-    """A completion queue: the endpoint's, and the ring in which the program finds what came of it.
+    """A completion queue: the endpoint's, and the ring from which the program takes the completions.
 
-    `armed`: 0, or 1 (any completion), or 2 (solicited ones and failures) is to be told of once; `events` counts those.
+    `armed`: of which next completion the program wants a notification: 0 (none), 1 (any), or 2 (solicited or failed).
+    `events` counts the notifications.
     """
 
     __slots__ = ("armed", "channel", "events", "inner", "memory", "number", "overflowed", "ring", "told", "users")
@@ -55,7 +56,7 @@ class Queue:
         self.users: list[Any] = []
         self.armed = 0
         self.events = 0
-        self.told = 0  # number behind the newest completion that a program armed for solicited ones wants to know of
+        self.told = 0  # one more than the number of the newest completion that is solicited or failed
         self.overflowed = False
 
     def push(

@@ -58,7 +58,7 @@ class Programs(Generic[P]):
         ports: whether each port of the host is up.
         address: of the host, as text.
         mtu: of the path.
-        fault: told of an error of ours, with where and when.
+        fault: called with the place, the error and the time of an internal error.
     """
 
     def __init__(

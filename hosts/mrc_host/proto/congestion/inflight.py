@@ -90,7 +90,7 @@ class InflightAccount:
             self.revive(packet.size)
 
     def overtaken(self, rcvd_bytes: int) -> bool:
-        """Return whether a SACK with these `rcvd_bytes` is older than one that has been heard."""
+        """Return whether a SACK with these `rcvd_bytes` is older than one that has arrived before."""
         return (rcvd_bytes - self._units) & _RCVD_MASK >= _RCVD_MASK >> 1
 
     def receive(self, rcvd_bytes: int) -> int:
@@ -108,7 +108,7 @@ class InflightAccount:
         return newly * RCVD_UNIT
 
     def prove(self, packet: InFlightPacket) -> None:
-        """Take off a packet whose arrival a transport ACK proves, whether or not its SACK was heard."""
+        """Take off a packet whose arrival a transport ACK proves, whether or not its SACK has arrived."""
         self.restore(packet)
         self.acknowledged += packet.size
         self._update()

@@ -67,7 +67,7 @@ class Peer(Timed):
         self.instance: int | None = None  # of the peer's endpoint: one that restarts has another
         self.former: deque[int] = deque(maxlen=_FORMER)  # instances before that
         self.planes = context.ports.mask & self.remote_ports
-        self.status_id = context.ports.status  # what we told last
+        self.status_id = context.ports.status  # the one that we sent last
         self.status_acked = True
         self.status_interval = config.ports.status_repeat_ns
         self._turn = 0

@@ -80,8 +80,8 @@ class Route(Timed):
     def suspect_reverse_ev(self, plane: int, now: int) -> None:
         """Take another reverse EV, since the peer repeats what was answered, unless this one proved good just now.
 
-        Where the reverse EVs of both ends die at once neither hears a SACK or an answer to a probe, so nothing else
-        would ever replace them. A burst of repetitions is one doubt: the first answer on the new EV needs its time.
+        Where the reverse EVs of both ends fail at once, neither end receives a SACK or an answer to a probe, so nothing
+        else would ever replace them. A burst of repetitions counts once: the first answer on the new EV needs its time.
         """
         interval = self.interval()
         proven, doubted = self.proven_ns[plane], self.doubted_ns[plane]

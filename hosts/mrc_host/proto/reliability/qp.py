@@ -91,9 +91,9 @@ class QueuePair(Timed):
         self.cc_config = cc_config
         initial = context.config.initial_psn
         self.sq_psn = context.rng.getrandbits(24) if initial is None else initial
-        self.told_status: int | None = None  # the port status that our document told first
+        self.told_status: int | None = None  # the port status that our document had first
         self.open_planes = 0  # usable planes on which we have an EV
-        self.farewells = 0  # how often the peer has been told that our user is gone
+        self.farewells = 0  # how often the peer has been notified that our user is gone
         self._gone: Callable[[QueuePair, int], None] | None = None  # to be called after the last farewell
         self.reliability = reliability
         attributes = QpAttributes(reliability, context.config.wire.mtu)
@@ -254,7 +254,7 @@ class QueuePair(Timed):
         self.repeat_close(now)
 
     def repeat_close(self, now: int) -> bool:
-        """Tell the peer once more; False when it has been told as often as a packet is repeated."""
+        """Notify the peer once more; False when it has been notified as often as a packet is repeated."""
         attributes = self.attributes
         if self.farewells > attributes.linear_cnt + min(attributes.exp_cnt, _FAREWELLS):
             return False

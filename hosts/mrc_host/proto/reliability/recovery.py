@@ -57,9 +57,9 @@ class Probe(Protocol):
 
 
 class Recovery(Timed):
-    """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time.
+    """Finds lost packets and queues their retransmissions in `lost`. `hold_ns`: nothing is sent before that time.
 
-    `single_packet_mode`: a timeout expired and nothing has been heard since the packet was sent. Then only the oldest
+    `single_packet_mode`: a timeout expired and no answer has arrived since the packet was sent. Then only the oldest
     packet is retransmitted, at each timeout, and it does not count as in flight: a queue pair whose other end is gone
     must not hold the window that it shares with live queue pairs to the same peer. Any answer ends this mode.
     """
@@ -225,7 +225,7 @@ class Recovery(Timed):
         """
         association = self.association
         sent.state = LOST
-        counted = sent.counted  # a NACK's packet has left the account before the controller heard of it
+        counted = sent.counted  # a NACK's packet left the account before the controller handled it
         self._account.drop(sent)
         counters = self._counters
         cc = association.qpcc.cc
@@ -261,7 +261,8 @@ class Recovery(Timed):
                     status=CompletionStatus.RETRY_EXC_ERR,
                 )
                 return
-        # The oldest goes first: it holds up completions, and on a dead path its budget must run out, not everybody's.
+        # The oldest goes first: it holds up completions, and on a dead path only its budget must run out, not that of
+        # every packet.
         if self.lost and sent.psn < self.lost[0].psn:
             self.lost.appendleft(sent)
         else:
@@ -364,7 +365,7 @@ class Recovery(Timed):
         return max(rtt, min(2 * rtt << min(self.fruitless, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
-        """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
+        """Probe the peer when no answer has arrived for a while (also for a lost transport ACK)."""
         self._tail_armed = self.armed = False
         board = self._board
         if not self._unacked or (self._has_data() and not board.outstanding and board.una == board.nxt):

@@ -17,10 +17,10 @@ def _blocks(length: int) -> int:
 
 
 class FlowControl(Timed):
-    """Pauses and credits of one port. Only data is of the priority that they concern.
+    """Pauses and credits of one port. They concern the priority of data only.
 
     Data waits until `paused_until` (ns; 0: not paused), and with credits until it fits: blocks used are at most the
-    limit, which is unknown (None) until the switch has told it.
+    limit, which is unknown (None) until the switch has sent it.
     """
 
     __slots__ = (

@@ -169,7 +169,7 @@ class RoceQueuePair(Timed):
         self.target_length = 0
         self.receives: deque[int] = deque()
         self.cnp_at = -(1 << 62)
-        self.closing = 0  # its user is gone: how often the peer is still to be told
+        self.closing = 0  # its user is gone: how often the peer is still to be notified
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
         """See `timed`."""
