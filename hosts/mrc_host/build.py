@@ -63,7 +63,7 @@ _KEPT: Final = 4  # builds of other versions of the sources; processes may still
 
 
 class BuildError(Exception):
-    """The compiler failed; the text is what it said."""
+    """The compiler failed; the text is its output."""
 
 
 def modules() -> list[Path]:

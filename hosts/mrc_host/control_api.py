@@ -68,7 +68,7 @@ class DeviceAttributes:
 
 @dataclass(frozen=True)
 class PortAttributes:
-    """A port: what the administrator says of it, and whether it has a link."""
+    """A port: whether the administrator enabled it, and whether it has a link."""
 
     enabled: bool
     carrier: bool
@@ -148,8 +148,10 @@ class EpRequest(NamedTuple):
 
 
 class EpResponse(NamedTuple):
-    """The answer to a probe: the port it came on (from 1), round-trip time in ns; `adj_svc_time`: whether the time
-    that the responder took is taken off (never: no public layout has a place for it)."""
+    """The answer to a probe: the port on which it arrived (from 1), and its round-trip time in ns.
+
+    `adj_svc_time`: whether the responder's service time is subtracted (never: no public layout has a field for it).
+    """
 
     req_id: int
     port: int
@@ -336,8 +338,11 @@ class EvFormatProfile(_Profile):
 
 
 class EvProfile(_Profile):
-    """Which EVs there are: `mode`, `format` (the name of a format profile), `count`, `active`, `ev_min_active`,
-    `values` by plane, `fields`, and the settings of probes."""
+    """The settings of an EV profile.
+
+    These are `mode`, `format` (the name of a format profile), `count`, `active`, `ev_min_active`, `values` by plane,
+    `fields`, and the settings of probes.
+    """
 
     kind = requests.ProfileKind.EV
 

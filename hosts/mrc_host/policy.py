@@ -60,9 +60,9 @@ Judge = Callable[[Any, tuple[Any, ...], Any], str]
 
 
 class PolicyError(BaseException):
-    """A policy raised, or did what it must not; the text names file, line, class and method.
+    """A policy raised an error or broke its contract; the text names file, line, class and method.
 
-    No `Exception`: an endpoint contains its own faults and goes on, but a policy's mistake ends the run.
+    It is no `Exception`: an endpoint contains its own faults and goes on, but a policy's mistake ends the run.
     """
 
 

@@ -73,8 +73,10 @@ def _recorded(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 
 class _Buffers:
-    """Tensors as arrays that share their memory (`memory`). What has gaps, or is stored conjugated or negated, goes
-    through a copy, which `back` undoes."""
+    """Tensors as arrays that share their memory (`memory`).
+
+    A tensor that has gaps, or is stored conjugated or negated, is copied; `back` copies the result back.
+    """
 
     def __init__(self) -> None:
         self._copies: list[tuple[Tensor, Tensor]] = []

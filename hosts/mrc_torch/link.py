@@ -41,7 +41,9 @@ Sink = Callable[[int, memoryview], None]
 
 
 class ControlWord(IntEnum):
-    """What an immediate says, in its upper four bits; below it a rank (12 bits) and all credits so far (16 bits)."""
+    """The meaning of an immediate, in its upper four bits; below are a rank (12 bits) and all credits so far (16
+    bits).
+    """
 
     CHUNK = 0
     CREDIT = 1
@@ -53,7 +55,9 @@ class ControlWord(IntEnum):
 
 
 class Transfer:
-    """A message to be sent or received. `done`: its buffer is the caller's again; a `work` of its own ends with it."""
+    """A message to be sent or received. `done`: the caller may use its buffer again; its `work`, if it has one, ends
+    with it.
+    """
 
     __slots__ = ("done", "key", "link", "size", "work")
 
@@ -87,7 +91,7 @@ class Receive(Transfer):
 
 
 class _Message:
-    """One that is arriving: with the receive that it is for, or kept."""
+    """A message that is arriving: for a receive, or kept until there is one."""
 
     __slots__ = ("got", "kept", "key", "receive", "total")
 

@@ -72,7 +72,7 @@ def _convolutions() -> nn.Module:
 
 
 class GptTiny(nn.Module):  # type: ignore[misc]
-    """A small transformer that tells the next character."""
+    """A small transformer that predicts the next character."""
 
     def __init__(self, characters: int, width: int = 64, heads: int = 4, layers: int = 2) -> None:
         super().__init__()

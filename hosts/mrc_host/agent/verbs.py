@@ -37,7 +37,7 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 class SharedMemory:
     """A memory file of fixed size, mapped here; see `programs.shared.Memory`.
 
-    Made and sealed by the agent: a program that could shrink it would end the agent by SIGBUS.
+    The agent makes and seals it: a program that could shrink it would end the agent by SIGBUS.
     """
 
     def __init__(self, nbytes: int) -> None:

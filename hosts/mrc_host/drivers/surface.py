@@ -12,7 +12,8 @@ RING_PACKETS = 2048
 class NodeInterface:
     """A node on any clock. Times are integer ns; port p is in plane p; packets carry no Ethernet header.
 
-    A class and no protocol: what is called for every packet is called directly where both sides are compiled.
+    This is a class and not a protocol: methods that are called for every packet are called directly where both sides
+    are compiled.
     """
 
     __slots__ = ()
@@ -47,7 +48,7 @@ class NodeInterface:
 
 
 class PortPacer:
-    """A NIC port as a sender sees it: busy until its link has carried what it was given.
+    """The link of a NIC port as a sender models it: busy until it has carried the bytes handed to it.
 
     A driver that is late may catch up by at most `burst_ns` of the link's time.
     """

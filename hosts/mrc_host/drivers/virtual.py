@@ -79,7 +79,9 @@ class _Port:
 
 
 class _ScheduledNode:
-    """A node and its ports. `due`: when it wants to be woken; `timer`: when its own timer is due, at the earliest."""
+    """A node and its ports. `due`: when it is to be woken; `timer`: the earliest time at which its own timer can be
+    due.
+    """
 
     __slots__ = ("due", "held", "node", "number", "ports", "runs", "timer")
 

@@ -83,7 +83,7 @@ class _Batch:
 
 
 class ControlledQp(NamedTuple):
-    """A queue pair as a controller sees it: towards whom, and the names of its profiles."""
+    """A queue pair as a controller sees it: its peer, and the names of its profiles."""
 
     peer: str
     qp: QueuePair
@@ -93,7 +93,9 @@ class ControlledQp(NamedTuple):
 
 @dataclass
 class _EventQueue:
-    """Changes of EVs not asked for yet; `lost` counts those that found no room since the last that did."""
+    """Changes of EVs that have not been polled yet; `lost` counts those for which there was no room, since the last
+    that fitted.
+    """
 
     depth: int
     states: frozenset[EvState]

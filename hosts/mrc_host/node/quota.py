@@ -15,8 +15,10 @@ MAX_MESSAGE_BYTES: Final = 1 << 31
 
 @dataclass(frozen=True)
 class Limits:
-    """Of each program, but for `programs`, which is of the host. `memory` in bytes, with all rings; `work_requests` and
-    `completions` of one queue."""
+    """The limits of each program, except `programs`, which is the host's.
+
+    `memory` is in bytes, with all rings; `work_requests` and `completions` are of one queue.
+    """
 
     programs: int = 16
     memory: int = 1 << 30

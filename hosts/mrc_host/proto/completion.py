@@ -50,9 +50,9 @@ class CqUser(Protocol):
 
 
 class CompletionQueue:
-    """A bounded FIFO of completions. One more than `depth` is an overflow: `overflowed` is set, the entry lost.
+    """A bounded FIFO of completions. A completion beyond `depth` is lost and sets `overflowed`; `lost` counts them.
 
-    `users` are the queue pairs that complete into it: an overflow ends all of them. `lost` counts the entries.
+    `users` are the queue pairs that complete into it: an overflow ends all of them.
     """
 
     __slots__ = ("depth", "entries", "lost", "number", "overflowed", "users")

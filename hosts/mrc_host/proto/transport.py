@@ -27,9 +27,11 @@ P_contra = TypeVar("P_contra", bound=Pair, contravariant=True)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TransportEndpoint:
-    """The part that needs no queue pair: the driver's methods, ports, completions, statistics. Times in ns.
+    """The part of a transport without queue pairs: the driver's methods, ports, completions, statistics. Times are in
+    ns.
 
-    A class and no protocol: what is called for every packet is called directly where both sides are compiled.
+    This is a class and not a protocol: methods that are called for every packet are called directly where both sides
+    are compiled.
     """
 
     __slots__ = ()
@@ -84,7 +86,9 @@ class TransportEndpoint:
 
 
 class Transport(Protocol[P_contra]):
-    """The rest: memory, and work on queue pairs of class `P_contra`. How they are created differs by transport."""
+    """A transport with memory, and with work on queue pairs of class `P_contra`. How they are created differs by
+    transport.
+    """
 
     def register_memory(
         self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True

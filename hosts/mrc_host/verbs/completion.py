@@ -32,7 +32,7 @@ class WorkCompletion(NamedTuple):
 
 
 class CompletionChannel:
-    """Tells that completions have come, by a file descriptor: readable while notifications wait."""
+    """Notifies of completions by a file descriptor, which is readable while notifications wait."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

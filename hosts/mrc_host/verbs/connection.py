@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 
 class VerbsError(OSError):
-    """Something that is refused, with an errno as the C library would set it."""
+    """A refused call, with an errno as the C library would set it."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(number, text)

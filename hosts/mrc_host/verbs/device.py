@@ -27,7 +27,7 @@ A = TypeVar("A")
 
 
 class Version(NamedTuple):
-    """As `MRC_API_VER`."""
+    """A version, as `MRC_API_VER`."""
 
     major: int
     minor: int
@@ -35,7 +35,7 @@ class Version(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """What `query_version` says: of the interface that this follows, and of the provider, which is this package."""
+    """The answer of `query_version`: the version of the interface, and of the provider, which is this package."""
 
     current: Version
     last_supported: Version
@@ -55,7 +55,7 @@ class AsyncEvent:
     """Something that happened outside of any work request; to be acknowledged by `ack`.
 
     `element`: the number of a queue pair, a completion queue, or a port (from 1), by the type. Of an EV: its value, its
-    plane and the losses seen on it; `text` says why, where there is something to say.
+    plane and the losses seen on it. `text` gives the reason, where there is one.
     """
 
     type: EventType

@@ -49,10 +49,10 @@ class SendRequest:
 
 @dataclass(frozen=True)
 class QpAttributes:
-    """What `query` tells of a queue pair (`mrc_qp_attr`, and of `ibv_qp_attr` what there is of it).
+    """The answer of `query` about a queue pair (`mrc_qp_attr`, and what applies of `ibv_qp_attr`).
 
     `values` has all attributes by name: those that `modify` takes, `path_mtu`, `sq_psn`, `dest_qp_num`,
-    `remote_address`, and `error`, why it is in ERR.
+    `remote_address`, and `error`, the reason for which it is in ERR.
     """
 
     state: QpState
@@ -66,7 +66,7 @@ class QpAttributes:
 
 
 class QpHint:
-    """What a program says of the traffic that it expects of some queue pairs (`mrc_qp_hint_attr`)."""
+    """The traffic that a program expects of some queue pairs (`mrc_qp_hint_attr`)."""
 
     def __init__(
         self, context: Context, *, num_qps_per_peer: int = 0, num_send_peers: int = 0, num_remote_recv_peers: int = 0

@@ -33,7 +33,7 @@ class WorkloadError(UsageError):
 
 
 class Channel(Protocol):
-    """The way from a workload to its peers, offered by the host node."""
+    """The connection of a workload to its peers, offered by the host node."""
 
     def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
         """Write `length` bytes at `offset` of the own region to `remote_offset` of the peer's.
@@ -48,7 +48,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is said of a workload; `iterations` bounds its loop. Each workload has a class of its own."""
+    """The parameters of a workload; `iterations` bounds its loop. Each workload has a subclass of its own."""
 
     iterations: int = 1
 

@@ -9,7 +9,7 @@ from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError
 
 @dataclass(frozen=True)
 class AllToAllParameters(Parameters):
-    """Of `AllToAll`."""
+    """Parameters of `AllToAll`."""
 
     block_bytes: int = 1 << 16
 

@@ -64,10 +64,10 @@ class Distribution:
 
 
 class Meter:
-    """Bandwidth of one stream of messages of equal size, as ib_write_bw tells it.
+    """Bandwidth of one stream of messages of equal size, as ib_write_bw defines it.
 
     Average: all bytes from the first post to the last completion. Peak: the highest average between any message's post
-    and any later (or the same) message's completion, over the messages that are remembered.
+    and any later (or the same) message's completion, over the messages that are kept.
     """
 
     def __init__(self, message_bytes: int) -> None:

@@ -19,7 +19,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class RingParameters(Parameters):
-    """Of the collectives on a ring."""
+    """Parameters of the collectives on a ring."""
 
     size_bytes: int = 1 << 20
 

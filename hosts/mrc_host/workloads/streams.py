@@ -23,7 +23,7 @@ MAX_WINDOW = 128
 
 @dataclass(frozen=True)
 class StreamParameters(Parameters):
-    """Of all streams."""
+    """Parameters of all streams."""
 
     message_bytes: int = 1 << 18
     window: int = 2
@@ -180,7 +180,7 @@ def _sources(pairs: list[tuple[int, int]], rank: int) -> list[int]:
 
 @dataclass(frozen=True)
 class PermutationParameters(StreamParameters):
-    """Of `Permutation`."""
+    """Parameters of `Permutation`."""
 
     shift: int = 1
 
@@ -198,7 +198,7 @@ class Permutation(Streams[PermutationParameters]):
 
 @dataclass(frozen=True)
 class IncastParameters(StreamParameters):
-    """Of `Incast`."""
+    """Parameters of `Incast`."""
 
     target: int = 0
     sources: Sequence[int] | None = None
@@ -249,7 +249,7 @@ class SendRecv(Streams[StreamParameters]):
 
 @dataclass(frozen=True)
 class WriteBwParameters(StreamParameters):
-    """Of `WriteBw`."""
+    """Parameters of `WriteBw`."""
 
     window: int = 4
     source: int = 0

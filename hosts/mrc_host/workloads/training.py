@@ -32,10 +32,10 @@ EXCHANGE, FORWARD, BACKWARD = MAX_BUCKETS, MAX_BUCKETS + 1, MAX_BUCKETS + 2
 
 @dataclass(frozen=True)
 class Shape:
-    """How the ranks are divided, and where what is in a region; all offsets and lengths in bytes.
+    """How the ranks are divided, and the layout of a region; all offsets and lengths are in bytes.
 
-    `buckets`: (offset, length of the bucket). `transfers`: of the first of four rows (forward out, forward in, backward
-    out, backward in) of one slot per micro batch.
+    `buckets`: (offset, length of the bucket). `transfers`: the offset of the first of four rows (forward out, forward
+    in, backward out, backward in) of one slot per micro batch.
     """
 
     stages: int
@@ -78,7 +78,7 @@ def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]
 
 @dataclass(frozen=True)
 class TrainingParameters(Parameters):
-    """Of `Training`."""
+    """Parameters of `Training`."""
 
     compute_us: int = 20_000
     jitter_percent: int = 0

@@ -109,7 +109,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class PostedRequest:
-    """A work request under way: what its completion must say, and what it reads from."""
+    """A work request under way: the values for its completion, and the regions from which it reads."""
 
     wr_id: int
     signaled: bool
@@ -157,7 +157,7 @@ class QueuePairOf(Generic[P]):
 
 @dataclass(eq=False)
 class Hint:
-    """What a program says of its traffic (`mrc_qp_hint_attr`). `users`: queue pairs that name it."""
+    """The traffic that a program expects (`mrc_qp_hint_attr`). `users`: queue pairs that name it."""
 
     attributes: HintAttributes
     users: int = 0

@@ -15,7 +15,7 @@ from mrc_host.proto.statistics import CcStatistics
 # A user's algorithm may be plain Python.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
-    """What the requestor needs of a controller. The base class is what all controllers share."""
+    """The interface between the requestor and a controller, with the state that all controllers share."""
 
     __slots__ = ("base_rtt_ns", "cwnd", "inflight", "max_wnd", "mtu", "rtt_ns", "srtt_ns")
 

@@ -82,7 +82,7 @@ class NsccConfig(CcConfig):
 
 
 class Case(Enum):
-    """What the last SACK meant; the four cases of the table, and what comes before them."""
+    """How the last SACK was handled: the four cases of the table, and those that precede them."""
 
     PROPORTIONAL = "proportional increase"
     FAST = "fast increase"

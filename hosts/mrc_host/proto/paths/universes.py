@@ -10,7 +10,9 @@ from mrc_host.proto.paths.ev_profile import EvUniverse
 
 
 class Universes:
-    """By identity of the profile. A universe keeps its profile alive, so that the identity stays unique."""
+    """The EV universes in use, by identity of the profile. A universe keeps its profile alive, so that the identity
+    stays unique.
+    """
 
     __slots__ = ("_planes", "_rng", "_users", "by_profile")
 

@@ -31,7 +31,7 @@ _ALWAYS_SKIP: Final = int(SackMark.ALWAYS_SKIP)
 
 
 class MessageStart(NamedTuple):
-    """The first packet of a message of several: what its last one must agree with."""
+    """The first packet of a message of several packets; the last one must agree with it."""
 
     msn: int
     va: int

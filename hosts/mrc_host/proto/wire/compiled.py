@@ -44,7 +44,9 @@ _ABSENT = {"tx_timestamp": NO_TIMESTAMP}
 
 
 class _Text:
-    """The text of a function under way, and the objects that it names; `structs` are the structs' formats and calls."""
+    """The text of a function under construction, and the objects that it names; `structs` are formats and calls of
+    structs.
+    """
 
     def __init__(self, prefix: str = "") -> None:
         self.lines: list[str] = []
@@ -102,7 +104,7 @@ class _Text:
 
 
 class _Bytewise(_Text):
-    """Reads byte by byte instead of by structs: what is compiled does that without making objects."""
+    """Reads byte by byte instead of by structs: compiled code does that without making objects."""
 
     def __init__(self, prefix: str = "") -> None:
         super().__init__(prefix)
@@ -235,7 +237,10 @@ def encodes(*opcodes: int, **given: str) -> Callable[[F], F]:
 
 
 class Decoder(NamedTuple, Generic[M]):
-    """What follows the head of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
+    """The decoder of the part after the head, for one opcode.
+
+    `size` is that of the whole packet, 0 with a payload; `parse` makes the message.
+    """
 
     size: int
     parse: Callable[..., M]

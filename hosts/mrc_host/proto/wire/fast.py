@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Encoders = Signatures
 
     class Decoder(Protocol):
-        """Of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
+        """The decoder of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
 
         size: int
 

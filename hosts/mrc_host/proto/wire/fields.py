@@ -50,7 +50,7 @@ class RoceOpcode(IntEnum):
 
 
 class SackMark(IntEnum):
-    """SETH.m: what the responder says about the path of the packet it answers."""
+    """SETH.m: the responder's report about the path of the packet that it answers."""
 
     NONE = 0
     SKIP_ONCE = 1

@@ -30,7 +30,9 @@ def icrc_constant(addresses: bytes, udp_length: int) -> int:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Sealing:
-    """What the encoders of one endpoint share: its port, its partition key, and a bounded cache of ICRC constants."""
+    """The state that the encoders of one endpoint share: its port, its partition key, and a bounded cache of ICRC
+    constants.
+    """
 
     __slots__ = ("_constants", "p_key", "udp_port")
 
