@@ -131,7 +131,7 @@ class QpWaiting:
 
     @classmethod
     def of(cls, found: Waiting, qpn: int, peer: str, now: int) -> QpWaiting:
-        """Return what a queue pair to a peer waits for at the time `now`."""
+        """Return the wait of a queue pair to a peer at the time `now`."""
         return cls(
             what=found.what,
             psn=found.psn,

@@ -85,7 +85,7 @@ def compiler() -> str:
 
 
 def missing() -> str:
-    """Return what a build lacks here, with its remedy; empty when nothing."""
+    """Return what the machine lacks for a build, with its remedy; empty when it lacks nothing."""
     if not compiler():
         return "no C compiler (Debian: gcc)"
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():

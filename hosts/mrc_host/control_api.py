@@ -194,7 +194,7 @@ class Controller:
     # -- device and ports ---------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceAttributes:
-        """Return what the host offers."""
+        """Return the attributes of the host."""
         found = dict(vars(self.ask(requests.GetDevice())))
         del found["ports"]
         return DeviceAttributes(**found)

@@ -323,7 +323,7 @@ def load(reference: str, kind: str) -> Callable[..., Any]:
     """Return the policy of a kind that `FILE.py:Class` names, watched; or what a `supplier` has in its place.
 
     Raises:
-        ConfigError: as `load_class`, or the class does not derive from what it must.
+        ConfigError: as `load_class`, or the class does not derive from the base class of its kind.
     """
     elsewhere = supplier()
     if elsewhere is not None:

@@ -42,7 +42,7 @@ def _field(item: Field, default: int | None) -> Any:
 
 
 def _next_layer(packet: Any, payload: bytes) -> Any:
-    """Return the class of what follows `packet` by the layout of its BTH's opcode."""
+    """Return the class of the layer after `packet`, by the layout of its BTH's opcode."""
     bth = packet
     while not isinstance(bth, BTH):
         bth = bth.underlayer

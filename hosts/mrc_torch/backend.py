@@ -104,7 +104,7 @@ class _Buffers:
         return array_of(row, stored(kind)), kind
 
     def back(self) -> None:
-        """Copy what was written into copies to where it belongs."""
+        """Copy results from temporary copies back into their tensors."""
         for tensor, copy in self._copies:
             tensor.copy_(copy)
 
@@ -173,7 +173,7 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return what it ended with."""
+        """Return the error with which it ended."""
         return self._error
 
     def result(self) -> list[Tensor]:
@@ -260,7 +260,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         return self._name
 
     def getGroupDesc(self) -> str:  # noqa: N802
-        """Return what it is for."""
+        """Return the description of the group's purpose."""
         return self._description
 
     @property
@@ -299,7 +299,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         self.collectives.close()
 
     def abort(self) -> None:
-        """Leave the group; what is under way ends with an error."""
+        """Leave the group; operations under way end with an error."""
         self.collectives.close()
 
     def __repr__(self) -> str:

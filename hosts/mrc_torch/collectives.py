@@ -62,7 +62,7 @@ class Collectives:
         self.size = size
 
     def close(self) -> None:
-        """Leave the group. What this rank has sent is waited for; what is under way ends with ClosedError."""
+        """Leave the group. Sends of this rank are waited for; other operations under way end with ClosedError."""
         self.group.close()
 
     def __enter__(self) -> Collectives:

@@ -176,7 +176,7 @@ class Group:
         return said
 
     def close(self, timeout: float = CLOSE_S) -> None:
-        """Leave the group: what has been sent is waited for, for at most `timeout` seconds; what waits is given up."""
+        """Leave the group: sends are waited for, for at most `timeout` seconds; other operations are given up."""
         _OPEN.discard(self)
         with self._lock:
             if self._closing:
@@ -356,7 +356,7 @@ class Group:
                 self._fail(error)
 
     def _flush(self) -> None:
-        """Tell those who wait; not under the lock, for they may do anything."""
+        """Notify those who wait; without the lock, because their callbacks may call the group."""
         while True:
             with self._lock:
                 if not self._finished:
@@ -473,7 +473,7 @@ class Group:
             self._flush()
 
     def _watch(self) -> None:
-        """Look at the time, whatever the other thread does."""
+        """Check the timeouts, whatever the other thread does."""
         while not self._ending.wait(TICK_S):
             with self._lock:
                 if self._stopped:
@@ -513,7 +513,7 @@ class Group:
             self._late(transfer.work, [transfer])
 
     def _late(self, work: Work, waiting: list[Transfer]) -> None:
-        """Find out who holds an operation up; when that is known, the group ends."""
+        """Find the rank that blocks an operation; when it is found, the group ends."""
         now = time.monotonic()
         text = f"{work.name} has not ended within {self.timeout:g} s"
         link = _awaited_link(waiting)
@@ -530,7 +530,7 @@ class Group:
 
 
 def _awaited_link(waiting: Iterable[Transfer]) -> Link | None:
-    """Return the way to the rank that transfers wait for: the one that is to send, before one that takes nothing."""
+    """Return the link to the rank that transfers wait for: a sender before a receiver that takes nothing."""
     links = [(isinstance(each, Receive), each.link) for each in waiting if each.link is not None]
     return max(links, key=lambda each: each[0])[1] if links else None
 
@@ -539,7 +539,7 @@ _OPEN: Final[weakref.WeakSet[Group]] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """Wait until what was sent has arrived, also for a program that ends without closing."""
+    """Wait until all sends have arrived, also for a program that ends without closing."""
     for group in list(_OPEN):
         with contextlib.suppress(Exception):
             group.close()

@@ -170,7 +170,7 @@ class Link:
         return not (self.outgoing or self._words or self.writes)
 
     def pump(self) -> None:
-        """Post what can be posted."""
+        """Post as many writes as possible."""
         while not self.dead and self.writes < WRITES:
             if self._words and not (self._words[0][0] is ControlWord.BYE and self.outgoing):
                 self._post(*self._words.popleft())
@@ -210,7 +210,7 @@ class Link:
             self._ended(transfer)
 
     def ping(self) -> None:
-        """Write nothing: it completes if the peer's host still has the queue pair."""
+        """Write zero bytes: the write completes if the peer's host still has the queue pair."""
         if not self.pinging and not self.dead:
             self.pinging = True
             self.writes += 1

@@ -55,7 +55,7 @@ def narrowed(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def stored(kind: str) -> np.dtype[Any]:
-    """Return what an array of that type is made of.
+    """Return the type of the elements in which an array of that type is stored.
 
     Raises:
         ValueError: there is no such type.

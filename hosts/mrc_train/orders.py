@@ -54,5 +54,5 @@ class OrderReader:
 
 
 def say(event: str, **document: Any) -> None:
-    """Tell who started this rank."""
+    """Print an event for the process that started this rank."""
     print(json.dumps({"event": event, **document}), flush=True)

@@ -19,7 +19,7 @@ class LagHistogram:
         self.max_ns = 0
 
     def add(self, lag_ns: int) -> None:
-        """Count one delay; what came early counts as 0."""
+        """Count one delay; a negative one counts as 0."""
         lag_ns = max(lag_ns, 0)
         shift = max(lag_ns.bit_length() - SUB_BITS - 1, 0)
         self.counts[min(shift * SUB + (lag_ns >> shift), len(self.counts) - 1)] += 1

@@ -35,7 +35,7 @@ class NodeInterface:
         raise NotImplementedError
 
     def handle_timer(self, now: int, /) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         raise NotImplementedError
 
     def settle(self, now: int, /) -> None:

@@ -58,7 +58,7 @@ class VirtualFabric(Protocol):
         """Start `exchange` in another thread."""
 
     def finish(self) -> list[tuple[int, int, bytes]]:
-        """Return what came of it."""
+        """Wait for the thread of `begin`, and return the deliveries of `exchange`."""
 
 
 class _Port:
@@ -259,7 +259,7 @@ class VirtualDriver:
                 port.rate, port.overhead, port.queue, port.link_ns, port.rest = found[port.place]
 
     def _tell(self) -> None:
-        """Deliver what was sent to the fabric before anything else is done to it."""
+        """Hand the packets that were sent to the fabric before it is changed in any other way."""
         if self._words:
             words, parts = self._words, self._parts
             self._words, self._parts = [], []
@@ -304,7 +304,7 @@ class VirtualDriver:
         self._pump(seat, time_ns)
 
     def _pump(self, seat: _ScheduledNode, now: int) -> None:
-        """Let a node send what it wants to send now, and plan when it is to be woken."""
+        """Let a node send what it can now, and schedule its next wake-up."""
         if not seat.runs:
             return
         node = seat.node

@@ -70,7 +70,7 @@ class Profile:
     made: EvConfig | CcConfig | EvFormat | None = None
 
     def document(self, users: int) -> ProfileDocument:
-        """Return what a controller sees of it."""
+        """Return the profile as a controller sees it."""
         return ProfileDocument(self.kind, self.name, self.state, self.settings, users)
 
 

@@ -21,10 +21,10 @@ class Applications(Protocol):
     """Programs on the host, as the data path sees them."""
 
     def serve(self, now: int, /) -> None:
-        """Take what they have posted."""
+        """Handle the requests that they have posted."""
 
     def tell(self) -> None:
-        """Wake those up for whom something has come."""
+        """Wake the programs that have new completions or events."""
 
 
 class Datapath(NodeInterface):
@@ -103,7 +103,7 @@ class Datapath(NodeInterface):
         return due
 
     def handle_timer(self, now: int, /) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         sampler = self.sampler
         sample = sampler.due
         try:
@@ -128,8 +128,9 @@ class Datapath(NodeInterface):
         self.settle(now)
 
     def settle(self, now: int, /) -> None:
-        """Take what applications have posted, hand events to the node until nothing new comes of them, and tells
-        applications that something has come for them."""
+        """Serve the applications' requests, pass events to the node until there are no new ones, and notify the
+        applications.
+        """
         applications = self.applications
         if applications is not None:
             applications.serve(now)

@@ -195,7 +195,7 @@ class HostNode:
         return program
 
     def disconnect_program(self, program: Program[Any], now: int) -> None:
-        """Release what a program that has ended held."""
+        """Release everything that a program that has ended held."""
         self.datapath.handle_timer(now)
         self.programs.disconnect(program, now)
         self.datapath.settle(now)

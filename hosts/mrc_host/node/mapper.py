@@ -143,7 +143,7 @@ class Mapper:
         self.tracks[index].rtt_ns = now - sent_ns
 
     def view(self) -> list[ProbeRow]:
-        """Return what this host knows: per target the latest answers (newest last), counts and RTT."""
+        """Return the results of this host's probes: per target the latest answers (newest last), counts and RTT."""
         return [
             ProbeRow(
                 target=track.target.name,

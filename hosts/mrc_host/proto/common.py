@@ -44,7 +44,7 @@ class CommonEndpoint(TransportEndpoint):
         self._port_told(port, self._ports.set_state(port, enabled=enabled), now)
 
     def _port_told(self, port: int, changed: bool, now: int) -> None:
-        """Act on what was learned of a port; `changed`: it went down or came up by that."""
+        """Handle a report about a port; `changed`: it went down or came up by that."""
         raise NotImplementedError
 
     def ports_up(self) -> list[bool]:

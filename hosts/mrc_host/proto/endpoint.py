@@ -211,7 +211,7 @@ class Endpoint(CommonEndpoint):
         return self.context.timers.next_deadline()
 
     def handle_timer(self, now: int) -> None:
-        """Do what is due at `now`. Harmless when nothing is."""
+        """Run the timers that are due at `now`. Harmless when none is."""
         self.context.now = now
         timers = self.context.timers
         while (due := timers.pop_due(now)) is not None:
@@ -321,7 +321,7 @@ class Endpoint(CommonEndpoint):
         self._universes.drop(qp.evs.universe)
 
     def local_attributes(self, qp: QueuePair) -> QpDocument:
-        """Return what the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).
+        """Return what the peer needs, as one JSON-serialisable document (`mrc-protocol.md §4`).
 
         Moves a queue pair in RESET to INIT.
         """

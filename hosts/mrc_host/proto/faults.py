@@ -23,7 +23,7 @@ class Faults:
         self._told: set[tuple[str, str, int]] = set()
 
     def contain(self, where: str, error: Exception, peer: Peer | None, now: int) -> None:
-        """Close the peer that an exception concerns, count it, tell each kind once (event `Fault`)."""
+        """Close the peer that an exception concerns, count it, and report each kind once (event `Fault`)."""
         context = self._context
         context.counters.faults += 1
         frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -82,7 +82,9 @@ class PortTable:
         return True
 
     def set_state(self, port: int, *, carrier: bool | None = None, enabled: bool | None = None) -> bool:
-        """Record what is known of a port; True when it went down or came up by that. What waited on it is dropped."""
+        """Record the state of a port; True when it went down or came up by that. Packets that waited on it are
+        dropped.
+        """
         entry = self.ports[port]
         if carrier is not None:
             entry.carrier = carrier

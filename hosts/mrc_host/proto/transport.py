@@ -53,7 +53,7 @@ class TransportEndpoint:
         raise NotImplementedError
 
     def handle_timer(self, now: int) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         raise NotImplementedError
 
     def next_event(self) -> Event | None:
@@ -99,7 +99,7 @@ class Transport(Protocol[P_contra]):
         """Forget a region."""
 
     def local_attributes(self, qp: P_contra) -> QpDocument | RoceQpDocument:
-        """Return what the peer must know, as one JSON-serialisable document."""
+        """Return what the peer needs, as one JSON-serialisable document."""
 
     def connect(self, qp: P_contra, remote: object, now: int) -> None:
         """Go to RTS with the peer's attributes, plain JSON values, which are checked. Raises QpError."""

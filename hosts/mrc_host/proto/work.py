@@ -97,7 +97,7 @@ class WorkQueue:
         self.offset = 0
 
     def rewind(self) -> None:
-        """Send everything again that has not completed, from the oldest request on."""
+        """Send all requests that have not completed again, from the oldest on."""
         self._queue = deque(self.unacked)
         self.next_request()
 

@@ -47,7 +47,7 @@ class Connection:
         self._frame: tuple[int, bool, int, int, int, int] | None = None
 
     def flush(self) -> None:
-        """Send what the kernel takes."""
+        """Send as much as the kernel accepts."""
         out = self.out
         while out:
             batch = [out[index] for index in range(min(len(out), BATCH))]
@@ -61,7 +61,7 @@ class Connection:
                 out[0] = out[0][sent:]
 
     def frames(self, memory: memoryview) -> list[tuple[int, bool, int, int, int, int]]:
-        """Read what there is; the frames that are complete.
+        """Read what has arrived, and return the frames that are complete.
 
         Raises:
             ChannelError: the peer is gone, or writes beyond the region.
@@ -153,7 +153,7 @@ class TcpChannel:
             self._selector.modify(each.sock, wanted, each)
 
     def turn(self, timeout_s: float) -> None:
-        """Wait for sockets and do what can be done.
+        """Wait for sockets, then read and write those that are ready.
 
         Raises:
             ChannelError: a connection has ended.

@@ -65,7 +65,7 @@ class CompletionChannel:
         return None
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while completion queues use it."""
+        """Destroy the channel. Raises VerbsError while completion queues use it."""
         self.context.ask(requests.DestroyChannel(self.number))
         self.context.channels.remove(self)
         self.close()
@@ -186,7 +186,7 @@ class CompletionQueue:
         return found
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while queue pairs use it, or events are not acknowledged."""
+        """Destroy the queue. Raises VerbsError while queue pairs use it, or events are not acknowledged."""
         left = self._events_taken - self._events_acked
         if left:
             raise VerbsError(errno.EBUSY, f"{left} notifications are not acknowledged; `ack_events` first")
@@ -201,7 +201,7 @@ class CompletionQueue:
 
 
 def status_text(status: WcStatus) -> str:
-    """Return what a status means (`ibv_wc_status_str`)."""
+    """Return the text of a status (`ibv_wc_status_str`)."""
     return _TEXTS.get(status, status.name)
 
 

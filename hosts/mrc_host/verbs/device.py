@@ -67,7 +67,7 @@ class AsyncEvent:
     context: Context
 
     def ack(self) -> None:
-        """Acknowledge it: what it concerns may be destroyed."""
+        """Acknowledge the event, so that the object that it concerns may be destroyed."""
         self.context.ack_async_event(self)
 
 
@@ -112,7 +112,7 @@ class Context:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request[A]) -> A:
-        """Ask the agent for something, after what has been posted so far. Raises VerbsError."""
+        """Send the agent a request, after everything posted so far. Raises VerbsError."""
         self._publish()
         return self._connection.ask(request)
 
@@ -122,7 +122,7 @@ class Context:
         return self._connection.ask_files(request)
 
     def query_device(self) -> DeviceAttributes:
-        """Return what the device can do."""
+        """Return the attributes of the device."""
         return self.ask(requests.QueryDevice())
 
     def query_port(self, port: int) -> PortAttributes:
@@ -148,7 +148,7 @@ class Context:
                     self._ring()
 
     def _publish(self) -> None:
-        """Show the agent what a batch has posted so far: a request that follows must not overtake it.
+        """Show the agent the entries that a batch has posted so far: a request that follows must not overtake them.
 
         The agent takes everything that is in the ring before it serves a request, so no bell is needed.
         """
@@ -287,8 +287,7 @@ class Context:
         return False
 
     def close(self) -> None:
-        """Give everything back: the agent destroys whatever is left of this context. What is used later raises
-        DeviceLostError."""
+        """Close the device: the agent destroys whatever is left of this context. Later use raises DeviceLostError."""
         if self._doorbell >= 0:
             self._connection.close()
             gone: Any = NoRing(self._connection.closed)

@@ -37,7 +37,7 @@ class ProtectionDomain:
         self.number = context.ask(requests.AllocPd()).pd
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while it has queue pairs or regions."""
+        """Destroy the domain. Raises VerbsError while it has queue pairs or regions."""
         self.context.ask(requests.DeallocPd(self.number))
 
 

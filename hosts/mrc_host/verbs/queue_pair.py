@@ -76,7 +76,7 @@ class QpHint:
         self.number = context.ask(requests.CreateHint(attributes)).hint
 
     def modify(self, **attributes: int) -> None:
-        """Change some of them."""
+        """Change some of the hint's attributes."""
         try:
             changes = HintChanges(**attributes)
         except TypeError as error:
@@ -88,7 +88,7 @@ class QpHint:
         return dict(vars(self.context.ask(requests.QueryHint(self.number)).attributes))
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while queue pairs name it."""
+        """Destroy the hint. Raises VerbsError while queue pairs name it."""
         self.context.ask(requests.DestroyHint(self.number))
 
 
@@ -142,7 +142,7 @@ class QueuePair:
     # -- states and attributes ----------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """Return what the peer must know, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
+        """Return what the peer needs, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
         found: dict[str, Any] = cast("Any", self.context.ask(requests.GetQpDocument(self.qp_num)).document)
         if self.state is QpState.RESET:
             self.state = QpState.INIT
@@ -329,7 +329,9 @@ class QueuePair:
             self._sent_ended = count
 
     def destroy(self) -> None:
-        """Give it back; what is under way is lost. Raises VerbsError while events of it are not acknowledged."""
+        """Destroy the queue pair; requests under way are lost. Raises VerbsError while events of it are not
+        acknowledged.
+        """
         self.context.check_acked(True, self.qp_num)
         self.context.ask(requests.DestroyQp(self.qp_num))
         del self.context.queue_pairs[self.qp_num]

@@ -187,7 +187,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def arrived(self, peer: int, imm: int, now: int) -> None:
-        """Handle an immediate of a peer: everything it wrote before is in place."""
+        """Handle an immediate of a peer: everything that the peer wrote before is in place."""
 
     def put_done(self, peer: int, tag: int, now: int) -> None:
         """Handle a `put` that is acknowledged: its source may change."""
@@ -202,7 +202,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def advance(self, now: int) -> None:
-        """Go as far as what has arrived and been acknowledged allows."""
+        """Advance as far as the arrivals and acknowledgements so far allow."""
 
     def failed(self, peer: int, reason: str, now: int) -> None:
         """End the workload with an error: a QP died or a put was refused."""
@@ -211,7 +211,7 @@ class Workload(abc.ABC, Generic[P]):
             self.finish(now)
 
     def wind_down(self, now: int) -> int:
-        """Begin no further iteration until `stop_after`; return how many have begun, 0 if this rank has no say."""
+        """Begin no further iteration until `stop_after`; return how many have begun, 0 if this rank does not count."""
         if self.done or not self.progress.takes_part:
             return self.progress.iterations
         self._winding_down = True
@@ -261,7 +261,7 @@ class Workload(abc.ABC, Generic[P]):
         self.channel.put(peer, offset, remote_offset, length, tag=tag, imm=imm)
 
     def check(self, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> None:
-        """Compare what arrived with what must have arrived, element by element."""
+        """Compare the data that arrived with the expected data, element by element."""
         self._count(got, int(np.count_nonzero(got != want)))
 
     def check_repeating(self, got: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> None:

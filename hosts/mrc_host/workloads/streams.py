@@ -151,7 +151,7 @@ class Streams(Workload[S]):
         return "messages or credits"
 
     def wind_down(self, now: int) -> int:
-        """End each stream that this rank sends with the message it is at, and tell the receiver."""
+        """End each stream that this rank sends with its current message, and notify the receiver."""
         if not self.running:
             return self.progress.iterations
         for peer, number in self.out.items():

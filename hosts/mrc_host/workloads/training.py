@@ -58,17 +58,17 @@ class Shape:
         return list(range(first, first + self.per_stage))
 
     def group(self, rank: int) -> list[int]:
-        """Return the ranks with which it exchanges what experts need."""
+        """Return the ranks with which a rank exchanges data of experts."""
         first = rank // self.experts * self.experts
         return list(range(first, first + self.experts))
 
     def slot(self, row: int, micro: int) -> int:
-        """Return where the transfer of a micro batch is."""
+        """Return the offset of the transfer of a micro batch."""
         return self.transfers + (row * self.micro_batches + micro) * self.activation_bytes
 
 
 def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]:
-    """Return what a stage does in a step, 1F1B: (forward or backward, micro batch)."""
+    """Return the schedule of a stage in a step, 1F1B: (forward or backward, micro batch)."""
     warm = min(stages - 1 - stage, micro_batches)
     rows = [(True, micro) for micro in range(warm)]
     for micro in range(micro_batches - warm):

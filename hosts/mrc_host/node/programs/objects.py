@@ -73,7 +73,7 @@ class Queue:
         """Add a completion; False when there is no place for it.
 
         Raises:
-            RingCorrupt: the program has written into the head of the ring what cannot be.
+            RingCorrupt: the program has written an impossible head into the ring.
         """
         ring = self.ring
         if self.overflowed or not ring.room():
@@ -99,7 +99,7 @@ class Queue:
             self.notify()
 
     def notify(self) -> None:
-        """Tell the channel."""
+        """Notify the channel, and disarm."""
         self.armed = 0
         if self.channel is not None:
             self.events += 1

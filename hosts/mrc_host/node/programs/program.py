@@ -154,7 +154,7 @@ class Program(Generic[P]):
         self.event_bell.ring(1)
 
     def close(self, now: int) -> None:
-        """Give back all that the program has, whatever state it is in."""
+        """Release all resources of the program, whatever its state."""
         for pair in list(self.pairs.values()):
             self._drop_pair(pair)
             self.of.endpoint.close_qp(pair.qp, now)  # their peers may wait for a program that is gone

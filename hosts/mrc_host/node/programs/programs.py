@@ -110,7 +110,7 @@ class Programs(Generic[P]):
         return program
 
     def disconnect(self, program: Program[P], now: int) -> None:
-        """Release everything of a program that has ended, in whatever way."""
+        """Release all resources of a program that has ended in any way."""
         if self.connected.pop(program.number, None) is not None:
             program.close(now)
 
@@ -146,7 +146,7 @@ class Programs(Generic[P]):
         return False
 
     def serve(self, now: int, /) -> None:
-        """Take what programs have posted; of each no more at once than is fair."""
+        """Handle the requests that programs have posted; of each program no more at once than is fair."""
         if not self.posted():
             return
         self.pairs.driven.handle_timer(now)  # what is posted counts from now on
@@ -163,7 +163,7 @@ class Programs(Generic[P]):
             self._disconnect(program, f"internal fault: {error}", now)
 
     def tell(self) -> None:
-        """Ring the bells of the completion channels that something has come for."""
+        """Ring the bells of the completion channels that have notifications."""
         for program, _ in self.connected.values():
             for channel in program.channels.values():
                 if channel.due:
@@ -203,7 +203,7 @@ class Programs(Generic[P]):
                     yield ControlledQp(peer, pair.qp, pair.ev_profile, pair.cc_profile)
 
     def event(self, event: Event, now: int) -> None:
-        """Tell the programs that an event concerns."""
+        """Notify the programs that an event concerns."""
         self._now = now
         if isinstance(event, CompletionsReady):
             return

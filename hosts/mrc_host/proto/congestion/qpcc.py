@@ -47,11 +47,11 @@ class Sender:
         raise NotImplementedError
 
     def has_data(self) -> bool:
-        """Return whether something waits to be sent."""
+        """Return whether there is data to send."""
         raise NotImplementedError
 
     def has_outstanding(self) -> bool:
-        """Return whether something that was sent is not acknowledged."""
+        """Return whether any packet that was sent is not acknowledged."""
         raise NotImplementedError
 
 

@@ -245,7 +245,7 @@ class EvSet:
         return self.apply(ev, EvInput.REVIVED)
 
     def reset(self, ev: int) -> None:
-        """Forget what was known about an EV whose value was replaced."""
+        """Forget the state of an EV whose value was replaced."""
         if self.state[ev] == DENIED or self.state[ev] == ASSUMED_BAD:
             self.apply(ev, EvInput.ALLOW)
         elif self.state[ev] == SKIP:

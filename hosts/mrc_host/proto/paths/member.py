@@ -39,7 +39,7 @@ class Member(Protocol):
         """Probe EVs that look bad at once: a port of this endpoint came back."""
 
     def peer_restarted(self, instance: int, now: int) -> None:
-        """Handle a peer whose endpoint is `instance` now: a queue pair of its earlier life is gone."""
+        """Handle a peer whose endpoint is `instance` now: a queue pair of its earlier instance is gone."""
 
     def fail(
         self,
@@ -51,4 +51,4 @@ class Member(Protocol):
         """Go to ERROR."""
 
     def abandon(self, now: int) -> None:
-        """Go to ERROR though its own state may be what is broken."""
+        """Go to ERROR although its own state may be damaged."""

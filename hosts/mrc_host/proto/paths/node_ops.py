@@ -151,9 +151,9 @@ class NodeOperations(Timed):
         return lost
 
     def on_unknown_peer(self, request: EndpointRequest, universe: EvUniverse, port: int, now: int) -> None:
-        """Answer the EV probe of an address that no queue pair is connected to, keeping nothing of it.
+        """Answer the EV probe of an address that no queue pair is connected to, and keep no state for it.
 
-        Its port status is not taken, and so not answered: it is repeated until a queue pair wants it.
+        Its port status is neither accepted nor answered: it is repeated until a queue pair connects.
         """
         context = self._context
         if request.op != EndpointOp.EV_PROBE:
@@ -175,7 +175,7 @@ class NodeOperations(Timed):
         )
 
     def take_status(self, peer: Peer, mask: int, now: int) -> int:
-        """Record that the peer's ports are as `mask` says; return the mask of planes that just became unusable."""
+        """Record the mask of the peer's ports that are up; return the mask of planes that just became unusable."""
         context = self._context
         mask &= (1 << len(context.ports.ports)) - 1
         changed = mask ^ peer.remote_ports

@@ -144,7 +144,7 @@ class Peer(Timed):
         return known + ahead if 0 < ahead < _ID_HALF else None
 
     def newer_document(self, instance: int, status: int) -> bool:
-        """Record a document about the peer's ports; return False when it is not later than what is known."""
+        """Record a document about the peer's ports; return False when it is not newer than the latest status."""
         known = self.remote_status
         if known is not None and instance == self.instance and status <= known:
             return False
@@ -162,7 +162,7 @@ class Peer(Timed):
         return True
 
     def announce(self, now: int) -> None:
-        """Tell the peer the state of our ports, from now on until it answers."""
+        """Send the peer the state of our ports, repeatedly until it answers."""
         self.status_acked = False
         self.status_interval = self.context.config.ports.status_repeat_ns
         self.status_id = self.context.ports.status
@@ -200,9 +200,11 @@ class Peer(Timed):
         return True
 
     def fail_stale_qps(self, instance: int, now: int) -> None:
-        """Fail queue pairs of an earlier life of the peer, whose endpoint is `instance` now, and free what they hold.
+        """Fail queue pairs to an earlier instance of the peer, whose endpoint is `instance` now, and free what they
+        hold.
 
-        Ours to them would try for their whole retry time, and their packets keep the window from the new ones.
+        Otherwise they would retry for their whole retry time, and their packets would keep the window from the new
+        ones.
         """
         for qp in list(self.qps):
             qp.peer_restarted(instance, now)

@@ -98,7 +98,7 @@ class Route(Timed):
         self.peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + self.interval())
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
-        """Probe a random EV of the next plane, while data arrives and our own SACKs do not tell."""
+        """Probe a random EV of the next plane, while data arrives and our own data does not prove reverse EVs."""
         interval = self.interval()
         if now - self.inbound_ns > 2 * interval:
             self.inbound_ns = -1  # idle; the next packet starts it again

@@ -94,5 +94,7 @@ class LossDetector:
         return lost
 
     def in_flight(self) -> list[Transmission]:
-        """Return what was sent and is neither acknowledged nor taken for lost, by PSN of the first transmission."""
+        """Return the packets that were sent and are neither acknowledged nor inferred lost, by PSN of the first
+        transmission.
+        """
         return [sent for sent in self.board.outstanding.values() if sent.state == IN_FLIGHT]

@@ -274,7 +274,7 @@ class QueuePair(Timed):
             association.peer.detach(self, association.route)
 
     def abandon(self, now: int) -> None:
-        """Do the least of what `fail` does, for a queue pair whose own state is broken."""
+        """Do the minimum of `fail`, for a queue pair whose own state is damaged."""
         context = self.context
         if self.state is not QpState.ERROR:
             context.events.append(QpStateChanged(self.number, self.state, QpState.ERROR, ErrorReason.INTERNAL))
@@ -327,7 +327,7 @@ class QueuePair(Timed):
                 timers.arm(TimerKind.OUTAGE, self, self.context.now + patience)
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
-        """Handle the end of the patience without a plane, or tell the peer once more that the user is gone."""
+        """Handle the end of the patience without a plane, or notify the peer once more that the user is gone."""
         if kind is not TimerKind.CLOSED:
             self.on_outage(now)
         elif not self.repeat_close(now) and self._gone is not None:

@@ -146,7 +146,9 @@ class Recovery(Timed):
             self._wake()
 
     def progressed(self) -> None:
-        """Take in that something was acknowledged, or named by a NACK: the tail's questions start from the first."""
+        """Record that a packet was acknowledged, or named by a NACK: the tail probes start from their first
+        interval.
+        """
         self.silence = 0
         self.fruitless = 0
 
@@ -219,9 +221,9 @@ class Recovery(Timed):
         self.association.context.timers.arm(TimerKind.BACKOFF, self, self.hold_ns)
 
     def lose(self, sent: Transmission, reason: LossReason, now: int, congested: bool = False) -> None:
-        """Take a packet in flight for lost: blame the path, queue it again, count it against the budget.
+        """Mark a packet in flight as lost: blame the path, queue the packet again, count it against the budget.
 
-        `congested` says that a switch trimmed it.
+        `congested`: a switch trimmed it.
         """
         association = self.association
         sent.state = LOST
@@ -283,9 +285,9 @@ class Recovery(Timed):
     def detect_spurious_loss(
         self, acked: list[Transmission], trigger: int, sack: Sack, detector: LossDetector, now: int
     ) -> None:
-        """Take in packets that rule (c) took for lost and that arrived as they were sent first.
+        """Handle packets that rule (c) inferred lost and whose first transmission has arrived.
 
-        Their EV works, and their plane is slower than was known: both are corrected. `trigger` is the PSN of the packet
+        Their EV works, and their plane is slower than assumed: both are corrected. `trigger` is the PSN of the packet
         that triggered the SACK (-1: none).
         """
         board = self._board
@@ -312,7 +314,7 @@ class Recovery(Timed):
                 detector.arrived_late(max(board.newest_ns - sent_ns, 0), now)
 
     def on_plane_down(self, plane: int, now: int) -> None:
-        """Retransmit at once, on other planes, what is in flight on a plane that is known to be down."""
+        """Retransmit at once, on other planes, all packets in flight on a plane that is down."""
         for sent in self._board.on_plane(plane):
             self.lose(sent, LossReason.PORT_DOWN, now)
         self._wake_waiting()

@@ -96,14 +96,14 @@ class Requestor(Sender):
     # --- posting ---
 
     def has_data(self) -> bool:
-        """Return whether something waits to be sent; what was lost and has been acknowledged since does not."""
+        """Return whether there is data to send; a lost packet that has been acknowledged since does not count."""
         lost = self.lost
         while lost and lost[0].state != LOST:
             lost.popleft()
         return self.work.current is not None or bool(lost)
 
     def has_outstanding(self) -> bool:
-        """Return whether something that was sent is not acknowledged."""
+        """Return whether any packet that was sent is not acknowledged."""
         return bool(self.board.outstanding)
 
     def wake(self) -> None:
@@ -222,7 +222,7 @@ class Requestor(Sender):
     def _build_packet(self, sent: Transmission, opcode: int, end: int, tc: int, flags: int, now: int) -> bytes:
         """Return the packet of a transmission, up to byte `end` of its request, in its encapsulation.
 
-        Arm the timer that asks for its acknowledgement.
+        Arms the timers of recovery unless they are armed.
         """
         self.counters.packets_sent += 1
         if not self.recovery.armed:
@@ -543,7 +543,7 @@ class Requestor(Sender):
         self.wake()
 
     def _prove(self, sent: Transmission) -> None:
-        """Take in a packet whose arrival a transport ACK proves."""
+        """Record that a transport ACK proves the arrival of a packet."""
         self.account.prove(sent)
         if sent.state == LOST:
             self.counters.spurious_losses += 1

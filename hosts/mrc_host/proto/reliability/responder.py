@@ -145,7 +145,7 @@ class Responder(Timed):
         self._layouts: dict[int, MessageLayout] = {}  # by MSN, of messages of several packets
 
     def set_mpr(self, units: int) -> None:
-        """Change the window; what is in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
+        """Change the window; packets in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
         self.mpr = units
         self.window = MPR_UNIT * units
 
@@ -304,7 +304,7 @@ class Responder(Timed):
             self._nak = (self.cack + 1, Nak.REMOTE_OPERATION)
 
     def repeat_nak(self, port: int) -> None:
-        """Say again why the queue pair is in ERROR, to a peer that still sends."""
+        """Repeat the NAK that gives the reason for ERROR, to a peer that still sends."""
         if self._nak is None:
             return
         psn, syndrome = self._nak

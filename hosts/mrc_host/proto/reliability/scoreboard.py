@@ -110,7 +110,7 @@ class Scoreboard:
         self.progress_ns = 0  # when a packet was last acknowledged for the first time
 
     def proven(self) -> int:
-        """Return the highest PSN up to which everything has been acknowledged, one way or the other."""
+        """Return the highest PSN up to which everything has been acknowledged, by SACK or transport ACK."""
         return self.una - 1 if self.outstanding else self.nxt - 1
 
     def oldest(self) -> Transmission | None:
@@ -127,9 +127,9 @@ class Scoreboard:
             self.orders[sent.plane].append(sent)
 
     def acknowledge(self, cack: int, trigger: int, base: int, bitmap: int) -> list[Transmission]:
-        """Take in a SACK: everything up to `cack`, `trigger` (-1: none), and `bitmap` from PSN `base` on.
+        """Apply a SACK: everything up to `cack`, `trigger` (-1: none), and `bitmap` from PSN `base` on.
 
-        Returns the transmissions that this acknowledges for the first time; their `state` is still what it was.
+        Returns the transmissions that this acknowledges for the first time; their `state` is the one before.
         """
         una = self.una
         outstanding = self.outstanding

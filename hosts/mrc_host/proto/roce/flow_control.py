@@ -84,7 +84,7 @@ class FlowControl(Timed):
             self._limit += ahead
 
     def link_changed(self) -> None:
-        """Forget the credits: the switch tells them from the start."""
+        """Forget the credits: the switch counts them from the start again."""
         self._limit = None
 
     def allows(self, length: int, now: int) -> bool:

@@ -273,7 +273,9 @@ class RoceQueuePair(Timed):
         return done
 
     def missing(self, upto: int, again: bool) -> None:
-        """Note what is not known to have arrived below `upto`; `again`: also what has been sent again already."""
+        """Mark the unacknowledged packets below `upto` as missing; `again`: also those that were retransmitted
+        already.
+        """
         first = self.una if again else max(self.una, self.holes_to)
         if again:
             self.holes.clear()
@@ -288,7 +290,7 @@ class RoceQueuePair(Timed):
             self.go_back()
 
     def go_back(self) -> None:
-        """Send everything again from the oldest unacknowledged packet on."""
+        """Retransmit everything from the oldest unacknowledged packet on."""
         self.holes.clear()
         self.holes_to = 0
         self.next_psn = self.asked = self.una
@@ -381,7 +383,7 @@ class RoceQueuePair(Timed):
 
 
 def waits_for(qp: RoceQueuePair, patience_ns: int) -> Waiting | None:
-    """Return what a RoCE queue pair waits for; None if it has nothing to do. It only looks."""
+    """Return the wait of a RoCE queue pair; None if it has nothing to do. Changes no state."""
     if qp.state is not QpState.RTS or not qp.work.unacked:
         return None
     flying = qp.next_psn - qp.una

@@ -88,7 +88,7 @@ class _Text:
         return name
 
     def typed(self, lines: list[str]) -> list[str]:
-        """Return the lines behind declarations of what they unpack: integers."""
+        """Return the lines after declarations of the variables that they unpack: integers."""
         found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
         return [*(f"    {name}: int" for name in found), *lines]
 

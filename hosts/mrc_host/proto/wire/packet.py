@@ -92,7 +92,7 @@ def unpack(header: Header, data: bytes, offset: int = 0) -> dict[str, int]:
 
 
 def as_bytes(part: PacketHeader) -> bytes:
-    """Return a header's bytes as it is, nothing computed. Raises ValueError on a bad value."""
+    """Return a header's bytes without computing any field. Raises ValueError on a bad value."""
     return pack(part.header, {item.name: getattr(part, item.name) for item in part.header.fields if not item.reserved})
 
 
