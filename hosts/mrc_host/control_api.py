@@ -243,8 +243,10 @@ class Controller:
         states: Iterable[EvState] = (EvState.ASSUMED_BAD, EvState.GOOD),
         profiles: Sequence[str] | None = None,
     ) -> EvEventQueue:
-        """Return a queue of changes of EVs to some states, of some EV profiles (None: all). It never overruns: what
-        finds no room is counted."""
+        """Create a queue of changes of EVs to some states, of some EV profiles (None: all).
+
+        It never overruns: events for which there is no room are counted.
+        """
         return EvEventQueue(self, self.ask(requests.CreateEventQueue(depth, list(states), profiles)).queue)
 
     # -- endpoint operations --------------------------------------------------------------------------------------
@@ -297,7 +299,7 @@ class _Profile:
         self.name = name
 
     def create(self, **settings: Any) -> Self:
-        """Return a new profile, in INIT."""
+        """Create a profile, in INIT."""
         self.controller.ask(requests.CreateProfile(self.kind, self.name, settings))
         return self
 
@@ -353,7 +355,7 @@ class CcProfile(_Profile):
     kind = requests.ProfileKind.CC
 
     def create_nscc(self, config: NsccConfig) -> Self:
-        """Return a new profile of NSCC, in INIT."""
+        """Create a profile of NSCC, in INIT."""
         return self.create(algorithm="nscc", **config.settings())
 
 
@@ -366,7 +368,7 @@ class EvEventQueue:
     taken: int = field(default=0)
 
     def poll(self, limit: int = 64) -> list[EvEvent]:
-        """Return the oldest events."""
+        """Take the oldest events."""
         rows = self.controller.ask(requests.PollEventQueue(self.number, limit)).events
         self.taken += len(rows)
         return [EvEvent(row.profile, row.ev, row.port + 1, row.state, row.qpn, row.drop_count) for row in rows]

@@ -99,7 +99,7 @@ def differences(case: object) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     return run(arguments, "mrc_host.ev_vectors", "case", differences)
 
 

@@ -247,7 +247,10 @@ def guarded(cls: type, kind: str) -> type:
 
 
 def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a policy that chooses is asked for every packet; the requestor takes no turn of the order by itself."""
+    """Wrap the constructor of a policy that overrides `choose`, so that every packet asks it for an EV.
+
+    The requestor then takes no EV from the order by itself.
+    """
     chooses = cls.choose is not EvSet.choose  # type: ignore[attr-defined]
 
     def call(self: Any, *given: Any, **named: Any) -> None:

@@ -213,7 +213,7 @@ def differences(vector: object) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     return run(arguments, "mrc_host.vectors", "vector", differences)
 
 

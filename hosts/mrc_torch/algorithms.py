@@ -27,7 +27,7 @@ def bytes_of(array: Array) -> memoryview:
 
 
 def into(view: memoryview) -> tuple[int, Sink]:
-    """Return where a message is copied to."""
+    """Return the place that a message is copied to."""
 
     def sink(offset: int, payload: memoryview) -> None:
         view[offset : offset + len(payload)] = payload
@@ -36,7 +36,7 @@ def into(view: memoryview) -> tuple[int, Sink]:
 
 
 def onto(array: Array, reduce: Reduce) -> tuple[int, Sink]:
-    """Return where a message is reduced into."""
+    """Return the place that a message is reduced into."""
     width = array.itemsize
 
     def sink(offset: int, payload: memoryview) -> None:

@@ -177,7 +177,7 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         return self._error
 
     def result(self) -> list[Tensor]:
-        """Return the tensors it was about."""
+        """Return the tensors of the result."""
         return self._tensors
 
     def synchronize(self) -> None:
@@ -438,7 +438,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("all_to_all")
     def alltoall(self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
-        """Return the list of tensors."""
+        """Send tensor r of a list to rank r, and receive tensor r of the other list from there."""
         buffers = _Buffers()
         work = self.collectives.all_to_all_parts(
             [buffers.bytes(tensor, written=True) for tensor in output_tensors],
@@ -552,7 +552,7 @@ def _nothing() -> None:
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupMrc:
-    """Return what torch calls for `init_process_group("mrc")` and `new_group`."""
+    """Create the process group; torch calls this for `init_process_group("mrc")` and `new_group`."""
     return ProcessGroupMrc(store, rank, size, timeout)
 
 

@@ -118,18 +118,18 @@ class Collectives:
         return self.group.run("all_reduce", steps)
 
     def broadcast(self, array: Array, root: int = 0) -> Work:
-        """Return the root's array goes to all."""
+        """Send the root's array to all ranks."""
         self._rank(root)
         row = _flat(array, written=self.rank != root)
         return self._run("broadcast", lambda number: algorithms.tree_broadcast(self.group, number, row, root))
 
     def all_gather(self, output: Array, array: Array) -> Work:
-        """Return the arrays of all ranks, of one size, one behind the other."""
+        """Gather the arrays of all ranks, of one size, one after the other."""
         counts = [array.size] * self.size
         return self.all_gather_parts(_split(_flat(output, written=True), counts, "output"), array)
 
     def all_gather_parts(self, outputs: Sequence[Array], array: Array) -> Work:
-        """Return the array of each rank, into an array of its size; the sizes may differ."""
+        """Gather the array of each rank into an array of its size; the sizes may differ."""
         own = _flat(array)
         rows = [_flat(output, written=True) for output in outputs]
         self._one_each(rows, "outputs")
@@ -157,9 +157,7 @@ class Collectives:
     def reduce_scatter_parts(
         self, output: Array, arrays: Sequence[Array], op: str = SUM, *, kind: str | None = None
     ) -> Work:
-        """Return the reduction of the ranks' arrays number r becomes the output of rank r; sizes may differ by
-        number.
-        """
+        """Reduce the ranks' arrays number r to the output of rank r; sizes may differ by number."""
         kind = kind or output.dtype.name
         rows = [_flat(array, kind) for array in arrays]
         out = _flat(output, kind, written=True)
@@ -211,7 +209,7 @@ class Collectives:
     # -- to and from one rank ------------------------------------------------------------------------------------
 
     def reduce(self, array: Array, root: int = 0, op: str = SUM, *, kind: str | None = None) -> Work:
-        """Return the root's array becomes the reduction; the others stay as they are."""
+        """Reduce to the root's array; the other arrays stay as they are."""
         self._rank(root)
         kind = kind or array.dtype.name
         row = _flat(array, kind, written=self.rank == root)
@@ -226,7 +224,7 @@ class Collectives:
         return self.group.run("reduce", steps)
 
     def gather(self, outputs: Sequence[Array] | None, array: Array, root: int = 0) -> Work:
-        """Return the root gets the array of each rank; `outputs` is None elsewhere."""
+        """Gather the array of each rank at the root; `outputs` is None elsewhere."""
         self._rank(root)
         own = _flat(array)
         rows = [_flat(output, written=True) for output in self._at_root(outputs, root, "outputs")]

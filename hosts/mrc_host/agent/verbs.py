@@ -150,7 +150,7 @@ class VerbsServer:
             self._send(fd, json.dumps({"ok": True, **encode(answer)}), files, now)
 
     def _greet(self, fd: int, peer: socket.socket, op: object, arguments: Mapping[str, object]) -> Answer:
-        """Return the first request of a program."""
+        """Handle the first request of a program."""
         version = arguments.get("version")
         if op != Hello.verb or version != layout.VERSION:
             raise RefusedError(

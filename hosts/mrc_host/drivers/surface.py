@@ -62,7 +62,7 @@ class PortPacer:
         self.free_ns = 0
 
     def budget(self, now: int) -> int:
-        """Return bytes of packets that may go now."""
+        """Return how many bytes of packets may go now."""
         ahead = now + self.burst_ns - self.free_ns
         return min(int(ahead / self.ns_per_byte), int(2 * self.burst_ns / self.ns_per_byte)) if ahead > 0 else 0
 

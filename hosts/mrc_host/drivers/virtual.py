@@ -40,7 +40,7 @@ class VirtualFabric(Protocol):
         """Return for each place: rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
 
     def transmitter(self, place: int) -> tuple[int, int, int, int, int]:
-        """Return that of one place."""
+        """Return the entry of `transmitters` for one place."""
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
         """Take packets: (place, length, at, after, free) each, and their bytes."""

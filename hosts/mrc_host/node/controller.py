@@ -225,7 +225,7 @@ class NodeController:
         return build(EvConfig, {**own, **settings}, "ev")
 
     def profile_create(self, request: requests.CreateProfile, now: int) -> ProfileDocument:
-        """Return a new profile, in INIT."""
+        """Create a profile, in INIT."""
         if (request.kind, request.name) in self.profiles:
             raise ValueError(f"{request.kind} profile '{request.name}' exists")
         profile = Profile(request.kind, request.name, dict(request.settings))
@@ -259,7 +259,7 @@ class NodeController:
                 self.endpoint.modify_ev_profile(holder.qp, **current)
 
     def profile_state(self, request: requests.SetProfileState, now: int) -> ProfileDocument:
-        """Return one step of a profile's life."""
+        """Take one step of a profile's life."""
         kind, name, wanted = request.kind, request.name, request.state
         profile = self._profile(kind, name)
         if (profile.state, wanted) not in TRANSITIONS:
@@ -476,7 +476,7 @@ class NodeController:
     # -- events of EVs ------------------------------------------------------------------------------------
 
     def ev_events_create(self, request: requests.CreateEventQueue, now: int) -> requests.EventQueue:
-        """Return a queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
+        """Create a queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
         wanted = frozenset(request.states)
         if not wanted or wanted - EVENT_STATES:
             raise ValueError(f"states are some of {', '.join(sorted(each.name for each in EVENT_STATES))}")
@@ -508,7 +508,7 @@ class NodeController:
         return self._event_queues[number]
 
     def ev_events_poll(self, request: requests.PollEventQueue, now: int) -> requests.QueuedEvents:
-        """Return the oldest events of a queue, each with the number of those that were dropped before it."""
+        """Take the oldest events of a queue, each with the number of those that were dropped before it."""
         events = self._event_queue(request.queue).events
         return requests.QueuedEvents([events.popleft() for _ in range(min(request.limit, len(events)))])
 

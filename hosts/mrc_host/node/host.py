@@ -189,7 +189,7 @@ class HostNode:
     # -- programs -------------------------------------------------------------------------------------------
 
     def connect_program(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[Any]:
-        """Return a program has come. Raises RefusedRequestError."""
+        """Add a program that has connected. Raises RefusedRequestError."""
         program = self.programs.connect(resources, hang_up)
         self.datapath.applications = self.programs
         return program
@@ -203,7 +203,7 @@ class HostNode:
             self.datapath.applications = None
 
     def program_request(self, program: Program[Any], op: object, arguments: Mapping[str, object], now: int) -> Answer:
-        """Return a request of a program. Raises RefusedRequestError."""
+        """Handle a request of a program. Raises RefusedRequestError."""
         self.datapath.handle_timer(now)
         try:
             return self.programs.request(program, op, arguments, now)

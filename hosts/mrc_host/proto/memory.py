@@ -68,7 +68,7 @@ class MemoryRegion:
         self.domain = domain
 
     def offset_of(self, va: int, size: int) -> int:
-        """Return offset of `va..va+size` in the buffer, or -1 when not all of it lies inside."""
+        """Return the offset of `va..va+size` in the buffer, or -1 when not all of it lies inside."""
         offset = va - self.va
         if offset < 0 or offset + size > self.length:
             return -1

@@ -95,7 +95,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @classmethod
     def defaults(cls) -> Mapping[str, int | None]:
-        """Return what each parameter of its own is if it is left out."""
+        """Return the default of each of the workload's own parameters."""
         made = vars(cls.parameters())
         return {name: value for name, value in made.items() if name != "iterations"}
 
@@ -148,7 +148,7 @@ class Workload(abc.ABC, Generic[P]):
     @classmethod
     @abc.abstractmethod
     def memory_bytes(cls, size: int, params: P) -> int:
-        """Return bytes of the region that each rank registers."""
+        """Return the size of the region that each rank registers, bytes."""
 
     @classmethod
     @abc.abstractmethod
@@ -233,7 +233,7 @@ class Workload(abc.ABC, Generic[P]):
         self.after(now)
 
     def measured(self) -> Measured:
-        """Return what the workload measured: here the times of its iterations."""
+        """Return the workload's measurements: here the times of its iterations."""
         return Measured(iteration_ns=self.iteration_times.summary())
 
     def awaits(self) -> set[int]:
@@ -290,7 +290,7 @@ _ramps: dict[int, npt.NDArray[np.uint32]] = {}
 
 
 def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return bytes that differ by seed and by position, so that a misplaced or stale byte shows."""
+    """Return a pattern of bytes that differ by seed and by position, so that a misplaced or stale byte shows."""
     ramp = _ramps.get(nbytes)
     if ramp is None:
         ramp = _ramps[nbytes] = np.arange(nbytes, dtype=np.uint32) * np.uint32(2654435761)

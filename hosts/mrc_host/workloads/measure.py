@@ -35,7 +35,7 @@ class Distribution:
         self._buckets[value >> shift << shift] += 1
 
     def quantile(self, share: float) -> int:
-        """Return the smallest time that so large a share of all do not exceed (nearest rank)."""
+        """Return the smallest time that this share of all times do not exceed (nearest rank)."""
         rank = max(math.ceil(share * self.count), 1)
         seen = 0
         for value in sorted(self._buckets):
@@ -108,7 +108,7 @@ class Meter:
         return best * self.message_bytes * 8e9
 
     def summary(self) -> Stream:
-        """Return messages and bytes acknowledged, peak and average in bits per second, messages per second.
+        """Return the messages and bytes acknowledged, peak and average in bits per second, and messages per second.
 
         The average is over the stream's own time, from `began_ns` to `ended_ns`. Averages of streams that share a link
         and end at different times add up to more than the link carries.

@@ -400,7 +400,7 @@ class Program(Generic[P]):
         return answer, []
 
     def _query_evs(self, request: requests.QueryEvs, now: int) -> Answer:
-        """Return a part at a time: a message on the socket is not large."""
+        """Return a part of the EVs at a time: a message on the socket is not large."""
         rows = self.of.evs(self.pair(request.qp).qp)
         part = rows[request.first : request.first + 512]
         evs = [requests.Ev(row.ev, row.plane, row.state.name, row.active, row.losses) for row in part]

@@ -86,7 +86,7 @@ class Programs(Generic[P]):
     # -- programs come and go ---------------------------------------------------------------------------------
 
     def connect(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[P]:
-        """Return a new program. `hang_up(why, now)` is to close its connection, by which `disconnect` comes about.
+        """Add a program. `hang_up(why, now)` must close its connection, which leads to `disconnect`.
 
         Raises:
             RefusedError: there are too many.
@@ -195,7 +195,7 @@ class Programs(Generic[P]):
         return None
 
     def holders(self) -> Iterator[ControlledQp]:
-        """Return the queue pairs of MRC, as a controller sees them; their peers are addresses."""
+        """Yield the queue pairs of MRC, as a controller sees them; their peers are addresses."""
         for program, _ in self.connected.values():
             for pair in program.pairs.values():
                 if isinstance(pair.qp, QueuePair):

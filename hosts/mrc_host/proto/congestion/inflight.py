@@ -21,7 +21,10 @@ _RCVD_MASK: Final = 0xFFFFFF
 
 
 def nominal_size(payload: int, extra: int = 4) -> int:
-    """Return nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
+    """Return the nominal size of a data packet, bytes: UDP length + 40 (`mrc-protocol.md §5`).
+
+    `extra`: bytes of TSETH and ImmDt.
+    """
     return payload + (-payload & 3) + 44 + extra + 40
 
 

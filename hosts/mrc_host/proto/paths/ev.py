@@ -232,7 +232,7 @@ class EvSet:
         return True
 
     def probe_answered(self, ev: int, mark: int) -> bool:
-        """Return an answer to a probe of an EV, with the SACK's `m`; True when the state changed."""
+        """Handle an answer to a probe of an EV, with the SACK's `m`; True when the state changed."""
         if self.state[ev] != ASSUMED_BAD:
             return False
         if mark == 1:

@@ -97,7 +97,7 @@ class EvUniverse:
         self.planes.append(plane)
 
     def _draw(self, plane: int, rng: random.Random) -> int:
-        """Return a value not yet in the universe."""
+        """Draw a value that is not yet in the universe."""
         config = self.config
         for _ in range(_DRAWS_PER_VALUE):
             if config.mode is EvMode.AUTO:

@@ -114,7 +114,7 @@ class Route(Timed):
         peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + interval)
 
     def _outer_bytes(self) -> int:
-        """Return bytes that the encapsulation adds, the most of any EV; 0 without one."""
+        """Return the bytes that the encapsulation adds, the most of any EV; 0 without one."""
         universe = self.universe
         # Generated addresses all have one shape; a resolver is asked for each EV, also to know that it can answer.
         shape_only = universe.config.resolver is None and universe.config.mode is EvMode.GENERATED

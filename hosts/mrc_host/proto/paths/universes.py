@@ -23,11 +23,11 @@ class Universes:
         self._users: Counter[int] = Counter()
 
     def of(self, config: EvConfig) -> EvUniverse:
-        """Return that of a profile in use."""
+        """Return the universe of a profile in use."""
         return self.by_profile[id(config)]
 
     def take(self, config: EvConfig) -> EvUniverse:
-        """Return that of a profile, for one more user; made if need be."""
+        """Return the universe of a profile, for one more user; it is made if need be."""
         universe = self.by_profile.get(id(config))
         if universe is None:
             universe = EvUniverse(config, self._planes, self._rng)

@@ -246,7 +246,7 @@ class Requestor(Sender):
         return route.wrap(packet, value) if route.outer_bytes else packet
 
     def _retransmit(self, port: int, now: int, room: int) -> bytes | int:
-        """Return a retransmission: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
+        """Retransmit the first lost packet: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
         lost = self.lost
         while lost and lost[0].state != LOST:
             lost.popleft()  # acknowledged after all
@@ -368,7 +368,7 @@ class Requestor(Sender):
             self.association.context.ring.wake_waiting(qpcc)
 
     def _probe_answered(self, sack: Sack, cack: int, now: int) -> bool:
-        """Return the answer to a probe; False when it takes back what was acknowledged, which ends the queue pair."""
+        """Handle the answer to a probe; False when it revokes an acknowledgement, which ends the queue pair."""
         probe = self.prober.answered(sack, now)
         if probe is not None:
             if cack < probe.proven:

@@ -241,7 +241,7 @@ class Scoreboard:
         return result, due
 
     def on_plane(self, plane: int) -> list[Transmission]:
-        """Return those in flight on one plane."""
+        """Return the transmissions in flight on one plane."""
         return [sent for sent in self.outstanding.values() if sent.plane == plane and sent.state == IN_FLIGHT]
 
     def clear_orders(self) -> None:

@@ -121,7 +121,7 @@ class RoceCodec(Codec):
         raise NotImplementedError  # see compiled.encoder
 
     def encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int) -> bytes:
-        """Return a CNP: BECN set, 16 reserved bytes."""
+        """Encode a CNP: BECN set, 16 reserved bytes."""
         packet = bytearray(self._encode_cnp(addresses, entropy, traffic_class, dest_qp, _CNP_PAYLOAD))
         packet[_RESV8A_BYTE] = _BECN  # which the ICRC does not cover
         return bytes(packet)

@@ -197,7 +197,7 @@ class RoceQueuePair(Timed):
         return min(left, self.mtu) + OVERHEAD_BYTES + 3
 
     def build(self, now: int) -> bytes:
-        """Return the next packet in order, or one that is missing; `sendable()` must hold."""
+        """Build the next packet in order, or one that is missing; `sendable()` must hold."""
         work = self.work
         hole = bool(self.holes)
         if hole:
@@ -324,7 +324,7 @@ class RoceQueuePair(Timed):
         return done, 0
 
     def due(self, port_up: bool) -> int | None:
-        """Return when this QP next wants `handle_timer` (ns), None: never. `port_up`: its port can send."""
+        """Return when `handle_timer` is due for this QP (ns), None: never. `port_up`: its port can send."""
         times = [time for time in (self.deadline, self.dcqcn.deadline) if time is not None]
         if port_up and self.sendable() and not self.in_ring:
             times.append(max(self.paced_until, self.not_before))

@@ -309,11 +309,10 @@ def _decode_body(packet: Packet, data: bytes, offset: int, layout: Layout) -> No
 
 
 def trim(data: bytes, *, keep: int, dscp: int) -> bytes:
-    """Return what a switch makes of a packet that it trims: at most `keep` bytes of it, counted from the inner IP
-    header.
+    """Trim a packet as a switch does: keep at most `keep` bytes of it, counted from the inner IP header.
 
-    The outermost length says what is left and the outermost DSCP that it was trimmed; inner headers keep both
-    (mrc-protocol.md §9). Raises WireError on what is not an IP packet.
+    The outermost length gives the bytes that are left, and the outermost DSCP shows that it was trimmed; inner headers
+    keep both (mrc-protocol.md §9). Raises WireError on what is not an IP packet.
     """
     ip, offset = _decode_ip(data, 0)
     if isinstance(ip, Ipv4):
