@@ -97,7 +97,7 @@ class LabStatus:
     machines: Mapping[str, MachineFidelity]
 
     def document(self) -> object:
-        """Return it as plain JSON values; machines are a list there, each with its name."""
+        """Return the status as plain JSON values; machines are a list there, each with its name."""
         machines = [{"name": name, **encode(each)} for name, each in self.machines.items()]
         return {**encode(self), "machines": machines}
 

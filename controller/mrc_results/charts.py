@@ -80,7 +80,7 @@ def number(value: float) -> str:
 
 
 def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = False) -> str:
-    """Return points as an SVG path in whole steps, each but the first relative to the one before.
+    """Return the points as an SVG path in whole steps, each but the first relative to the one before.
 
     Dots are parts without length, which round ends make visible.
     """
@@ -140,7 +140,7 @@ def _pen(curve: Curve, width: float = 1.7) -> str:
 
 
 def _axes(seconds: float, top: float) -> str:
-    """Return grid and numbers of the whole run; `report.js` redraws them for a part of it."""
+    """Return the grid and numbers of the whole run; `report.js` redraws them for a part of it."""
     parts = []
     for value in ticks(0, top, 6):
         y = TOP + AREA_HEIGHT * (1 - value / top)

@@ -66,7 +66,7 @@ def checks_of(
 
 
 def _nothing(what: str) -> Check:
-    """Return an expectation that no part of the run can meet or miss is missed."""
+    """Return a failed check: an expectation that no part of the run can meet or miss counts as missed."""
     return Check(what, "something to judge by", "no failure with enough time around it", False)
 
 

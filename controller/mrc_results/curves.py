@@ -82,7 +82,7 @@ def series(number: int) -> tuple[str, str]:
 
 
 def plane_load_bps(result: RunResult, edges: Numbers, planes: int) -> list[Numbers]:
-    """Return bits per second that all hosts send into each plane."""
+    """Return the load that all hosts send into each plane, bit/s."""
     loads = []
     for plane in range(planes):
         total = np.zeros(len(edges) - 1)
@@ -152,7 +152,7 @@ def _planes(result: RunResult, topology: Topology, edges: Numbers) -> list[Curve
 
 
 def _hosts_with(result: RunResult, column: str) -> list[str]:
-    """Return hosts that have samples of this."""
+    """Return the hosts whose samples have these columns."""
     return [name for name in result.samples if column in result.samples_of(name).columns]
 
 

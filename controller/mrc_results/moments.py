@@ -101,7 +101,7 @@ def chosen(readings: Readings, recoveries: Sequence[Recovery], links: int, secon
 
 
 def _told(recovery: Recovery | None) -> str:
-    """Return in words what became of the goodput."""
+    """Describe in words what became of the goodput."""
     if recovery is None:
         return "Too close to another change for goodput to be compared."
     took = recovery.recovery_s

@@ -32,7 +32,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def text(self) -> str:
-        """Return columns as wide as they must be, on a narrow terminal too: no figure is cut."""
+        """Format the columns as wide as they must be, on a narrow terminal too: no figure is cut."""
         lines = [self.heads, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         shown = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines]
@@ -75,7 +75,7 @@ class Performance:
     training: TrainingSummary | None
 
     def document(self) -> dict[str, list[dict[str, object]]]:
-        """Return it as JSON: `bandwidth`, `latency`, `iterations` and `training`, those that there are."""
+        """Return the performance as JSON: `bandwidth`, `latency`, `iterations` and `training`, those that there are."""
         parts = {
             "bandwidth": [
                 {"source": each.source, "destination": each.destination, **encode(each.stream)}
@@ -154,7 +154,7 @@ def _fairness(streams: Sequence[StreamRow]) -> str:
 
 
 def tables(result: RunResult) -> list[Table]:
-    """Return the same as text; bandwidths in Mb/s, times in µs."""
+    """Return the performance as tables of text; bandwidths are in Mb/s, times in µs."""
     found = of(result)
     made = []
     heads: tuple[str, ...]

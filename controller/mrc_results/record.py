@@ -152,7 +152,7 @@ class RunResult:
         return Series.of([]) if found is None else found
 
     def grid(self, bin_s: float = BIN_S) -> Numbers:
-        """Return bin edges in seconds from the start of the run to its end."""
+        """Return the bin edges in seconds from the start of the run to its end."""
         return np.arange(0.0, max(self.seconds, 2 * bin_s), bin_s)
 
     def rates(self, host: str, column: str, edges: Numbers) -> Numbers:
@@ -167,7 +167,7 @@ class RunResult:
         return total
 
     def readings(self, bin_s: float = BIN_S) -> Readings:
-        """Return what the samples say of the whole run."""
+        """Return the readings of the whole run from its samples."""
         totals, edges = self.totals(), self.grid(bin_s)
         changes = [
             Change(

@@ -157,7 +157,7 @@ class Series:
             yield self._chunk(number)
 
     def take(self, names: Sequence[str], begin: int | None = None, end: int | None = None) -> list[Numbers]:
-        """Return some columns, from `chunks(begin, end)`.
+        """Return the values of some columns, from `chunks(begin, end)`.
 
         Raises:
             KeyError: there is no such column.

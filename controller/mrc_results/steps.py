@@ -71,7 +71,7 @@ def steps_of(result: RunResult) -> list[Step]:
 
 
 def chosen(steps: Sequence[Step], during: str) -> list[Step]:
-    """Return those of `DURING`."""
+    """Return the steps that one of `DURING` selects."""
     return [each for each in steps if during == "all" or each.broken == (during == "broken")]
 
 
@@ -95,7 +95,7 @@ class TimeSummary:
     max: float
 
     def values(self) -> tuple[float, ...]:
-        """Return them in the order of `STATISTICS`."""
+        """Return the statistics in the order of `STATISTICS`."""
         return self.mean, self.p50, self.p99, self.max
 
 

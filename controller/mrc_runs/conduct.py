@@ -52,7 +52,7 @@ def run_on(
 
 @contextlib.contextmanager
 def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
-    """Yield the experiment's profiles, ONLINE at every host for as long as the context lasts."""
+    """Keep the experiment's profiles ONLINE at every host for as long as the context lasts."""
     made: list[tuple[HostControl, ProfileKind, str]] = []
     try:
         for host in session.hosts.values():

@@ -134,7 +134,7 @@ class Losses:
         return known or self._fatal()
 
     def _fatal(self) -> bool:
-        """Return whether something has died that the run needs; of a shell only who wants into the host has need."""
+        """Return whether a process has died that the run needs; a shell in a host is needed only by its user."""
         return any(role not in self.session.hosts and not role.endswith(SHELL) for role, _ in self._mourned)
 
     def _write_down(self, death: ProcessExit) -> None:

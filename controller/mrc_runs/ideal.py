@@ -77,7 +77,7 @@ def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_b
 
 
 def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> float | None:
-    """Return seconds per iteration on empty, healthy paths; None for workloads that are not reckoned here."""
+    """Return the seconds per iteration on empty, healthy paths; None for workloads that are not modelled here."""
     kind = WORKLOADS[spec.workload]
     if not issubclass(kind, Ring):
         return None

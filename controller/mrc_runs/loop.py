@@ -97,7 +97,7 @@ class Loop:
         self._changed()
 
     def _run_due_steps(self) -> float:
-        """Return the time up to which all has been done."""
+        """Run the steps that are due; return the time up to which all has been done."""
         elapsed = self.elapsed_s
         while self.waiting and self.waiting[0][0] <= elapsed:
             at, action = self.waiting.pop(0)

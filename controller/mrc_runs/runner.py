@@ -196,8 +196,9 @@ class WorkloadRun:
             self.watcher.observe(self.result)
 
     def over(self) -> bool:
-        """Return whether all ranks have ended, or there is no use in waiting for them; first has them stop when time
-        is up."""
+        """Return whether all ranks have ended, or waiting for them is useless; stop them first when their time is
+        up.
+        """
         elapsed, waiting = self.loop.elapsed_s, self.loop.waiting
         lasts = math.inf if self.spec.duration_s is None else self.spec.duration_s
         running = [name for name in self.result.ranks if not self._finished(name)]

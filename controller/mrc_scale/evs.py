@@ -118,8 +118,10 @@ def take_out(
 def bring_back(
     kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Endpoints, dead: tuple[Bools, Bools], state: int
 ) -> int:
-    """Return EVs in a state (ASSUMED_BAD: their probes are answered, DENIED: they are allowed again) that cross
-    nothing dead come back, as `EvSet` has it. Returns how many."""
+    """Bring EVs in a state that cross nothing dead back into use, as `EvSet` does; return how many.
+
+    ASSUMED_BAD: their probes are answered. DENIED: they are allowed again.
+    """
     count = np.zeros(evs.active.shape[1], np.int32)
 
     def part(span: tuple[int, int]) -> None:

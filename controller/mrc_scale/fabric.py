@@ -69,7 +69,7 @@ class Fabric:
         self.t0_of = (np.arange(shape.nics) // shape.per_t0).astype(np.int32)
 
     def dead_links(self) -> Bools:
-        """Return links between T0 and T1 that carry nothing: dead, or a switch at an end is."""
+        """Return which links between T0 and T1 carry nothing, because the link or the switch at an end is dead."""
         return (self.links > 0) | (self.t0s > 0)[:, :, None] | (self.t1s > 0)[:, None, :]
 
     def dead_ports(self) -> Bools:
@@ -124,7 +124,7 @@ class Fabric:
         return addressing.switch_name(*_split(number, self.count(kind) // shape.planes, tier))
 
     def count(self, kind: str) -> int:
-        """Return elements of a class."""
+        """Return the number of elements of a class."""
         shape = self.shape
         each = {"links": shape.t0s * shape.t1s, "ports": shape.nics, "t0s": shape.t0s, "t1s": shape.t1s}
         return shape.planes * each[kind]

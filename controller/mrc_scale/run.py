@@ -140,7 +140,7 @@ class ClusterRun:
         return rates * self.payload / (self.loaded.cluster.path_mtu * 8)
 
     def waiting(self, rates: Floats) -> Floats:
-        """Return queueing delay of the packets of each queue pair, s."""
+        """Return the queueing delay of the packets of each queue pair, s."""
         together = np.bincount(self._pair, self.packets_per_s(rates))[self._pair]
         return queueing.waiting(self.window, together, self.base_rtt, self.target)
 
@@ -226,8 +226,10 @@ class ClusterRun:
     def _change(
         self, model: Model, evs: Evs, until: Interval, due: list[Event], now: int, before: ClusterStep | None
     ) -> tuple[ClusterStep, int]:
-        """Return what happens in a bin: failures are found at the price of packets, repaired paths are probed. Also
-        the bin in which EVs that are probed now will be back, 0: no need."""
+        """Apply the changes of a bin: failures are found at the price of packets, repaired paths are probed.
+
+        Returns the step, and the bin in which EVs that are probed now will be back (0: none are).
+        """
         cluster = self.loaded.cluster
         ports_before = self.fabric.dead_ports()
         for event in due:
@@ -332,7 +334,7 @@ class ClusterRun:
         return float(bad.sum()) * 1e9 / spec.probe_interval
 
     def _windows(self, rates: Floats) -> Floats:
-        """Return what is on its way of each queue pair, bytes: a round trip's worth."""
+        """Return the bytes of each queue pair that are on their way: a round trip's worth."""
         trip = self.base_rtt + self.waiting(rates)
         window: Floats = np.clip(rates / 8 * trip, self.loaded.cluster.path_mtu, max(self.nscc.max_wnd, 1.0))
         return window

@@ -38,12 +38,12 @@ class LinkLoads:
 
     @classmethod
     def none(cls, shape: FabricShape, value: float = 0.0) -> LinkLoads:
-        """Return the same everywhere."""
+        """Return the same value for every link."""
         fabric, ports = (shape.planes, shape.t0s, shape.t1s), (shape.planes, shape.nics)
         return cls(*(np.full(size, value) for size in (fabric, fabric, ports, ports)))
 
     def each(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return all four."""
+        """Return all four arrays."""
         return self.up, self.dn, self.out, self.into
 
 
@@ -56,7 +56,7 @@ class LinkPrices:
 
     @classmethod
     def fresh(cls, shape: FabricShape) -> LinkPrices:
-        """Return all links alike."""
+        """Return equal prices for all links."""
         size = (shape.planes, shape.t0s, shape.t1s)
         return cls(np.ones(size), np.ones(size))
 
@@ -174,7 +174,7 @@ class Model:
         return least
 
     def max_min(self, demand: Floats, prices: LinkPrices, level: float = LEVEL) -> tuple[Floats, LinkLoads]:
-        """Return max-min fair rates of queue pairs that want `demand` and split it as the prices say; the load of
+        """Return the max-min fair rates of queue pairs that want `demand` and split it by the prices; and the load of
         all links.
 
         Progressive filling: all rates rise together until links are full, whose queue pairs then stay where they are.
@@ -204,7 +204,7 @@ class Model:
         return rates, used
 
     def ports_only(self, demand: Floats) -> Floats:
-        """Return max-min fair rates if the fabric between the T0s were without limit."""
+        """Return the max-min fair rates with an unlimited fabric between the T0s."""
         rates = np.zeros(len(demand))
         waiting: Bools = (self.planes > 0) & (demand > 0)
         ends, shape = self.ends, self.shape

@@ -59,7 +59,7 @@ def times(cluster: Cluster, found: Sequence[Event]) -> list[int]:
 
 
 def read_trace(text: str, name: str, fabric: Fabric) -> list[Event]:
-    """Return events of a CSV file with the columns `at`, `element`, `for` (empty: for good); times have units.
+    """Return the events of a CSV file with the columns `at`, `element`, `for` (empty: for good); times have units.
 
     Raises:
         DocumentError: it is none.

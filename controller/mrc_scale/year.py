@@ -132,7 +132,9 @@ def _joined(parts: list[_Intervals]) -> _Intervals:
 
 
 def _levels(failures: _Intervals, place: Callable[[Ints], Ints], share: float) -> tuple[Floats, Floats, Floats]:
-    """Return intervals in which a place has lost something, and how much: what fails at one place at a time adds up."""
+    """Return the intervals in which a place has lost something, and how much: simultaneous failures at one place add
+    up.
+    """
     where = np.concatenate([place(failures.element)] * 2)
     time = np.concatenate([failures.begin, failures.end])
     by = np.repeat([1, -1], len(failures.begin))
@@ -167,7 +169,7 @@ def _merged(begin: Floats, end: Floats) -> int:
 
 
 def _integral(begin: Floats, end: Floats, lost: Floats, hours: float, communication: float) -> float:
-    """Return hours lost: at any time the largest loss counts, in the part of a step that communicates."""
+    """Return the hours lost: at any time the largest loss counts, in the part of a step that communicates."""
     total, levels = 0.0, np.unique(np.round(lost, 9))
     above = [_covered(begin[lost >= level - 1e-9], end[lost >= level - 1e-9]) for level in levels]
     for number, level in enumerate(levels):

@@ -90,11 +90,11 @@ def reference() -> Kernels:
 
 
 def workers() -> int:
-    """Return threads that work at a time: as many as cores."""
+    """Return the number of threads that work at a time: one per core."""
     return len(os.sched_getaffinity(0))
 
 
 def spans(count: int, parts: int = 16) -> list[tuple[int, int]]:
-    """Return numbers up to `count` in parts of about the same size."""
+    """Split the numbers up to `count` into ranges of about the same size."""
     edges = [count * number // parts for number in range(parts + 1)]
     return [(begin, end) for begin, end in itertools.pairwise(edges) if begin < end]

@@ -208,7 +208,7 @@ def _nic_share(scenario: Scenario, seed: int) -> float:
 
 
 def _both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[ScenarioResult, ScenarioResult]:
-    """Return what packets and the model say."""
+    """Run a scenario by packets and by the model, and return both results."""
     run = cell(scenario, seed)
     topology = measure.prepare(run)
     beginning = StartupSampler()
@@ -277,7 +277,7 @@ def _model(
 
 
 def _rows(scenario: Scenario, found: Sequence[tuple[ScenarioResult, ScenarioResult]]) -> list[ComparedValue]:
-    """Return means over the seeds."""
+    """Return the means over the seeds."""
 
     def row(
         what: str,

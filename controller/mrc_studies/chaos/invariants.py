@@ -98,7 +98,7 @@ class FabricInvariant:
 
 
 def _port(port: PortInfo, carrier: bool) -> PortInfo:
-    """Return what a port without carrier reports as up or down depends on where it is attached."""
+    """Return the state of a port; without a carrier it depends on the attachment, so it counts as down both ways."""
     return port if carrier or port.interface is None else replace(port, up_outgoing=False, up_incoming=False)
 
 

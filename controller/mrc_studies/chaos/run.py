@@ -73,8 +73,7 @@ class ChaosRun:
         self._start_ns = session.now_ns()
 
     def play(self) -> ChaosResult:
-        """Return everything that is in the schedule, then the return to how it was. Leaves the lab whole where it
-        can."""
+        """Do all steps of the schedule, then restore everything; leave the lab whole where that is possible."""
         try:
             self.truth = invariants.FabricInvariant(self.session)
             self.tables = invariants.entries(self.session)

@@ -92,7 +92,7 @@ def _pauses(result: Measured, since_s: float) -> float:
 
 
 def _one_sender(cell: Cell) -> Cell:
-    """Return nothing piles up."""
+    """Return the cell with one sender, so that no queue grows."""
     return cell.with_params(sources=[2])
 
 

@@ -53,7 +53,7 @@ class Base:
     content: Tree
 
     def built(self, point: Tree, fixed: Tree) -> tuple[Tree, Tree]:
-        """Return documents of lab and of experiment or comparison with changes.
+        """Return the documents of lab and of experiment or comparison, with changes.
 
         Raises:
             ValueError: a change has no place; its text begins with the key.
@@ -102,7 +102,7 @@ class SweepPlan:
         return Task(run.digest, self.base.kind, lab, content, self.software, _files(lab, content))
 
     def documents(self, run: SweepRun) -> tuple[Tree, Tree]:
-        """Return documents of lab and of experiment or comparison of a run."""
+        """Return the documents of lab and of experiment or comparison of a run."""
         lab, content = self.base.built(run.point.values, self.source.sweep.set)
         return {**lab, "seed": run.seed}, content
 

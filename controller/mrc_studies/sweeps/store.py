@@ -196,12 +196,12 @@ def load_plan(folder: pathlib.Path) -> SweepPlan:
 
 
 def command(run: SweepRun) -> str:
-    """Return what does this one run again, in the sweep's folder."""
+    """Return the command that repeats this run, in the sweep's folder."""
     return f"mrclab sweep repeat . {run.digest[:SHORT]}"
 
 
 def columns(made: SweepPlan) -> dict[str, Kind]:
-    """Return columns of the dataset with their types."""
+    """Return the columns of the dataset with their types."""
     text, whole = Kind.TEXT, Kind.WHOLE
     heads = {"run": text, "index": whole, "point": whole, "case": text, "seed": whole, "repetition": whole}
     heads |= {key: _type([run.point.values.get(key) for run in made.runs]) for key in made.keys}
