@@ -65,7 +65,7 @@ def _verb(name: str) -> Any:
 
 
 class _Verbs(Mapping[str, Any]):
-    """The commands by name; each is imported and made when it is first asked for."""
+    """The commands by name; each is imported and made on its first use."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:

@@ -45,7 +45,7 @@ def verb(
 
 @dataclass(frozen=True)
 class SwitchRow:
-    """A switch: `state` is what the fabric says, or dead, lost (with its machine), no answer."""
+    """A switch: `state` is the fabric's report, or dead, lost (with its machine), no answer."""
 
     name: str
     state: str
@@ -57,7 +57,7 @@ class SwitchRow:
 
 @dataclass(frozen=True)
 class HostRow:
-    """A host: what its agent counts, or why it says nothing."""
+    """A host: its agent's counters, or why there are none."""
 
     name: str
     alive: bool
@@ -70,7 +70,7 @@ class HostRow:
 
 @dataclass(frozen=True)
 class HealthRow:
-    """An element that is broken (`truth`), or that the hosts take for broken."""
+    """An element that is broken (`truth`), or that the hosts suspect."""
 
     element: str
     hosts: str

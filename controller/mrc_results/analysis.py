@@ -71,9 +71,7 @@ def _first_end(result: RunResult) -> float:
 
 
 def _window_before(begin: float, time: float) -> tuple[float, float]:
-    """Return what counts as before an action: half of the time since the action before it (or the start), 2 s at
-    most.
-    """
+    """Return the window before an action: half of the time since the action before it (or the start), 2 s at most."""
     return max(begin + (time - begin) / 2, time - 2.0), time
 
 
@@ -103,7 +101,7 @@ def window_mean(series: Numbers, edges: Numbers, begin: float, end: float) -> fl
 
 
 def _recovery(change: Change, readings: Readings, end: float, before: float, expected: float) -> Recovery:
-    """Return what a change did to the goodput until `end` (s), of which there was so much `before` (bit/s)."""
+    """Return what a change did to the goodput until `end` (s); `before`: the goodput before it, bit/s."""
     edges, series = readings.edges, readings.goodput_bps
     begin = change.at_s
     hold = max(round(HOLD_S / float(edges[1] - edges[0])), 1)

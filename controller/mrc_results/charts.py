@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a chart shows; `name` is its id in the page, `title` says what it shows to who does not see it."""
+    """The contents of a chart; `name` is its id in the page, `title` describes it for readers who cannot see it."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Mark:
-    """What was done to the lab at a time (s); `breaks`: and not mended."""
+    """An action on the lab at a time (s); `breaks`: it breaks something, and does not repair it."""
 
     at_s: float
     text: str

@@ -49,7 +49,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class RunPlots:
-    """What the charts of a run show; `steps` is None where the workload has no steps."""
+    """The plots of a run's charts; `steps` is None where the workload has no steps."""
 
     goodput: Plot
     planes: Plot

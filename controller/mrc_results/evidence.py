@@ -26,7 +26,7 @@ BEFORE_NS = 1_000_000_000
 
 
 def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Check]:
-    """Yield what a run shows of its failures.
+    """Yield a check for each piece of evidence of the run's failures.
 
     Args:
         claims: the evidence of each happening of the schedule, in order; None where nothing is broken.
@@ -53,7 +53,7 @@ def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | 
 
 
 def counted(result: RunResult, topology: Topology, number: int) -> dict[str, float]:
-    """Return what a run shows of one happening that breaks something: the keys of `Evidence` that say "at least"."""
+    """Return the counts of one event that breaks something: the keys of `Evidence` that say "at least"."""
     found = _Found(result, topology, number)
     return {key: getattr(found, key)() for key in LABELS if key not in ("carried", "goodput")}
 
@@ -80,7 +80,7 @@ def _sums(series: Series, columns: Sequence[str], times_ns: Sequence[int]) -> li
 
 
 class _Found:
-    """One failure of a run: its element, its time, and what was counted then."""
+    """One failure of a run: its element, its time, and the counters at that time."""
 
     def __init__(self, result: RunResult, topology: Topology, number: int) -> None:
         self.result, self.recording = result, result.recording

@@ -54,7 +54,7 @@ BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired"
 
 
 class MomentFrames(TypedDict):
-    """What `report.js` plays of a moment (see `frames`)."""
+    """The frames of a moment that `report.js` plays (see `frames`)."""
 
     at: float
     t: list[float]
@@ -67,7 +67,7 @@ class MomentFrames(TypedDict):
 
 @dataclass(frozen=True)
 class Moments:
-    """The failures that a report shows, of how many that were made, and what `report.js` plays of each."""
+    """The failures that a report shows, the number of failures that were made, and the frames of each."""
 
     shown: Sequence[Moment]
     made: int
@@ -197,7 +197,7 @@ Force = tuple[float, tuple[Effects, ...]]
 
 
 def forces(result: RunResult, topology: Topology) -> list[Force]:
-    """Return what was broken, from each happening on; unknown targets and kinds are left out."""
+    """Return what was broken, from each event on; unknown targets and kinds are left out."""
     force: dict[tuple[str, str], Effects] = {}
     found: list[Force] = [(-math.inf, ())]
     for happening in result.happenings:

@@ -67,7 +67,7 @@ class IterationsRow:
 
 @dataclass(frozen=True)
 class Performance:
-    """What the workload measured; parts that it does not measure are empty."""
+    """The workload's measurements; parts that it does not measure are empty."""
 
     bandwidth: Sequence[StreamRow]
     latency: Sequence[LatencyRow]
@@ -96,7 +96,7 @@ def _without_peer(times: LatencyTimes) -> dict[str, object]:
 
 
 def measured(result: RunResult, host: str) -> Measured:
-    """Return what a rank's workload measured; nothing of a rank that never ended."""
+    """Return the measurements of a rank's workload; empty for a rank that never ended."""
     progress = result.progress.get(host)
     return Measured() if progress is None or progress.measured is None else progress.measured
 

@@ -29,7 +29,7 @@ WHEN = "date"
 
 
 class Machine(Model):
-    """Where the run was: host name, operating system, kind of processor, and how many of them the process sees."""
+    """The machine of the run: host name, operating system, kind of processor, and how many of them the process sees."""
 
     name: str
     system: str

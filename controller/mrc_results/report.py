@@ -31,10 +31,10 @@ LABELLED = 60
 
 @dataclass(frozen=True)
 class Report:
-    """All that a report shows.
+    """The contents of a report.
 
-    `doubts`: why the figures are not to be trusted; None where they are. `measured`: what the workload measured.
-    `marks`: what was done to the fabric. `lab`: its picture, as SVG.
+    `doubts`: why the figures are not to be trusted; None where they are. `measured`: the workload's measurements.
+    `marks`: the actions on the fabric. `lab`: its picture, as SVG.
     """
 
     title: str

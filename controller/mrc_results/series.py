@@ -26,7 +26,7 @@ TIME = "t_ns"
 
 
 class Store(Protocol):
-    """Where chunks go."""
+    """The place where chunks are stored."""
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
         """Keep an array under a new name."""
@@ -36,7 +36,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """Chunks that stay in memory."""
+    """A store that keeps chunks in memory."""
 
     def __init__(self) -> None:
         self._chunks: dict[str, npt.NDArray[Any]] = {}
@@ -126,7 +126,7 @@ class Series:
         return np.array([self._begins, self._ends, self._rows], np.int64)
 
     def restore(self, columns: Sequence[str], index: Numbers) -> None:
-        """Take over what is stored already."""
+        """Load the index of the chunks that are already stored."""
         self.columns = {name: number for number, name in enumerate(columns)}
         self._begins, self._ends, self._rows = (array("q", row.tolist()) for row in index)
         if len(self._begins):

@@ -86,7 +86,7 @@ def statistic(seconds: Sequence[float], name: str) -> float:
 
 @dataclass(frozen=True)
 class TimeSummary:
-    """How many times, and their `STATISTICS` in seconds."""
+    """The number of times, and their `STATISTICS` in seconds."""
 
     count: int
     mean: float

@@ -17,7 +17,7 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the top: its value, what it is, and what it means."""
+    """A figure at the top of a report: its value, its name, and its meaning."""
 
     value: str
     what: str

@@ -55,9 +55,12 @@ OWN_KEYS = ("queues", "routing", "roce", "cc", "reliability", "ev")
 
 
 class Variant(Model):
-    """A way to run the workload. `over` is of TCP's: the hosts' ports in plane 0, or their kernels' ECMP over all.
-    `lab`: keys of the lab file that this variant has otherwise; mappings are merged, null takes away. `policies`: in
-    the place of the lab's, each kind for itself; their files are beside the comparison's or below."""
+    """A way to run the workload.
+
+    `over`, for TCP: the hosts' ports in plane 0, or their kernels' ECMP over all. `lab`: keys of the lab file with
+    other values; mappings are merged, null removes. `policies` replace those of the lab, kind by kind; their files are
+    in the comparison's folder or below.
+    """
 
     name: Title
     transport: Literal["mrc", "roce", "tcp", "iperf3"] = "mrc"
@@ -97,8 +100,11 @@ class Variant(Model):
 
 
 class ConditionEvidence(Model):
-    """What shows that a condition was in force, of every variant: `lost`, packets that failures took on the impaired
-    links, at least; `slower`, how much longer an iteration takes than under the first condition, at least."""
+    """The evidence that a condition was in force, for every variant.
+
+    `lost`: packets that failures took on the impaired links, at least. `slower`: the factor by which an iteration takes
+    longer than under the first condition, at least.
+    """
 
     lost: Annotated[int, Field(ge=1)] | None = None
     slower: Annotated[float, Field(gt=1)] | None = None
@@ -111,7 +117,7 @@ class ConditionEvidence(Model):
 
 
 class Condition(Model):
-    """What all links between switches suffer (settings of the failure `impair`), and the evidence of it."""
+    """The impairment of all links between switches (settings of the failure `impair`), and the evidence of it."""
 
     name: Title
     impair: dict[str, Any] = {}
@@ -321,8 +327,8 @@ def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
 
 
 def _carried_by(variant: Variant) -> str:
-    """Return the transport of the lab's agents, idle where the hosts' kernels send: MRC's class is lossy, as TCP's
-    is.
+    """Return the transport of the lab's agents; it is idle where the hosts' kernels send. MRC's class is lossy, as
+    TCP's is.
     """
     return "mrc" if variant.transport in TCP else variant.transport
 

@@ -81,7 +81,7 @@ def _note_findings(session: Session, result: RunResult, finder: Localiser) -> No
 
 
 def _await_findings(session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object]) -> None:
-    """Wait on the real clock until the hosts name what is broken: on a busy machine their probes come back late."""
+    """Wait on the real clock until the hosts name the failures: on a busy machine their probes come back late."""
     if session.clock != "real" or not result.happenings:
         return
     latest, until = result.happenings[-1], session.now_ns() + round(FINDINGS_S * 1e9)

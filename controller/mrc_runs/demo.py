@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Machine:
-    """What is free of this machine at the moment: `cores`, and `decodings` of a packet per second of one of them."""
+    """The free capacity of this machine: `cores`, and `decodings` of a packet per second by one of them."""
 
     cores: float
     decodings: float
@@ -81,7 +81,7 @@ class Machine:
 
 
 def measure(seconds: float = MEASURE_S) -> Machine:
-    """Look at the machine for so long, busy with what a lab is busy with."""
+    """Measure the machine for this long, with the work that a lab causes."""
     codec = Codec()
     packet = codec.encode_data(bytes(range(32)), 7, 18, 0xCA, 5, 6, 0x80, 0, 0, 1, 2, 3, 4, PAYLOAD)
     before, wall, cpu = psutil.cpu_times(), time.monotonic(), time.process_time()

@@ -41,14 +41,14 @@ def is_silence(error: Exception) -> bool:
 
 
 class RunCannotContinue(Exception):
-    """What the run cannot go on without has died."""
+    """A process that the run needs has died."""
 
 
 class Losses:
-    """What of a lab is lost while a run goes on, each written into its result once.
+    """The processes of a lab that are lost during a run, each recorded in its result once.
 
-    `gone`: hosts that are asked no more; `since_ns`: when the first was lost (0: none). `closing`: the run is at its
-    end already, so that nothing ends it.
+    `gone`: hosts that get no more requests; `since_ns`: when the first was lost (0: none). `closing`: the run is
+    already ending, so that nothing ends it.
     """
 
     def __init__(self, session: Session, result: RunResult) -> None:
@@ -92,7 +92,7 @@ class Losses:
             raise RunCannotContinue from error
 
     def explain(self, error: Exception) -> None:
-        """Write down what a broken-off run came of: a death, something frozen, or silence.
+        """Record why a run was broken off: a death, a frozen process, or silence.
 
         Raises:
             Exception: `error` itself, when nothing has died and a process has answered.
@@ -111,7 +111,7 @@ class Losses:
         return "; ".join(each.text() for each in self.session.frozen() if role in ("", each.role))
 
     def record_deaths(self, wait_s: float = 0.0, *, role: str = "", everything: bool = False) -> bool:
-        """Write down what has died; return whether there was something new, or `role` is known to be dead.
+        """Record what has died; return whether anything is new, or `role` is recorded as dead.
 
         Args:
             wait_s: wait so long, at most, for such a death.
@@ -154,7 +154,7 @@ class Losses:
 
 
 class EndDetector:
-    """Whether there is any use in going on; `moved` tells that something has moved."""
+    """Decides whether a run can make progress; `moved` reports progress to it."""
 
     def __init__(self, losses: Losses, spec: WorkloadSpec, job: str) -> None:
         self.losses = losses
@@ -193,7 +193,7 @@ class EndDetector:
         return ""
 
     def _still(self, running: Sequence[str]) -> str:
-        """Return whether nothing has moved for so long that nothing will."""
+        """Return whether nothing has moved for so long that no progress can be expected."""
         still_s = (self.session.now_ns() - self._moved_ns) / 1e9
         if still_s < stall.STILL_S:
             self._bound_s = None
@@ -208,7 +208,7 @@ class EndDetector:
         return f"no progress for {still_s:.1f} s; not finished: {', '.join(running)}; {culprits}"
 
     def _waiting(self) -> dict[str, JobWaiting]:
-        """Return what each rank waits for, where one can tell."""
+        """Return what each rank waits for, where that is known."""
         asked = {name: self.losses.ask(name, GetWaiting(self.job)) for name in self.result.ranks}
         self.result.waiting = {name: answer for name, answer in asked.items() if answer is not None}
         return self.result.waiting

@@ -45,7 +45,7 @@ class UnknownExperiment(ExperimentError):
 
 
 class Workload(Model):
-    """What runs; either `params.iterations` or `duration` (seconds) bounds it."""
+    """The workload of a run; either `params.iterations` or `duration` (seconds) bounds it."""
 
     name: str
     params: dict[str, Any] = {}

@@ -35,8 +35,11 @@ IPERF3 = "iperf3 is missing; install it (Debian: `apt-get install iperf3`) or le
 
 @dataclasses.dataclass
 class TcpResult:
-    """What came of it: seconds of an iteration (infinite when it failed), the first failure, and verified bytes (none
-    with iperf3, which only counts them)."""
+    """The result of a TCP run: seconds of an iteration (infinite when it failed), the first failure, and verified
+    bytes.
+
+    With iperf3 no bytes are verified: it only counts them.
+    """
 
     seconds: float
     failure: str = ""
@@ -49,7 +52,7 @@ def have_iperf3() -> bool:
 
 
 def addresses(topology: Topology, names: Sequence[str], over: str) -> list[str]:
-    """Return what the ranks connect to."""
+    """Return the addresses to which the ranks connect."""
     hosts = [topology.host(name) for name in names]
     return [addressing.text(host.address if over == "ecmp" else host.ports[0].address) for host in hosts]
 
@@ -103,7 +106,7 @@ def _checked(session: RealSession, name: str, words: Sequence[str], text: str) -
 
 
 def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
-    """Return the workload over sockets, `qps_per_peer` connections to each peer.
+    """Run the workload over sockets, with `qps_per_peer` connections to each peer.
 
     Raises:
         RunError: the hosts' kernels refuse routes.
@@ -135,7 +138,7 @@ def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
 
 @dataclasses.dataclass(frozen=True)
 class RankLine:
-    """A line of the program of a rank: that it is ready, how far it has come, or why it has ended."""
+    """A line of a rank's program: it is ready, how far it has come, or why it has ended."""
 
     ready: str = ""
     error: str = ""

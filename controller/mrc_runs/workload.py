@@ -22,7 +22,7 @@ class Ask(Protocol):
 
 @dataclass
 class WorkloadSpec:
-    """What runs: a workload's name and parameters, on all hosts or on those named, for some iterations or time.
+    """A workload's name and parameters, on all hosts or on those named, for some iterations or time.
 
     `ev_profile` and `cc_profile` name ONLINE profiles of the hosts' node controllers.
     """

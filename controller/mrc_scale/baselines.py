@@ -32,8 +32,10 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Baseline:
-    """Goodput (bits per second) with all links, while routing has not yet gone around what failed, and after that;
-    queue pairs that stand still meanwhile and that break, of all; for how long, s."""
+    """The goodput (bits per second) with all links, while routing has not yet gone around the failures, and after that.
+
+    Also how many of all queue pairs stand still meanwhile, how many break, and for how long, s.
+    """
 
     name: str
     before: float

@@ -25,7 +25,7 @@ _PORT = re.compile(r"h(\d+):(\d+)")
 
 
 class UnknownElement(ValueError):
-    """A name that nothing in the fabric has; the text says what it has."""
+    """A name that no element of the fabric has; the text lists the names."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FabricShape:
 
 
 class Fabric:
-    """What of a shape is alive. `count_*` say by how many failures something is dead, so that they may overlap."""
+    """The state of a shape's elements. `count_*` count the failures of each element, so that failures may overlap."""
 
     def __init__(self, shape: FabricShape) -> None:
         self.shape = shape

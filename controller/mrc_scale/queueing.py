@@ -58,8 +58,11 @@ def marked(load: Floats, room: float, low: float, high: float) -> Floats:
 
 
 def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floats:
-    """Return queueing delay of queue pairs that have something to send all the time. What a window has more than the
-    path holds waits, the same in each of the queues on its way; NSCC ends that at its target delay."""
+    """Return the queueing delay of queue pairs that always have data to send.
+
+    The part of a window that exceeds the path waits, the same in each of the queues on its way; NSCC limits it to its
+    target delay.
+    """
     with np.errstate(divide="ignore"):
         excess = np.maximum(np.where(rate > 0, window / rate, np.inf) - base_rtt, 0.0)
     found: Floats = np.minimum(excess * SEEN / QUEUES, target)

@@ -34,9 +34,12 @@ Progress = Callable[[float, str], None]
 
 @dataclass
 class ClusterStep:
-    """What holds from a bin on: goodput and offered rate of all queue pairs (bits per second), packets lost when it
-    began, the most at one NIC and queue pairs that lost some, packets of probes lost per second, EVs by state, seconds
-    of a step by job, queue pairs that cannot send, seconds until all failures were found."""
+    """The state from a bin on.
+
+    It has goodput and offered rate of all queue pairs (bits per second), packets lost when it began, the most at one
+    NIC and queue pairs that lost some, packets of probes lost per second, EVs by state, seconds of a step by job, queue
+    pairs that cannot send, and seconds until all failures were found.
+    """
 
     bin: int
     goodput: float
@@ -94,7 +97,7 @@ class ClusterResult:
 
 @dataclass
 class Interval:
-    """What held until something changed: rates of queue pairs, prices and loads of links."""
+    """The state until something changed: rates of queue pairs, prices and loads of links."""
 
     rates: Floats
     prices: LinkPrices
@@ -102,7 +105,7 @@ class Interval:
 
 
 class ClusterRun:
-    """A cluster while it runs; `mrc` makes the result."""
+    """A run of a cluster; `mrc` makes the result."""
 
     def __init__(
         self, loaded: Loaded, kernels: Kernels, progress: Progress = lambda share, text: None,

@@ -49,7 +49,7 @@ class LinkLoads:
 
 @dataclass
 class LinkPrices:
-    """What links between T0 and T1 cost, at least 1; infinite where nothing passes."""
+    """The prices of links between T0 and T1, at least 1; infinite where nothing passes."""
 
     up: Floats
     dn: Floats
@@ -138,7 +138,7 @@ class Model:
         return rates * part, self.load(rates * part, prices)
 
     def load(self, rates: Floats, prices: LinkPrices) -> LinkLoads:
-        """Return what all links carry when queue pairs send at these rates."""
+        """Return the load of all links when queue pairs send at these rates."""
         shape, ends = self.shape, self.ends
         made = LinkLoads.none(shape)
         each = np.divide(rates, self.planes, out=np.zeros(len(rates)), where=self.planes > 0)
@@ -251,5 +251,5 @@ class Model:
 
 
 def window_bps(max_window_bytes: float, base_rtt_ns: float) -> float:
-    """Return what a queue pair sends at most: its largest window in each round trip through empty queues."""
+    """Return the highest rate of a queue pair: its largest window in each round trip through empty queues."""
     return max_window_bytes * 8e9 / base_rtt_ns

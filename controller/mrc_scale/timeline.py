@@ -30,7 +30,7 @@ class Event:
 
 
 def events(cluster: Cluster, fabric: Fabric, traced: Sequence[Event] = ()) -> list[Event]:
-    """Return all events of a cluster in the order of time; what is drawn at random follows from its seed."""
+    """Return all events of a cluster in the order of time; random ones follow from its seed."""
     made = list(traced)
     rng = np.random.default_rng([cluster.seed, 2])
     for failure in cluster.failures:

@@ -34,7 +34,7 @@ STEERED = 1000
 
 @dataclass(frozen=True)
 class Row:
-    """A number of the model beside the one it must have, within `tolerance` (absolute)."""
+    """A number of the model beside its expected value, within `tolerance` (absolute)."""
 
     what: str
     source: str

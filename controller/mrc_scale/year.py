@@ -26,7 +26,9 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one design: hours lost by slower steps, by standing still, and by going back after an interruption."""
+    """The outcome of one design: hours lost by slower steps, by standing still, and by going back after an
+    interruption.
+    """
 
     name: str
     failures: int
@@ -160,7 +162,7 @@ def _covered_with(begin: Floats, length: float, hours: float) -> float:
 
 
 def _merged(begin: Floats, end: Floats) -> int:
-    """Return how many intervals are left when those that overlap are one."""
+    """Return the number of intervals after those that overlap are merged."""
     if not len(begin):
         return 0
     order = np.argsort(begin)

@@ -14,8 +14,11 @@ class KernelError(Exception):
 
 
 class Kernels(Protocol):
-    """What both versions offer. Arrays of links are `[T0, T1]` of one plane, those of EVs `[queue pair, EV]`; a kernel
-    for all planes has the plane in front, and works on the queue pairs from `begin` to `end`."""
+    """The kernels that both versions implement.
+
+    Arrays of links are `[T0, T1]` of one plane, those of EVs `[queue pair, EV]`; a kernel for all planes has the plane
+    in front, and works on the queue pairs from `begin` to `end`.
+    """
 
     def draw(
         self, first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any,

@@ -80,8 +80,10 @@ LEARNED = Scenario("two planes, three NICs per T0, five T1s", 5, seeds=(11, 12),
 
 @dataclass
 class ComparedValue:
-    """A number of packets beside that of the model. `off`: by how much, relative where `relative`, where that does not
-    follow from the two."""
+    """A number of packets beside that of the model.
+
+    `off`: the error, relative where `relative`, for numbers from which it does not follow.
+    """
 
     scenario: str
     what: str

@@ -37,7 +37,7 @@ class StartupSampler:
         self.noted: list[_QpSnapshot] = []
 
     def look(self, session: VirtualSession) -> None:
-        """Note all, unless something is broken."""
+        """Note the state of all queue pairs, unless something is broken."""
         if session.failures.broken:
             return
         index = {host.name: host.index for host in session.topology.hosts}

@@ -76,7 +76,7 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
 
 
 def _impair(session: Session, cell: Cell) -> None:
-    """Do to all links between switches what the cell says."""
+    """Apply the cell's impairment to all links between switches."""
     for link in session.topology.links.values():
         if not link.is_host_link:
             session.failures.perform(session, Action("fail", link.name, "impair", settings=dict(cell.impair)))

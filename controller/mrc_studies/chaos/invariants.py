@@ -29,7 +29,7 @@ _BLAME = re.compile(r"rank (\d+) to rank (\d+): (\S+): .+")
 
 
 class Violation(Exception):
-    """Something that must be true is not. `rule` names what, the text says of whom.
+    """An invariant does not hold. `rule` names it, the text gives the element.
 
     The rules: truth, bytes, requests, errors, progress, left, fault, refused, named.
     """
@@ -50,7 +50,7 @@ def look(session: Session, asked: Iterable[str]) -> tuple[FabricInfo, truth.Carr
 
 
 class FabricInvariant:
-    """The fabric is what it was when this was made, under all failures that were asked for since."""
+    """The fabric is as it was when this was made, under all failures that were requested since."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

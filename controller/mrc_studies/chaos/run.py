@@ -40,7 +40,7 @@ PROBLEMS = (HostError, P4RuntimeError, TargetError, UnsettledError, RunError, Fa
 
 @dataclass
 class ChaosResult:
-    """What came of a schedule: what broke, if anything, and when; `counts` of what happened; `log` of it, by time."""
+    """The outcome of a schedule: what broke, if anything, and when; `counts` and a `log` of the events, by time."""
 
     violation: Violation | None = None
     at: float = 0.0
@@ -253,7 +253,7 @@ class ChaosRun:
     # --- back to how it was ------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Undo what is left of the schedule; every workload must end then."""
+        """Undo what is left of the schedule; every workload must end after that."""
         self._release()
         self.session.failures.restore_all(self.session)
         self.in_force = []
@@ -325,7 +325,7 @@ def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], pl
 
 
 def play(schedule: Schedule, clock: str, progress: Callable[[str], None] = lambda text: None) -> ChaosResult:
-    """Do a schedule to its lab: a simulation, or on the real clock the lab that is up, else one of its own.
+    """Run a schedule on its lab: a simulation, or on the real clock the lab that is up, else one of its own.
 
     Raises:
         LabError, RunError, NamespaceError, HostNetError: there is no such lab.

@@ -16,7 +16,7 @@ class _TriesExhausted(Exception):
 
 
 def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """Return a part of `items`, in order, for which `fails` holds and without any one of whose items it does not.
+    """Return a minimal part of `items`, in order, for which `fails` holds: without any one of its items it does not.
 
     `fails(items)` must hold.
     """

@@ -25,7 +25,7 @@ Changes = dict[str, tuple[object, KeyPath]]
 
 @dataclass(frozen=True)
 class Point:
-    """What the runs of a point have otherwise than the others: values by key, and the case's name."""
+    """The values in which the runs of a point differ from the others, by key, and the case's name."""
 
     number: int
     case: str
@@ -89,7 +89,7 @@ def check_keys(source: Source) -> None:
 
 
 def _wrong(key: str, roots: Mapping[str, type[Model]], kind: str) -> str:
-    """Return what is wrong with a key; empty if nothing."""
+    """Return the error of a key; empty if there is none."""
     root, _, rest = key.partition(".")
     if key == "lab.seed":
         return "seeds are given by `seeds`"

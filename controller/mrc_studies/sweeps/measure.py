@@ -156,7 +156,7 @@ def lab_file(document: Tree) -> Iterator[str]:
 
 
 def perform(task: Task) -> Answer:
-    """Do a run. Never raises but by a signal."""
+    """Do a run. Raises nothing except for a signal."""
     begin = time.monotonic()
     said = io.StringIO()
     status, failure = Status.ERROR, ""
@@ -182,7 +182,7 @@ def run_in_worker(task: object) -> object:
 
 
 def environment_difference(task: Task) -> str:
-    """Return what is different where this is called from where the task was made; empty if nothing."""
+    """Return how this environment differs from that of the task; empty if it does not."""
     if sources.software(pathlib.Path(__file__)) != task.software:
         return "it has other sources of mrclab; install the same there"
     for path, digest in task.files.items():

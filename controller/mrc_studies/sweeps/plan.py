@@ -35,7 +35,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run: its place in the sweep, the point that it is of, and the digest of all that its result depends on."""
+    """One run: its place in the sweep, its point, and the digest of everything that its result depends on."""
 
     index: int
     point: Point
@@ -46,7 +46,7 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class Base:
-    """What all runs begin with: the documents of lab and of experiment or comparison."""
+    """The common base of all runs: the documents of lab and of experiment or comparison."""
 
     kind: str
     lab: Tree
@@ -88,7 +88,7 @@ def _document_of(name: str) -> Tree:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep that can be run: everything was checked."""
+    """A sweep that can be run, with every check done."""
 
     source: Source
     base: Base
@@ -113,7 +113,7 @@ class SweepPlan:
         return {"format": FORMAT, "software": self.software, "sweep": sweep}
 
     def find(self, digest: str) -> SweepRun:
-        """Return the run whose digest begins so.
+        """Return the run whose digest begins with these digits.
 
         Raises:
             ExperimentError: none or several do.
@@ -189,7 +189,7 @@ def clock_is_real(plan: SweepPlan) -> bool:
 
 
 def _content(source: Source) -> Tree:
-    """Return the document of experiment or comparison, as it is before anything is changed.
+    """Return the document of the experiment or comparison before any change.
 
     Raises:
         ExperimentError: it is none.

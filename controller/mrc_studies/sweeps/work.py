@@ -26,13 +26,16 @@ Executor = Callable[[SweepPlan, Sequence[SweepRun]], Answers]
 
 
 class SweepCut(MrclabError):
-    """The sweep cannot go on here; what was done is kept, and the same command goes on."""
+    """The sweep cannot go on; finished runs are kept, and the same command continues it."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is: runs that are done of all, those of them that are not good, and seconds that the others may take
-    (None: not yet known)."""
+    """The progress of a sweep.
+
+    It has the runs that are done of all, those of them that are not good, and seconds that the others may take (None:
+    not yet known).
+    """
 
     done: int
     total: int

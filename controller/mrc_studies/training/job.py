@@ -53,10 +53,11 @@ class TrainingPlan:
 
 @dataclass
 class Attempt:
-    """From the start of the ranks until they have ended; times in ns of the session's clock (0: never).
+    """One attempt, from the start of the ranks until they have ended; times are in ns of the session's clock (0:
+    never).
 
-    `ends`: when the last rank had ended each step; `begins`: when the first one began it. `ended`: None while it
-    goes on.
+    `ends`: when the last rank had ended each step; `begins`: when the first one began it. `ended`: None while it goes
+    on.
     """
 
     started_ns: int
@@ -136,8 +137,7 @@ class Job:
         return self.result
 
     def _lab_is_dead(self) -> bool:
-        """Return whether anything but an agent has died, without which no job can be started again; that is
-        reported."""
+        """Return whether anything but an agent has died, without which no job can be started again; it is recorded."""
         found = [death.text() for death in self.session.deaths() if death.role not in self.session.hosts]
         self.result.failures += found
         return bool(found)

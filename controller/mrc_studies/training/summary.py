@@ -49,7 +49,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class TrainingMoment:
-    """Something that was done to the lab, in seconds after the first step began."""
+    """An action on the lab, in seconds after the first step began."""
 
     at_s: float
     text: str
