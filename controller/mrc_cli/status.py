@@ -23,7 +23,7 @@ from mrc_lab.session.fidelity import MachineFidelity
 from mrc_lab.session.real import AgentProcess, RealSession
 from p4lite.switch.targetapi.values import DeviceStats, SwitchInfo
 
-#: Of the lab's processes those whom nothing asks.
+#: The processes of a lab that get no requests.
 INDIFFERENT = ("lab", "labd")
 
 

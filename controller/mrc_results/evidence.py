@@ -184,6 +184,6 @@ class _Found:
             return None
         series = self.result.goodput_bps(edges)
         before = analysis.window_mean(series, edges, times[0], times[1])
-        # Samples lie up to two bins apart from what they tell; a window without a whole bin tells nothing.
+        # Samples are up to two bins late; a window without a whole bin has no mean.
         inside = (edges[:-1] >= times[1] - 1e-9) & (edges[1:] <= times[2] + 1e-9)
         return float(series[inside].mean()) / before if before and inside.any() else None

@@ -24,7 +24,7 @@ from mrc_topo.shipped import shipped
 
 #: A repository on a file system that does not answer must not hold a run up.
 GIT_S = 10.0
-#: The entry that says when and not what: two runs of the same never agree in it.
+#: The entry with the time of the run, in which two runs of the same experiment always differ.
 WHEN = "date"
 
 

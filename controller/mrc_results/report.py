@@ -25,7 +25,7 @@ from mrc_topo import draw
 from mrc_topo.topology import Topology
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
-#: Above this many, what was done to the fabric is drawn as lines without words.
+#: Above this many, actions on the fabric are drawn as lines without labels.
 LABELLED = 60
 
 

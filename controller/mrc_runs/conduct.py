@@ -17,7 +17,7 @@ from mrc_runs.experiment import Experiment
 from mrc_runs.interruption import Interrupted
 from mrc_runs.runner import Observer, Watcher, WorkloadRun
 
-#: How long the hosts' probes have, after a run on the real clock, to say what is broken; it is hardly ever needed.
+#: Seconds that the hosts' probes have, after a run on the real clock, to find the failures; hardly ever needed.
 FINDINGS_S = 30.0
 LOOK_S = 0.2
 

@@ -26,9 +26,9 @@ from p4lite.switch.targetapi.client import TargetError
 GRACE_S = 30.0
 #: After a host is lost its peers' QPs must end in an error by themselves within this time.
 LOSS_GRACE_S = 20.0
-#: A death shows at once in what no longer answers; what died, and of what, is known a little later.
+#: Seconds: a process that died does not answer at once; its name and the cause of its death are known a little later.
 CAUSE_S = 5.0
-#: What is raised when something of a lab does not answer any more.
+#: The errors that are raised when a process of a lab no longer answers.
 LOST = (HostError, TargetError, P4RuntimeError, RunError, OSError)
 SILENCE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
@@ -71,7 +71,7 @@ class Losses:
             return exchange(self.session.hosts[name])
         except HostGone as error:
             self._lose(name)
-            # A word of what it died of says more.
+            # The cause of its death says more than the error.
             frozen = self.frozen(name)
             if frozen or not self.record_deaths(CAUSE_S, role=name):
                 self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))

@@ -92,7 +92,7 @@ def session_on(
             try:
                 session.failures.restore_own(session)
             except (*LOST, UnsettledError) as error:
-                # What cannot be restored because something is dead or frozen goes with the lab, or stays noted.
+                # Failures that cannot be restored because a process is dead or frozen end with the lab, or stay noted.
                 if not session.deaths() and not session.frozen() and not is_silence(error):
                     raise
             session.close()

@@ -181,7 +181,7 @@ def iperf3(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
     message, count = (
         int(spec.params.get(key, default)) for key, default in (("message_bytes", 1 << 18), ("iterations", 1))
     )
-    # Told to end, it ends, whether its client ever came or not.
+    # The server ends when its input does, whether or not its client has connected.
     serve = ["sh", "-c", '"$@" & read -r _; kill $! 2>/dev/null', "sh"]
     serve += ["iperf3", "-s", "-1", "-B", target, "-p", str(PORT), "--forceflush"]
     call = ["iperf3", "-c", target, "-B", source, "-p", str(PORT), "-n", str(message * count), "-J"]

@@ -26,7 +26,7 @@ from mrc_scale.shares import LinkLoads, LinkPrices, Model, window_bps
 from mrc_scale.timeline import Event, times
 from mrc_topo.schema import HEADER_BYTES
 
-#: Rounds in which backups that are dead themselves are found so; then all that is left counts as found.
+#: The most rounds in which dead backups are found dead in their turn; after these all others count as found.
 MAX_ROUNDS = 64
 
 Progress = Callable[[float, str], None]
@@ -196,7 +196,7 @@ class ClusterRun:
             if revived and revived not in bins and revived * cluster.bin < cluster.duration:
                 bins = sorted({*bins, revived})
             links = self.fabric.dead_links()
-            # From the same beginning each time: what is repaired is as it was before.
+            # Prices start equal each time, so that a repaired fabric is as it was before the failure.
             prices = LinkPrices.fresh(self.loaded.shape)
             model.set_dead(links, self.fabric.dead_ports(), prices)
             demand = np.full(len(self.flows), self.window_bps)
@@ -268,7 +268,7 @@ class ClusterRun:
         planes = model.use.sum(axis=0)
         each = np.divide(self.packets_per_s(rates), planes, out=np.zeros(len(rates)), where=planes > 0)
         lost = np.zeros(len(rates))
-        # Who has no port in a plane sends nothing there.
+        # A queue pair without a port in a plane sends nothing there.
         down = self.fabric.dead_ports()
         ported = ~down[:, self.ends.src_nic] & ~down[:, self.ends.dst_nic]
         # No answer, no mark: a dead EV has its turns, while others are passed over once for each mark.
@@ -285,16 +285,16 @@ class ClusterRun:
                 turns = each[qp] / np.maximum(active[plane, qp], 1) / taken
                 again = queueing.further(turns * detection[qp], 1.0 - taken)
                 np.add.at(lost, qp, hits[plane, qp] * (1.0 + again))
-                # The last of the EVs whose turn comes after the failure; who replaces one has its turns. What was
-                # lost first had left before, half of the way.
+                # The last of the EVs to have its turn after the failure; an EV that replaces one takes its turns. The
+                # first packets that were lost had left before the failure, and were half of the way on average.
                 count, gap = float(hits[plane, qp].sum()), float(np.median(1.0 / turns))
                 takes = float(detection[qp].max())
                 rounds = number * math.ceil(takes / gap) * gap
                 step.found_s = max(step.found_s, rounds + takes + gap * count / (count + 1) - self.base_rtt / 4)
             if (evs.active == active).all() and int(evs.backup.sum()) == waiting:
                 break  # only the floor keeps these
-        # A port that went down: what is on its way in that plane, from either end, for who learns of it sends all of it
-        # again; the peer learns by a message that takes as long as an answer.
+        # A port that went down costs the packets on their way in that plane, from either end: an end that learns of it
+        # retransmits all of them. The peer learns of it by a message that takes as long as an answer.
         struck = (ports[:, self.ends.src_nic] | ports[:, self.ends.dst_nic]) & model.use
         if struck.any():
             given = self.loaded.cluster.model.port_rtts

@@ -23,7 +23,7 @@ from mrc_scale.queueing import used
 LEVEL = 0.01
 #: How fast prices follow load; twice as fast where both links of all paths are equally full, and beyond 1.5 they swing.
 GAIN = 0.4
-#: What is left of a capacity by rounding.
+#: The share of a capacity that rounding leaves.
 NOTHING = 1e-9
 
 

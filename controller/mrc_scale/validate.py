@@ -145,7 +145,7 @@ def _slowest(kernels: Kernels, name: str) -> float:
         wanted = model.ports_only(np.full(len(every), shape.nic_bps))
         load = model.steer(wanted, prices, STEERED, 0.0)
         assert load is not None
-        # What is still above a capacity cannot be steered away: so much slower is who sends there.
+        # Load that is still above a capacity cannot be steered away: its senders slow down by this factor.
         over = max(float(load.up.max()), float(load.dn.max()), shape.fabric_bps) / shape.fabric_bps
         return float(wanted.min()) / over
 
@@ -160,7 +160,7 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
     )
     loaded = unknown.loaded
     links = loaded.shape.links
-    # A path crosses two links; who replaces a dead EV may be dead, too.
+    # A path crosses two links; the EV that replaces a dead one may be dead, too.
     path = 1 - (1 - dead / links) ** 2
     evs = len(unknown.flows) * loaded.cluster.ev.active * path / (1 - path)
     per_ev = 1.0 + _turns(loaded)

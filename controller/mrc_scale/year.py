@@ -103,7 +103,7 @@ def _roce(cluster: Cluster, plan: Plan, spec: YearSpec) -> Outcome:
     # A port or a T0 that is away ends the job, if for longer than queue pairs repeat.
     ending = [each for each in (*ports, t0s) if _ends(each, cluster.roce)]
     begin = np.concatenate([each.begin for each in ending]) if ending else np.zeros(0)
-    # Who is starting again is not interrupted again.
+    # A job that is restarting is not interrupted again.
     away = np.full(len(begin), spec.restart_minutes / 60)
     interruptions = _merged(begin, begin + away)
     stalls = len(flaps.begin) + len(broken.begin) + len(upper.begin)

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from mrc_host import native
 
-#: Modules of `proto` that stay as they are: tables and configurations that are read by reflection, and what is not on
-#: the data path. In the place of `wire/fast.py`, which makes code when it is imported, the code is compiled.
+#: Modules of `proto` that are not compiled: tables and configurations that are read by reflection, and modules beside
+#: the data path. `wire/fast.py` generates code when it is imported; the generated code is compiled instead.
 INTERPRETED: Final = frozenset(
     {
         "proto.config",

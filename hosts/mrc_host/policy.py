@@ -55,7 +55,7 @@ _SUPPLIER: ContextVar[Supplier | None] = ContextVar("supplier", default=None)
 _LARGEST_WINDOW: Final = 1 << 40
 _numbers = itertools.count(1)
 
-#: What is wrong with what a method left behind, in words; empty: nothing.
+#: Describes the error in the state that a method left; empty: none.
 Judge = Callable[[Any, tuple[Any, ...], Any], str]
 
 
@@ -80,7 +80,7 @@ class WindowPolicy(CongestionControl):
         self.target_ns = like.target_ns
 
 
-# --- what is checked -------------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
 def _window(policy: Any, _given: tuple[Any, ...], _result: Any) -> str:
@@ -185,7 +185,7 @@ KINDS: Final[Mapping[str, tuple[type, Mapping[str, Judge]]]] = {
 }
 
 
-# --- who watches -----------------------------------------------------------------------------------------------------
+# --- guards ----------------------------------------------------------------------------------------------------------
 
 
 def _line(cls: type, method: object, file: str) -> int:

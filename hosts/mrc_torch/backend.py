@@ -227,7 +227,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
             store, rank, size, device=device or devices.of_local_rank(), timeout=timeout.total_seconds()
         )
 
-    # -- who it is -----------------------------------------------------------------------------------------------
+    # -- identity ------------------------------------------------------------------------------------------------
 
     def rank(self) -> int:
         """Return this rank's number in the group."""

@@ -270,7 +270,7 @@ class Collectives:
         where = into(bytes_of(_flat(array, written=True)))
         return self.group.message(f"receive from {'any rank' if rank is None else f'rank {rank}'}", rank, tag, where)
 
-    # -- what they share -----------------------------------------------------------------------------------------
+    # -- common parts --------------------------------------------------------------------------------------------
 
     def _run(self, name: str, steps: Callable[[int], Steps]) -> Work:
         return self.group.run(name, steps if self.size > 1 else lambda _: empty_iterator())

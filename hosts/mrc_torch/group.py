@@ -50,10 +50,10 @@ TICK_S: Final = 0.1
 CLOSE_S: Final = 5.0
 FORMAT: Final = 2
 _BATCH: Final = 64
-#: What a rank leaves in the store in the place of what is waited for, when it has failed.
+#: Begins the value that a rank that has failed stores instead of the one that others wait for.
 _FAILED: Final = "failed: "
 _MESSAGE_KEYS: Final = 1 << 63
-#: Why a queue pair of ours went to ERR, as the agent says it; and what that means of the peer.
+#: The agent's reasons why a queue pair of ours went to ERR, and what each means about the peer.
 _WHY: Final = {
     "remote operation error": "its program has ended",
     "retry counter exceeded": "its host does not answer: the agent is gone, or no path is left",

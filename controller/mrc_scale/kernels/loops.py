@@ -252,7 +252,7 @@ def take_out(  # noqa: C901 - Numba compiles one loop; calls would copy its stat
             if not used[p, q]:
                 continue  # a port is down: nothing is sent there, so nothing is found
             if to != BAD:
-                # Who denies EVs knows of the backups, too.
+                # A controller that denies EVs also denies backups.
                 kept = active[p, q]
                 last = active[p, q] + backup[p, q]
                 i = kept

@@ -184,7 +184,7 @@ def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
     lines = []
     for number, (name, values) in enumerate(curves.items()):
         y = np.nan_to_num(np.asarray(values, float), posinf=top, nan=0.0)
-        # Only where something changes: what is between stays.
+        # Points are only needed where the curve changes.
         keep = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
         if len(keep) > POINTS:
             keep = keep[np.linspace(0, len(keep) - 1, POINTS).astype(int)]

@@ -107,7 +107,7 @@ def _incast_points(results: Results) -> Iterator[Point]:
 
 PROFILES = ("paper", "nvidia", "hpcc")
 FLOWS = (3, 7, 11, 15)
-#: What a sender at line rate puts into the queue before the first notification reaches it is not what is asked for.
+#: Seconds to leave out: what a sender at line rate queues before the first notification reaches it is not measured.
 STEADY_S = 0.5
 
 

@@ -121,7 +121,7 @@ def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
 def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
     keys = _keys(plan)
     x = plot.x or next(iter(plan.keys), keys[0])
-    # The name of a case says what it sets.
+    # The name of a case describes its settings.
     grid = set(plan.source.sweep.grid) | set(plan.source.sweep.hypercube.keys if plan.source.sweep.hypercube else ())
     own = [key for key in keys if key in grid or key in ("case", "variant", "condition")]
     by = plot.by if plot.by is not None else [key for key in own if key != x and key not in plot.where]

@@ -168,8 +168,8 @@ def perform(task: Task) -> Answer:
             else:
                 rows, failure = (_experiment if task.kind == "experiment" else _comparison)(task)
                 status = Status.FAILED if failure else Status.GOOD
-        # One run that cannot be done is that, and tells why. A policy's mistake is no `Exception`, so that it ends the
-        # run in which it is made; the other runs of the sweep may have other policies or other settings.
+        # A run that cannot be done is recorded with the reason. A policy's mistake is no `Exception`, so that it ends
+        # the run in which it is made; the other runs of the sweep may have other policies or other settings.
         except (Exception, PolicyError) as error:  # noqa: BLE001
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
             traceback.print_exc(file=said)

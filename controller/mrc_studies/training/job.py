@@ -17,7 +17,7 @@ from mrc_studies.training.ranks import RankEvent, RankMessage, Ranks, shared_fol
 #: Python and PyTorch are imported by all ranks at once, which takes a small machine its time.
 START_S = 300.0
 TURN_S = 0.05
-#: When one rank has ended by an error, the others have so long to tell theirs.
+#: Seconds that the other ranks have to report their errors after one rank has ended by an error.
 ERRORS_S = 2.0
 #: A job goes on for so long after the last thing that was done to the lab.
 SETTLE_S = 1.0

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 ETH_P_ALL = 0x0003
 ETH_HEADER_BYTES = 14
-#: What is handed on: IP, and MAC control (pauses), whose first byte is not an IP version.
+#: The frames that are handed on: IP, and MAC control (pauses), whose first byte is not an IP version.
 IP_TYPES = (b"\x86\xdd", b"\x08\x00", b"\x88\x08")
 SOL_PACKET = 263
 PACKET_RX_RING = 5
@@ -204,7 +204,7 @@ class PacketRing:
         self._tx_versions[number] = version
 
     def _kick(self) -> None:
-        # What is pending on the socket may be of a time when the interface was down, so it is asked twice.
+        # An error pending on the socket may date from when the interface was down, so the call is made twice.
         for _ in range(2):
             try:
                 self.sock.send(b"", socket.MSG_DONTWAIT)

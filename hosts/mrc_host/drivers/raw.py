@@ -33,8 +33,8 @@ IDLE_NS = 100 * MS
 REST_NS = 50_000
 RX_BATCH = 128
 FIRST = itemgetter(0)
-#: A station that has not looked for so long stood still, and sends nothing before it has read what came meanwhile: by
-#: the time of what it reads it is still then, and what it sent would count from then.
+#: A node that has not read its rings for this long stood still. It sends nothing before it has read what came
+#: meanwhile: it reads at the times of arrival, and packets that it sent would count from those times.
 STALL_NS = 20 * MS
 #: A busy loop looks after its control sockets once in this time.
 CONTROL_NS = 5 * MS
@@ -135,7 +135,7 @@ class RingNode:
         now = self._receive()
         due = node.next_timer()
         if due is not None and due <= now:
-            # What is due at once (0) was set after the last look, at which all that was due was done.
+            # A timer that is due at once (0) was set after the last round, which ran all timers that were due.
             self.lag.add(now - (due or looked or now))
             node.handle_timer(now)
         node.settle(now)
@@ -233,7 +233,7 @@ class RawDriver:
         self.stations = list(stations)
         self.moderation_ns = moderation_ns
         self.readers: dict[int, Callable[[int], None]] = {}
-        # What is watched, and that with all rings: for a busy loop, and for one that rests.
+        # One poll for the watched sockets (a busy loop), and one for these and all rings (a loop that sleeps).
         self._watched = select.poll()
         self._everything = select.poll()
         for station in self.stations:
@@ -300,7 +300,7 @@ class RawDriver:
         handlers = [self.readers[fd] for fd, _ in ready if fd in self.readers]
         if not handlers:
             return
-        # A command takes the time of now; what was readable before goes first.
+        # A command runs at the present time, so packets that were readable before it go first.
         for station in self.stations:
             station.catch_up()
         now = time.monotonic_ns()

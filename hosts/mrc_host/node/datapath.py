@@ -115,7 +115,7 @@ class Datapath(NodeInterface):
             self.fault("a timer", error, now)
         try:
             self.endpoint.handle_timer(now)
-            # Behind the endpoint, which has this time from now on: workloads post what they send.
+            # The endpoint runs first and sets its time, because the workloads that run now post writes to it.
             alarm = self.alarms.due
             if alarm is not None and alarm <= now:
                 self.alarms.ring(now)

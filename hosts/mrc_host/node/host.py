@@ -158,7 +158,7 @@ class HostNode:
         add(requests.GetMap, self._map)
         add(requests.GetPrograms, self._programs)
 
-    # -- what the datapath tells ----------------------------------------------------------------------------
+    # -- events of the datapath -----------------------------------------------------------------------------
 
     def _take(self, event: Event, now: int) -> None:
         """Handle an event of the endpoint: completions go to the workloads, the rest to its waiter or into the log."""
@@ -386,7 +386,7 @@ class HostNode:
         return requests.Samples(self.sampler.since(request.since))
 
     def _events_since(self, number: int) -> list[LogEvent]:
-        # From the end: who asks many times a second wants the last few of thousands.
+        # Read from the end: a client that polls many times a second needs the last few of thousands.
         return list(itertools.islice(reversed(self.events), max(self.events_logged - number, 0)))[::-1]
 
     def _events(self, request: requests.GetEvents, now: int) -> requests.Events:

@@ -15,7 +15,7 @@ class QpState(Enum):
     RTS = "RTS"
     ERROR = "ERROR"
 
-    # Enum's own is Python code, and every packet asks for its queue pair's.
+    # Enum's own `__hash__` is Python code, and every packet looks up the state of its queue pair.
     __hash__ = object.__hash__
 
 

@@ -170,7 +170,7 @@ class TcpChannel:
                 if each.out:
                     self._push(each)
             except (OSError, ChannelError) as error:
-                # The others are served on: each shall tell what it saw, not what became of that.
+                # The other connections go on, so that each rank reports its own error and not a consequence of it.
                 each.dead = True
                 self._selector.unregister(each.sock)
                 each.sock.close()

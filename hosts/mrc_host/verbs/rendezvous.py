@@ -115,7 +115,7 @@ def _wait(place: pathlib.Path, deadline: float) -> socket.socket | None:
         os.chmod(own, 0o600)
         listener.listen(1)
         try:
-            os.link(own, place)  # there is one who can
+            os.link(own, place)  # only one program can create it
         except FileExistsError:
             return None
         listener.settimeout(max(deadline - time.monotonic(), 0.01))

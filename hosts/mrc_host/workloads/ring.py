@@ -122,7 +122,7 @@ class Ring(Workload[RingParameters]):
         while self.step < self.steps and (key := immediate(iteration, self.step)) in self.ready:
             self.ready.remove(key)
             slot = self._slot(self.step)
-            # My predecessor sent what it had; that chunk is one behind mine.
+            # The predecessor sent its chunk of this step, which is one before this rank's.
             into = self._chunk(self._outgoing(self.step) - 1)
             incoming = self.memory[slot : slot + (into.stop - into.start) * FLOAT_BYTES].view(np.float32)
             if self.reduces and self.step < self.size - 1:

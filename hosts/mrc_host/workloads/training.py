@@ -187,7 +187,7 @@ class Training(Workload[TrainingParameters]):
         found |= {each for each in (rank - shape.per_stage, rank + shape.per_stage) if 0 <= each < size}
         return found - {rank}
 
-    # -- what the channel tells ----------------------------------------------------------------------------
+    # -- events of the channel -----------------------------------------------------------------------------
 
     def arrived(self, peer: int, imm: int, now: int) -> None:
         part = self.parts.get(part_of(imm))

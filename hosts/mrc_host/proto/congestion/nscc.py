@@ -246,7 +246,7 @@ class Nscc(CongestionControl):
             done = True
         elif now >= self._qa_end:
             length = self.base_rtt_ns + self.target_ns
-            # Ours: an interval that ended long ago was one of silence: what came in then says nothing about the path.
+            # Not in the specification: an interval that ended long ago was idle, so its bytes do not measure the path.
             measured = self._qa_end and now < self._qa_end + length
             congested = self._qa_triggered or loss or qdelay > self.qa_threshold_ns
             if measured and congested and self._achieved < int(self.max_wnd) >> self.qa_gate:

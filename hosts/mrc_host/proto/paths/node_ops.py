@@ -213,8 +213,8 @@ class NodeOperations(Timed):
             return
         ours = response.addresses[16:] == context.config.address
         if ours and response.op == EndpointOp.PORT_STATUS and context.ports.overtake(request_id):
-            # A status that an earlier life of ours sent has reached a host after our document. By its number it may be
-            # news there, and that host may go by it: say how it is, with a number that counts more. We may not be
-            # connected to it yet; then connecting says so, and the others must not lose count of the number meanwhile.
+            # A status of an earlier instance of this endpoint has reached a host after our document. By its number it
+            # may count as newer there: announce the present state with a still newer number. If that host is not a peer
+            # yet, connecting corrects it; the present peers must have the new number as well.
             for each in list(self._peers.values()):
                 each.announce(now)

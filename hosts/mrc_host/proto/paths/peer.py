@@ -21,7 +21,7 @@ from mrc_host.proto.statistics import PeerStatistics
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import EndpointOp
 
-_FORMER: Final = 16  # lives of a peer that are remembered as over
+_FORMER: Final = 16  # ended instances of a peer that are remembered
 _ID_MASK: Final = 0xFFFF
 _ID_HALF: Final = 0x8000
 
@@ -77,7 +77,7 @@ class Peer(Timed):
         """The peer's IPv6 address."""
         return self.addresses[16:]
 
-    # --- who takes part ---
+    # --- queue pairs that take part ---
 
     def route_for(self, universe: EvUniverse) -> Route:
         """Return the route of an EV profile, made if need be. Raises ConfigError when there is no way to the peer."""

@@ -116,7 +116,7 @@ class Route(Timed):
     def _outer_bytes(self) -> int:
         """Return the bytes that the encapsulation adds, the most of any EV; 0 without one."""
         universe = self.universe
-        # Generated addresses all have one shape; a resolver is asked for each EV, also to know that it can answer.
+        # Generated addresses all have one shape. A resolver is called for each EV, which also checks that it has paths.
         shape_only = universe.config.resolver is None and universe.config.mode is EvMode.GENERATED
         longest = 0
         for value in universe.values[:1] if shape_only else universe.values:

@@ -235,7 +235,7 @@ class QueuePair(Timed):
         self.requestor.discard()
         self.responder.discard()
         self.leave_peer()
-        # Delayed packets of this connection must not fit the next one, and what was negotiated went with it.
+        # Delayed packets of this connection must not fit the next one, and its negotiated attributes are void.
         self.sq_psn = self.context.rng.getrandbits(24)
         self.association.attributes = QpAttributes(self.reliability, self.context.config.wire.mtu)
         self.told_status = None
@@ -287,7 +287,7 @@ class QueuePair(Timed):
         if self.connected:
             context.ring.withdraw(self.requestor)
 
-    # --- what the peer tells its members ---
+    # --- calls of the peer to its members ---
 
     def owns(self, timed: Timed) -> bool:
         """See `Member`."""

@@ -31,8 +31,8 @@ class NackAction(Enum):
     FATAL = "not sent again: remote operation error"
 
 
-# (what it says of the EV, what becomes of the packet). A reason that is not here, from a later version of the protocol,
-# is a refusal: the retry budget bounds it.
+# (input to the EV's state, action for the packet). A reason that is not here, from a later version of the protocol, is
+# a refusal: the retry budget bounds it.
 NACK_FATES: Final[dict[int, tuple[EvInput, NackAction]]] = {
     NackReason.TRIMMED: (EvInput.TRIMMED, NackAction.CONGESTED),
     NackReason.TRIMMED_LASTHOP: (EvInput.NOT_TO_BLAME, NackAction.CONGESTED),
@@ -385,7 +385,7 @@ class Recovery(Timed):
             plane = association.peer.next_plane()
             ev = association.evs.choose(plane) if plane >= 0 else -1
             if ev >= 0:
-                # A probe is always news to the peer. Only what it has already tells it that its answers are lost.
+                # A probe is always new to the peer. Only a duplicate shows the peer that its answers are lost.
                 if everything_sacked and self.fruitless & 1 and self._unacked[0].last < board.nxt:
                     self._repeat_last(plane, ev, now)
                     self._progress += 1

@@ -313,7 +313,7 @@ class Requestor(Sender):
             distance -= PSN_MASK + 1
         cack = una - 1 + distance
         counters = self.counters
-        # What was never sent cannot have arrived.
+        # A packet that was never sent cannot have arrived.
         if cack >= board.nxt or cack + sack.sack_offset + sack.sack_bitmap.bit_length() > board.nxt:
             counters.bogus_sacks += 1
             return
@@ -372,7 +372,7 @@ class Requestor(Sender):
         probe = self.prober.answered(sack, now)
         if probe is not None:
             if cack < probe.proven:
-                # What was acknowledged is not there: it will not be sent again, so this can never end well.
+                # The peer lacks packets that it acknowledged. They will not be sent again, so the message cannot end.
                 status = CompletionStatus.REM_OP_ERR
                 self.association.fail(ErrorReason.CONTRADICTION, now, status=status)
                 return False
@@ -387,7 +387,7 @@ class Requestor(Sender):
         account = self.account
         suspects: list[Transmission] | None = None
         for sent in acked:
-            if not sent.counted:  # its bytes come off inflight a second time by what the SACK says was received
+            if not sent.counted:  # the received bytes in the SACK take its bytes off inflight a second time
                 account.restore(sent)
             account.acknowledged += sent.size
             if sent.state == LOST:
@@ -503,7 +503,7 @@ class Requestor(Sender):
         psn = extend(ack.psn, board.una - 1)
         if psn >= board.nxt:
             if psn == board.nxt and ack.syndrome == Nak.REMOTE_OPERATION:
-                # All that was sent has arrived, and whatever comes next will be refused: the peer's user is gone.
+                # All packets have arrived, and the next one will be refused, because the peer's user is gone.
                 self.counters.acks_received += 1
                 self.association.fail(
                     ErrorReason.REMOTE_OPERATION,

@@ -78,7 +78,7 @@ class FlowControl(Timed):
             # The switch has this much of the port, from all senders; nothing is in flight.
             self._used = int.from_bytes(frame[at + 32 : at + 36], "big")
             self._limit = self._used
-        # Modulo 2^32; an update that a later one has overtaken says nothing.
+        # Modulo 2^32; an update that a later one has overtaken is ignored.
         ahead = (told - self._limit + _HALF) % _WHOLE - _HALF
         if ahead > 0:
             self._limit += ahead

@@ -36,7 +36,7 @@ from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 from mrc_host.proto.work import WorkQueue, WriteRequest
 
-# AETH syndromes: the two top bits of the lower seven say ACK, RNR NAK or NAK, the rest says which.
+# AETH syndromes: the two top bits of the lower seven mean ACK, RNR NAK or NAK, the other bits give the kind.
 SYNDROME_ACK: Final = 0x1F  # without end-to-end credits
 SYNDROME_RNR: Final = 0x20
 
@@ -265,10 +265,10 @@ class RoceQueuePair(Timed):
             self.holes = deque(each for each in self.holes if each >= psn)
         while (request := self.work.take_complete(psn - 1)) is not None:
             done.append(request)
-        if self.next_psn < psn:  # what was to be sent again has arrived after all
+        if self.next_psn < psn:  # packets that were to be retransmitted have arrived after all
             self.next_psn = psn
             self.work.rewind()
-        # The peer answers only when asked: what is paced, or waits for its turn among many queue pairs, is not late.
+        # The peer answers only when asked: a packet that is paced, or waits its turn among queue pairs, is not late.
         self.deadline = now + self.timeout_ns if self.una < self.asked else None
         return done
 
@@ -302,7 +302,7 @@ class RoceQueuePair(Timed):
         kind = message.syndrome & 0x60
         if kind == 0:
             return self.acknowledge(psn + 1, now), 0
-        # A peer whose user is gone refuses the packet that comes next, be it sent or not.
+        # A peer whose user is gone refuses the next packet, whether or not it has been sent.
         beyond = self.sent_psn + 1 if message.syndrome == Nak.REMOTE_OPERATION else max(self.sent_psn, self.una + 1)
         if not self.una <= psn < beyond:
             return [], 0

@@ -39,7 +39,7 @@ HEAD_HEADERS: Final = (Ipv6.header, Udp.header, Bth.header)
 HEAD_BYTES: Final = sum(header.size for header in HEAD_HEADERS)
 SHORTEST_BYTES: Final = HEAD_BYTES + ICRC_BYTES
 PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
-# What a message says where its packet has no such header.
+# The values of a message whose packet lacks the header.
 _ABSENT = {"tx_timestamp": NO_TIMESTAMP}
 
 
@@ -246,7 +246,7 @@ class Decoder(NamedTuple, Generic[M]):
     parse: Callable[..., M]
 
 
-# The head as decoders read it: its words, and where in them stands what they look at.
+# The head as decoders read it: its words, and the places in them of the fields that decoders use.
 _HEAD = grouped(
     HEAD_HEADERS,
     ("version", "traffic_class", "flow_label"), ("payload_length",), ("next_header",), ("hop_limit",), ("addresses",),

@@ -24,7 +24,7 @@ def _flag(name: str) -> int:
 FLAG_ACK_REQ: Final = _flag("ack_req")
 FLAG_RTX: Final = _flag("rtx")
 FLAG_TS: Final = _flag("ts")
-#: BTH.SE, which is in another byte; behind the others where a message says what it came with.
+#: BTH.SE, which is in another byte on the wire; it follows the other flags in a message.
 FLAG_SE: Final = 1 << 8
 NO_TIMESTAMP: Final = -1
 
