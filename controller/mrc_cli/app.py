@@ -65,7 +65,7 @@ def _verb(name: str) -> Any:
 
 
 class _Verbs(Mapping[str, Any]):
-    """The commands by name; each is imported and made when it is first asked for."""
+    """The commands by name; each is imported and made on its first use."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
@@ -149,7 +149,7 @@ _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
 def main() -> None:
-    """Entry point: 0, 1 for a failed run, 2 for usage; every error is one line."""
+    """Run a command and exit with 0, 1 for a failed run, or 2 for wrong usage; every error is one line."""
     with report_errors():
         try:
             code = app(prog_name="mrclab", standalone_mode=False)

@@ -89,7 +89,7 @@ def verb(
 
 
 def _where(lab: str | None, clock: str | None, file: pathlib.Path | None) -> tuple[str, str, Any]:
-    """Clock, lab and transport that are meant."""
+    """Return the clock, lab and transport that are meant."""
     up = {run.name: run for run in all_runs()}
     if clock is None:
         clock = "real" if (own_lab() if lab is None else lab in up) and file is None else "virtual"

@@ -35,7 +35,7 @@ def verb(
     judged = comparing.judge(comparison, cells)
     ideals = comparing.ideals(comparison)
     if as_json:
-        # JSON has no infinity: a run that failed took no time that could be told.
+        # JSON has no infinity: a run that failed has no time.
         rows = [
             {"variant": variant, "condition": at, "failure": cell.failure, "ideal_seconds": ideals[variant]}
             | {"verified_bytes": cell.verified, "not_valid": cell.doubt}

@@ -14,7 +14,7 @@ from mrc_common.errors import ExitCode, MrclabError
 from mrc_runs.interruption import Interrupted
 from p4lite.errors import P4liteError
 
-#: Errors of packages that do not know `mrc_common`, by module and name, with their exit codes.
+#: Errors of packages that do not use `mrc_common`, by module and name, with their exit codes.
 FOREIGN = (("mrc_host.policy", "PolicyError", ExitCode.FAILED),)
 
 

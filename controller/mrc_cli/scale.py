@@ -124,7 +124,7 @@ def _show(made: CalibrationRun) -> None:
 
 
 def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
-    """All comparisons; with a folder also as the file that runs quote (`mrc_scale.caveat`)."""
+    """Make all comparisons; with a folder, also write the file that runs quote (`mrc_scale.caveat`)."""
     compiled = produce.load_kernels()
     error = Console(stderr=True)
     with error.status("starting") as status:

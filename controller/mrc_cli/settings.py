@@ -12,7 +12,9 @@ from mrc_lab.faults.action import FailureError
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """`loss=0.2` as a name and a finite number (or true, false, or a list of whole numbers: `sources=[1,2]`).
+    """Parse a setting such as `loss=0.2` into its name and value.
+
+    The value is a finite number, true, false, or a list of whole numbers, as in `sources=[1,2]`.
 
     Raises:
         FailureError: it is not of that form.

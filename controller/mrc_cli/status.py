@@ -23,7 +23,7 @@ from mrc_lab.session.fidelity import MachineFidelity
 from mrc_lab.session.real import AgentProcess, RealSession
 from p4lite.switch.targetapi.values import DeviceStats, SwitchInfo
 
-#: Of the lab's processes those whom nothing asks.
+#: The processes of a lab that get no requests.
 INDIFFERENT = ("lab", "labd")
 
 
@@ -45,7 +45,7 @@ def verb(
 
 @dataclass(frozen=True)
 class SwitchRow:
-    """A switch: `state` is what the fabric says, or dead, lost (with its machine), no answer."""
+    """A switch: `state` is the fabric's report, or dead, lost (with its machine), no answer."""
 
     name: str
     state: str
@@ -57,7 +57,7 @@ class SwitchRow:
 
 @dataclass(frozen=True)
 class HostRow:
-    """A host: what its agent counts, or why it says nothing."""
+    """A host: its agent's counters, or why there are none."""
 
     name: str
     alive: bool
@@ -70,7 +70,7 @@ class HostRow:
 
 @dataclass(frozen=True)
 class HealthRow:
-    """An element that is broken (`truth`), or that the hosts take for broken."""
+    """An element that is broken (`truth`), or that the hosts suspect."""
 
     element: str
     hosts: str
@@ -97,7 +97,7 @@ class LabStatus:
     machines: Mapping[str, MachineFidelity]
 
     def document(self) -> object:
-        """Return it as plain JSON values; machines are a list there, each with its name."""
+        """Return the status as plain JSON values; machines are a list there, each with its name."""
         machines = [{"name": name, **encode(each)} for name, each in self.machines.items()]
         return {**encode(self), "machines": machines}
 

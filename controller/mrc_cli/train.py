@@ -119,7 +119,7 @@ def _names(topology: Topology, lab: str, hosts: str | None) -> list[str]:
 
 
 def _check(topology: Topology, lab: str, actions: list[tuple[float, Action]]) -> None:
-    """Every action, before anything is started."""
+    """Check every action before anything is started. Raises ExperimentError."""
     for _, action in actions:
         try:
             kinds.check(topology, action)

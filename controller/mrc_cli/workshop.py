@@ -305,7 +305,7 @@ def rank_class(
 
 
 def _teller(quiet: bool) -> Callable[[Grade, int, int], None]:
-    """Tell of each grade as it is made."""
+    """Print each grade as it is made."""
 
     def tell(made: Grade, done: int, total: int) -> None:
         if not quiet:

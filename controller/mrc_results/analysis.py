@@ -37,8 +37,11 @@ class Recovery:
 
 
 def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
-    """Dip and recovery for every action of the run, in order, but those with less than `HOLD_S` to the one before
-    (or the start) or the one after: there is nothing to compare with."""
+    """Return the dip and recovery of every action of the run, in order.
+
+    Actions with less than `HOLD_S` to the one before (or the start) or to the one after are left out: they have nothing
+    to be compared with.
+    """
     changes = readings.changes
     if not changes:
         return []
@@ -61,21 +64,19 @@ def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
 
 
 def _first_end(result: RunResult) -> float:
-    """When the first rank had done its work, seconds after the start; infinite if none has."""
+    """Return when the first rank had done its work, seconds after the start; infinite if none has."""
     progress = [each for each in result.progress.values() if each.takes_part]
     ends = [each.finished_ns for each in progress if each.done and each.finished_ns]
     return (min(ends) - result.started_ns) / 1e9 if ends else np.inf
 
 
 def _window_before(begin: float, time: float) -> tuple[float, float]:
-    """Return what counts as before an action: half of the time since the action before it (or the start), 2 s at
-    most.
-    """
+    """Return the window before an action: half of the time since the action before it (or the start), 2 s at most."""
     return max(begin + (time - begin) / 2, time - 2.0), time
 
 
 def goodput_before(result: RunResult, times: Sequence[float]) -> float | None:
-    """Mean goodput before the last of some actions, bit/s, as `Recovery.before_bps` has it; for while a run goes on.
+    """Return the mean goodput before the last of some actions, bit/s, as `Recovery.before_bps` has it, during a run.
 
     Args:
         result: so far.
@@ -94,13 +95,13 @@ def goodput_before(result: RunResult, times: Sequence[float]) -> float | None:
 
 
 def window_mean(series: Numbers, edges: Numbers, begin: float, end: float) -> float:
-    """Mean of the bins that lie inside; 0 when there is none."""
+    """Return the mean of the bins that lie inside; 0 when there is none."""
     inside = (edges[:-1] >= begin - 1e-9) & (edges[1:] <= end + 1e-9)
     return float(series[inside].mean()) if inside.any() else 0.0
 
 
 def _recovery(change: Change, readings: Readings, end: float, before: float, expected: float) -> Recovery:
-    """Return what a change did to the goodput until `end` (s), of which there was so much `before` (bit/s)."""
+    """Return what a change did to the goodput until `end` (s); `before`: the goodput before it, bit/s."""
     edges, series = readings.edges, readings.goodput_bps
     begin = change.at_s
     hold = max(round(HOLD_S / float(edges[1] - edges[0])), 1)

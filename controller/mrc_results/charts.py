@@ -20,9 +20,9 @@ Numbers = npt.NDArray[np.float64]
 #: The picture, in its own units, and the area of the curves in it.
 WIDTH, HEIGHT = 1000, 290
 LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 12, 926, 230
-#: Both axes have at least this many steps: finer than what can be seen, or told from a neighbour in a table.
+#: Both axes have at least this many steps: finer than can be seen, or distinguished in a table.
 STEPS = 20_000
-#: Words of two happenings need so much room; the later ones stay without.
+#: Labels of two events need this much room between them; the later one is left out otherwise.
 WORD_WIDTH = 12
 
 
@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a chart shows; `name` is its id in the page, `title` says what it shows to who does not see it."""
+    """The contents of a chart; `name` is its id in the page, `title` describes it for readers who cannot see it."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Mark:
-    """What was done to the lab at a time (s); `breaks`: and not mended."""
+    """An action on the lab at a time (s); `breaks`: it breaks something, and does not repair it."""
 
     at_s: float
     text: str
@@ -64,7 +64,7 @@ def step(largest: float) -> float:
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers within a range, at most this many."""
+    """Return round numbers within a range, at most this many."""
     if not high > low:
         return [low]
     rough = (high - low) / most
@@ -80,7 +80,7 @@ def number(value: float) -> str:
 
 
 def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = False) -> str:
-    """Return points as an SVG path in whole steps, each but the first relative to the one before.
+    """Return the points as an SVG path in whole steps, each but the first relative to the one before.
 
     Dots are parts without length, which round ends make visible.
     """
@@ -140,7 +140,7 @@ def _pen(curve: Curve, width: float = 1.7) -> str:
 
 
 def _axes(seconds: float, top: float) -> str:
-    """Return grid and numbers of the whole run; `report.js` redraws them for a part of it."""
+    """Return the grid and numbers of the whole run; `report.js` redraws them for a part of it."""
     parts = []
     for value in ticks(0, top, 6):
         y = TOP + AREA_HEIGHT * (1 - value / top)
@@ -182,7 +182,7 @@ def _legend(curves: Sequence[Curve]) -> str:
 
 
 def _span(curve: Curve) -> tuple[float, float, float]:
-    """Least, mean and most; of a curve without points 0."""
+    """Return the least, mean and most; 0 for a curve without points."""
     if not len(curve.y):
         return 0.0, 0.0, 0.0
     return float(curve.y.min()), float(curve.y.mean()), float(curve.y.max())

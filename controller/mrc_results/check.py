@@ -10,8 +10,10 @@ from mrc_results.analysis import Recovery
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the verdict. `timed`: a matter of times and rates, which count when the machine kept up; the others
-    must hold on any machine."""
+    """One line of the verdict.
+
+    `timed`: it concerns times and rates, which count when the machine kept up; the others must hold on any machine.
+    """
 
     what: str
     expected: str
@@ -22,8 +24,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All checks; `valid` tells whether the machine kept up with the run (a simulation always does). `deaths`: what of
-    the lab died meanwhile (`lab.death.ProcessExit`). `interrupted`: the signal that ended the run before its time."""
+    """All checks; `valid`: the machine kept up with the run (a simulation always does).
+
+    `deaths`: the processes of the lab that died meanwhile (`lab.death.ProcessExit`). `interrupted`: the signal that
+    ended the run before its time.
+    """
 
     checks: list[Check]
     recoveries: list[Recovery]
@@ -64,7 +69,7 @@ class Verdict:
         return "passed; timing not valid" if self.timing_only else self.status
 
     def document(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the verdict as plain values for JSON."""
         return {
             "status": self.status,
             "passed": self.passed,

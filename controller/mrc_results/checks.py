@@ -15,7 +15,9 @@ from mrc_topo.topology import Topology
 
 
 def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> float:
-    """10 base RTTs, one local ACK timeout, and the width of a bin of the measurement."""
+    """Return the bound of a recovery, s: 10 base RTTs, one local ACK timeout, and the width of a bin of the
+    measurement.
+    """
     rtt = describe.base_rtt_ns(topology, clock)
     return (10 * rtt + describe.ack_timeout_ns(topology)) / 1e9 + BIN_S + extra_s
 
@@ -64,12 +66,12 @@ def checks_of(
 
 
 def _nothing(what: str) -> Check:
-    """Return an expectation that no part of the run can meet or miss is missed."""
+    """Return a failed check: an expectation that no part of the run can meet or miss counts as missed."""
     return Check(what, "something to judge by", "no failure with enough time around it", False)
 
 
 def _counts(result: RunResult, expect: Expectation, totals: Mapping[str, int], checks: list[Check]) -> None:
-    """Trims, marks and timeouts: none only counts where the hosts did count."""
+    """Check trims, marks and timeouts; that there were none counts only where the hosts did count."""
     silent = [name for name in result.ranks if len(result.samples_of(name)) < 2]
     wanted: list[tuple[str, str, bool]] = []
     for key, some in (("trims", expect.trims), ("marks", expect.marks)):
@@ -136,7 +138,7 @@ def _dip(recovery: Recovery, dip: float) -> Check:
 
 
 def goodput_share(result: RunResult, topology: Topology, readings: Readings) -> float:
-    """Mean goodput of the run over what the receiving ranks' links could carry."""
+    """Return the mean goodput of the run as a share of what the receiving ranks' links could carry."""
     return readings.mean_bps / (topology.lab.host_rate_bps * len(result.ranks))
 
 

@@ -17,7 +17,7 @@ from mrc_results.series import TIME
 from mrc_topo.topology import Topology
 
 EV_STATES = tuple(each.name for each in EvState)
-#: So that states are told apart without their colours.
+#: Dashes distinguish the states without their colours.
 EV_DASHES = ("", "8 4", "10 3 2 3", "2 3")
 #: Series by number: colours of style.css; from the ninth on they are dashed.
 COLOURS = 8
@@ -49,7 +49,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class RunPlots:
-    """What the charts of a run show; `steps` is None where the workload has no steps."""
+    """The plots of a run's charts; `steps` is None where the workload has no steps."""
 
     goodput: Plot
     planes: Plot
@@ -77,12 +77,12 @@ def plots_of(result: RunResult, topology: Topology, readings: Readings) -> RunPl
 
 
 def series(number: int) -> tuple[str, str]:
-    """Colour and dash of a series by its number: no two of the first 32 look alike."""
+    """Return the colour and dash of a series by its number: no two of the first 32 look alike."""
     return f"var(--plane-{number % COLOURS})", DASHES[number // COLOURS % len(DASHES)]
 
 
 def plane_load_bps(result: RunResult, edges: Numbers, planes: int) -> list[Numbers]:
-    """Return bits per second that all hosts send into each plane."""
+    """Return the load that all hosts send into each plane, bit/s."""
     loads = []
     for plane in range(planes):
         total = np.zeros(len(edges) - 1)
@@ -104,8 +104,11 @@ def levels(result: RunResult, hosts: Sequence[str], key: str, name: str, edges: 
 
 
 def stalls(result: RunResult, column: str) -> dict[str, tuple[Numbers, Numbers]]:
-    """Of each port of a switch that had to stand still (`column`: a counter of ns): times, and the share of the time
-    since the sample before; the port that stood longest first."""
+    """Return for each port of a switch that had to stand still: times, and the share of the time since the sample
+    before.
+
+    `column` is a counter of ns. The port that stood still longest comes first.
+    """
     fabric = result.recording.fabric
     names = [name for name in fabric.columns if name.startswith("ports.") and name.endswith(f".{column}")]
     if not names or len(fabric) < 2:
@@ -149,7 +152,7 @@ def _planes(result: RunResult, topology: Topology, edges: Numbers) -> list[Curve
 
 
 def _hosts_with(result: RunResult, column: str) -> list[str]:
-    """Return hosts that have samples of this."""
+    """Return the hosts whose samples have these columns."""
     return [name for name in result.samples if column in result.samples_of(name).columns]
 
 

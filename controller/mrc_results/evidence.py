@@ -26,7 +26,7 @@ BEFORE_NS = 1_000_000_000
 
 
 def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Check]:
-    """Yield what a run shows of its failures.
+    """Yield a check for each piece of evidence of the run's failures.
 
     Args:
         claims: the evidence of each happening of the schedule, in order; None where nothing is broken.
@@ -53,7 +53,7 @@ def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | 
 
 
 def counted(result: RunResult, topology: Topology, number: int) -> dict[str, float]:
-    """Return what a run shows of one happening that breaks something: the keys of `Evidence` that say "at least"."""
+    """Return the counts of one event that breaks something: the keys of `Evidence` that say "at least"."""
     found = _Found(result, topology, number)
     return {key: getattr(found, key)() for key in LABELS if key not in ("carried", "goodput")}
 
@@ -80,7 +80,7 @@ def _sums(series: Series, columns: Sequence[str], times_ns: Sequence[int]) -> li
 
 
 class _Found:
-    """One failure of a run: its element, its time, and what was counted then."""
+    """One failure of a run: its element, its time, and the counters at that time."""
 
     def __init__(self, result: RunResult, topology: Topology, number: int) -> None:
         self.result, self.recording = result, result.recording
@@ -102,7 +102,7 @@ class _Found:
         return "" in kinds or kinds[0] == kinds[1]
 
     def _switch_ports(self) -> list[str]:
-        """`SWITCH:PORT` of every port of the element."""
+        """Return `SWITCH:PORT` of every port of the element."""
         if isinstance(self.element, Switch):
             return [f"{self.element.name}:{port}" for port in self.element.links]
         assert isinstance(self.element, Link)
@@ -184,6 +184,6 @@ class _Found:
             return None
         series = self.result.goodput_bps(edges)
         before = analysis.window_mean(series, edges, times[0], times[1])
-        # Samples lie up to two bins apart from what they tell; a window without a whole bin tells nothing.
+        # Samples are up to two bins late; a window without a whole bin has no mean.
         inside = (edges[:-1] >= times[1] - 1e-9) & (edges[1:] <= times[2] + 1e-9)
         return float(series[inside].mean()) / before if before and inside.any() else None

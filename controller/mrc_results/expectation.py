@@ -18,7 +18,7 @@ class Evidence(Model):
     `dropped`: packets that the fabric lost at the element's ports because of a failure (not of a full queue), at
     least. `carried`: what the element's ports sent, as a share of what they sent before, at most. `evs_lost`: EVs
     that cross the element and that hosts took for bad, at least. `losses`: packets that hosts took for lost, at
-    least. `ports_down`: hosts that noticed, or were told, that a port of the element is down, at least. `goodput`:
+    least. `ports_down`: hosts that noticed, or were notified, that a port of the element is down, at least. `goodput`:
     of all hosts, as a share of that before, at most. `pause_frames`: that stuck NICs sent at the element's ports, at
     least. `paused`: seconds that its switch ports were paused (`queues.pfc`), or had no credits for what waited
     (`queues.credits`), all together, at least.

@@ -54,7 +54,7 @@ BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired"
 
 
 class MomentFrames(TypedDict):
-    """What `report.js` plays of a moment (see `frames`)."""
+    """The frames of a moment that `report.js` plays (see `frames`)."""
 
     at: float
     t: list[float]
@@ -67,7 +67,7 @@ class MomentFrames(TypedDict):
 
 @dataclass(frozen=True)
 class Moments:
-    """The failures that a report shows, of how many that were made, and what `report.js` plays of each."""
+    """The failures that a report shows, the number of failures that were made, and the frames of each."""
 
     shown: Sequence[Moment]
     made: int
@@ -101,7 +101,7 @@ def chosen(readings: Readings, recoveries: Sequence[Recovery], links: int, secon
 
 
 def _told(recovery: Recovery | None) -> str:
-    """Return in words what became of the goodput."""
+    """Describe in words what became of the goodput."""
     if recovery is None:
         return "Too close to another change for goodput to be compared."
     took = recovery.recovery_s
@@ -113,13 +113,13 @@ def _told(recovery: Recovery | None) -> str:
 
 
 def _cost(moment: Moment) -> float:
-    """Lower is worse; what was not measured comes last."""
+    """Return the rank of a moment: lower is worse; what was not measured comes last."""
     recovery = moment.recovery
     return math.inf if recovery is None else recovery.dip - min(recovery.expected, 1.0)
 
 
 def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[MomentFrames]:
-    """Of each moment what `report.js` plays.
+    """Return for each moment what `report.js` plays.
 
     By frame: `t` (s), `links` (a digit of load each), `goodput` (Mb/s), `bad` (EVs out of use) and `lost` (packets
     since the failure). `states`: from which frame on which links and switches are down or impaired.
@@ -149,7 +149,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
 
 
 def loads(result: RunResult, topology: Topology, edges: Numbers) -> list[str]:
-    """Between two edges each: for every link the level of its busier direction."""
+    """Return for each interval between two edges the level of every link's busier direction."""
     fabric = result.recording.fabric
     start = result.started_ns
     names: dict[str, list[str]] = {link.name: [] for link in topology.links.values()}
@@ -197,7 +197,7 @@ Force = tuple[float, tuple[Effects, ...]]
 
 
 def forces(result: RunResult, topology: Topology) -> list[Force]:
-    """Return what was broken, from each happening on; unknown targets and kinds are left out."""
+    """Return what was broken, from each event on; unknown targets and kinds are left out."""
     force: dict[tuple[str, str], Effects] = {}
     found: list[Force] = [(-math.inf, ())]
     for happening in result.happenings:

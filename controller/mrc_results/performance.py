@@ -32,7 +32,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def text(self) -> str:
-        """Return columns as wide as they must be, on a narrow terminal too: no figure is cut."""
+        """Format the columns as wide as they must be, on a narrow terminal too: no figure is cut."""
         lines = [self.heads, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         shown = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines]
@@ -67,7 +67,7 @@ class IterationsRow:
 
 @dataclass(frozen=True)
 class Performance:
-    """What the workload measured; parts that it does not measure are empty."""
+    """The workload's measurements; parts that it does not measure are empty."""
 
     bandwidth: Sequence[StreamRow]
     latency: Sequence[LatencyRow]
@@ -75,7 +75,7 @@ class Performance:
     training: TrainingSummary | None
 
     def document(self) -> dict[str, list[dict[str, object]]]:
-        """Return it as JSON: `bandwidth`, `latency`, `iterations` and `training`, those that there are."""
+        """Return the performance as JSON: `bandwidth`, `latency`, `iterations` and `training`, those that there are."""
         parts = {
             "bandwidth": [
                 {"source": each.source, "destination": each.destination, **encode(each.stream)}
@@ -96,7 +96,7 @@ def _without_peer(times: LatencyTimes) -> dict[str, object]:
 
 
 def measured(result: RunResult, host: str) -> Measured:
-    """Return what a rank's workload measured; nothing of a rank that never ended."""
+    """Return the measurements of a rank's workload; empty for a rank that never ended."""
     progress = result.progress.get(host)
     return Measured() if progress is None or progress.measured is None else progress.measured
 
@@ -154,7 +154,7 @@ def _fairness(streams: Sequence[StreamRow]) -> str:
 
 
 def tables(result: RunResult) -> list[Table]:
-    """Return the same as text; bandwidths in Mb/s, times in µs."""
+    """Return the performance as tables of text; bandwidths are in Mb/s, times in µs."""
     found = of(result)
     made = []
     heads: tuple[str, ...]

@@ -24,12 +24,12 @@ from mrc_topo.shipped import shipped
 
 #: A repository on a file system that does not answer must not hold a run up.
 GIT_S = 10.0
-#: The entry that says when and not what: two runs of the same never agree in it.
+#: The entry with the time of the run, in which two runs of the same experiment always differ.
 WHEN = "date"
 
 
 class Machine(Model):
-    """Where the run was: host name, operating system, kind of processor, and how many of them the process sees."""
+    """The machine of the run: host name, operating system, kind of processor, and how many of them the process sees."""
 
     name: str
     system: str

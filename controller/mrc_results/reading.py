@@ -29,12 +29,12 @@ DAMAGE = (
 
 
 class FolderError(UsageError):
-    """A folder in which results cannot be written or read; the text says why and what to do."""
+    """A folder in which results cannot be written or read; the text gives the reason and the remedy."""
 
 
 @contextlib.contextmanager
 def readable(path: pathlib.Path) -> Iterator[None]:
-    """Name the file in whatever is wrong with its contents.
+    """Name the file in every error about its contents.
 
     Raises:
         FolderError: what is in the file is not what a run writes; names the file.
@@ -61,7 +61,7 @@ def of_any_version(kind: type[T], value: object, where: str) -> T:
 
 
 def completed(kind: object, value: object) -> object:
-    """Return a JSON value with what an older version did not write yet: numbers are 0, texts and lists empty.
+    """Return a JSON value with the fields that an older version did not write: numbers are 0, texts and lists empty.
 
     Args:
         kind: the type that the value shall be decoded as; dataclasses are completed at any depth.

@@ -44,9 +44,9 @@ _STORED: dict[str, str] = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVEN
 
 @dataclass
 class LabEvent:
-    """Something that was done to the lab: when it was asked for and when it was done (ns of the session's clock).
+    """An action on the lab: when it was requested and when it was done (ns of the session's clock).
 
-    `clicked`: not by the schedule, but by a person who looked on.
+    `clicked`: requested by a user who watched, not by the schedule.
     """
 
     at_ns: int
@@ -66,7 +66,7 @@ class LabEvent:
 
 @dataclass(frozen=True)
 class Change:
-    """A happening as the course of a run has it: seconds after the start, in words, and whether it broke something.
+    """An event in the course of a run: seconds after the start, a text, and whether it broke something.
 
     `expected_loss`: the share of the capacity that is missing from then on. `done`: without an error.
     """
@@ -80,9 +80,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Readings:
-    """What the samples say of a whole run: goodput (bit/s) between the `edges` (s after the start), and its mean.
+    """The readings of a whole run from its samples: goodput (bit/s) between the `edges` (s after the start), and its
+    mean.
 
-    `changes`: what was done to the lab meanwhile, and `failures` of it. `totals`: sums over hosts of each of `TOTALS`.
+    `changes`: the actions on the lab meanwhile, and `failures` of it. `totals`: sums over hosts of each of `TOTALS`.
     """
 
     edges: Numbers
@@ -152,7 +153,7 @@ class RunResult:
         return Series.of([]) if found is None else found
 
     def grid(self, bin_s: float = BIN_S) -> Numbers:
-        """Return bin edges in seconds from the start of the run to its end."""
+        """Return the bin edges in seconds from the start of the run to its end."""
         return np.arange(0.0, max(self.seconds, 2 * bin_s), bin_s)
 
     def rates(self, host: str, column: str, edges: Numbers) -> Numbers:
@@ -167,7 +168,7 @@ class RunResult:
         return total
 
     def readings(self, bin_s: float = BIN_S) -> Readings:
-        """Return what the samples say of the whole run."""
+        """Return the readings of the whole run from its samples."""
         totals, edges = self.totals(), self.grid(bin_s)
         changes = [
             Change(

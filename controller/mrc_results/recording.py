@@ -59,7 +59,7 @@ class SpoolFile:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Names the file in what goes wrong with it."""
+        """Name the file in every error of reading or writing it. Raises WriteError."""
         try:
             yield
         except OSError as error:
@@ -72,14 +72,14 @@ class SpoolFile:
             os.fsync(self.file.fileno())
 
     def keep(self) -> None:
-        """Give it its name; it can still be read."""
+        """Give the file its name; it can still be read."""
         with self.guarded():
             if self._part is not None and self.path is not None:
                 os.replace(self._part, self.path)
                 self._part = None
 
     def close(self) -> None:
-        """End it; what was not kept is gone."""
+        """Close the file; without `keep` it is gone."""
         with contextlib.suppress(OSError):  # what was not written yet does not fit: it is not wanted either
             self.file.close()
         if self._part is not None:
@@ -92,7 +92,7 @@ class _Archive(zipfile.ZipFile):
     its file may be closed before it."""
 
     def __del__(self) -> None:
-        """Nothing: the file closes itself."""
+        """Do nothing: the file closes itself."""
 
 
 class ArrayFile:
@@ -133,7 +133,7 @@ class StoredArrays:
         self._zip = zipfile.ZipFile(path)
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
-        """Not here."""
+        """Refuse: results that are read are not written. Raises NotImplementedError."""
         raise NotImplementedError("results that are read are not written")
 
     def get(self, name: str) -> npt.NDArray[Any]:
@@ -163,7 +163,7 @@ class Events(Mapping[str, Iterator[Event]]):
 
     @abc.abstractmethod
     def between(self, begin: int, end: int, kind: str = "") -> Iterator[tuple[str, Event]]:
-        """Host and event of all that happened from `begin` to `end` (ns), or only those of a kind."""
+        """Yield host and event of all that happened from `begin` to `end` (ns), or only those of a kind."""
 
     def bad_evs(self, begin: int = -(1 << 63), end: int = 1 << 63) -> Iterator[tuple[str, EvEvent]]:
         """Iterate over host and event of each time that an EV was taken for bad, from `begin` to `end` (ns)."""
@@ -198,7 +198,7 @@ class StoredEvents(Events):
 
 
 class SpooledEvents(Events):
-    """The events of a run that goes on, on disk; each look reads them again."""
+    """The events of a run in progress, on disk; each access reads them again."""
 
     def __init__(self, spool: SpoolFile) -> None:
         self._spool = spool
@@ -218,7 +218,7 @@ class SpooledEvents(Events):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is in memory only, as one member of the gzip file."""
+        """Write the events that are in memory only, as one member of the gzip file."""
         if not self._waiting:
             return
         text = "".join(f"{json.dumps({'host': host, **encode(event)})}\n" for host, event in self._waiting)
@@ -293,11 +293,11 @@ class Recording:
         self.recent[host].append(columns)
 
     def fabric_sample(self, row: Row) -> None:
-        """Counters of the fabric; errors as `sample`."""
+        """Add the counters of the fabric; errors as `sample`."""
         self.fabric.append(flat(row))
 
     def keep(self) -> None:
-        """Complete the files and give them their names; reading goes on.
+        """Complete the files and give them their names; they can still be read.
 
         Raises:
             WriteError: they do not fit; neither is there then.
@@ -322,7 +322,7 @@ class Recording:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files; what was not kept is gone."""
+        """Close the files; without `keep` they are gone."""
         self._arrays.abandon()
         for spool in self._spools:
             spool.close()

@@ -25,16 +25,16 @@ from mrc_topo import draw
 from mrc_topo.topology import Topology
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
-#: Above this many, what was done to the fabric is drawn as lines without words.
+#: Above this many, actions on the fabric are drawn as lines without labels.
 LABELLED = 60
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that a report shows.
+    """The contents of a report.
 
-    `doubts`: why the figures are not to be trusted; None where they are. `measured`: what the workload measured.
-    `marks`: what was done to the fabric. `lab`: its picture, as SVG.
+    `doubts`: why the figures are not to be trusted; None where they are. `measured`: the workload's measurements.
+    `marks`: the actions on the fabric. `lab`: its picture, as SVG.
     """
 
     title: str

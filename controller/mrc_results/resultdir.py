@@ -27,7 +27,7 @@ BYTES_PER_HOST_SECOND = 3_000
 
 
 def default_folder(name: str, clock: str) -> pathlib.Path:
-    """`results/NAME-CLOCK-TIME`, with a number behind it if that exists."""
+    """Return `results/NAME-CLOCK-TIME`, with a number appended if that exists."""
     first = RESULTS / f"{name}-{clock}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, number = first, 2
     while folder.exists():
@@ -71,7 +71,7 @@ def _make(folder: pathlib.Path, needed: int) -> list[pathlib.Path]:
         probe = folder / ".mrclab-writes-here"
         write_whole(probe, b"")
         probe.unlink()
-        # `f_bavail` is what is left for us; a file system without blocks (of a network, say) tells nothing.
+        # `f_bavail` is the space left for this user; a file system without blocks (of a network, say) reports none.
         disk = os.statvfs(folder)
         free = disk.f_bavail * disk.f_frsize
         if disk.f_blocks and free < needed:

@@ -147,7 +147,7 @@ def _lag(lag: LagSummary | Lag) -> list[str]:
 
 
 def _machines(machines: Mapping[str, MachineFidelity]) -> Grid | None:
-    """Of a lab on several machines, their clocks and what went between them."""
+    """Return the clocks of a lab on several machines, and what went between them; None for a lab on one machine."""
     rows = []
     counted = attrgetter("sent", "received", "lost", "late", "refused", "repeated")
     for name, row in machines.items():

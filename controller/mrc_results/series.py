@@ -26,7 +26,7 @@ TIME = "t_ns"
 
 
 class Store(Protocol):
-    """Where chunks go."""
+    """The place where chunks are stored."""
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
         """Keep an array under a new name."""
@@ -36,7 +36,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """Chunks that stay in memory."""
+    """A store that keeps chunks in memory."""
 
     def __init__(self) -> None:
         self._chunks: dict[str, npt.NDArray[Any]] = {}
@@ -85,14 +85,14 @@ class Series:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Series:
-        """In memory, from nested rows (the results format 1)."""
+        """Create a series in memory from nested rows (the results format 1)."""
         made = cls("", MemoryStore())
         for row in rows:
             made.append(flat(row))
         return made
 
     def append(self, row: Mapping[str, int]) -> None:
-        """One row of `flat`; a column that it lacks is 0.
+        """Append one row of `flat`; a column that it lacks is 0.
 
         Raises:
             OSError: a full chunk could not be stored.
@@ -122,11 +122,11 @@ class Series:
         self._filled = 0
 
     def index(self) -> Numbers:
-        """First time, last time and rows of every stored chunk, in three rows."""
+        """Return the first time, last time and number of rows of every stored chunk, in three rows."""
         return np.array([self._begins, self._ends, self._rows], np.int64)
 
     def restore(self, columns: Sequence[str], index: Numbers) -> None:
-        """Take over what is stored already."""
+        """Load the index of the chunks that are already stored."""
         self.columns = {name: number for number, name in enumerate(columns)}
         self._begins, self._ends, self._rows = (array("q", row.tolist()) for row in index)
         if len(self._begins):
@@ -157,7 +157,7 @@ class Series:
             yield self._chunk(number)
 
     def take(self, names: Sequence[str], begin: int | None = None, end: int | None = None) -> list[Numbers]:
-        """Return some columns, from `chunks(begin, end)`.
+        """Return the values of some columns, from `chunks(begin, end)`.
 
         Raises:
             KeyError: there is no such column.

@@ -35,7 +35,7 @@ class Step:
 
 
 def broken_intervals(happenings: Sequence[LabEvent], finished_ns: int) -> list[tuple[int, int]]:
-    """When something was broken: from a failure until nothing is broken any more (ns of the session's clock)."""
+    """Return when something was broken: from a failure until nothing is broken any more (ns of the session's clock)."""
     found: list[tuple[int, int]] = []
     since: int | None = None
     for happening in happenings:
@@ -71,12 +71,12 @@ def steps_of(result: RunResult) -> list[Step]:
 
 
 def chosen(steps: Sequence[Step], during: str) -> list[Step]:
-    """Return those of `DURING`."""
+    """Return the steps that one of `DURING` selects."""
     return [each for each in steps if during == "all" or each.broken == (during == "broken")]
 
 
 def statistic(seconds: Sequence[float], name: str) -> float:
-    """Mean, maximum, or quantile by nearest rank, of at least one time."""
+    """Return the mean, maximum, or quantile by nearest rank, of at least one time."""
     if name == "mean":
         return sum(seconds) / len(seconds)
     ordered = sorted(seconds)
@@ -86,7 +86,7 @@ def statistic(seconds: Sequence[float], name: str) -> float:
 
 @dataclass(frozen=True)
 class TimeSummary:
-    """How many times, and their `STATISTICS` in seconds."""
+    """The number of times, and their `STATISTICS` in seconds."""
 
     count: int
     mean: float
@@ -95,7 +95,7 @@ class TimeSummary:
     max: float
 
     def values(self) -> tuple[float, ...]:
-        """Return them in the order of `STATISTICS`."""
+        """Return the statistics in the order of `STATISTICS`."""
         return self.mean, self.p50, self.p99, self.max
 
 
@@ -138,7 +138,7 @@ def _measured(result: RunResult) -> list[TrainingTimes]:
 
 
 def _operations(measured: Sequence[TrainingTimes]) -> dict[str, TimeSummary]:
-    """Over the ranks: counts, mean, the median of the ranks' medians, the highest of their 99 %, and the maximum."""
+    """Summarise operations over the ranks: counts, mean, median of the medians, highest 99 % quantile, and maximum."""
     names = sorted({name for each in measured for name in each.operations})
     found = {}
     for name in names:

@@ -17,7 +17,7 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the top: its value, what it is, and what it means."""
+    """A figure at the top of a report: its value, its name, and its meaning."""
 
     value: str
     what: str
@@ -69,7 +69,7 @@ def headline(readings: Readings, verdict: Verdict) -> str:
 
 
 def story(result: RunResult, topology: Topology, readings: Readings) -> str:
-    """Return what was done, for who does not know the workloads' names."""
+    """Describe what was done, for readers who do not know the workloads' names."""
     lab = topology.lab
     clock = "simulated time" if result.clock == "virtual" else "real time"
     switches = _many(lab.t0_per_plane + lab.t1_per_plane, "switch", "switches")

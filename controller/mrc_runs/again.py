@@ -27,7 +27,7 @@ NOT_COMPARED = ("provenance", "fidelity")
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """An earlier run, as its folder tells. `caveats`: why it may not be repeatable, a line each."""
+    """An earlier run, read from its folder. `caveats`: why it may not be repeatable, a line each."""
 
     folder: Path
     experiment: Experiment
@@ -38,8 +38,11 @@ class EarlierRun:
 
 @dataclass(frozen=True)
 class RepeatReport:
-    """What differs between an earlier run and its repetition. `provenance`: what it was made by and from, a line for
-    each entry; `results`: the parts of the results whose bytes differ, None on the real clock, where they always do."""
+    """The differences between an earlier run and its repetition.
+
+    `provenance`: a line for each difference in its software and inputs; `results`: the parts of the results whose bytes
+    differ, None on the real clock, where they always do.
+    """
 
     provenance: list[str]
     results: list[str] | None

@@ -55,9 +55,12 @@ OWN_KEYS = ("queues", "routing", "roce", "cc", "reliability", "ev")
 
 
 class Variant(Model):
-    """A way to run the workload. `over` is of TCP's: the hosts' ports in plane 0, or their kernels' ECMP over all.
-    `lab`: keys of the lab file that this variant has otherwise; mappings are merged, null takes away. `policies`: in
-    the place of the lab's, each kind for itself; their files are beside the comparison's or below."""
+    """A way to run the workload.
+
+    `over`, for TCP: the hosts' ports in plane 0, or their kernels' ECMP over all. `lab`: keys of the lab file with
+    other values; mappings are merged, null removes. `policies` replace those of the lab, kind by kind; their files are
+    in the comparison's folder or below.
+    """
 
     name: Title
     transport: Literal["mrc", "roce", "tcp", "iperf3"] = "mrc"
@@ -97,8 +100,11 @@ class Variant(Model):
 
 
 class ConditionEvidence(Model):
-    """What shows that a condition was in force, of every variant: `lost`, packets that failures took on the impaired
-    links, at least; `slower`, how much longer an iteration takes than under the first condition, at least."""
+    """The evidence that a condition was in force, for every variant.
+
+    `lost`: packets that failures took on the impaired links, at least. `slower`: the factor by which an iteration takes
+    longer than under the first condition, at least.
+    """
 
     lost: Annotated[int, Field(ge=1)] | None = None
     slower: Annotated[float, Field(gt=1)] | None = None
@@ -111,7 +117,7 @@ class ConditionEvidence(Model):
 
 
 class Condition(Model):
-    """What all links between switches suffer (settings of the failure `impair`), and the evidence of it."""
+    """The impairment of all links between switches (settings of the failure `impair`), and the evidence of it."""
 
     name: Title
     impair: dict[str, Any] = {}
@@ -216,7 +222,7 @@ def load_comparison(name_or_path: str) -> Comparison:
     """Read a comparison by name or path.
 
     Raises:
-        ExperimentError: none of that name, or a file that is not one.
+        ExperimentError: there is no comparison of that name, or the file is not one.
     """
     path = find_file(name_or_path, known_comparisons(), "compare.yaml", "comparison")
     found = read(Comparison, path, EXAMPLE)
@@ -236,7 +242,9 @@ def placed(comparison: Comparison, folder: pathlib.Path) -> Comparison:
 
 
 def seconds_per_iteration(result: RunResult) -> float:
-    """From the first rank's start to the last rank's end, by iterations; infinite when something failed."""
+    """Return the time from the first rank's start to the last rank's end, by iterations; infinite when something
+    failed.
+    """
     progress = [each for each in result.progress.values() if each.takes_part]
     wrong = any(each.mismatches or not each.done or not each.iterations for each in progress)
     if result.failures or wrong or not progress:
@@ -308,7 +316,7 @@ def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
 
 @contextlib.contextmanager
 def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
-    """Where the lab of a variant is."""
+    """Yield the path of the lab file of a variant."""
     if not variant.changes:
         yield comparison.lab
         return
@@ -319,14 +327,14 @@ def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
 
 
 def _carried_by(variant: Variant) -> str:
-    """Return the transport of the lab's agents, idle where the hosts' kernels send: MRC's class is lossy, as TCP's
-    is.
+    """Return the transport of the lab's agents; it is idle where the hosts' kernels send. MRC's class is lossy, as
+    TCP's is.
     """
     return "mrc" if variant.transport in TCP else variant.transport
 
 
 def ideals(comparison: Comparison) -> dict[str, float | None]:
-    """Of every variant, what an iteration takes at least (`ideal_seconds`)."""
+    """Return for every variant the least time that an iteration takes (`ideal_seconds`)."""
     found = {}
     for variant in comparison.variants:
         topology = variant_topology(comparison, variant)
@@ -416,5 +424,5 @@ def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Timing]) -> I
 
 
 def _ratio(slow: Timing, fast: Timing) -> float:
-    """Not a number, which passes no expectation, when there is nothing to compare with."""
+    """Return slow over fast; NaN, which passes no expectation, when there is nothing to compare with."""
     return math.nan if math.isinf(fast.seconds) else slow.seconds / fast.seconds

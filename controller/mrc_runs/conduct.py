@@ -17,7 +17,7 @@ from mrc_runs.experiment import Experiment
 from mrc_runs.interruption import Interrupted
 from mrc_runs.runner import Observer, Watcher, WorkloadRun
 
-#: How long the hosts' probes have, after a run on the real clock, to say what is broken; it is hardly ever needed.
+#: Seconds that the hosts' probes have, after a run on the real clock, to find the failures; hardly ever needed.
 FINDINGS_S = 30.0
 LOOK_S = 0.2
 
@@ -52,7 +52,7 @@ def run_on(
 
 @contextlib.contextmanager
 def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
-    """Yield the experiment's profiles, ONLINE at every host for as long as the context lasts."""
+    """Keep the experiment's profiles ONLINE at every host for as long as the context lasts."""
     made: list[tuple[HostControl, ProfileKind, str]] = []
     try:
         for host in session.hosts.values():
@@ -81,7 +81,7 @@ def _note_findings(session: Session, result: RunResult, finder: Localiser) -> No
 
 
 def _await_findings(session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object]) -> None:
-    """Wait on the real clock until the hosts name what is broken: on a busy machine their probes come back late."""
+    """Wait on the real clock until the hosts name the failures: on a busy machine their probes come back late."""
     if session.clock != "real" or not result.happenings:
         return
     latest, until = result.happenings[-1], session.now_ns() + round(FINDINGS_S * 1e9)

@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Machine:
-    """What is free of this machine at the moment: `cores`, and `decodings` of a packet per second of one of them."""
+    """The free capacity of this machine: `cores`, and `decodings` of a packet per second by one of them."""
 
     cores: float
     decodings: float
@@ -73,7 +73,7 @@ class Machine:
         return min(max(int(self._carries_mbps(links)), LEAST_MBPS), MOST_MBPS)
 
     def too_slow(self, links: int) -> bool:
-        """Return whether a run on the real clock would tell of the machine alone."""
+        """Return whether a run on the real clock would measure the machine rather than the lab."""
         return self._carries_mbps(links) < TOO_SLOW * LEAST_MBPS
 
     def _carries_mbps(self, links: int) -> float:
@@ -81,7 +81,7 @@ class Machine:
 
 
 def measure(seconds: float = MEASURE_S) -> Machine:
-    """Look at the machine for so long, busy with what a lab is busy with."""
+    """Measure the machine for this long, with the work that a lab causes."""
     codec = Codec()
     packet = codec.encode_data(bytes(range(32)), 7, 18, 0xCA, 5, 6, 0x80, 0, 0, 1, 2, 3, 4, PAYLOAD)
     before, wall, cpu = psutil.cpu_times(), time.monotonic(), time.process_time()
@@ -133,7 +133,7 @@ class Demo:
 
     Args:
         folder: of its results; a folder for each part.
-        say: told what goes on.
+        say: called with each line of progress.
         show: shows the outcome of a part.
         live: whether there is a live view in the terminal.
         view: one in a browser.
@@ -168,7 +168,7 @@ class Demo:
         return outcome
 
     def go(self, clock: str, rate_mbps: int | None = None) -> bool:
-        """Return all parts; whether all that must hold held (and, where times count, they too).
+        """Run all parts; return whether every result holds that must hold (with times, where they count).
 
         Raises:
             Interrupted: by a signal; what was started has been taken down.
@@ -209,7 +209,7 @@ class Demo:
         return self._virtual("ring-simulated", simulated) and self.held
 
     def _on_lab(self, rate_mbps: int, suffix: str) -> tuple[bool, bool]:
-        """Return the parts on the real clock; whether all passed, and whether the machine kept up."""
+        """Run the parts on the real clock; return whether all passed, and whether the machine kept up."""
         lab = lab_at(rate_mbps, self.folder)
         lifecycle.up(str(lab), "mrc", self.say)
         verdicts = []
@@ -234,7 +234,7 @@ class Demo:
         return outcome.verdict.passed
 
     def _beside(self) -> bool:
-        """Return the same failure under MRC and under RoCE, in simulated time."""
+        """Run the same failure under MRC and under RoCE, in simulated time."""
         mrc, roce = (self._run(name, part(name), "virtual") for name in ("link-mrc", "link-roce"))
         for name, outcome in (("MRC", mrc), ("RoCE", roce)):
             result = outcome.result

@@ -26,9 +26,9 @@ from p4lite.switch.targetapi.client import TargetError
 GRACE_S = 30.0
 #: After a host is lost its peers' QPs must end in an error by themselves within this time.
 LOSS_GRACE_S = 20.0
-#: A death shows at once in what no longer answers; what died, and of what, is known a little later.
+#: Seconds: a process that died does not answer at once; its name and the cause of its death are known a little later.
 CAUSE_S = 5.0
-#: What is raised when something of a lab does not answer any more.
+#: The errors that are raised when a process of a lab no longer answers.
 LOST = (HostError, TargetError, P4RuntimeError, RunError, OSError)
 SILENCE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
@@ -41,14 +41,14 @@ def is_silence(error: Exception) -> bool:
 
 
 class RunCannotContinue(Exception):
-    """What the run cannot go on without has died."""
+    """A process that the run needs has died."""
 
 
 class Losses:
-    """What of a lab is lost while a run goes on, each written into its result once.
+    """The processes of a lab that are lost during a run, each recorded in its result once.
 
-    `gone`: hosts that are asked no more; `since_ns`: when the first was lost (0: none). `closing`: the run is at its
-    end already, so that nothing ends it.
+    `gone`: hosts that get no more requests; `since_ns`: when the first was lost (0: none). `closing`: the run is
+    already ending, so that nothing ends it.
     """
 
     def __init__(self, session: Session, result: RunResult) -> None:
@@ -71,7 +71,7 @@ class Losses:
             return exchange(self.session.hosts[name])
         except HostGone as error:
             self._lose(name)
-            # A word of what it died of says more.
+            # The cause of its death says more than the error.
             frozen = self.frozen(name)
             if frozen or not self.record_deaths(CAUSE_S, role=name):
                 self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))
@@ -92,14 +92,14 @@ class Losses:
             raise RunCannotContinue from error
 
     def explain(self, error: Exception) -> None:
-        """Write down what a broken-off run came of: a death, something frozen, or silence.
+        """Record why a run was broken off: a death, a frozen process, or silence.
 
         Raises:
             Exception: `error` itself, when nothing has died and a process has answered.
         """
         self.closing = True
         frozen = self.frozen() if is_silence(error) else ""
-        # A refusal is none of death's.
+        # A refusal is not caused by a death.
         self.record_deaths(0.0 if frozen or type(error) is HostError else CAUSE_S, everything=True)
         if not self.result.deaths and not is_silence(error):
             raise error
@@ -111,7 +111,7 @@ class Losses:
         return "; ".join(each.text() for each in self.session.frozen() if role in ("", each.role))
 
     def record_deaths(self, wait_s: float = 0.0, *, role: str = "", everything: bool = False) -> bool:
-        """Write down what has died; return whether there was something new, or `role` is known to be dead.
+        """Record what has died; return whether anything is new, or `role` is recorded as dead.
 
         Args:
             wait_s: wait so long, at most, for such a death.
@@ -134,7 +134,7 @@ class Losses:
         return known or self._fatal()
 
     def _fatal(self) -> bool:
-        """Return whether something has died that the run needs; of a shell only who wants into the host has need."""
+        """Return whether a process has died that the run needs; a shell in a host is needed only by its user."""
         return any(role not in self.session.hosts and not role.endswith(SHELL) for role, _ in self._mourned)
 
     def _write_down(self, death: ProcessExit) -> None:
@@ -154,7 +154,7 @@ class Losses:
 
 
 class EndDetector:
-    """Whether there is any use in going on; `moved` tells that something has moved."""
+    """Decides whether a run can make progress; `moved` reports progress to it."""
 
     def __init__(self, losses: Losses, spec: WorkloadSpec, job: str) -> None:
         self.losses = losses
@@ -166,11 +166,11 @@ class EndDetector:
         self._bound_s: float | None = None
 
     def moved(self) -> None:
-        """Something has been done to the lab, or the run begins."""
+        """Note that something has been done to the lab, or that the run begins."""
         self._moved_ns = self.session.now_ns()
 
     def count(self, name: str, moved: int) -> None:
-        """How much has moved at a rank since its beginning."""
+        """Note how much has moved at a rank since its beginning."""
         if self._counts.get(name) != moved:
             self._counts[name] = moved
             self.moved()
@@ -193,7 +193,7 @@ class EndDetector:
         return ""
 
     def _still(self, running: Sequence[str]) -> str:
-        """Return whether nothing has moved for so long that nothing will."""
+        """Return whether nothing has moved for so long that no progress can be expected."""
         still_s = (self.session.now_ns() - self._moved_ns) / 1e9
         if still_s < stall.STILL_S:
             self._bound_s = None
@@ -208,7 +208,7 @@ class EndDetector:
         return f"no progress for {still_s:.1f} s; not finished: {', '.join(running)}; {culprits}"
 
     def _waiting(self) -> dict[str, JobWaiting]:
-        """Return what each rank waits for, where one can tell."""
+        """Return what each rank waits for, where that is known."""
         asked = {name: self.losses.ask(name, GetWaiting(self.job)) for name in self.result.ranks}
         self.result.waiting = {name: answer for name, answer in asked.items() if answer is not None}
         return self.result.waiting

@@ -57,7 +57,8 @@ def execute(
     view: View | None = None,
     recorded: Experiment | None = None,
 ) -> Outcome:
-    """Return an experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
+    """Run an experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
+
     `cores`: what a simulation may use; the result is the same. `live`: with a live view in the terminal; `view`: with
     one in a browser. `recorded`: the experiment as the result shall name it, where its lab is in a temporary file.
 

@@ -45,7 +45,7 @@ class UnknownExperiment(ExperimentError):
 
 
 class Workload(Model):
-    """What runs; either `params.iterations` or `duration` (seconds) bounds it."""
+    """The workload of a run; either `params.iterations` or `duration` (seconds) bounds it."""
 
     name: str
     params: dict[str, Any] = {}
@@ -80,7 +80,7 @@ class Workload(Model):
         return self
 
     def spec(self) -> WorkloadSpec:
-        """As the runner takes it."""
+        """Return the specification for the runner."""
         return WorkloadSpec(
             self.name,
             dict(self.params),
@@ -137,7 +137,7 @@ class ExperimentStep(Model):
         return self
 
     def actions(self) -> list[tuple[float, Action]]:
-        """With their times in seconds."""
+        """Return the actions with their times in seconds."""
         if self.restore is not None:
             return [(self.at, Action("restore", self.restore, self.kind, loss=self.loss))]
         action = Action("fail", self.flap or self.fail or "", self.kind, self.direction, self.settings, self.loss)
@@ -201,7 +201,7 @@ def load_experiment(name_or_path: str) -> Experiment:
     """Read an experiment by name or path.
 
     Raises:
-        ExperimentError: none of that name, or a file that is not one.
+        ExperimentError: there is no experiment of that name, or the file is not one.
     """
     path = find_file(name_or_path, known_experiments(), "experiment.yaml", "experiment")
     made = read(Experiment, path, EXAMPLE)

@@ -54,7 +54,7 @@ class Costs:
 
 
 def costs(topology: Topology, transport: str, qps_per_peer: int, write_bytes: int) -> Costs:
-    """Of a write, which RoCE cuts into as many parts as it has queue pairs."""
+    """Return the costs of a write, which RoCE cuts into as many parts as it has queue pairs."""
     lab, overhead = topology.lab, topology.lab.link_overhead
     if transport == "roce":
         part = -(-write_bytes // qps_per_peer)
@@ -77,7 +77,7 @@ def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_b
 
 
 def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> float | None:
-    """Return seconds per iteration on empty, healthy paths; None for workloads that are not reckoned here."""
+    """Return the seconds per iteration on empty, healthy paths; None for workloads that are not modelled here."""
     kind = WORKLOADS[spec.workload]
     if not issubclass(kind, Ring):
         return None
@@ -90,7 +90,7 @@ def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> flo
 
 
 def _ring(topology: Topology, hosts: Sequence[int], cost: Costs, rate_bps: int, steps: int, iterations: int) -> float:
-    """Until the last rank has ended all iterations, s."""
+    """Return the time until the last rank has ended all iterations, s."""
     count = len(hosts)
     ahead = [_beyond_first(topology, hosts[r], hosts[(r + 1) % count], cost.frame_bytes) for r in range(count)]
     back = [_beyond_first(topology, hosts[(r + 1) % count], hosts[r], cost.ack_bytes) for r in range(count)]

@@ -26,10 +26,9 @@ class Interrupted(BaseException):
 
 
 class Interruption:
-    """What has become of the signals: `number` is the first that came (0: none).
+    """The state of the signals: `number` is the first that came (0: none).
 
-    One is raised at once; but from when it is `patient`, the first is only noted, for `check` to raise at a better
-    moment.
+    A signal is raised at once; while `patient`, the first is only recorded, and `check` raises it at a better moment.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay signals to the end of the context: for what cannot be undone half done."""
+    """Delay signals to the end of the context: for work that cannot be undone when it is half done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -65,7 +65,7 @@ class LiveView:
 
     @staticmethod
     def _rate(result: RunResult, column: str) -> float:
-        """Return bits per second over the last `WINDOW_NS` of samples, summed over hosts."""
+        """Return the rate over the last `WINDOW_NS` of samples, summed over hosts, bit/s."""
         total = 0.0
         for samples in result.recording.recent.values():
             if len(samples) < 2:

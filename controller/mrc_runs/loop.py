@@ -17,17 +17,17 @@ LEAST_TURN_S = 0.0005
 
 
 class Record(Protocol):
-    """What is written down of a run while it goes on."""
+    """The record of a run in progress."""
 
     happenings: list[LabEvent]
     failures: list[str]
 
 
 class Turns(Protocol):
-    """What goes on between the actions of the schedule."""
+    """The work between the actions of the schedule."""
 
     def spend(self, seconds: float) -> None:
-        """Let so much of the session's time pass, at most, and take what it has brought."""
+        """Let at most this much of the session's time pass, and handle what happened in it."""
 
     def over(self) -> bool:
         """Return whether that was the last turn."""
@@ -82,12 +82,12 @@ class Loop:
                 return
 
     def finish(self) -> None:
-        """Do at once what is still waiting."""
+        """Do the remaining actions of the schedule at once."""
         while self.waiting:
             self._act(self.waiting.pop(0)[1])
 
     def click(self, action: Action) -> None:
-        """Do what a person asks for meanwhile; it is written down beside what was scheduled, and moves nothing.
+        """Do an action that a user asks for; it is recorded beside the schedule, which it does not move.
 
         Raises:
             FailureError, UnknownElement, UnsettledError: it cannot be done.
@@ -97,7 +97,7 @@ class Loop:
         self._changed()
 
     def _run_due_steps(self) -> float:
-        """Return the time up to which all has been done."""
+        """Run the steps that are due; return the time up to which all has been done."""
         elapsed = self.elapsed_s
         while self.waiting and self.waiting[0][0] <= elapsed:
             at, action = self.waiting.pop(0)

@@ -45,7 +45,7 @@ def _whole(size: int, ranks: int) -> dict[str, int]:
 
 
 def _pieces(size: int, ranks: int) -> dict[str, int]:
-    """Enough of them to keep all links of the chain at work, and none that is hardly more than its headers."""
+    """Choose pieces: enough to keep all links of the chain busy, none hardly larger than its headers."""
     return {"size_bytes": size, "piece_bytes": min(max(-(-size // 16), 1 << 12), 1 << 20)}
 
 
@@ -86,7 +86,7 @@ class Row:
 
 
 def parse_size(option: str, text: str) -> int:
-    """Bytes, as nccl-tests takes them: 8, 64K, 64M, 1G (of 1024).
+    """Parse a number of bytes as nccl-tests takes it: 8, 64K, 64M, 1G (of 1024).
 
     Raises:
         ExperimentError: it is not a size, 0, or beyond `MOST`; names the option.
@@ -99,7 +99,7 @@ def parse_size(option: str, text: str) -> int:
 
 
 def sizes(first: int, last: int, factor: float) -> list[int]:
-    """From `first` to `last`, each `factor` times as large as the one before.
+    """Return the sizes from `first` to `last`, each `factor` times as large as the one before.
 
     Raises:
         ExperimentError: these make none, or no end.
@@ -157,7 +157,7 @@ def measure(
 
 
 def judged(result: RunResult, size: int, count: int) -> Row:
-    """Of the run of a size: from the last rank's first end to the last rank's last."""
+    """Return the row of a size's run, timed from the last rank's first end to the last rank's last."""
     taking = [each for each in result.progress.values() if each.takes_part]
     wrong = sum(each.mismatches for each in taking)
     if result.failures or not taking or not all(each.done and each.iterations > 1 for each in taking):

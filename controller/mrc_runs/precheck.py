@@ -28,7 +28,7 @@ DEFAULT = "default"
 def check_workload(
     workload: Workload, topology: Topology, transport: str, profiles: Sequence[ProfileSpec], where: str
 ) -> None:
-    """Hosts, parameters, memory and profiles; `where` begins the error.
+    """Check hosts, parameters, memory and profiles; `where` begins the error.
 
     Raises:
         ExperimentError: it cannot run on this lab.
@@ -69,7 +69,7 @@ def check_policies(topology: Topology, where: str) -> None:
 def _check_profiles(
     used: Mapping[str, str], topology: Topology, transport: str, profiles: Sequence[ProfileSpec], where: str
 ) -> None:
-    """By doing to a host of the lab what the run will do to all of them."""
+    """Check profiles by creating them on one host of the lab, as the run will do on all. Raises ExperimentError."""
     if not profiles and all(name == DEFAULT for name in used.values()):
         return
     config = describe.host_config(topology, topology.hosts[0], "virtual", transport)

@@ -35,7 +35,7 @@ class Watcher(Protocol):
         """Begin the run; `WorkloadRun.act` does things in its name."""
 
     def advance(self, seconds: float) -> None:
-        """Let so much of the session's time pass, as `Session.advance`; it may do things to the lab meanwhile."""
+        """Let this much of the session's time pass, as `Session.advance` does; it may act on the lab meanwhile."""
 
     def observe(self, result: RunResult) -> None:
         """Observe the result so far, after every poll."""
@@ -93,7 +93,8 @@ class WorkloadRun:
         self._sample_ns: dict[str, int] = {}
 
     def go(self) -> RunResult:
-        """Set up, run, collects; if something of the lab dies, or the run is interrupted, what was until then.
+        """Set up, run and collect; if a process of the lab dies, or the run is interrupted, return the results until
+        then.
 
         Raises:
             HostError: the workload cannot be set up (a host refused its parameters, say).
@@ -132,7 +133,7 @@ class WorkloadRun:
         return self._close()
 
     def act(self, action: Action) -> None:
-        """Do what a user asks for meanwhile; it is recorded beside the schedule and moves nothing in it.
+        """Do an action that a user asks for; it is recorded beside the schedule, which it does not move.
 
         Raises:
             FailureError, UnknownElement, UnsettledError: it cannot be done.
@@ -167,7 +168,7 @@ class WorkloadRun:
             self.losses.ask(name, StartJob(self.job))
 
     def _close(self) -> RunResult:
-        """Collect what can still be had."""
+        """Collect the results that are still available."""
         session, result = self.session, self.result
         self.losses.closing = True
         result.finished_ns = session.now_ns()
@@ -196,8 +197,9 @@ class WorkloadRun:
             self.watcher.observe(self.result)
 
     def over(self) -> bool:
-        """Return whether all ranks have ended, or there is no use in waiting for them; first has them stop when time
-        is up."""
+        """Return whether all ranks have ended, or waiting for them is useless; stop them first when their time is
+        up.
+        """
         elapsed, waiting = self.loop.elapsed_s, self.loop.waiting
         lasts = math.inf if self.spec.duration_s is None else self.spec.duration_s
         running = [name for name in self.result.ranks if not self._finished(name)]

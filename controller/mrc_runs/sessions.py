@@ -56,7 +56,7 @@ def session_for(
 def session_on(
     wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
 ) -> Iterator[Session]:
-    """As `session_for`, of a lab that was checked (`RequestedLab.of` with a clock).
+    """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock).
 
     Args:
         cores: how many cores a simulation may use.
@@ -92,7 +92,7 @@ def session_on(
             try:
                 session.failures.restore_own(session)
             except (*LOST, UnsettledError) as error:
-                # What cannot be restored because something is dead or frozen goes with the lab, or stays noted.
+                # Failures that cannot be restored because a process is dead or frozen end with the lab, or stay noted.
                 if not session.deaths() and not session.frozen() and not is_silence(error):
                     raise
             session.close()

@@ -19,7 +19,7 @@ NAMED = 3
 
 
 def bound_s(documents: Mapping[str, JobWaiting]) -> float:
-    """After how many seconds without movement nothing will come of it any more."""
+    """Return after how many seconds without movement no further progress can be expected."""
     patience = 0.0
     for document in documents.values():
         for row in document.qps:

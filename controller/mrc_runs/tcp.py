@@ -35,8 +35,11 @@ IPERF3 = "iperf3 is missing; install it (Debian: `apt-get install iperf3`) or le
 
 @dataclasses.dataclass
 class TcpResult:
-    """What came of it: seconds of an iteration (infinite when it failed), the first failure, and verified bytes (none
-    with iperf3, which only counts them)."""
+    """The result of a TCP run: seconds of an iteration (infinite when it failed), the first failure, and verified
+    bytes.
+
+    With iperf3 no bytes are verified: it only counts them.
+    """
 
     seconds: float
     failure: str = ""
@@ -49,7 +52,7 @@ def have_iperf3() -> bool:
 
 
 def addresses(topology: Topology, names: Sequence[str], over: str) -> list[str]:
-    """Return what the ranks connect to."""
+    """Return the addresses to which the ranks connect."""
     hosts = [topology.host(name) for name in names]
     return [addressing.text(host.address if over == "ecmp" else host.ports[0].address) for host in hosts]
 
@@ -71,7 +74,7 @@ def route_lines(topology: Topology, name: str, names: Sequence[str], verb: str) 
 
 @contextlib.contextmanager
 def routed(session: RealSession, names: Sequence[str], over: str) -> Iterator[None]:
-    """With the routes that `ecmp` needs, which go again.
+    """Add the routes that `ecmp` needs, for the time of the context.
 
     Raises:
         RunError: the hosts' kernels refuse them.
@@ -103,7 +106,7 @@ def _checked(session: RealSession, name: str, words: Sequence[str], text: str) -
 
 
 def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
-    """Return the workload over sockets, `qps_per_peer` connections to each peer.
+    """Run the workload over sockets, with `qps_per_peer` connections to each peer.
 
     Raises:
         RunError: the hosts' kernels refuse routes.
@@ -135,7 +138,7 @@ def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
 
 @dataclasses.dataclass(frozen=True)
 class RankLine:
-    """A line of the program of a rank: that it is ready, how far it has come, or why it has ended."""
+    """A line of a rank's program: it is ready, how far it has come, or why it has ended."""
 
     ready: str = ""
     error: str = ""
@@ -153,7 +156,7 @@ def _await_ready(rank: HostProcess, deadline: float) -> None:
 
 
 def judged(progress: Sequence[JobProgress], errors: Sequence[str]) -> TcpResult:
-    """From what the ranks say: from the first one's start to the last one's end, by iterations."""
+    """Judge what the ranks report: the time from the first one's start to the last one's end, by iterations."""
     taking = [each for each in progress if each.takes_part]
     wrong = [text for text in (*errors, *(each.failure for each in progress)) if text]
     wrong += [f"{each.mismatches} values are wrong" for each in taking if each.mismatches]
@@ -165,7 +168,7 @@ def judged(progress: Sequence[JobProgress], errors: Sequence[str]) -> TcpResult:
 
 
 def iperf3(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
-    """`write_bw`'s bytes from its source to its target by iperf3, `qps_per_peer` connections at once.
+    """Send `write_bw`'s bytes from its source to its target by iperf3, `qps_per_peer` connections at once.
 
     Raises:
         RunError: iperf3 is missing, or the hosts' kernels refuse routes.
@@ -178,7 +181,7 @@ def iperf3(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
     message, count = (
         int(spec.params.get(key, default)) for key, default in (("message_bytes", 1 << 18), ("iterations", 1))
     )
-    # Told to end, it ends, whether its client ever came or not.
+    # The server ends when its input does, whether or not its client has connected.
     serve = ["sh", "-c", '"$@" & read -r _; kill $! 2>/dev/null', "sh"]
     serve += ["iperf3", "-s", "-1", "-B", target, "-p", str(PORT), "--forceflush"]
     call = ["iperf3", "-c", target, "-B", source, "-p", str(PORT), "-n", str(message * count), "-J"]

@@ -22,7 +22,7 @@ class Ask(Protocol):
 
 @dataclass
 class WorkloadSpec:
-    """What runs: a workload's name and parameters, on all hosts or on those named, for some iterations or time.
+    """A workload's name and parameters, on all hosts or on those named, for some iterations or time.
 
     `ev_profile` and `cc_profile` name ONLINE profiles of the hosts' node controllers.
     """
@@ -38,10 +38,10 @@ class WorkloadSpec:
 
 
 def set_up(session: Session, job: str, spec: WorkloadSpec, names: Sequence[str]) -> None:
-    """Regions and queue pairs of a job on these hosts, in the order of their ranks; then each receives its peers'.
+    """Create the regions and queue pairs of a job on these hosts, in the order of their ranks, and connect them.
 
     Raises:
-        HostError: one refuses, or is gone; what the others have made `finish` takes away.
+        HostError: a host refuses, or is gone; `finish` removes what the others have made.
     """
     hosts = [session.hosts[name] for name in names]
     addresses = [addressing.text(session.topology.host(name).address) for name in names]

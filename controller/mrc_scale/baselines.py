@@ -32,8 +32,10 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Baseline:
-    """Goodput (bits per second) with all links, while routing has not yet gone around what failed, and after that;
-    queue pairs that stand still meanwhile and that break, of all; for how long, s."""
+    """The goodput (bits per second) with all links, while routing has not yet gone around the failures, and after that.
+
+    Also how many of all queue pairs stand still meanwhile, how many break, and for how long, s.
+    """
 
     name: str
     before: float
@@ -66,7 +68,7 @@ def uplinks(shape: FabricShape, flows: Flows, plane: int, source_ports: NDArray[
 
 
 def _crc32(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Of each row."""
+    """Return the CRC-32 of each row."""
     # CRC-32 of a single byte is an entry of the table with the inversions of beginning and end.
     table = np.array([zlib.crc32(bytes([number ^ 0xFF])) ^ 0xFF000000 for number in range(256)], np.uint32)
     found = np.full(len(data), 0xFFFFFFFF, np.uint32)
@@ -96,7 +98,9 @@ class _Ecmp:
                 self.parts.append((plane, uplinks(shape, flows, plane, ports)))
 
     def rates(self, fabric: Fabric, rerouted: bool, demand: float) -> tuple[list[Floats], int, int]:
-        """Of the queue pairs, by plane and number; how many stand still on a dead path, and how many have no port."""
+        """Return the rates of the queue pairs, by plane and number; the number on a dead path; and the number without a
+        port.
+        """
         links, ports = fabric.dead_links(), fabric.dead_ports()
         found: list[Floats] = []
         stalled = broken = 0
@@ -137,7 +141,7 @@ def ecmp(
     shape: FabricShape, flows: Flows, ends: Endpoints, whole: Fabric, failed: Fabric, spec: RoceSpec, kernels: Kernels,
     payload: float, usable: tuple[float, float] = (1.0, 1.0),
 ) -> Baseline:  # fmt: skip
-    """Single-path RoCE over hashing switches, before and after what has failed."""
+    """Model single-path RoCE over hashing switches, before and after what has failed."""
     paths = _Ecmp(shape, flows, ends, spec, kernels, usable)
     with ThreadPoolExecutor(workers()) as pool:
         cases = [(whole, True), (failed, False), (failed, True)]
@@ -159,7 +163,7 @@ def adaptive(
     payload: float,
     usable: tuple[float, float] = (1.0, 1.0),
 ) -> Baseline:
-    """Adaptive routing over a lossless fabric, before and after what has failed."""
+    """Model adaptive routing over a lossless fabric, before and after what has failed."""
     before, _ = _adaptive_rates(shape, ends, whole, wanted * usable[0], usable[1])
     after, broken = _adaptive_rates(shape, ends, failed, wanted * usable[0], usable[1])
     # A sender to a T0 that some T1 does not reach still sends a part of its packets there.

@@ -29,7 +29,7 @@ class ClusterError(DocumentError):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A cluster file that was read: what it says, the shape of its fabric, and what fails when."""
+    """A cluster file that was read: its contents, the shape of its fabric, and its failures with their times."""
 
     cluster: Cluster
     shape: FabricShape

@@ -36,8 +36,10 @@ class Evs:
     floor: int
 
     def counts(self) -> dict[str, int]:
-        """Queue pairs' EVs by what they are: active, backup, assumed bad, denied. Those that the floor keeps in use
-        although they are bad count as bad."""
+        """Count the EVs of queue pairs by what they are: active, backup, assumed bad, denied.
+
+        EVs that the floor keeps in use although they are bad count as bad.
+        """
         bad = int(np.count_nonzero(self.state == ASSUMED_BAD))
         denied = int(np.count_nonzero(self.state == DENIED))
         backup = int(self.backup.sum())
@@ -116,8 +118,10 @@ def take_out(
 def bring_back(
     kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Endpoints, dead: tuple[Bools, Bools], state: int
 ) -> int:
-    """Return EVs in a state (ASSUMED_BAD: their probes are answered, DENIED: they are allowed again) that cross
-    nothing dead come back, as `EvSet` has it. Returns how many."""
+    """Bring EVs in a state that cross nothing dead back into use, as `EvSet` does; return how many.
+
+    ASSUMED_BAD: their probes are answered. DENIED: they are allowed again.
+    """
     count = np.zeros(evs.active.shape[1], np.int32)
 
     def part(span: tuple[int, int]) -> None:

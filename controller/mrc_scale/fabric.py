@@ -25,7 +25,7 @@ _PORT = re.compile(r"h(\d+):(\d+)")
 
 
 class UnknownElement(ValueError):
-    """A name that nothing in the fabric has; the text says what it has."""
+    """A name that no element of the fabric has; the text lists the names."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FabricShape:
 
 
 class Fabric:
-    """What of a shape is alive. `count_*` say by how many failures something is dead, so that they may overlap."""
+    """The state of a shape's elements. `count_*` count the failures of each element, so that failures may overlap."""
 
     def __init__(self, shape: FabricShape) -> None:
         self.shape = shape
@@ -69,15 +69,15 @@ class Fabric:
         self.t0_of = (np.arange(shape.nics) // shape.per_t0).astype(np.int32)
 
     def dead_links(self) -> Bools:
-        """Return links between T0 and T1 that carry nothing: dead, or a switch at an end is."""
+        """Return which links between T0 and T1 carry nothing, because the link or the switch at an end is dead."""
         return (self.links > 0) | (self.t0s > 0)[:, :, None] | (self.t1s > 0)[:, None, :]
 
     def dead_ports(self) -> Bools:
-        """NIC ports that carry nothing."""
+        """Return which NIC ports carry nothing."""
         return (self.ports > 0) | (self.t0s > 0)[:, self.t0_of]
 
     def change(self, name: str, by: int, lanes: int | None = None) -> None:
-        """One failure more (+1) or less (-1) of an element by name.
+        """Add (+1) or remove (-1) one failure of an element by name.
 
         Raises:
             UnknownElement: there is none.
@@ -124,7 +124,7 @@ class Fabric:
         return addressing.switch_name(*_split(number, self.count(kind) // shape.planes, tier))
 
     def count(self, kind: str) -> int:
-        """Return elements of a class."""
+        """Return the number of elements of a class."""
         shape = self.shape
         each = {"links": shape.t0s * shape.t1s, "ports": shape.nics, "t0s": shape.t0s, "t1s": shape.t1s}
         return shape.planes * each[kind]

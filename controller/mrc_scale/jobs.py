@@ -38,7 +38,7 @@ def wrong(job: JobSpec, nics: int) -> Iterator[tuple[str, str]]:
 
 
 def count(specs: Sequence[JobSpec], nics: int) -> int:
-    """Queue pairs of all jobs."""
+    """Return the number of queue pairs of all jobs."""
     taken = sum(job.nics or 0 for job in specs)
     total = 0
     for job in specs:

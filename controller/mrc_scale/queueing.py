@@ -18,7 +18,7 @@ QUEUES, SEEN = 4, 3
 DEVIATION = 2 * SEEN ** (SEEN - 1) * math.exp(-SEEN) / math.factorial(SEEN - 1)
 #: Deviations that rule (c) of loss inference adds to the smoothed RTT (`mrc-protocol.md`, 5).
 DEVIATIONS = 4
-#: Uses of an EV that are told apart; beyond them jitter is averaged out.
+#: Uses of an EV that are counted one by one; beyond them jitter is averaged out.
 MOST = 64
 
 
@@ -43,9 +43,11 @@ def used(load: Floats, room: float) -> Floats:
 
 
 def marked(load: Floats, room: float, low: float, high: float) -> Floats:
-    """Return the share of packets that a switch marks (ECN) at a link to which `load` is brought: none of those that
-    find less
-    than `low` of the queue's place taken, all of those that find `high`, evenly in between; M/M/1/K as in `used`."""
+    """Return the share of packets that a switch marks (ECN) at a link that is offered `load`.
+
+    It marks no packet that finds less than the share `low` of the queue full, every packet that finds `high` or more,
+    and a linear share in between; the queue is M/M/1/K as in `used`.
+    """
     states = np.arange(math.ceil(room) + 1)
     ramp = np.clip((states / room - low) / (high - low), 0.0, 1.0)
     grid = np.linspace(0.0, 2.0, 401)
@@ -56,8 +58,11 @@ def marked(load: Floats, room: float, low: float, high: float) -> Floats:
 
 
 def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floats:
-    """Return queueing delay of queue pairs that have something to send all the time. What a window has more than the
-    path holds waits, the same in each of the queues on its way; NSCC ends that at its target delay."""
+    """Return the queueing delay of queue pairs that always have data to send.
+
+    The part of a window that exceeds the path waits, the same in each of the queues on its way; NSCC limits it to its
+    target delay.
+    """
     with np.errstate(divide="ignore"):
         excess = np.maximum(np.where(rate > 0, window / rate, np.inf) - base_rtt, 0.0)
     found: Floats = np.minimum(excess * SEEN / QUEUES, target)
@@ -65,8 +70,11 @@ def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floa
 
 
 def detection(wait: Floats, base_rtt: float) -> Floats:
-    """From a packet that is lost to the verdict: by rule (c), a smoothed RTT and four deviations later another packet
-    is sent, whose answer comes after the shortest of round trips, for there are many paths."""
+    """Return the time from a packet that is lost to the verdict, s.
+
+    By rule (c), another packet is sent a smoothed RTT and four deviations later; its answer comes after the shortest of
+    round trips, because there are many paths.
+    """
     found: Floats = base_rtt + wait + DEVIATIONS * DEVIATION * wait + base_rtt
     return found
 

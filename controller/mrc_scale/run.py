@@ -26,7 +26,7 @@ from mrc_scale.shares import LinkLoads, LinkPrices, Model, window_bps
 from mrc_scale.timeline import Event, times
 from mrc_topo.schema import HEADER_BYTES
 
-#: Rounds in which backups that are dead themselves are found so; then all that is left counts as found.
+#: The most rounds in which dead backups are found dead in their turn; after these all others count as found.
 MAX_ROUNDS = 64
 
 Progress = Callable[[float, str], None]
@@ -34,9 +34,12 @@ Progress = Callable[[float, str], None]
 
 @dataclass
 class ClusterStep:
-    """What holds from a bin on: goodput and offered rate of all queue pairs (bits per second), packets lost when it
-    began, the most at one NIC and queue pairs that lost some, packets of probes lost per second, EVs by state, seconds
-    of a step by job, queue pairs that cannot send, seconds until all failures were found."""
+    """The state from a bin on.
+
+    It has goodput and offered rate of all queue pairs (bits per second), packets lost when it began, the most at one
+    NIC and queue pairs that lost some, packets of probes lost per second, EVs by state, seconds of a step by job, queue
+    pairs that cannot send, and seconds until all failures were found.
+    """
 
     bin: int
     goodput: float
@@ -94,7 +97,7 @@ class ClusterResult:
 
 @dataclass
 class Interval:
-    """What held until something changed: rates of queue pairs, prices and loads of links."""
+    """The state until something changed: rates of queue pairs, prices and loads of links."""
 
     rates: Floats
     prices: LinkPrices
@@ -102,7 +105,7 @@ class Interval:
 
 
 class ClusterRun:
-    """A cluster while it runs; `mrc` makes the result."""
+    """A run of a cluster; `mrc` makes the result."""
 
     def __init__(
         self, loaded: Loaded, kernels: Kernels, progress: Progress = lambda share, text: None,
@@ -136,16 +139,16 @@ class ClusterRun:
         return ev_states.text_of(self.loaded.cluster.seed, self.loaded.cluster.name, src, dst)
 
     def packets_per_s(self, rates: Floats) -> Floats:
-        """Of data, at rates on the wire."""
+        """Return data packets per second, at rates on the wire."""
         return rates * self.payload / (self.loaded.cluster.path_mtu * 8)
 
     def waiting(self, rates: Floats) -> Floats:
-        """Return queueing delay of the packets of each queue pair, s."""
+        """Return the queueing delay of the packets of each queue pair, s."""
         together = np.bincount(self._pair, self.packets_per_s(rates))[self._pair]
         return queueing.waiting(self.window, together, self.base_rtt, self.target)
 
     def detection(self, rates: Floats) -> Floats:
-        """From a packet lost on an EV of each queue pair until the EV is found dead, s."""
+        """Return the time from a packet lost on an EV of each queue pair until the EV is found dead, s."""
         given = self.loaded.cluster.model.detection_rtts
         if given is not None:
             return np.full(len(rates), given * self.base_rtt)
@@ -193,7 +196,7 @@ class ClusterRun:
             if revived and revived not in bins and revived * cluster.bin < cluster.duration:
                 bins = sorted({*bins, revived})
             links = self.fabric.dead_links()
-            # From the same beginning each time: what is repaired is as it was before.
+            # Prices start equal each time, so that a repaired fabric is as it was before the failure.
             prices = LinkPrices.fresh(self.loaded.shape)
             model.set_dead(links, self.fabric.dead_ports(), prices)
             demand = np.full(len(self.flows), self.window_bps)
@@ -226,8 +229,10 @@ class ClusterRun:
     def _change(
         self, model: Model, evs: Evs, until: Interval, due: list[Event], now: int, before: ClusterStep | None
     ) -> tuple[ClusterStep, int]:
-        """Return what happens in a bin: failures are found at the price of packets, repaired paths are probed. Also
-        the bin in which EVs that are probed now will be back, 0: no need."""
+        """Apply the changes of a bin: failures are found at the price of packets, repaired paths are probed.
+
+        Returns the step, and the bin in which EVs that are probed now will be back (0: none are).
+        """
         cluster = self.loaded.cluster
         ports_before = self.fabric.dead_ports()
         for event in due:
@@ -263,7 +268,7 @@ class ClusterRun:
         planes = model.use.sum(axis=0)
         each = np.divide(self.packets_per_s(rates), planes, out=np.zeros(len(rates)), where=planes > 0)
         lost = np.zeros(len(rates))
-        # Who has no port in a plane sends nothing there.
+        # A queue pair without a port in a plane sends nothing there.
         down = self.fabric.dead_ports()
         ported = ~down[:, self.ends.src_nic] & ~down[:, self.ends.dst_nic]
         # No answer, no mark: a dead EV has its turns, while others are passed over once for each mark.
@@ -280,16 +285,16 @@ class ClusterRun:
                 turns = each[qp] / np.maximum(active[plane, qp], 1) / taken
                 again = queueing.further(turns * detection[qp], 1.0 - taken)
                 np.add.at(lost, qp, hits[plane, qp] * (1.0 + again))
-                # The last of the EVs whose turn comes after the failure; who replaces one has its turns. What was
-                # lost first had left before, half of the way.
+                # The last of the EVs to have its turn after the failure; an EV that replaces one takes its turns. The
+                # first packets that were lost had left before the failure, and were half of the way on average.
                 count, gap = float(hits[plane, qp].sum()), float(np.median(1.0 / turns))
                 takes = float(detection[qp].max())
                 rounds = number * math.ceil(takes / gap) * gap
                 step.found_s = max(step.found_s, rounds + takes + gap * count / (count + 1) - self.base_rtt / 4)
             if (evs.active == active).all() and int(evs.backup.sum()) == waiting:
                 break  # only the floor keeps these
-        # A port that went down: what is on its way in that plane, from either end, for who learns of it sends all of it
-        # again; the peer learns by a message that takes as long as an answer.
+        # A port that went down costs the packets on their way in that plane, from either end: an end that learns of it
+        # retransmits all of them. The peer learns of it by a message that takes as long as an answer.
         struck = (ports[:, self.ends.src_nic] | ports[:, self.ends.dst_nic]) & model.use
         if struck.any():
             given = self.loaded.cluster.model.port_rtts
@@ -303,7 +308,7 @@ class ClusterRun:
             step.worst_nic = float(np.bincount(self.flows.src, lost).max())
 
     def _turned(self, model: Model, until: Interval) -> Floats:
-        """Of the active EVs of each plane and queue pair, those that no mark makes pass over, as weights."""
+        """Return the share of active EVs that no mark makes pass over, of each plane and queue pair, as weights."""
         spec, shape = self.loaded.cluster.model, self.loaded.shape
         parts = []
         for carried in (until.load.up, until.load.dn):
@@ -317,20 +322,22 @@ class ClusterRun:
         return shape.fabric_bps, shape.fabric_bps, shape.port_bps, shape.port_bps
 
     def _revival_s(self, evs: Evs) -> float:
-        """From a repair to the use of an EV: probes in turn, a burst per interval, each answered often enough."""
+        """Return the time from a repair to the use of an EV, s: probes in turn, a burst per interval, each answered
+        often enough.
+        """
         spec = self.loaded.cluster.ev
         bad = (evs.state == ev_states.ASSUMED_BAD).sum(axis=(0, 2)).max(initial=0)
         turns = max(1, math.ceil(float(bad) / spec.probe_burst))
         return (spec.probe_interval * spec.probes_to_revive * turns + self.loaded.cluster.base_rtt) / 1e9
 
     def _probes(self, evs: Evs) -> float:
-        """Probes that get no answer, per second, of all queue pairs: an EV that is bad is probed once an interval."""
+        """Return the unanswered probes per second of all queue pairs: an EV that is bad is probed once an interval."""
         spec = self.loaded.cluster.ev
         bad = np.minimum((evs.state == ev_states.ASSUMED_BAD).sum(axis=(0, 2)), spec.probe_burst)
         return float(bad.sum()) * 1e9 / spec.probe_interval
 
     def _windows(self, rates: Floats) -> Floats:
-        """Return what is on its way of each queue pair, bytes: a round trip's worth."""
+        """Return the bytes of each queue pair that are on their way: a round trip's worth."""
         trip = self.base_rtt + self.waiting(rates)
         window: Floats = np.clip(rates / 8 * trip, self.loaded.cluster.path_mtu, max(self.nscc.max_wnd, 1.0))
         return window

@@ -23,7 +23,7 @@ from mrc_scale.queueing import used
 LEVEL = 0.01
 #: How fast prices follow load; twice as fast where both links of all paths are equally full, and beyond 1.5 they swing.
 GAIN = 0.4
-#: What is left of a capacity by rounding.
+#: The share of a capacity that rounding leaves.
 NOTHING = 1e-9
 
 
@@ -38,25 +38,25 @@ class LinkLoads:
 
     @classmethod
     def none(cls, shape: FabricShape, value: float = 0.0) -> LinkLoads:
-        """Return the same everywhere."""
+        """Return the same value for every link."""
         fabric, ports = (shape.planes, shape.t0s, shape.t1s), (shape.planes, shape.nics)
         return cls(*(np.full(size, value) for size in (fabric, fabric, ports, ports)))
 
     def each(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return all four."""
+        """Return all four arrays."""
         return self.up, self.dn, self.out, self.into
 
 
 @dataclass
 class LinkPrices:
-    """What links between T0 and T1 cost, at least 1; infinite where nothing passes."""
+    """The prices of links between T0 and T1, at least 1; infinite where nothing passes."""
 
     up: Floats
     dn: Floats
 
     @classmethod
     def fresh(cls, shape: FabricShape) -> LinkPrices:
-        """Return all links alike."""
+        """Return equal prices for all links."""
         size = (shape.planes, shape.t0s, shape.t1s)
         return cls(np.ones(size), np.ones(size))
 
@@ -71,8 +71,11 @@ class Model:
         self, shape: FabricShape, ends: Endpoints, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor,
         usable: tuple[float, float] = (1.0, 1.0), steering: float = np.inf, room: float | None = None,
     ) -> None:  # fmt: skip
-        """`usable`: what of NIC ports and of links between switches can be used; `steering`: the highest price. `room`:
-        packets that a queue has place for, from which follows what of a link between switches can be used."""
+        """Create a model.
+
+        `usable`: what share of NIC ports and of links between switches can be used; `steering`: the highest price;
+        `room`: the packets that a queue has place for, from which the usable share of a link between switches follows.
+        """
         self.shape, self.ends, self.evs = shape, ends, evs
         self.kernels, self.pool = kernels, pool
         self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
@@ -87,8 +90,10 @@ class Model:
         self.capacity.up[:] = self.capacity.dn[:] = self.fabric_bps
 
     def set_dead(self, links: Bools, ports: Bools, prices: LinkPrices) -> None:
-        """Set the elements that carry nothing; planes of queue pairs and prices follow. Links that came back cost what
-        the others do."""
+        """Set the elements that carry nothing; the planes of queue pairs and the prices follow.
+
+        Links that came back cost what the others do.
+        """
         for price in (prices.up, prices.dn):
             price[links] = np.inf
             price[~links & np.isinf(price)] = 1.0
@@ -133,7 +138,7 @@ class Model:
         return rates * part, self.load(rates * part, prices)
 
     def load(self, rates: Floats, prices: LinkPrices) -> LinkLoads:
-        """Return what all links carry when queue pairs send at these rates."""
+        """Return the load of all links when queue pairs send at these rates."""
         shape, ends = self.shape, self.ends
         made = LinkLoads.none(shape)
         each = np.divide(rates, self.planes, out=np.zeros(len(rates)), where=self.planes > 0)
@@ -151,7 +156,7 @@ class Model:
         return made
 
     def least(self, wanted: Bools, values: LinkLoads, prices: LinkPrices) -> Floats:
-        """Of each wanted queue pair the least value on its links; infinite for the others."""
+        """Return for each wanted queue pair the least value on its links; infinite for the others."""
         ends = self.ends
         found = np.full(self.use.shape, np.inf)
 
@@ -169,7 +174,7 @@ class Model:
         return least
 
     def max_min(self, demand: Floats, prices: LinkPrices, level: float = LEVEL) -> tuple[Floats, LinkLoads]:
-        """Return max-min fair rates of queue pairs that want `demand` and split it as the prices say; the load of
+        """Return the max-min fair rates of queue pairs that want `demand` and split it by the prices; and the load of
         all links.
 
         Progressive filling: all rates rise together until links are full, whose queue pairs then stay where they are.
@@ -199,7 +204,7 @@ class Model:
         return rates, used
 
     def ports_only(self, demand: Floats) -> Floats:
-        """Return max-min fair rates if the fabric between the T0s were without limit."""
+        """Return the max-min fair rates with an unlimited fabric between the T0s."""
         rates = np.zeros(len(demand))
         waiting: Bools = (self.planes > 0) & (demand > 0)
         ends, shape = self.ends, self.shape
@@ -246,5 +251,5 @@ class Model:
 
 
 def window_bps(max_window_bytes: float, base_rtt_ns: float) -> float:
-    """Return what a queue pair sends at most: its largest window in each round trip through empty queues."""
+    """Return the highest rate of a queue pair: its largest window in each round trip through empty queues."""
     return max_window_bytes * 8e9 / base_rtt_ns

@@ -30,7 +30,7 @@ class Event:
 
 
 def events(cluster: Cluster, fabric: Fabric, traced: Sequence[Event] = ()) -> list[Event]:
-    """Return all events of a cluster in the order of time; what is drawn at random follows from its seed."""
+    """Return all events of a cluster in the order of time; random ones follow from its seed."""
     made = list(traced)
     rng = np.random.default_rng([cluster.seed, 2])
     for failure in cluster.failures:
@@ -59,7 +59,7 @@ def times(cluster: Cluster, found: Sequence[Event]) -> list[int]:
 
 
 def read_trace(text: str, name: str, fabric: Fabric) -> list[Event]:
-    """Return events of a CSV file with the columns `at`, `element`, `for` (empty: for good); times have units.
+    """Return the events of a CSV file with the columns `at`, `element`, `for` (empty: for good); times have units.
 
     Raises:
         DocumentError: it is none.

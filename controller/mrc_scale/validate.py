@@ -34,7 +34,7 @@ STEERED = 1000
 
 @dataclass(frozen=True)
 class Row:
-    """A number of the model beside the one it must have, within `tolerance` (absolute)."""
+    """A number of the model beside its expected value, within `tolerance` (absolute)."""
 
     what: str
     source: str
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Return whether it holds."""
+        """Return whether the number is within the tolerance."""
         return bool(abs(self.measured - self.expected) <= self.tolerance)
 
 
@@ -96,7 +96,7 @@ def _spraying(kernels: Kernels) -> Iterator[Row]:
 
 
 def _touched(kernels: Kernels) -> Iterator[Row]:
-    """Queue pairs with an active EV through a T1 that fails, with 64 EVs for the 256 T1s of a plane.
+    """Yield how many queue pairs have an active EV through a T1 that fails, with 64 EVs for the 256 T1s of a plane.
 
     Drawn by themselves they leave more queue pairs untouched than spread evenly: with fewer EVs both formulas agree.
     """
@@ -145,13 +145,13 @@ def _slowest(kernels: Kernels, name: str) -> float:
         wanted = model.ports_only(np.full(len(every), shape.nic_bps))
         load = model.steer(wanted, prices, STEERED, 0.0)
         assert load is not None
-        # What is still above a capacity cannot be steered away: so much slower is who sends there.
+        # Load that is still above a capacity cannot be steered away: its senders slow down by this factor.
         over = max(float(load.up.max()), float(load.dn.max()), shape.fabric_bps) / shape.fabric_bps
         return float(wanted.min()) / over
 
 
 def _cold_start(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 4: a job starts while links are dead."""
+    """Compare Fig. 4: a job starts while links are dead."""
     share = 0.005
     dead = round(share * 8 * 8 * 256)
     failures = [{"at": 0, "fail": "links", "count": dead}]
@@ -160,7 +160,7 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
     )
     loaded = unknown.loaded
     links = loaded.shape.links
-    # A path crosses two links; who replaces a dead EV may be dead, too.
+    # A path crosses two links; the EV that replaces a dead one may be dead, too.
     path = 1 - (1 - dead / links) ** 2
     evs = len(unknown.flows) * loaded.cluster.ev.active * path / (1 - path)
     per_ev = 1.0 + _turns(loaded)
@@ -172,7 +172,9 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
 
 
 def _turns(loaded: Loaded) -> float:
-    """Whole turns of an EV within the time that rule (c) of loss inference takes, of a NIC that sends all it can."""
+    """Return how many whole turns of an EV a NIC that sends all it can makes in the time of rule (c) of loss
+    inference.
+    """
     run, cluster = ClusterRun(loaded, _unused()), loaded.cluster
     packets = loaded.shape.nic_bps / run.packet_bits
     path = cluster.base_rtt / 1e9
@@ -189,7 +191,7 @@ def _unused() -> Kernels:
 
 
 def _flaps(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 5: many T0-T1 links flap."""
+    """Compare Fig. 5: many T0-T1 links flap."""
     failures = [{"at": "500ms", "fail": "links", "count": 30, "for": "200ms", "repeat": 4, "every": "500ms"}]
     goodput = ClusterRun(cluster(failures=failures), kernels).mrc().series()["goodput_bps"]
     yield Row("links flap: lowest goodput over that before", PAPER, 100, 100 * goodput.min() / goodput[0], 2, "%")
@@ -197,7 +199,7 @@ def _flaps(kernels: Kernels) -> Iterator[Row]:
 
 
 def _transceiver(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 6: a transceiver of a T0 carries four NIC links, of NICs with four planes."""
+    """Compare Fig. 6: a transceiver of a T0 carries four NIC links, of NICs with four planes."""
     ring = [{"name": "ring", "kind": "ring", "placement": "striped", "message": "64MiB"}]
     failures = [{"at": "1s", "fail": "p0-t0.0", "lanes": 4, "for": "1s"}]
     loaded = cluster(planes=4, radix=64, nics=256, ev={"size": 128, "active": 64}, jobs=ring, failures=failures)
@@ -211,7 +213,7 @@ def _transceiver(kernels: Kernels) -> Iterator[Row]:
 
 
 def _reboot(kernels: Kernels) -> Iterator[Row]:
-    """Fig. 8: a T1 goes down and comes back."""
+    """Compare Fig. 8: a T1 goes down and comes back."""
     failures = [{"at": "1s", "fail": "p3-t1.20", "for": "1s"}]
     result: ClusterResult = ClusterRun(cluster(failures=failures), kernels).mrc()
     goodput = result.series()["goodput_bps"]

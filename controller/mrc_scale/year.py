@@ -26,7 +26,9 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one design: hours lost by slower steps, by standing still, and by going back after an interruption."""
+    """The outcome of one design: hours lost by slower steps, by standing still, and by going back after an
+    interruption.
+    """
 
     name: str
     failures: int
@@ -57,7 +59,7 @@ class _Intervals:
 
 
 def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan, spec: YearSpec) -> list[Outcome]:
-    """MRC on planes and RoCE on three tiers, through the same kind of year."""
+    """Run MRC on planes and RoCE on three tiers through the same kind of year."""
     return [_mrc(cluster, shape, spec), _roce(cluster, plan, spec)]
 
 
@@ -101,7 +103,7 @@ def _roce(cluster: Cluster, plan: Plan, spec: YearSpec) -> Outcome:
     # A port or a T0 that is away ends the job, if for longer than queue pairs repeat.
     ending = [each for each in (*ports, t0s) if _ends(each, cluster.roce)]
     begin = np.concatenate([each.begin for each in ending]) if ending else np.zeros(0)
-    # Who is starting again is not interrupted again.
+    # A job that is restarting is not interrupted again.
     away = np.full(len(begin), spec.restart_minutes / 60)
     interruptions = _merged(begin, begin + away)
     stalls = len(flaps.begin) + len(broken.begin) + len(upper.begin)
@@ -132,7 +134,9 @@ def _joined(parts: list[_Intervals]) -> _Intervals:
 
 
 def _levels(failures: _Intervals, place: Callable[[Ints], Ints], share: float) -> tuple[Floats, Floats, Floats]:
-    """Return intervals in which a place has lost something, and how much: what fails at one place at a time adds up."""
+    """Return the intervals in which a place has lost something, and how much: simultaneous failures at one place add
+    up.
+    """
     where = np.concatenate([place(failures.element)] * 2)
     time = np.concatenate([failures.begin, failures.end])
     by = np.repeat([1, -1], len(failures.begin))
@@ -158,7 +162,7 @@ def _covered_with(begin: Floats, length: float, hours: float) -> float:
 
 
 def _merged(begin: Floats, end: Floats) -> int:
-    """Return how many intervals are left when those that overlap are one."""
+    """Return the number of intervals after those that overlap are merged."""
     if not len(begin):
         return 0
     order = np.argsort(begin)
@@ -167,7 +171,7 @@ def _merged(begin: Floats, end: Floats) -> int:
 
 
 def _integral(begin: Floats, end: Floats, lost: Floats, hours: float, communication: float) -> float:
-    """Return hours lost: at any time the largest loss counts, in the part of a step that communicates."""
+    """Return the hours lost: at any time the largest loss counts, in the part of a step that communicates."""
     total, levels = 0.0, np.unique(np.round(lost, 9))
     above = [_covered(begin[lost >= level - 1e-9], end[lost >= level - 1e-9]) for level in levels]
     for number, level in enumerate(levels):
@@ -182,5 +186,7 @@ def _ends(failures: _Intervals, spec: RoceSpec) -> bool:
 
 
 def _restart_h(spec: YearSpec) -> float:
-    """Of an interruption: starting again, and half of the time between two checkpoints on average."""
+    """Return the hours that an interruption costs: starting again, and on average half of the time between two
+    checkpoints.
+    """
     return (spec.restart_minutes + spec.checkpoint_minutes / 2) / 60

@@ -87,11 +87,12 @@ class Measured:
 
 @dataclass
 class JobProgress:
-    """How far a rank is: a workload counts in its own, and an answer is a copy with the state of the job.
+    """The progress of a rank.
 
-    `takes_part` is false for a rank that the workload gives nothing to do. `first_ns`: when the first iteration ended;
-    what is measured from then on is warm. From `done` on it is the job's: `moved`, a number that changes when anything
-    gets on; `measured`, of a job that has ended.
+    A workload counts in its own instance; an answer is a copy with the state of the job. `takes_part` is false for a
+    rank that the workload gives nothing to do. `first_ns`: when the first iteration ended; measurements from then on
+    are warm. The fields from `done` on are set by the job: `moved`, a number that changes whenever there is progress;
+    `measured`, of a job that has ended.
     """
 
     takes_part: bool = True
@@ -130,7 +131,7 @@ class QpWaiting:
 
     @classmethod
     def of(cls, found: Waiting, qpn: int, peer: str, now: int) -> QpWaiting:
-        """Return what a queue pair to a peer waits for at the time `now`."""
+        """Return the wait of a queue pair to a peer at the time `now`."""
         return cls(
             what=found.what,
             psn=found.psn,
@@ -205,7 +206,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class LagSummary:
-    """How late the loop of a process was: count and quantiles in ns."""
+    """How late the loop of a process ran: the count, and quantiles in ns."""
 
     count: int
     p50_ns: int
@@ -238,7 +239,7 @@ class HostFidelity:
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """What a host knows of a switch that is probed: the latest answers (1, or 0 for none; newest last)."""
+    """The probes of a switch by a host: the latest answers (1, or 0 for none; newest last), counts and RTT."""
 
     target: str
     port: int

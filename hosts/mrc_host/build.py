@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from mrc_host import native
 
-#: Modules of `proto` that stay as they are: tables and configurations that are read by reflection, and what is not on
-#: the data path. In the place of `wire/fast.py`, which makes code when it is imported, the code is compiled.
+#: Modules of `proto` that are not compiled: tables and configurations that are read by reflection, and modules beside
+#: the data path. `wire/fast.py` generates code when it is imported; the generated code is compiled instead.
 INTERPRETED: Final = frozenset(
     {
         "proto.config",
@@ -63,7 +63,7 @@ _KEPT: Final = 4  # builds of other versions of the sources; processes may still
 
 
 class BuildError(Exception):
-    """The compiler failed; the text is what it said."""
+    """The compiler failed; the text is its output."""
 
 
 def modules() -> list[Path]:
@@ -85,7 +85,7 @@ def compiler() -> str:
 
 
 def missing() -> str:
-    """Return what a build lacks here, with its remedy; empty when nothing."""
+    """Return what the machine lacks for a build, with its remedy; empty when it lacks nothing."""
     if not compiler():
         return "no C compiler (Debian: gcc)"
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
@@ -125,7 +125,7 @@ def translate(stage: Path) -> list[Any]:
 
 
 def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
-    """C to shared objects in `target`."""
+    """Compile the C sources of the extensions and link them to shared objects in `target`."""
     cc = compiler()
     jobs: list[tuple[list[str], list[str]]] = []  # objects, and what links them
     include = [f"-I{path}" for path in (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))]

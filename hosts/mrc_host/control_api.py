@@ -68,7 +68,7 @@ class DeviceAttributes:
 
 @dataclass(frozen=True)
 class PortAttributes:
-    """A port: what the administrator says of it, and whether it has a link."""
+    """A port: whether the administrator enabled it, and whether it has a link."""
 
     enabled: bool
     carrier: bool
@@ -94,7 +94,7 @@ class NsccConfig:
     target_delay: int | None = None
 
     def settings(self) -> requests.Settings:
-        """By the names of the agent's configuration."""
+        """Return the settings that are given, by the names of the agent's configuration."""
         given = {name: getattr(self, name) for name in NSCC_NAMES}
         return {NSCC_NAMES[name]: value for name, value in given.items() if value is not None}
 
@@ -148,8 +148,10 @@ class EpRequest(NamedTuple):
 
 
 class EpResponse(NamedTuple):
-    """The answer to a probe: the port it came on (from 1), round-trip time in ns; `adj_svc_time`: whether the time
-    that the responder took is taken off (never: no public layout has a place for it)."""
+    """The answer to a probe: the port on which it arrived (from 1), and its round-trip time in ns.
+
+    `adj_svc_time`: whether the responder's service time is subtracted (never: no public layout has a field for it).
+    """
 
     req_id: int
     port: int
@@ -192,7 +194,7 @@ class Controller:
     # -- device and ports ---------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceAttributes:
-        """Return what the host offers."""
+        """Return the attributes of the host."""
         found = dict(vars(self.ask(requests.GetDevice())))
         del found["ports"]
         return DeviceAttributes(**found)
@@ -219,7 +221,9 @@ class Controller:
         }
 
     def modify_ev_state(self, evs: Iterable[int], state: EvState, peer: str | None = None) -> int:
-        """DENIED takes EVs out of use, GOOD gives them back; how many EVs of queue pairs that concerned."""
+        """Set EVs to DENIED (out of use) or to GOOD (in use again); return how many EVs of queue pairs this
+        concerned.
+        """
         return self.ask(requests.SetEvs(list(evs), state, peer)).changed
 
     def replace_ev(self, old: int, new: int, peer: str | None = None, profile: str | None = None) -> int:
@@ -239,8 +243,10 @@ class Controller:
         states: Iterable[EvState] = (EvState.ASSUMED_BAD, EvState.GOOD),
         profiles: Sequence[str] | None = None,
     ) -> EvEventQueue:
-        """Return a queue of changes of EVs to some states, of some EV profiles (None: all). It never overruns: what
-        finds no room is counted."""
+        """Create a queue of changes of EVs to some states, of some EV profiles (None: all).
+
+        It never overruns: events for which there is no room are counted.
+        """
         return EvEventQueue(self, self.ask(requests.CreateEventQueue(depth, list(states), profiles)).queue)
 
     # -- endpoint operations --------------------------------------------------------------------------------------
@@ -293,7 +299,7 @@ class _Profile:
         self.name = name
 
     def create(self, **settings: Any) -> Self:
-        """Return a new profile, in INIT."""
+        """Create a profile, in INIT."""
         self.controller.ask(requests.CreateProfile(self.kind, self.name, settings))
         return self
 
@@ -305,14 +311,14 @@ class _Profile:
             self.controller.ask(requests.SetProfileState(self.kind, self.name, state))
 
     def online(self) -> Self:
-        """INIT or OFFLINE to ONLINE."""
+        """Take the profile from INIT or OFFLINE to ONLINE."""
         if self._document().state is ProfileState.INIT:
             self.modify(ProfileState.OFFLINE)
         self.modify(ProfileState.ONLINE)
         return self
 
     def query(self) -> dict[str, Any]:
-        """State, settings, and the number of queue pairs that use it."""
+        """Return the state, the settings, and the number of queue pairs that use the profile."""
         found = self._document()
         return {"state": found.state.value, "settings": found.settings, "qps": found.qps}
 
@@ -334,8 +340,11 @@ class EvFormatProfile(_Profile):
 
 
 class EvProfile(_Profile):
-    """Which EVs there are: `mode`, `format` (the name of a format profile), `count`, `active`, `ev_min_active`,
-    `values` by plane, `fields`, and the settings of probes."""
+    """The settings of an EV profile.
+
+    These are `mode`, `format` (the name of a format profile), `count`, `active`, `ev_min_active`, `values` by plane,
+    `fields`, and the settings of probes.
+    """
 
     kind = requests.ProfileKind.EV
 
@@ -346,7 +355,7 @@ class CcProfile(_Profile):
     kind = requests.ProfileKind.CC
 
     def create_nscc(self, config: NsccConfig) -> Self:
-        """Return a new profile of NSCC, in INIT."""
+        """Create a profile of NSCC, in INIT."""
         return self.create(algorithm="nscc", **config.settings())
 
 
@@ -359,7 +368,7 @@ class EvEventQueue:
     taken: int = field(default=0)
 
     def poll(self, limit: int = 64) -> list[EvEvent]:
-        """Return the oldest events."""
+        """Take the oldest events."""
         rows = self.controller.ask(requests.PollEventQueue(self.number, limit)).events
         self.taken += len(rows)
         return [EvEvent(row.profile, row.ev, row.port + 1, row.state, row.qpn, row.drop_count) for row in rows]

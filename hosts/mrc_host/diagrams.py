@@ -21,7 +21,9 @@ INITIAL = {"qp": QpState.RESET.name, "ev": EvState.GOOD.name}
 
 
 def edges(machine: str) -> list[Edge]:
-    """(from, to, label) of a machine; inputs that lead the same way share an edge. Raises KeyError."""
+    """Return (from, to, label) of each edge of a machine; inputs with the same transition share one. Raises
+    KeyError.
+    """
     tables: dict[str, Iterable[tuple[tuple[Enum, Enum], Enum]]] = {
         "qp": QP_TRANSITIONS.items(),
         "ev": EV_TRANSITIONS.items(),

@@ -42,7 +42,7 @@ def _list(case: dict[str, Any], key: str) -> list[Any]:
 
 
 def _wide(value: object, where: str) -> int:
-    """256 bits written as 64 hexadecimal digits."""
+    """Parse 256 bits that are written as 64 hexadecimal digits. Raises VectorError."""
     if not isinstance(value, str) or len(value) != EV_BITS // 4:
         raise VectorError(f"{where} is not {EV_BITS // 4} hexadecimal digits")
     try:
@@ -99,7 +99,7 @@ def differences(case: object) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     return run(arguments, "mrc_host.ev_vectors", "case", differences)
 
 

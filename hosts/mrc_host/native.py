@@ -73,7 +73,7 @@ def pure() -> bool:
 
 
 def _install() -> tuple[bool, str]:
-    """Return whether compiled modules run from now on, and why not."""
+    """Install the finder of compiled modules; return whether they run from now on, and why not."""
     if pure():
         return False, "MRCLAB_PURE is set"
     folder = BUILDS / key()

@@ -55,14 +55,14 @@ _SUPPLIER: ContextVar[Supplier | None] = ContextVar("supplier", default=None)
 _LARGEST_WINDOW: Final = 1 << 40
 _numbers = itertools.count(1)
 
-#: What is wrong with what a method left behind, in words; empty: nothing.
+#: Describes the error in the state that a method left; empty: none.
 Judge = Callable[[Any, tuple[Any, ...], Any], str]
 
 
 class PolicyError(BaseException):
-    """A policy raised, or did what it must not; the text names file, line, class and method.
+    """A policy raised an error or broke its contract; the text names file, line, class and method.
 
-    No `Exception`: an endpoint contains its own faults and goes on, but a policy's mistake ends the run.
+    It is no `Exception`: an endpoint contains its own faults and goes on, but a policy's mistake ends the run.
     """
 
 
@@ -80,7 +80,7 @@ class WindowPolicy(CongestionControl):
         self.target_ns = like.target_ns
 
 
-# --- what is checked -------------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
 def _window(policy: Any, _given: tuple[Any, ...], _result: Any) -> str:
@@ -185,7 +185,7 @@ KINDS: Final[Mapping[str, tuple[type, Mapping[str, Judge]]]] = {
 }
 
 
-# --- who watches -----------------------------------------------------------------------------------------------------
+# --- guards ----------------------------------------------------------------------------------------------------------
 
 
 def _line(cls: type, method: object, file: str) -> int:
@@ -247,7 +247,10 @@ def guarded(cls: type, kind: str) -> type:
 
 
 def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a policy that chooses is asked for every packet; the requestor takes no turn of the order by itself."""
+    """Wrap the constructor of a policy that overrides `choose`, so that every packet asks it for an EV.
+
+    The requestor then takes no EV from the order by itself.
+    """
     chooses = cls.choose is not EvSet.choose  # type: ignore[attr-defined]
 
     def call(self: Any, *given: Any, **named: Any) -> None:
@@ -281,7 +284,7 @@ def supplied(by: Supplier) -> Iterator[None]:
 
 
 def supplier() -> Supplier | None:
-    """Who has the classes that references name; None: they are loaded here."""
+    """Return the supplier of the classes that references name; None if they are loaded in this process."""
     return _SUPPLIER.get()
 
 
@@ -323,7 +326,7 @@ def load(reference: str, kind: str) -> Callable[..., Any]:
     """Return the policy of a kind that `FILE.py:Class` names, watched; or what a `supplier` has in its place.
 
     Raises:
-        ConfigError: as `load_class`, or the class does not derive from what it must.
+        ConfigError: as `load_class`, or the class does not derive from the base class of its kind.
     """
     elsewhere = supplier()
     if elsewhere is not None:

@@ -35,7 +35,7 @@ DEFAULT_PROFILE: Final = "default"
 
 @dataclass(frozen=True)
 class HostIdentity:
-    """Which host it is, its transport, its clock and how many ports it has."""
+    """The host's name, transport, clock and number of ports."""
 
     name: str
     transport: str
@@ -55,7 +55,7 @@ class GetStatistics(Request[HostStatistics], verb="statistics"):
 
 @dataclass(frozen=True)
 class HostSummary:
-    """A line about a host. `faults` counts errors of the agent itself."""
+    """A summary of a host. `faults` counts errors of the agent itself."""
 
     ports_up: int
     sent: int
@@ -69,7 +69,7 @@ class HostSummary:
 
 @dataclass(frozen=True)
 class GetSummary(Request[HostSummary], verb="summary"):
-    """Ask for a line about the host."""
+    """Ask for a summary of the host."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ class Provide(Request[HostFidelity | Done], verb="provide"):
 
 @dataclass(frozen=True)
 class Probes:
-    """What the host knows of the switches that it probes."""
+    """The host's probes of switches."""
 
     probes: Sequence[ProbeRow]
 
 
 @dataclass(frozen=True)
 class GetMap(Request[Probes], verb="map"):
-    """Ask what the Clustermapper's probes of this host say."""
+    """Ask for the results of the Clustermapper's probes of this host."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class ProfileState(Enum):
 
 
 class ProfileKind(StrEnum):
-    """What a profile is of."""
+    """The kinds of profiles."""
 
     FORMAT = "format"
     EV = "ev"
@@ -423,7 +423,7 @@ class GetPair(Request[PairDocument], verb="pair"):
 
 @dataclass(frozen=True)
 class Changed:
-    """How many queue pairs, or EVs of them, an order concerned."""
+    """How many queue pairs, or EVs of them, a request changed."""
 
     changed: int
 
@@ -455,7 +455,7 @@ class ReplaceEv(Request[Replaced], verb="ev_replace"):
 
 
 class EvOnPlane(NamedTuple):
-    """An EV and the plane that it is of."""
+    """An EV and its plane."""
 
     ev: int
     plane: int
@@ -480,7 +480,7 @@ class ProbeEvs(Request[ProbeBatch], verb="ev_probe"):
 
 @dataclass(frozen=True)
 class ProbedEv:
-    """What came of the probe number `request` of a batch; `rtt_ns` null: no answer in time."""
+    """The outcome of the probe number `request` of a batch; `rtt_ns` null: no answer in time."""
 
     ev: int
     plane: int
@@ -556,7 +556,7 @@ class DestroyEventQueue(Request[Done], verb="ev_events_destroy"):
 
 @dataclass(frozen=True)
 class PortState:
-    """A port: what the administrator says of it, whether it has a link, and both together."""
+    """A port: whether the administrator enabled it, whether it has a link, and both together."""
 
     carrier: bool
     enabled: bool
@@ -565,8 +565,10 @@ class PortState:
 
 @dataclass(frozen=True)
 class DeviceDocument:
-    """What a controller can expect (`mrc_ctl_device_attr`). `phy_port_mask`: bit n for port n, from 1; `modify_online`:
-    by kind of profile, the settings that may change while it is ONLINE."""
+    """What the host offers to controllers (`mrc_ctl_device_attr`). `phy_port_mask`: bit n for port n, from 1.
+
+    `modify_online`: by kind of profile, the settings that may change while it is ONLINE.
+    """
 
     mrc_ctl_protocol_version: int
     ev_formats: Sequence[str]

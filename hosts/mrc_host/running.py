@@ -7,7 +7,7 @@ from mrc_host.proto.wire import crc
 
 
 def document() -> dict[str, str]:
-    """For a report of fidelity: `core` (compiled, pure) and `crc` (isal, zlib)."""
+    """Return `core` (compiled, pure) and `crc` (isal, zlib), for a report of fidelity."""
     return {"core": "compiled" if native.COMPILED else "pure", "crc": crc.LIBRARY}
 
 

@@ -42,7 +42,7 @@ def _field(item: Field, default: int | None) -> Any:
 
 
 def _next_layer(packet: Any, payload: bytes) -> Any:
-    """Return the class of what follows `packet` by the layout of its BTH's opcode."""
+    """Return the class of the layer after `packet`, by the layout of its BTH's opcode."""
     bth = packet
     while not isinstance(bth, BTH):
         bth = bth.underlayer
@@ -98,7 +98,7 @@ class BTH(Packet):  # type: ignore[misc]
         return _next_layer(self, payload)
 
     def post_build(self, head: bytes, payload: bytes) -> bytes:
-        """Pad, and seal with the ICRC where none was given."""
+        """Pad, and add the ICRC where none was given."""
         bth = bytearray(head[:12])
         padding = self.padding
         if self.pad is None:

@@ -15,7 +15,7 @@ class VectorError(UsageError):
 
 
 def run(arguments: list[str], module: str, item: str, differences: Callable[[object], Iterable[str]]) -> int:
-    """Return the command `python -m MODULE FILE.json`.
+    """Run the command `python -m MODULE FILE.json`.
 
     The file is an object with a list of `item`s under its plural; `differences` gives one line for each way in which an
     item comes out otherwise, and raises VectorError. Exit status: 0 all equal, 1 any difference, 2 the file cannot be

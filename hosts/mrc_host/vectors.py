@@ -113,7 +113,7 @@ def _hex(value: object, key: str) -> bytes:
 
 
 def encode_fast(packet: Packet) -> bytes:
-    """Return what the data path codec makes of the same packet. Raises ValueError on bits that it never sends."""
+    """Encode the same packet by the data path codec. Raises ValueError on bits that it never sends."""
     ip, bth = packet.ip, packet.bth
     width = 4 if isinstance(ip, Ipv4) else 16
     addresses = ip.src.to_bytes(width, "big") + ip.dst.to_bytes(width, "big")
@@ -165,7 +165,7 @@ def _short(value: object) -> str:
 
 
 def light(packet: bytes) -> dict[str, object]:
-    """Return what the data path codec decodes, as a plain dictionary. Raises WireError."""
+    """Decode a packet by the data path codec, to a plain dictionary. Raises WireError."""
     message = wire.Codec().decode(packet)
     values = {name: getattr(message, name) for name in message.__dataclass_fields__}
     if isinstance(message, Data):
@@ -213,7 +213,7 @@ def differences(vector: object) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     return run(arguments, "mrc_host.vectors", "vector", differences)
 
 

@@ -27,7 +27,7 @@ def bytes_of(array: Array) -> memoryview:
 
 
 def into(view: memoryview) -> tuple[int, Sink]:
-    """Return where a message is copied to."""
+    """Return the place that a message is copied to."""
 
     def sink(offset: int, payload: memoryview) -> None:
         view[offset : offset + len(payload)] = payload
@@ -36,7 +36,7 @@ def into(view: memoryview) -> tuple[int, Sink]:
 
 
 def onto(array: Array, reduce: Reduce) -> tuple[int, Sink]:
-    """Return where a message is reduced into."""
+    """Return the place that a message is reduced into."""
     width = array.itemsize
 
     def sink(offset: int, payload: memoryview) -> None:
@@ -53,7 +53,7 @@ def even(length: int, parts: int) -> list[int]:
 
 
 def barrier(group: Group, number: int) -> Steps:
-    """By dissemination: after step k each rank has heard of 2^(k+1) ranks."""
+    """Synchronise all ranks by dissemination: after step k each rank has heard of 2^(k+1) ranks."""
     distance, step = 1, 0
     nothing = memoryview(bytearray())
     while distance < group.size:
@@ -73,7 +73,7 @@ def ring_reduce_scatter(group: Group, number: int, array: Array, bounds: Sequenc
 
 
 def ring_all_gather(group: Group, number: int, array: Array, bounds: Sequence[int], first: int = 0) -> Steps:
-    """Part r of the array is rank r's, and goes to all; `first` is the first step's number."""
+    """Send part r of the array, which rank r has, to all ranks; `first` is the number of the first step."""
     size, rank = group.size, group.rank
     after, before = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
@@ -83,14 +83,14 @@ def ring_all_gather(group: Group, number: int, array: Array, bounds: Sequence[in
 
 
 def ring_all_reduce(group: Group, number: int, array: Array, reduce: Reduce) -> Steps:
-    """Reduce-scatter, then all-gather: each rank sends twice the array, less two parts."""
+    """Reduce-scatter, then all-gather: each rank sends the array twice, less two parts."""
     bounds = even(len(array), group.size)
     yield from ring_reduce_scatter(group, number, array, bounds, reduce)
     yield from ring_all_gather(group, number, array, bounds, group.size)
 
 
 def _children(group: Group, root: int) -> tuple[int | None, list[int]]:
-    """Parent and children in a binomial tree, the children with the largest subtrees first."""
+    """Return the parent and children in a binomial tree, the children with the largest subtrees first."""
     size, relative = group.size, (group.rank - root) % group.size
     bit = 1
     while bit < size and not relative & bit:
@@ -106,7 +106,7 @@ def _children(group: Group, root: int) -> tuple[int | None, list[int]]:
 
 
 def tree_broadcast(group: Group, number: int, array: Array, root: int, first: int = 0) -> Steps:
-    """Down a binomial tree, part by part."""
+    """Send the root's array down a binomial tree, part by part."""
     parent, children = _children(group, root)
     view = bytes_of(array)
     parts = [view[at : at + PART_BYTES] for at in range(0, len(view), PART_BYTES)] or [view]
@@ -122,7 +122,7 @@ def tree_broadcast(group: Group, number: int, array: Array, root: int, first: in
 
 
 def tree_reduce(group: Group, number: int, array: Array, root: int, reduce: Reduce) -> Steps:
-    """Up a binomial tree: the root's array becomes the reduction, the others' are used up."""
+    """Reduce up a binomial tree: the root's array becomes the reduction, the other arrays are overwritten."""
     parent, children = _children(group, root)
     for child in reversed(children):
         yield [group.receive(number, 0, child, *onto(array, reduce))]
@@ -131,7 +131,7 @@ def tree_reduce(group: Group, number: int, array: Array, root: int, reduce: Redu
 
 
 def tree_all_reduce(group: Group, number: int, array: Array, reduce: Reduce) -> Steps:
-    """To rank 0 and back."""
+    """Reduce to rank 0, and broadcast from there."""
     yield from tree_reduce(group, number, array, 0, reduce)
     yield from tree_broadcast(group, number, array, 0, 1)
 

@@ -73,8 +73,10 @@ def _recorded(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 
 class _Buffers:
-    """Tensors as arrays that share their memory (`memory`). What has gaps, or is stored conjugated or negated, goes
-    through a copy, which `back` undoes."""
+    """Tensors as arrays that share their memory (`memory`).
+
+    A tensor that has gaps, or is stored conjugated or negated, is copied; `back` copies the result back.
+    """
 
     def __init__(self) -> None:
         self._copies: list[tuple[Tensor, Tensor]] = []
@@ -92,17 +94,17 @@ class _Buffers:
         return copy
 
     def bytes(self, tensor: Tensor, *, written: bool = False) -> Array:
-        """Of any type, as bytes."""
+        """Return a tensor of any type as bytes."""
         return array_of(self._dense(tensor, written).view(-1), np.dtype(np.uint8))
 
     def numbers(self, tensor: Tensor, *, written: bool = False) -> tuple[Array, str]:
-        """As elements, with the name of their type."""
+        """Return a tensor as an array of elements, and the name of their type."""
         row = self._dense(tensor, written).view(-1)
         kind = str(row.dtype).removeprefix("torch.")
         return array_of(row, stored(kind)), kind
 
     def back(self) -> None:
-        """Copy what was written into copies to where it belongs."""
+        """Copy results from temporary copies back into their tensors."""
         for tensor, copy in self._copies:
             tensor.copy_(copy)
 
@@ -171,26 +173,26 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return what it ended with."""
+        """Return the error with which it ended."""
         return self._error
 
     def result(self) -> list[Tensor]:
-        """Return the tensors it was about."""
+        """Return the tensors of the result."""
         return self._tensors
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Do as `wait`."""
         self.wait()
 
     def source_rank(self) -> int:
-        """Who sent what a receive from anybody got."""
+        """Return which rank sent what a receive from any rank got; -1 for other operations."""
         found = self._works[0].source if self._works else None
         return -1 if found is None else found
 
     _source_rank = source_rank
 
     def get_future(self) -> Future[Any]:
-        """Its future; see the module's docstring."""
+        """Return the operation's future; see the module's docstring."""
         with self._lock:
             base = self._future
             if base is None:
@@ -225,21 +227,21 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
             store, rank, size, device=device or devices.of_local_rank(), timeout=timeout.total_seconds()
         )
 
-    # -- who it is -----------------------------------------------------------------------------------------------
+    # -- identity ------------------------------------------------------------------------------------------------
 
     def rank(self) -> int:
         """Return this rank's number in the group."""
         return self._rank_here
 
     def size(self) -> int:
-        """Of the group."""
+        """Return the number of ranks in the group."""
         return self._world
 
     getRank = rank  # noqa: N815 - names that the C++ side looks for
     getSize = size  # noqa: N815
 
     def getBackendName(self) -> str:  # noqa: N802
-        """mrc."""
+        """Return `mrc`."""
         return NAME
 
     name = _get_backend_name = getBackendName
@@ -258,7 +260,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         return self._name
 
     def getGroupDesc(self) -> str:  # noqa: N802
-        """Return what it is for."""
+        """Return the description of the group's purpose."""
         return self._description
 
     @property
@@ -297,7 +299,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         self.collectives.close()
 
     def abort(self) -> None:
-        """Leave the group; what is under way ends with an error."""
+        """Leave the group; operations under way end with an error."""
         self.collectives.close()
 
     def __repr__(self) -> str:
@@ -306,12 +308,12 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     # -- reductions ----------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> MrcWork:
-        """In place."""
+        """Reduce in place, at all ranks."""
         return self.allreduce_coalesced(tensors if isinstance(tensors, list) else [tensors], opts)
 
     @_recorded("all_reduce")
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> MrcWork:
-        """In place, tensors of one type as if they were one."""
+        """Reduce in place, at all ranks; tensors of one type are sent as if they were one."""
         op = _operation(getattr(opts, "reduceOp", dist.ReduceOp.SUM) if opts is not None else dist.ReduceOp.SUM)
         buffers = _Buffers()
         by_kind: dict[str, list[Array]] = {}
@@ -323,7 +325,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("reduce")
     def reduce(self, tensors: list[Tensor], opts: Any) -> MrcWork:
-        """At the root, in place."""
+        """Reduce in place, at the root."""
         buffers = _Buffers()
         array, kind = buffers.numbers(tensors[0], written=True)
         work = self.collectives.reduce(array, opts.rootRank, _operation(opts.reduceOp), kind=kind)
@@ -331,7 +333,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("reduce_scatter")
     def reduce_scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
-        """Of a list of tensors."""
+        """Reduce a list of tensors and scatter the result: tensor r goes to rank r."""
         buffers = _Buffers()
         out, kind = buffers.numbers(output_tensors[0], written=True)
         rows = [buffers.numbers(tensor)[0] for tensor in input_tensors[0]]
@@ -339,7 +341,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         return MrcWork([work], output_tensors, buffers.back)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:
-        """Of one tensor."""
+        """Reduce one tensor and scatter the result: part r goes to rank r."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -348,7 +350,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single_coalesced(
         self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None
     ) -> MrcWork:
-        """Of one tensor each."""
+        """Reduce and scatter several pairs of one output and one input tensor each."""
         op = _operation(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
         buffers = _Buffers()
         works = []
@@ -363,7 +365,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("broadcast")
     def broadcast(self, tensors: list[Tensor], opts: Any) -> MrcWork:
-        """From the root."""
+        """Broadcast from the root."""
         buffers = _Buffers()
         root = opts.rootRank
         works = [
@@ -374,7 +376,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("all_gather")
     def allgather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
-        """Into a list of tensors."""
+        """Gather into a list of tensors, at all ranks."""
         buffers = _Buffers()
         rows = [buffers.bytes(tensor, written=True) for tensor in output_tensors[0]]
         work = self.collectives.all_gather_parts(rows, buffers.bytes(input_tensors[0]))
@@ -384,7 +386,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_coalesced(
         self, output_lists: list[list[Tensor]], input_list: list[Tensor], opts: Any = None
     ) -> MrcWork:
-        """Several; `output_lists[r]` has those of rank r."""
+        """Gather several tensors at all ranks; `output_lists[r]` has those of rank r."""
         buffers = _Buffers()
         works = [
             self.collectives.all_gather_parts(
@@ -395,7 +397,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         return MrcWork(works, [tensor for tensors in output_lists for tensor in tensors], buffers.back)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:
-        """Into one tensor."""
+        """Gather into one tensor, at all ranks."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
     _allgather_base = all_gather_single
@@ -404,7 +406,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     def all_gather_single_coalesced(
         self, output_lists: list[Tensor], input_list: list[Tensor], opts: Any = None
     ) -> MrcWork:
-        """Into one tensor each."""
+        """Gather several tensors at all ranks, each into one output tensor."""
         buffers = _Buffers()
         works = [
             self.collectives.all_gather(buffers.bytes(output, written=True), buffers.bytes(tensor))
@@ -416,7 +418,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("gather")
     def gather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any) -> MrcWork:
-        """At the root."""
+        """Gather into a list of tensors, at the root."""
         buffers = _Buffers()
         rows = None
         if self._rank_here == opts.rootRank:
@@ -426,7 +428,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("scatter")
     def scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
-        """From the root."""
+        """Scatter a list of tensors from the root."""
         buffers = _Buffers()
         rows = None
         if self._rank_here == opts.rootRank:
@@ -436,7 +438,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("all_to_all")
     def alltoall(self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
-        """Return the list of tensors."""
+        """Send tensor r of a list to rank r, and receive tensor r of the other list from there."""
         buffers = _Buffers()
         work = self.collectives.all_to_all_parts(
             [buffers.bytes(tensor, written=True) for tensor in output_tensors],
@@ -453,7 +455,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         input_split_sizes: list[int],
         opts: Any = None,
     ) -> MrcWork:
-        """One tensor, cut along its first dimension: evenly, or as it is said."""
+        """Exchange parts of one tensor, cut along its first dimension: evenly, or by the given sizes."""
         buffers = _Buffers()
         outs = self._cut(buffers.bytes(output, written=True), output, output_split_sizes, "output")
         rows = self._cut(buffers.bytes(input), input, input_split_sizes, "input")
@@ -527,12 +529,12 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     @_recorded("send")
     def send(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
-        """To a rank."""
+        """Send a tensor to a rank."""
         return MrcWork([self.collectives.send(_Buffers().bytes(tensors[0]), rank, tag)], tensors, _nothing)
 
     @_recorded("receive")
     def recv(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
-        """From a rank."""
+        """Receive a tensor from a rank."""
         buffers = _Buffers()
         work = self.collectives.receive(buffers.bytes(tensors[0], written=True), rank, tag)
         return MrcWork([work], tensors, buffers.back)
@@ -546,11 +548,11 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def _nothing() -> None:
-    """There is nothing to copy back."""
+    """Do nothing: there is nothing to copy back."""
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupMrc:
-    """Return what torch calls for `init_process_group("mrc")` and `new_group`."""
+    """Create the process group; torch calls this for `init_process_group("mrc")` and `new_group`."""
     return ProcessGroupMrc(store, rank, size, timeout)
 
 

@@ -48,7 +48,7 @@ class Callbacks:
             return self._changed.wait_for(lambda: not self._queue and not self._running, timeout)
 
     def _find_thread(self) -> None:
-        """Have a thread look at the queue; the lock is held."""
+        """Wake a thread that waits for the queue, or start one; the lock is held."""
         if self._waiting:
             self._changed.notify_all()
             return

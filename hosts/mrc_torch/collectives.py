@@ -62,7 +62,7 @@ class Collectives:
         self.size = size
 
     def close(self) -> None:
-        """Leave the group. What this rank has sent is waited for; what is under way ends with ClosedError."""
+        """Leave the group. Sends of this rank are waited for; other operations under way end with ClosedError."""
         self.group.close()
 
     def __enter__(self) -> Collectives:
@@ -81,13 +81,16 @@ class Collectives:
     def all_reduce(
         self, array: Array, op: str = SUM, *, kind: str | None = None, algorithm: Algorithm = "auto"
     ) -> Work:
-        """In place, the same bits at all ranks. `auto` takes the tree up to 16 KiB a rank, and the ring above."""
+        """Reduce in place, with the same bits at all ranks.
+
+        `auto` takes the tree up to 16 KiB a rank, and the ring above.
+        """
         return self.all_reduce_coalesced([array], op, kind=kind, algorithm=algorithm)
 
     def all_reduce_coalesced(
         self, arrays: Sequence[Array], op: str = SUM, *, kind: str | None = None, algorithm: Algorithm = "auto"
     ) -> Work:
-        """Several arrays of one type as if they were one."""
+        """Reduce several arrays of one type as if they were one."""
         if not arrays:
             raise ValueError("all_reduce of no array")
         if algorithm not in ALGORITHMS:
@@ -115,18 +118,18 @@ class Collectives:
         return self.group.run("all_reduce", steps)
 
     def broadcast(self, array: Array, root: int = 0) -> Work:
-        """Return the root's array goes to all."""
+        """Send the root's array to all ranks."""
         self._rank(root)
         row = _flat(array, written=self.rank != root)
         return self._run("broadcast", lambda number: algorithms.tree_broadcast(self.group, number, row, root))
 
     def all_gather(self, output: Array, array: Array) -> Work:
-        """Return the arrays of all ranks, of one size, one behind the other."""
+        """Gather the arrays of all ranks, of one size, one after the other."""
         counts = [array.size] * self.size
         return self.all_gather_parts(_split(_flat(output, written=True), counts, "output"), array)
 
     def all_gather_parts(self, outputs: Sequence[Array], array: Array) -> Work:
-        """Return the array of each rank, into an array of its size; the sizes may differ."""
+        """Gather the array of each rank into an array of its size; the sizes may differ."""
         own = _flat(array)
         rows = [_flat(output, written=True) for output in outputs]
         self._one_each(rows, "outputs")
@@ -147,16 +150,14 @@ class Collectives:
         return self.group.run("all_gather", steps)
 
     def reduce_scatter(self, output: Array, array: Array, op: str = SUM, *, kind: str | None = None) -> Work:
-        """Part r of the reduction of the ranks' arrays, cut into equal parts, becomes the output of rank r."""
+        """Reduce the ranks' arrays, cut the result into equal parts, and make part r the output of rank r."""
         parts = _split(_flat(array), [output.size] * self.size, "input")
         return self.reduce_scatter_parts(output, parts, op, kind=kind)
 
     def reduce_scatter_parts(
         self, output: Array, arrays: Sequence[Array], op: str = SUM, *, kind: str | None = None
     ) -> Work:
-        """Return the reduction of the ranks' arrays number r becomes the output of rank r; sizes may differ by
-        number.
-        """
+        """Reduce the ranks' arrays number r to the output of rank r; sizes may differ by number."""
         kind = kind or output.dtype.name
         rows = [_flat(array, kind) for array in arrays]
         out = _flat(output, kind, written=True)
@@ -176,7 +177,7 @@ class Collectives:
         return self.group.run("reduce_scatter", steps)
 
     def all_to_all(self, output: Array, array: Array) -> Work:
-        """Part r of the array, cut into equal parts, goes to rank r, and part r of the output comes from there."""
+        """Cut the array into equal parts; send part r to rank r, and receive part r of the output from there."""
         for row, name in ((output, "output"), (array, "input")):
             if row.size % self.size:
                 raise ValueError(f"{row.size} elements of the {name} are not divisible by {self.size} ranks")
@@ -188,7 +189,7 @@ class Collectives:
         )
 
     def all_to_all_parts(self, outputs: Sequence[Array], arrays: Sequence[Array]) -> Work:
-        """Array r goes to rank r, and output r comes from there."""
+        """Send array r to rank r, and receive output r from there."""
         rows = [_flat(array) for array in arrays]
         outs = [_flat(output, written=True) for output in outputs]
         self._one_each(rows, "inputs")
@@ -208,7 +209,7 @@ class Collectives:
     # -- to and from one rank ------------------------------------------------------------------------------------
 
     def reduce(self, array: Array, root: int = 0, op: str = SUM, *, kind: str | None = None) -> Work:
-        """Return the root's array becomes the reduction; the others stay as they are."""
+        """Reduce to the root's array; the other arrays stay as they are."""
         self._rank(root)
         kind = kind or array.dtype.name
         row = _flat(array, kind, written=self.rank == root)
@@ -223,7 +224,7 @@ class Collectives:
         return self.group.run("reduce", steps)
 
     def gather(self, outputs: Sequence[Array] | None, array: Array, root: int = 0) -> Work:
-        """Return the root gets the array of each rank; `outputs` is None elsewhere."""
+        """Gather the array of each rank at the root; `outputs` is None elsewhere."""
         self._rank(root)
         own = _flat(array)
         rows = [_flat(output, written=True) for output in self._at_root(outputs, root, "outputs")]
@@ -269,7 +270,7 @@ class Collectives:
         where = into(bytes_of(_flat(array, written=True)))
         return self.group.message(f"receive from {'any rank' if rank is None else f'rank {rank}'}", rank, tag, where)
 
-    # -- what they share -----------------------------------------------------------------------------------------
+    # -- common parts --------------------------------------------------------------------------------------------
 
     def _run(self, name: str, steps: Callable[[int], Steps]) -> Work:
         return self.group.run(name, steps if self.size > 1 else lambda _: empty_iterator())
@@ -308,7 +309,7 @@ class Collectives:
 
 
 def empty_iterator() -> Steps:
-    """Of a group of one."""
+    """Return the steps of an operation in a group of one rank: there are none."""
     yield from ()
 
 

@@ -58,7 +58,9 @@ def release(context: verbs.Context) -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: contexts are its parent's, and a thread that is not here may have held the lock."""
+    """Forget all contexts in a forked child: they are the parent's, and a thread that is not here may have held the
+    lock.
+    """
     _LOCK[0] = threading.Lock()
     _OPEN.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CollectiveError(RuntimeError):
-    """An operation that did not end well."""
+    """An operation failed."""
 
 
 class RankDeadError(CollectiveError):
@@ -16,7 +16,7 @@ class RankDeadError(CollectiveError):
 
 
 class RankSilentError(CollectiveError):
-    """A rank lives, and has not done its part in the time that the group allows."""
+    """A rank is alive, but has not done its part in the time that the group allows."""
 
     def __init__(self, rank: int, text: str) -> None:
         super().__init__(text)
@@ -24,7 +24,7 @@ class RankSilentError(CollectiveError):
 
 
 class MismatchError(CollectiveError):
-    """Ranks do not do the same: another operation, or another size."""
+    """Ranks called different operations, or operations of different sizes."""
 
 
 class ClosedError(CollectiveError):

@@ -50,10 +50,10 @@ TICK_S: Final = 0.1
 CLOSE_S: Final = 5.0
 FORMAT: Final = 2
 _BATCH: Final = 64
-#: What a rank leaves in the store in the place of what is waited for, when it has failed.
+#: Begins the value that a rank that has failed stores instead of the one that others wait for.
 _FAILED: Final = "failed: "
 _MESSAGE_KEYS: Final = 1 << 63
-#: Why a queue pair of ours went to ERR, as the agent says it; and what that means of the peer.
+#: The agent's reasons why a queue pair of ours went to ERR, and what each means about the peer.
 _WHY: Final = {
     "remote operation error": "its program has ended",
     "retry counter exceeded": "its host does not answer: the agent is gone, or no path is left",
@@ -176,7 +176,7 @@ class Group:
         return said
 
     def close(self, timeout: float = CLOSE_S) -> None:
-        """Leave the group: what has been sent is waited for, for at most `timeout` seconds; what waits is given up."""
+        """Leave the group: sends are waited for, for at most `timeout` seconds; other operations are given up."""
         _OPEN.discard(self)
         with self._lock:
             if self._closing:
@@ -201,7 +201,7 @@ class Group:
         self._release()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: nothing of the group may be touched here."""
+        """Mark the group as unusable in a forked child, which must not touch anything of it."""
         self._lock = threading.RLock()
         self._closing = self._stopped = True
         self.error = ClosedError(f"rank {self.rank} is the parent of this process; a group is not inherited")
@@ -312,7 +312,7 @@ class Group:
 
     @contextlib.contextmanager
     def _posting(self) -> Iterator[None]:
-        """One wake-up of the agent for all that is posted; an error of the device ends the group."""
+        """Wake the agent once for all that is posted in the context; an error of the device ends the group."""
         try:
             assert self._context is not None or not self.links
             if self._context is None:
@@ -356,7 +356,7 @@ class Group:
                 self._fail(error)
 
     def _flush(self) -> None:
-        """Tell those who wait; not under the lock, for they may do anything."""
+        """Notify those who wait; without the lock, because their callbacks may call the group."""
         while True:
             with self._lock:
                 if not self._finished:
@@ -389,7 +389,7 @@ class Group:
         self._finished += [(work, error) for work in works]
 
     def _fail(self, error: BaseException, blamed: int | None = None) -> None:
-        """As `_give_up`, and tells the others."""
+        """Do as `_give_up`, and notify the other ranks."""
         if self.error is not None:
             return
         self._give_up(error)
@@ -473,7 +473,7 @@ class Group:
             self._flush()
 
     def _watch(self) -> None:
-        """Look at the time, whatever the other thread does."""
+        """Check the timeouts, whatever the other thread does."""
         while not self._ending.wait(TICK_S):
             with self._lock:
                 if self._stopped:
@@ -513,7 +513,7 @@ class Group:
             self._late(transfer.work, [transfer])
 
     def _late(self, work: Work, waiting: list[Transfer]) -> None:
-        """Find out who holds an operation up; when that is known, the group ends."""
+        """Find the rank that blocks an operation; when it is found, the group ends."""
         now = time.monotonic()
         text = f"{work.name} has not ended within {self.timeout:g} s"
         link = _awaited_link(waiting)
@@ -530,7 +530,7 @@ class Group:
 
 
 def _awaited_link(waiting: Iterable[Transfer]) -> Link | None:
-    """Return the way to the rank that transfers wait for: the one that is to send, before one that takes nothing."""
+    """Return the link to the rank that transfers wait for: a sender before a receiver that takes nothing."""
     links = [(isinstance(each, Receive), each.link) for each in waiting if each.link is not None]
     return max(links, key=lambda each: each[0])[1] if links else None
 
@@ -539,7 +539,7 @@ _OPEN: Final[weakref.WeakSet[Group]] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """Wait until what was sent has arrived, also for a program that ends without closing."""
+    """Wait until all sends have arrived, also for a program that ends without closing."""
     for group in list(_OPEN):
         with contextlib.suppress(Exception):
             group.close()
@@ -550,7 +550,7 @@ atexit.register(_close_all)
 
 
 def _forget_all() -> None:
-    """In a forked child: rings and queue pairs are its parent's, and so is the thread that held the lock."""
+    """Forget all groups in a forked child: rings, queue pairs and the thread that held the lock are the parent's."""
     for group in list(_OPEN):
         group.after_fork_in_child()
     _OPEN.clear()

@@ -41,7 +41,9 @@ Sink = Callable[[int, memoryview], None]
 
 
 class ControlWord(IntEnum):
-    """What an immediate says, in its upper four bits; below it a rank (12 bits) and all credits so far (16 bits)."""
+    """The meaning of an immediate, in its upper four bits; below are a rank (12 bits) and all credits so far (16
+    bits).
+    """
 
     CHUNK = 0
     CREDIT = 1
@@ -53,7 +55,9 @@ class ControlWord(IntEnum):
 
 
 class Transfer:
-    """A message to be sent or received. `done`: its buffer is the caller's again; a `work` of its own ends with it."""
+    """A message to be sent or received. `done`: the caller may use its buffer again; its `work`, if it has one, ends
+    with it.
+    """
 
     __slots__ = ("done", "key", "link", "size", "work")
 
@@ -87,7 +91,7 @@ class Receive(Transfer):
 
 
 class _Message:
-    """One that is arriving: with the receive that it is for, or kept."""
+    """A message that is arriving: for a receive, or kept until there is one."""
 
     __slots__ = ("got", "kept", "key", "receive", "total")
 
@@ -107,8 +111,8 @@ class Link:
         qp: to it.
         region: holds both areas of slots.
         send_at, receive_at: where they begin in it.
-        ended: told of transfers that are done.
-        anyone: finds a receive from anybody for a key.
+        ended: called with each transfer that is done.
+        anyone: finds a receive from any rank for a key.
     """
 
     def __init__(
@@ -133,7 +137,7 @@ class Link:
         self.rkey = 0
         self.dead = False
         self.left = False  # said bye
-        self.heard = 0.0  # when, on the clock of the group
+        self.heard = 0.0  # when something arrived last, on the group's clock
         self.pinging = False
         self.writes = 0  # under way
         self.outgoing: deque[Send] = deque()
@@ -141,7 +145,7 @@ class Link:
         self._sent = 0  # slots ever used
         self._credited = 0  # of these, free again
         self._taken = 0  # of our own slots, ever emptied
-        self._told = 0  # of these, told to the peer
+        self._told = 0  # of these, returned to the peer as credits
         self._arrived: deque[int] = deque()  # bytes in slots that wait to be emptied
         self._message: _Message | None = None
         self._kept: dict[int, deque[_Message]] = {}
@@ -166,7 +170,7 @@ class Link:
         return not (self.outgoing or self._words or self.writes)
 
     def pump(self) -> None:
-        """Post what can be posted."""
+        """Post as many writes as possible."""
         while not self.dead and self.writes < WRITES:
             if self._words and not (self._words[0][0] is ControlWord.BYE and self.outgoing):
                 self._post(*self._words.popleft())
@@ -206,7 +210,7 @@ class Link:
             self._ended(transfer)
 
     def ping(self) -> None:
-        """Write nothing: it completes if the peer's host still has the queue pair."""
+        """Write zero bytes: the write completes if the peer's host still has the queue pair."""
         if not self.pinging and not self.dead:
             self.pinging = True
             self.writes += 1

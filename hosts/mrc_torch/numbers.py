@@ -43,19 +43,19 @@ _FUNCTIONS: Final[dict[str, np.ufunc]] = {
 
 
 def widened(bits: Array) -> NDArray[np.float32]:
-    """bfloat16 as float32, which holds each of its values."""
+    """Convert bfloat16 to float32, which holds each of its values."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def narrowed(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """float32 as bfloat16, to nearest, ties to even; what is not a number stays none."""
+    """Convert float32 to bfloat16, to nearest, ties to even; NaN stays NaN."""
     bits = values.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(values), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
 def stored(kind: str) -> np.dtype[Any]:
-    """Return what an array of that type is made of.
+    """Return the type of the elements in which an array of that type is stored.
 
     Raises:
         ValueError: there is no such type.

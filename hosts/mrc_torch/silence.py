@@ -1,7 +1,7 @@
-"""Finds the rank that holds an operation up.
+"""Finds the rank that blocks an operation.
 
 The rank that an operation waits for need not be the cause: in a ring it may itself wait for another one. So a rank
-whose operation is late asks each rank along the chain which one it waits for (`ControlWord.WHOM`,
+whose operation is late asks each rank along the chain which rank it waits for (`ControlWord.WHOM` and
 `ControlWord.WAITS`), until one waits for no other rank, or does not answer. Answers come from the group's own thread,
 also while the program computes. A stopped program does not answer, though its host acknowledges what is written to it.
 """
@@ -19,7 +19,7 @@ ANSWER_S: Final = 5.0
 
 
 class PeerQuery:
-    """What a rank has heard about an operation that is late.
+    """What a rank has learned about an operation that is late.
 
     Args:
         work: of the operation.

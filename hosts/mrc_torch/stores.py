@@ -13,7 +13,7 @@ _RETRY_S = 0.01
 
 
 class Store(Protocol):
-    """What a group needs of a store; torch's have it."""
+    """The methods of a store that a group needs; the stores of torch have them."""
 
     def set(self, key: str, value: str, /) -> object:
         """Keep a value."""

@@ -20,7 +20,7 @@ class Work:
     def __init__(self, name: str) -> None:
         self.name = name
         self.error: BaseException | None = None
-        #: Of a receive from anybody: who sent.
+        #: The sender, of a receive from any rank.
         self.source: int | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class Work:
         call(self)
 
     def before_others(self, call: Callable[[Work], None]) -> None:
-        """Call when it has ended, in the thread that ends it; the call may wait for nothing."""
+        """Call it when the work has ended, in the thread that ends it; the call must not wait."""
         with self._lock:
             if not self._done.is_set():
                 self._then.append(call)
@@ -59,7 +59,7 @@ class Work:
         call(self)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """End it. What may wait for nothing is called here, so no lock may be held."""
+        """End the work. The calls of `before_others` run here, so no lock may be held."""
         with self._lock:
             if self._done.is_set():
                 return

@@ -11,10 +11,11 @@ import torch.distributed as dist
 
 
 def join(config: Mapping[str, Any]) -> None:
-    """Join the group: ranks find each other by a file, so that no link that fails carries more than the job's own data.
+    """Join the group.
 
-    `backend` is gloo, which uses the kernel's TCP over the interface that `GLOO_SOCKET_IFNAME` names, or mrc: the verbs
-    of the host's agent, whatever transport it speaks.
+    Ranks find each other by a file, so that no link that fails carries more than the job's own data. `backend` is gloo,
+    which uses the kernel's TCP over the interface that `GLOO_SOCKET_IFNAME` names, or mrc: the verbs of the host's
+    agent, whatever transport it speaks.
     """
     if config["backend"] == "mrc":
         import mrc_torch

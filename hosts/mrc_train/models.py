@@ -15,9 +15,9 @@ CONTEXT = 48
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt: samples, what they should give, a model, its loss, and the rate at which it learns.
+    """A training task: samples, their targets, a model, its loss, and the learning rate.
 
-    `held_out` is the share of right answers on data that were not learnt from, where that can be told.
+    `held_out` is the share of right answers on held-out data, where there are any.
     """
 
     inputs: Tensor
@@ -30,13 +30,13 @@ class Task:
     test_targets: Tensor | None = None
 
     def loss(self, model: nn.Module, rows: Tensor) -> Tensor:
-        """Of the samples with these numbers."""
+        """Return the loss of the samples with these numbers."""
         outputs = model(self.inputs[rows])
         found: Tensor = nn.functional.cross_entropy(outputs.flatten(0, -2), self.targets[rows].flatten())
         return found
 
     def accuracy(self, model: nn.Module) -> float | None:
-        """On what was held out."""
+        """Return the accuracy on the held-out samples; None if there are none."""
         if self.test_inputs is None or self.test_targets is None:
             return None
         with torch.no_grad():
@@ -72,7 +72,7 @@ def _convolutions() -> nn.Module:
 
 
 class GptTiny(nn.Module):  # type: ignore[misc]
-    """A small transformer that tells the next character."""
+    """A small transformer that predicts the next character."""
 
     def __init__(self, characters: int, width: int = 64, heads: int = 4, layers: int = 2) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ def values(rank: int, number: int, count: int) -> Tensor:
 
 
 def all_reduce(rank: int, size: int, count: int, number: int) -> tuple[Callable[[], Tensor], Tensor]:
-    """Return the operation, and what it must give."""
+    """Return the operation (a sum over ranks of `count` elements), and the result that it must have."""
     mine = values(rank, number, count)
     want = torch.stack([values(each, number, count) for each in range(size)]).sum(0)
 
@@ -35,7 +35,7 @@ def all_reduce(rank: int, size: int, count: int, number: int) -> tuple[Callable[
 
 
 def all_gather(rank: int, size: int, count: int, number: int) -> tuple[Callable[[], Tensor], Tensor]:
-    """As `all_reduce`; `count` elements of every rank."""
+    """Return an all-gather of `count` elements of every rank, and its result."""
     mine, out = values(rank, number, count), torch.empty(count * size)
 
     def act() -> Tensor:
@@ -46,7 +46,7 @@ def all_gather(rank: int, size: int, count: int, number: int) -> tuple[Callable[
 
 
 def reduce_scatter(rank: int, size: int, count: int, number: int) -> tuple[Callable[[], Tensor], Tensor]:
-    """As `all_reduce`; each rank keeps `count` elements."""
+    """Return a reduce-scatter of which each rank keeps `count` elements, and its result."""
     mine, out = values(rank, number, count * size), torch.empty(count)
 
     def act() -> Tensor:
@@ -58,7 +58,7 @@ def reduce_scatter(rank: int, size: int, count: int, number: int) -> tuple[Calla
 
 
 def all_to_all(rank: int, size: int, count: int, number: int) -> tuple[Callable[[], Tensor], Tensor]:
-    """As `all_reduce`; `count` elements from each to each."""
+    """Return an exchange of `count` elements from each rank to each rank, and its result."""
     mine, out = values(rank, number, count * size), torch.empty(count * size)
 
     def act() -> Tensor:
@@ -70,7 +70,7 @@ def all_to_all(rank: int, size: int, count: int, number: int) -> tuple[Callable[
 
 
 def broadcast(rank: int, size: int, count: int, number: int) -> tuple[Callable[[], Tensor], Tensor]:
-    """As `all_reduce`, from rank 0."""
+    """Return a broadcast of `count` elements from rank 0, and its result."""
     mine = values(rank, number, count)
 
     def act() -> Tensor:
@@ -81,7 +81,7 @@ def broadcast(rank: int, size: int, count: int, number: int) -> tuple[Callable[[
 
 
 def sendrecv(rank: int, size: int, count: int, number: int) -> tuple[Callable[[], Tensor], Tensor]:
-    """As `all_reduce`, to the next rank."""
+    """Return a message of `count` elements to the next rank, and what arrives from the previous one."""
     mine, out = values(rank, number, count), torch.empty(count)
 
     def act() -> Tensor:
@@ -98,8 +98,10 @@ OPERATIONS = {each.__name__: each for each in (all_reduce, all_gather, reduce_sc
 
 
 def run(config: Mapping[str, Any], orders: OrderReader) -> None:
-    """Each size of `sizes` ([bytes, elements of a rank]) `iterations` times after once that is not measured; a word
-    every `word_s` seconds, for large sizes take minutes."""
+    """Run each size of `sizes` ([bytes, elements of a rank]) `iterations` times, after one run that is not measured.
+
+    Report every `word_s` seconds, because large sizes take minutes.
+    """
     rank, size = int(config["rank"]), int(config["size"])
     operation = OPERATIONS[config["collective"]]
     say("connected")

@@ -17,7 +17,7 @@ _BUFFER = 65536
 
 
 class OrderReader:
-    """Standard input by lines, read by one thread only: a line that was written before is seen for sure."""
+    """Reads standard input by lines in one thread: a line that was written earlier is always seen."""
 
     def __init__(self, file: int = 0) -> None:
         self.file = file
@@ -54,5 +54,5 @@ class OrderReader:
 
 
 def say(event: str, **document: Any) -> None:
-    """Tell who started this rank."""
+    """Print an event for the process that started this rank."""
     print(json.dumps({"event": event, **document}), flush=True)

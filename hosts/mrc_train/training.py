@@ -1,4 +1,4 @@
-"""Training by DistributedDataParallel: a step at a time, each told; checkpoints; an end that all ranks share."""
+"""Training by DistributedDataParallel: step by step, each reported; checkpoints; an end that all ranks share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Times:
         self.taken: list[int] = []
 
     def hook(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
-        """DDP's own mean over ranks, with a clock beside it."""
+        """Compute DDP's own mean over ranks, and measure how long it takes."""
         begin = time.monotonic_ns()
         buffer = bucket.buffer().div_(dist.get_world_size())
         future = dist.all_reduce(buffer, async_op=True).get_future()
@@ -44,7 +44,7 @@ class Times:
 
 
 def run(config: Mapping[str, Any], orders: OrderReader) -> None:
-    """Train until `steps` are done (null: until told `stop_after`), from the checkpoint on if there is one."""
+    """Train until `steps` are done (null: until the order `stop_after`), from the checkpoint on if there is one."""
     task = models.make(config["model"], int(config["seed"]))
     model = task.model
     ddp = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB)

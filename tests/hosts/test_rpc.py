@@ -149,7 +149,7 @@ def test_no_half_answer_is_left_for_the_next_request(tmp_path: pathlib.Path) -> 
     first.close()
 
 
-def test_nothing_listens(tmp_path: pathlib.Path) -> None:
+def test_connect_fails_where_no_server_listens(tmp_path: pathlib.Path) -> None:
     asked: list[int] = []
     client = rpc.Client(tmp_path / "none")
     with pytest.raises(rpc.UnreachableError, match="No such file") as caught:

@@ -94,7 +94,7 @@ def test_a_rank_that_dies_is_named_by_the_others() -> None:
         each.communicate(timeout=WAIT_S)
 
 
-def test_without_a_word_it_ends_with_its_input() -> None:
+def test_rank_exits_when_its_standard_input_closes() -> None:
     ranks = begin("ring_all_reduce", {"size_bytes": 300_000, "iterations": 1 << 20}, 2, 1)
     go(ranks)
     for each in ranks:

@@ -38,14 +38,14 @@ def test_extend_finds_the_nearest(near: int, distance: int) -> None:
     assert extend((near + distance) & PSN_MASK, near) == near + distance
 
 
-def test_extend_at_the_wrap() -> None:
+def test_extend_finds_psns_across_the_wrap() -> None:
     assert extend(0, 0xFFFFFF) == 0x1000000
     assert extend(0xFFFFFF, 0x1000000) == 0xFFFFFF
     assert extend(0xFFFFFF, 0) == -1
 
 
 @given(st.integers(0, 1 << 200))
-def test_trailing_ones(bits: int) -> None:
+def test_trailing_ones_counts_the_lowest_set_bits(bits: int) -> None:
     text = bin(bits)[2:]
     assert trailing_ones(bits) == len(text) - len(text.rstrip("1"))
 
@@ -58,7 +58,7 @@ def test_trailing_ones(bits: int) -> None:
     order=st.permutations(list(range(40))),
     twice=st.sets(st.integers(0, 39), max_size=10),
 )
-def test_any_order_of_arrival_around_the_wrap(first: int, order: list[int], twice: set[int]) -> None:
+def test_responder_state_is_right_for_any_order_around_the_wrap(first: int, order: list[int], twice: set[int]) -> None:
     """Whatever the order: cack_psn, bitmap and counters are those of the set of PSNs that arrived."""
     s = Story(NetConfig(trim_bytes=None, ecn=None), initial_psn=first, cc=WIDE)
     core, responder = s.connection.target.core, s.connection.peer.responder
@@ -155,7 +155,7 @@ def test_rule_c_goes_by_send_time() -> None:
     assert before(board, 201) == [3]
 
 
-def test_rule_d_linear_then_exponential() -> None:
+def test_rule_d_timeout_is_linear_then_exponential() -> None:
     board = Scoreboard(1, 1_000_000, 2, 1)
     for count, expected in ((1, 1), (2, 1), (3, 1), (4, 2), (5, 4), (6, 8)):
         sent = Transmission(1, 0, 1, 0, 1000, REQUEST, 0, count, count - 1, None)
@@ -170,7 +170,7 @@ def test_rule_d_linear_then_exponential() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(("arm", "by", "cancel", "pop")), st.integers(0, 3), st.integers(0, 50))))
-def test_timer_queue_against_a_model(steps: list[tuple[str, int, int]]) -> None:
+def test_timer_queue_agrees_with_a_model(steps: list[tuple[str, int, int]]) -> None:
     queue = TimerQueue()
     owners = [Timed() for _ in range(4)]
     model: dict[tuple[TimerKind, Timed], int] = {}
@@ -195,7 +195,7 @@ def test_timer_queue_against_a_model(steps: list[tuple[str, int, int]]) -> None:
         assert all(queue.is_armed(kind, owner) == ((kind, owner) in model) for kind in TimerKind for owner in owners)
 
 
-def test_every_timer_says_why() -> None:
+def test_every_timer_kind_has_a_comment() -> None:
     text = (pathlib.Path(mrc_host.__file__).parent / "proto" / "timers.py").read_text()
     body = text.partition("class TimerKind")[2].partition("\n\n\n")[0]
     lines = [line for line in body.splitlines() if " = " in line]
@@ -233,7 +233,7 @@ def test_a_plane_that_joins_starts_level() -> None:
     assert balance.limit == 10_000
 
 
-def test_port_table() -> None:
+def test_port_table_tracks_carriers_and_bounds_its_queues() -> None:
     table = PortTable(3, limit=2, status=7, rate_bps=3 * 10**9)
     assert table.mask == 0b111
     assert table.set_state(1, carrier=False)
@@ -250,13 +250,13 @@ def test_port_table() -> None:
 
 
 @given(st.integers(0, 64), st.integers(-80, 80), st.integers(0, 80))
-def test_bounds(length: int, start: int, size: int) -> None:
+def test_offset_of_refuses_ranges_outside_the_region(length: int, start: int, size: int) -> None:
     region = MemoryTable(random.Random(1)).register(bytearray(length), 10_000, True)
     offset = region.offset_of(10_000 + start, size)
     assert offset == (start if start >= 0 and start + size <= length else -1)
 
 
-def test_registration() -> None:
+def test_registered_regions_are_disjoint_and_invalid_ones_refused() -> None:
     table = MemoryTable(random.Random(1))
     regions = [table.register(bytearray(5_000), None, True) for _ in range(20)]
     spans = sorted((r.va, r.va + r.length) for r in regions)
@@ -271,7 +271,7 @@ def test_registration() -> None:
         table.deregister(regions[0].rkey)
 
 
-def test_completion_queue() -> None:
+def test_completion_queue_keeps_order_and_flags_overflow() -> None:
     cq = CompletionQueue(1, 2)
     one = Completion(1, 1, CompletionKind.WRITE, CompletionStatus.SUCCESS, 1, None)
     assert cq.push(one)

@@ -124,7 +124,7 @@ def forge_sack(s: Story, **changes: int) -> None:
     s.connection.source.core.receive_datagram(0, packet, s.net.now)
 
 
-def test_a_sack_of_what_was_never_sent_is_bogus() -> None:
+def test_sack_of_a_packet_never_sent_is_counted_as_bogus() -> None:
     s = story()
     s.bench.post(s.connection, 100 * MTU)
     s.until(lambda: len(s.data()) > 20)
@@ -146,7 +146,7 @@ def test_a_sack_of_what_was_never_sent_is_bogus() -> None:
     assert s.qp.requestor.account._units <= -(-sent // 256)
 
 
-def test_a_nack_of_what_was_never_sent_is_bogus() -> None:
+def test_nack_of_a_packet_never_sent_is_counted_as_bogus() -> None:
     s = story()
     s.bench.post(s.connection, 100 * MTU)
     s.until(lambda: len(s.data()) > 20)
@@ -201,7 +201,7 @@ def test_a_peer_that_does_not_have_what_was_acknowledged_ends_the_queue_pair() -
     assert (write.status, s.qp.error) == (CompletionStatus.REM_OP_ERR, ErrorReason.CONTRADICTION)
 
 
-def test_ends_too_with_a_window_that_the_hole_keeps_closed() -> None:
+def test_contradiction_ends_the_queue_pair_with_a_window_closed_by_a_hole() -> None:
     s = story(reliability=ReliabilityConfig(timeout=8, linear_cnt=2, exp_cnt=2, mpr=1, mpr_dest=1))
     s.lose(lambda p: p.is_data and p.psn == 1)
     write = s.bench.post(s.connection, 400 * MTU)
@@ -212,7 +212,7 @@ def test_ends_too_with_a_window_that_the_hole_keeps_closed() -> None:
     assert (write.status, s.qp.error) == (CompletionStatus.REM_OP_ERR, ErrorReason.CONTRADICTION)
 
 
-def test_probes_are_answered_by_nonces_that_nobody_can_foresee() -> None:
+def test_probe_nonces_are_not_predictable() -> None:
     s = story()
     ids = []
     for _ in range(40):
@@ -273,7 +273,7 @@ def drain(core: Endpoint, now: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", list(UNIVERSES))
-def test_one_packet_of_a_stranger_ends_nothing(name: str) -> None:
+def test_request_of_an_unknown_peer_causes_no_fault(name: str) -> None:
     core = endpoint(UNIVERSES[name])
     connected(core)
     codec = core.context.codec
@@ -327,7 +327,7 @@ def some_packet(rng: random.Random, core: Endpoint, qp: Any, region: Any) -> byt
 
 @pytest.mark.parametrize("name", list(UNIVERSES))
 @pytest.mark.parametrize("seed", range(4))
-def test_any_packet_with_a_right_icrc_from_anybody(name: str, seed: int) -> None:
+def test_random_valid_packets_from_unknown_peers_cause_no_fault(name: str, seed: int) -> None:
     rng = random.Random(f"strangers-{name}-{seed}")
     core = endpoint(UNIVERSES[name])
     now = 0

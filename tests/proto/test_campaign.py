@@ -27,14 +27,14 @@ REGRESSIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 240, 40))
-def test_campaign(first: int) -> None:
+def test_soak_runs_end_without_problems(first: int) -> None:
     results = [soak.run(seed) for seed in range(first, first + 40)]
     assert [f"{r.problem} ({r.text})" for r in results if r.problem] == []
     assert sum(r.statuses["SUCCESS"] for r in results) > 200
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)
-def test_seed_that_once_failed(seed: int) -> None:
+def test_seed_that_failed_before_passes(seed: int) -> None:
     assert soak.run(seed).problem == "", REGRESSIONS[seed]
 
 
@@ -46,7 +46,7 @@ def test_a_run_is_decided_by_its_seed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 8, 4))
-def test_mutated_packets(first: int) -> None:
+def test_fuzz_runs_end_without_problems(first: int) -> None:
     results = [fuzz.run(seed) for seed in range(first, first + 4)]
     assert [(r.seed, r.problem) for r in results if r.problem] == []
     assert sum(r.packets for r in results) > 20_000
@@ -122,7 +122,7 @@ def test_bench_finds_wrong_bytes_and_touched_guards() -> None:
     assert faulty(late) == "write 0: placed again after its completion"
 
 
-def test_net_is_bounded() -> None:
+def test_network_run_stops_at_its_time_and_event_limits() -> None:
     bench, connection = pair(NetConfig(), 1, factory=make)
     bench.net.set_path(False)
     bench.post(connection, 100)
@@ -162,7 +162,7 @@ class Sink:
         return None
 
 
-def test_net_does_to_packets_what_it_is_told() -> None:
+def test_network_impairs_packets_at_the_given_probabilities() -> None:
     """Counts of a long stream under each impairment are near what their probability says."""
 
     def stream(wrap: bool = False, **settings: Any) -> tuple[Net, list[tuple[int, bytes]], list[bytes]]:
@@ -217,7 +217,9 @@ def test_net_does_to_packets_what_it_is_told() -> None:
         assert min(shares) > 0.7 * max(shares), how
 
 
-def test_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_report_runs_and_refuse_wrong_usage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert soak.main(["--only", "7"]) == 0
     assert "seed 7: " in capsys.readouterr().out
     assert soak.main(["--runs", "3", "--jobs", "1", "--seed", "20"]) == 0

@@ -40,7 +40,7 @@ def close(s: Story) -> None:
     s.net.touch(s.responder_host)
 
 
-def test_a_peer_that_only_waits_is_told() -> None:
+def test_peer_that_only_waits_is_notified_of_the_close() -> None:
     s = story()
     seen = completions(s)
     a = s.connection.source.core
@@ -61,7 +61,7 @@ def test_a_peer_that_only_waits_is_told() -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 5, 60])
-def test_what_is_under_way_ends_with_an_error_at_once(sent: int) -> None:
+def test_work_in_progress_ends_with_an_error_at_once(sent: int) -> None:
     s = story(reliability=dataclasses.replace(RELIABILITY, timeout=20))
     seen = completions(s)
     region = s.connection.target.core.register_memory(bytearray(100 * MTU))
@@ -77,7 +77,7 @@ def test_what_is_under_way_ends_with_an_error_at_once(sent: int) -> None:
     assert len(seen) == 2
 
 
-def test_all_has_arrived_and_its_acknowledgement_is_lost() -> None:
+def test_write_with_a_lost_acknowledgement_ends_with_an_error_on_close() -> None:
     s = story(reliability=dataclasses.replace(RELIABILITY, timeout=20))
     seen = completions(s)
     region = s.connection.target.core.register_memory(bytearray(MTU))
@@ -90,7 +90,7 @@ def test_all_has_arrived_and_its_acknowledgement_is_lost() -> None:
     assert [each.status for each in seen] == [CompletionStatus.REM_OP_ERR]
 
 
-def test_what_is_lost_is_said_again() -> None:
+def test_lost_close_notice_is_repeated() -> None:
     s = story()
     lost: list[int] = []
     s.lose(lambda p: p.host == 1 and p.opcode == Opcode.ACK and len(lost) < 6 and lost.append(p.time) is None)
@@ -100,7 +100,7 @@ def test_what_is_lost_is_said_again() -> None:
     assert len(lost) == 6
 
 
-def test_who_sends_hears_it_again() -> None:
+def test_peer_that_sends_gets_the_close_notice_again() -> None:
     """All that was said by itself is lost; data is answered."""
     s = story()
     completions(s)
@@ -119,7 +119,7 @@ def test_who_sends_hears_it_again() -> None:
     assert s.connection.peer.responder.counters.naks_sent > before
 
 
-def test_nothing_is_kept_for_longer_than_retries_last() -> None:
+def test_closed_queue_pair_is_kept_no_longer_than_retries_last() -> None:
     s = story()
     core, qp = s.connection.target.core, s.connection.peer
     close(s)
@@ -137,7 +137,7 @@ def test_nothing_is_kept_for_longer_than_retries_last() -> None:
     assert len(s.packets(Opcode.ACK, host=1)) == 1 + RELIABILITY.linear_cnt + RELIABILITY.exp_cnt
 
 
-def test_who_has_no_peer_is_destroyed() -> None:
+def test_close_without_a_peer_destroys_the_queue_pair() -> None:
     core = Endpoint(
         EndpointConfig(address=bytes(15) + b"\x01", ports=PortsConfig(count=2), ev=EvConfig(count=32, active=16)),
         random.Random(1),
@@ -149,7 +149,7 @@ def test_who_has_no_peer_is_destroyed() -> None:
     assert core.next_timer() is None
 
 
-def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_closed_queue_pairs_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     core = Endpoint(
         EndpointConfig(address=bytes(15) + b"\x01", ports=PortsConfig(count=2), ev=EvConfig(count=4, active=2)),
         random.Random(1),
@@ -166,7 +166,7 @@ def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("syndrome", [0x60, 0x61, 0x62, 0x1F])
-def test_no_other_answer_is_of_what_was_never_sent(syndrome: int) -> None:
+def test_no_other_ack_is_taken_for_a_packet_never_sent(syndrome: int) -> None:
     s = story()
     a = s.connection.source
     codec, ends = a.core.context.codec, s.connection.target.address + a.address
@@ -195,7 +195,7 @@ def roce(config: EndpointConfig, rng: random.Random) -> RoceEndpoint:
 
 @pytest.mark.parametrize("sent", [0, 20])
 @pytest.mark.parametrize("lost", [0, 3])
-def test_a_peer_of_roce_is_told(sent: int, lost: int) -> None:
+def test_roce_peer_is_notified_of_the_close(sent: int, lost: int) -> None:
     bench, connection = pair(NetConfig(), 1, factory=roce)
     connection.source.core.post_recv(connection.qp, 5)
     if sent:

@@ -98,7 +98,7 @@ def growth(count: int, core: Endpoint, act: Callable[[Endpoint, int], None]) -> 
         tracemalloc.stop()
 
 
-def test_nothing_is_left_of_what_was_destroyed() -> None:
+def test_destroyed_objects_leave_nothing_behind() -> None:
     core = endpoint()
     live(core, 0)
     live(core, 1)
@@ -111,7 +111,7 @@ def test_nothing_is_left_of_what_was_destroyed() -> None:
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.long])])
-def test_lives_leave_memory_flat(count: int) -> None:
+def test_memory_stays_flat_over_many_lives_of_objects(count: int) -> None:
     core = endpoint()
     # A QP of its own profile once kept 11.8 KB for ever: 300 of them are 3.5 MB.
     grown = growth(count, core, live)

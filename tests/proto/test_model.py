@@ -48,7 +48,7 @@ def calm(transport: str, **changes: Any) -> Scenario:
 
 @BOTH
 @pytest.mark.parametrize("seed", range(25))
-def test_seeds(transport: str, seed: int) -> None:
+def test_scenario_of_a_seed_has_a_good_outcome(transport: str, seed: int) -> None:
     outcome = run(draw(seed, transport, quick=True))
     assert not outcome.bad, f"python -m support.model --quick --transport {transport} --replay {seed}: {outcome.text}"
 
@@ -303,7 +303,7 @@ def _with(scenario: Scenario, *extra: Op) -> Scenario:
 
 
 @BOTH
-def test_nothing_wrong_is_well(transport: str) -> None:
+def test_calm_scenario_succeeds(transport: str) -> None:
     outcome = run(calm(transport))
     assert (outcome.kind, outcome.succeeded) == ("ok", outcome.writes), outcome.text
     assert outcome.writes >= 8
@@ -333,12 +333,12 @@ def test_nothing_wrong_is_well(transport: str) -> None:
         (LosesPorts, {"ports"}),
     ],
 )
-def test_each_judgement_can_fail(transport: str, wrong: Callable[[Any], Any], kinds: set[str]) -> None:
+def test_every_judgement_finds_its_planted_fault(transport: str, wrong: Callable[[Any], Any], kinds: set[str]) -> None:
     outcome = run(calm(transport), wrong)
     assert outcome.kind in kinds, outcome.text
 
 
-def test_packets_without_a_reason_are_seen() -> None:
+def test_packets_without_a_reason_are_judged_restless() -> None:
     """With MRC each packet that comes sets a timer, and the timers are what is seen."""
     assert run(calm(ROCE), Echoes).kind == "restless"
 
@@ -347,11 +347,11 @@ def test_packets_without_a_reason_are_seen() -> None:
     ("wrong", "kind"),
     [(StaysInFlight, "inflight"), (ForgetsPlanes, "planes")],
 )
-def test_what_mrc_alone_tells(wrong: Callable[[Any], Any], kind: str) -> None:
+def test_mrc_specific_judgement_finds_its_planted_fault(wrong: Callable[[Any], Any], kind: str) -> None:
     assert run(calm(MRC), wrong).kind == kind
 
 
-def test_a_storm_is_seen() -> None:
+def test_repeated_packets_are_judged_a_storm() -> None:
     class Storms(Repeats):
         after = 405_000
 
@@ -361,7 +361,7 @@ def test_a_storm_is_seen() -> None:
 
 
 @BOTH
-def test_data_after_the_end_is_seen(transport: str) -> None:
+def test_data_sent_in_error_is_judged_bad(transport: str) -> None:
     outcome = run(_with(calm(transport), Op(200_000, "error", 0, 0), Op(200_000, "error", 0, 1)), Haunts)
     assert outcome.kind == "error-sends", outcome.text
 
@@ -374,7 +374,7 @@ def test_a_peer_that_is_gone_is_not_waited_for(transport: str) -> None:
 
 
 @BOTH
-def test_new_work_must_succeed(transport: str) -> None:
+def test_failure_of_new_work_is_judged_bad(transport: str) -> None:
     """From some time on nothing is heard, which old work did not meet."""
 
     class Deafens(Around):
@@ -386,7 +386,7 @@ def test_new_work_must_succeed(transport: str) -> None:
     assert outcome.kind in ("failed-though-well", "late-proof"), outcome.text
 
 
-def test_tables_that_stay_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_table_entries_are_judged_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "tables", lambda setup, endpoint: {"peers": 1})
     assert run(calm(MRC)).kind == "tables"
 

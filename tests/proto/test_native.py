@@ -39,7 +39,7 @@ def test_every_packet_and_counter_is_the_same_compiled_and_interpreted() -> None
 
 @compiled_only
 @pytest.mark.slow
-def test_the_core_passes_its_tests_interpreted_too() -> None:
+def test_interpreted_core_passes_its_tests() -> None:
     some = ("wire", "congestion", "paths", "test_arithmetic.py", "test_qp_states.py", "test_stories_loss.py")
     folder = TESTS / "proto"
     said = python(
@@ -49,7 +49,7 @@ def test_the_core_passes_its_tests_interpreted_too() -> None:
 
 
 @compiled_only
-def test_what_is_to_be_compiled_is() -> None:
+def test_every_module_of_the_build_is_loaded_compiled() -> None:
     for path in build.modules():
         module = sys.modules.get(".".join(path.with_suffix("").parts))
         if module is not None:
@@ -95,7 +95,7 @@ def test_an_edit_of_any_module_that_is_compiled_asks_for_another_build(
 
 
 @pytest.mark.parametrize("lacking", ["compiler", "switch"])
-def test_without_a_compiler_there_is_one_line(lacking: str, tmp_path: pathlib.Path) -> None:
+def test_build_without_a_compiler_prints_one_line(lacking: str, tmp_path: pathlib.Path) -> None:
     package = tmp_path / "mrc_host"
     shutil.copytree(native.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "__compiled__"))
     code = "import sys; sys.path.insert(0, sys.argv[1]); from mrc_host import build; sys.exit(build.main())"

@@ -35,7 +35,7 @@ def test_all_ports_down_ends_as_a_silent_network_does() -> None:
     assert first.completed_at - died == patience
 
 
-def test_an_outage_shorter_than_the_retries_ends_well() -> None:
+def test_writes_succeed_after_an_outage_shorter_than_the_retries() -> None:
     b = bench(2)
     one, two = b.add_host(), b.add_host()
     connection = b.connect(one, two)
@@ -49,7 +49,7 @@ def test_an_outage_shorter_than_the_retries_ends_well() -> None:
     assert b.statuses() == {"SUCCESS": 1}
 
 
-def test_what_is_posted_during_an_outage_is_bounded_too() -> None:
+def test_writes_posted_during_an_outage_end_within_a_bound() -> None:
     b = bench(1)
     one, two = b.add_host(), b.add_host()
     connection = b.connect(one, two)
@@ -79,7 +79,7 @@ def test_every_port_of_the_peer_down_and_every_ev_denied_are_bounded_too() -> No
     assert {write.status, other.status} == {CompletionStatus.RETRY_EXC_ERR}
 
 
-def test_retries_without_end_wait_without_end() -> None:
+def test_unlimited_retries_wait_without_limit() -> None:
     b = bench(1, reliability=ReliabilityConfig(timeout=8, exp_cnt=25))
     one, two = b.add_host(), b.add_host()
     connection = b.connect(one, two)
@@ -118,7 +118,7 @@ def test_queue_pairs_whose_other_end_is_gone_leave_the_window_to_the_others(dead
     assert all(row.cc.inflight == 0 for row in one.core.statistics().peers)
 
 
-def test_after_a_silence_everything_goes_on_at_once() -> None:
+def test_transfer_resumes_at_once_after_an_outage() -> None:
     b = bench(2, reliability=ReliabilityConfig(timeout=10))
     one, two = b.add_host(), b.add_host()
     connection = b.connect(one, two)

@@ -121,7 +121,7 @@ def test_a_delayed_status_of_before_the_document_is_not_taken() -> None:
     assert mask_at(b, 1, 0) == 0b1111
 
 
-def test_an_endpoint_that_starts_again_is_believed_anew() -> None:
+def test_document_of_a_restarted_endpoint_replaces_its_port_status() -> None:
     b = bench(2)
     one, two = b.add_host(), b.add_host()
     b.connect(one, two)
@@ -140,7 +140,7 @@ def test_an_endpoint_that_starts_again_is_believed_anew() -> None:
 
 
 @pytest.mark.parametrize("connected", [False, True])
-def test_a_status_of_an_earlier_life_is_put_right(connected: bool) -> None:
+def test_late_port_status_of_an_earlier_instance_is_corrected(connected: bool) -> None:
     """Its packets reach the peer after the new life's document: whether or not the new life knows the peer by then."""
     b = bench(2)
     one, two = b.add_host(), b.add_host()
@@ -207,7 +207,7 @@ def test_the_status_of_a_stranger_is_neither_taken_nor_answered() -> None:
     assert core.peers == {}
 
 
-def test_a_port_change_is_told_once_per_port() -> None:
+def test_port_change_of_the_peer_is_reported_once_per_port() -> None:
     b = bench()
     b.keep_events = True
     one, two = b.add_host(), b.add_host()

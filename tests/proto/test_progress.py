@@ -149,7 +149,7 @@ def test_a_missing_transport_ack_ends_in_the_time_of_a_packet_s_retries_in_a_sil
     assert now - silent_from <= patience + (1024 << 8 + 5)
 
 
-def test_the_check_finds_a_queue_pair_that_cannot_go_on() -> None:
+def test_progress_check_finds_a_stuck_queue_pair() -> None:
     s = story(ONE_PACKET)
     s.bench.post(s.connection, 10 * MTU)
     s.until(lambda: bool(s.data(1)))
@@ -160,7 +160,7 @@ def test_the_check_finds_a_queue_pair_that_cannot_go_on() -> None:
     assert text == f"queue pair {s.qp.number} in RTS: nothing under a timer, and nothing that it could send"
 
 
-def test_every_event_of_a_story_is_checked() -> None:
+def test_story_checks_progress_after_every_event() -> None:
     s = story(ONE_PACKET)
     s.bench.post(s.connection, 10 * MTU)
     s.until(lambda: bool(s.data(1)))

@@ -71,7 +71,7 @@ def bring(core: Endpoint, qp: QueuePair, state: S) -> None:
 
 @pytest.mark.parametrize("target", list(S))
 @pytest.mark.parametrize("state", list(S))
-def test_every_transition(state: S, target: S) -> None:
+def test_modify_allows_exactly_the_transitions_of_the_table(state: S, target: S) -> None:
     core = endpoint()
     qp = core.create_qp(core.create_cq())
     bring(core, qp, state)
@@ -84,7 +84,7 @@ def test_every_transition(state: S, target: S) -> None:
         assert qp.state is state
 
 
-def test_the_table_says_the_same() -> None:
+def test_transition_table_agrees_with_the_allowed_transitions() -> None:
     modify = {(state, TARGETS[item]) for state, item in TRANSITIONS if item in TARGETS}
     assert modify == ALLOWED
     assert all(TRANSITIONS[state, item] is TARGETS[item] for state, item in TRANSITIONS if item in TARGETS)
@@ -132,7 +132,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("kind", ["data", "sack", "nack", "ack", "nak", "probe", "request", "response"])
 @pytest.mark.parametrize("state", list(S))
-def test_every_state_and_every_packet(state: S, kind: str) -> None:
+def test_queue_pair_handles_every_packet_in_every_state(state: S, kind: str) -> None:
     core = endpoint()
     qp = core.create_qp(core.create_cq())
     bring(core, qp, state)

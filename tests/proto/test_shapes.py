@@ -86,7 +86,7 @@ def received(net: Net, host: Host, duration_ns: int) -> float:
     return (sum(host.received_bytes) - before) * 8 / duration_ns
 
 
-def test_one_port_of_eight_down_and_back() -> None:
+def test_goodput_recovers_after_one_of_eight_ports_was_down() -> None:
     bench = bench_of(NIC, 1)
     a, b = bench.add_host(), bench.add_host()
     connection = bench.connect(a, b)

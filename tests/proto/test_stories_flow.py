@@ -85,7 +85,7 @@ def test_remote_access_violation_ends_both_queue_pairs(how: str) -> None:
     assert len(seen) == 4
 
 
-def test_a_lost_nak_is_said_again() -> None:
+def test_lost_nak_is_repeated() -> None:
     s = story()
     collect(s)
     s.lose(lambda p: p.opcode == Opcode.ACK and p.time < 30_000)
@@ -96,7 +96,7 @@ def test_a_lost_nak_is_said_again() -> None:
     assert s.connection.peer.responder.counters.naks_sent >= 2
 
 
-def test_immediate_without_a_posted_receive() -> None:
+def test_immediate_without_a_posted_receive_ends_both_queue_pairs() -> None:
     s = story()
     seen = collect(s)
     region = s.connection.target.core.register_memory(bytearray(10))
@@ -275,7 +275,7 @@ def test_resource_nacks_pause_the_sender_and_blame_no_path(reason: NackReason) -
 @pytest.mark.parametrize(
     "reason", [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE, NackReason.PSN_OOR_WINDOW]
 )
-def test_refusals_for_ever_use_up_the_retry_budget(reason: NackReason) -> None:
+def test_endless_refusals_exhaust_the_retry_budget(reason: NackReason) -> None:
     s = story(linear_cnt=3, exp_cnt=2)
     seen = collect(s)
     if reason is NackReason.PSN_OOR_WINDOW:
@@ -314,7 +314,7 @@ def test_an_unexpected_event_of_a_packet_that_has_arrived_is_stale() -> None:
     assert (s.qp.state, s.counters.stale_nacks) == (QpState.RTS, 1)
 
 
-def test_every_nack_reason_has_its_fate() -> None:
+def test_every_nack_reason_has_the_action_of_the_specification() -> None:
     """The table of mrc-protocol.md §5, written out a second time."""
     assert {NackReason(reason): fate for reason, (_, fate) in NACK_FATES.items()} == {
         NackReason.TRIMMED: NackAction.CONGESTED,
@@ -328,7 +328,7 @@ def test_every_nack_reason_has_its_fate() -> None:
     assert [reason for reason, (verdict, _) in NACK_FATES.items() if verdict is EvInput.TRIMMED] == [NackReason.TRIMMED]
 
 
-def test_sack_coalescing_and_service_time() -> None:
+def test_coalesced_sacks_do_not_distort_the_rtt() -> None:
     s = story(sack_every=8, sack_delay_ns=5_000, service_time=True)
     s.bench.post(s.connection, 800 * MTU)
     s.until(lambda: s.bench.outstanding == 0)
@@ -398,7 +398,7 @@ def test_destroyed_queue_pair_completes_nothing_and_is_unknown() -> None:
         a.destroy_qp(s.qp, s.net.now)
 
 
-def test_completion_queue_overflow_is_fatal_and_told() -> None:
+def test_completion_queue_overflow_is_fatal_and_reported() -> None:
     s = story()
     a = s.connection.source.core
     cq = a.create_cq(depth=1)
@@ -517,7 +517,7 @@ def test_statistics_are_json() -> None:
     assert snapshot["ports"][0]["sent_packets"] >= 10
 
 
-def test_scheduling_states_of_a_destination() -> None:
+def test_destination_goes_through_its_scheduling_states() -> None:
     s = story(
         cc=NsccConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000, max_wnd_bytes=20_000),
     )

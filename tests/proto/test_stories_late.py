@@ -49,7 +49,7 @@ def slow_plane(s: Story, more_ns: int = 300_000) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("more_ns", [300_000, 1_000_000], ids=["before-its-repetition", "as-a-duplicate"])
-def test_what_comes_late_is_waited_for_once_it_has_come(more_ns: int) -> None:
+def test_adaptive_detector_waits_for_packets_that_arrived_late_before(more_ns: int) -> None:
     fixed = slow_plane(story(adaptive=False), more_ns)
     learning = slow_plane(story(adaptive=True), more_ns)
     # Without it only the RTT of the plane is learned, from the packets that came late: what is sent again needlessly is

@@ -30,7 +30,7 @@ def story(config: NetConfig = QUIET, **changes: object) -> Story:
     return Story(config, **settings)  # type: ignore[arg-type]
 
 
-def test_the_sack_example_psn_5_and_8_lost() -> None:
+def test_sacks_repair_the_loss_of_psn_5_and_8_of_the_example() -> None:
     s = story()
     s.net.rules.append(drop_psns([5, 8]))
     write = s.bench.post(s.connection, 10 * MTU)
@@ -90,7 +90,7 @@ def test_later_packets_find_the_loss_without_a_probe() -> None:
     assert len(s.data()) == 401
 
 
-def test_trim_nack_one_retransmission_on_another_ev() -> None:
+def test_trim_nack_causes_one_retransmission_on_another_ev() -> None:
     s = story()
     left = [7]
 
@@ -147,7 +147,7 @@ def test_without_the_trim_capability_trims_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("tail_probe", [True, False])
-def test_last_packet_lost(tail_probe: bool) -> None:
+def test_loss_of_the_last_packet_is_found_by_probe_or_timeout(tail_probe: bool) -> None:
     s = story(tail_probe=tail_probe)
     s.net.rules.append(drop_psns([3]))
     write = s.bench.post(s.connection, 3 * MTU)
@@ -164,7 +164,7 @@ def test_last_packet_lost(tail_probe: bool) -> None:
     assert write.status is CompletionStatus.SUCCESS
 
 
-def test_all_sacks_and_acks_lost_for_a_while() -> None:
+def test_write_survives_the_loss_of_all_sacks_and_acks_for_a_while() -> None:
     s = story()
     dark = 3_000_000
     s.lose(lambda p: p.host == 1 and p.time < dark)
@@ -191,7 +191,7 @@ def test_a_lost_transport_ack_is_asked_for() -> None:
     assert len(s.packets(Opcode.PROBE)) == 1
 
 
-def test_psn_wrap_with_losses() -> None:
+def test_losses_are_repaired_across_the_psn_wrap() -> None:
     s = story(initial_psn=0xFFFFF0)
     s.net.rules.append(drop_psns([0xFFFFFF, 0, 5]))
     writes = [s.bench.post(s.connection, 20 * MTU) for _ in range(3)]
@@ -202,7 +202,7 @@ def test_psn_wrap_with_losses() -> None:
     assert sorted(p.psn for p in s.data() if p.rtx) == [0, 5, 0xFFFFFF]
 
 
-def test_msn_and_rqmsn_wrap() -> None:
+def test_messages_complete_across_the_wrap_of_msn_and_rqmsn() -> None:
     s = story()
     requestor, responder = s.qp.requestor, s.connection.peer.responder
     requestor.work.msn = responder._acked_msn = 0xFFFD  # as after 65533 messages
@@ -235,7 +235,7 @@ def test_write_imm_out_of_order_is_stashed() -> None:
     assert (ack.psn, ack.packet.aeth.msn) == (4, 4)
 
 
-def test_retry_budget_exhausted_error_and_flush() -> None:
+def test_exhausted_retry_budget_ends_in_error_and_flush() -> None:
     s = story(linear_cnt=2, exp_cnt=2, tail_probe=False)
     s.lose(lambda p: p.host == 0)
     first, second = s.bench.post(s.connection, MTU), s.bench.post(s.connection, MTU)
@@ -262,7 +262,7 @@ def test_retry_budget_exhausted_error_and_flush() -> None:
     assert s.qp.qpcc.cc.inflight == 0
 
 
-def test_exp_cnt_25_is_for_ever() -> None:
+def test_exp_cnt_25_retries_without_limit() -> None:
     s = story(timeout=4, linear_cnt=0, exp_cnt=25, tail_probe=False)
     s.lose(lambda p: p.is_data and p.time < 3_000_000_000)
     write = s.bench.post(s.connection, MTU)
@@ -321,7 +321,7 @@ def test_zero_length_write_takes_one_psn_and_no_memory() -> None:
     assert packet.packet.payload == b""
 
 
-def test_segmentation() -> None:
+def test_message_is_cut_into_first_middle_and_last_packets() -> None:
     s = story()
     s.bench.post(s.connection, 3 * MTU + 5, immediate=0xCAFE)
     s.until(lambda: s.bench.outstanding == 0)

@@ -76,7 +76,7 @@ def path_of(s: Story, ev: int) -> int:
     return s.net.choose(wire_of(s, ev), s.requestor_host.group, s.plane_of(ev)).index
 
 
-def test_ecn_skip_once_and_back() -> None:
+def test_marked_ev_is_skipped_once_and_used_again() -> None:
     s = story(1, ev=EvConfig(count=16, active=8))
     marked: list[int] = []
 
@@ -127,7 +127,7 @@ def test_planes_are_equal_behind_a_small_window(packets: int, qps: int) -> None:
     assert max(ports.values()) - min(ports[port] for port in range(4)) <= 2 * PortsConfig().balance_slack_packets
 
 
-def test_dead_path_backup_probes_revival() -> None:
+def test_evs_of_a_dead_path_are_replaced_probed_and_revived() -> None:
     s = story()
     s.bench.post(s.connection, 3_000 * MTU)
     s.until(lambda: len(s.data()) > 300)
@@ -182,7 +182,7 @@ def test_dead_path_backup_probes_revival() -> None:
     s.until(lambda: s.bench.outstanding == 0)
 
 
-def test_nic_port_down_status_avoidance_and_back() -> None:
+def test_port_that_is_down_is_announced_avoided_and_used_again() -> None:
     s = story(4, gbps=10)
     back = s.bench.reverse(s.connection)
     s.bench.post(s.connection, 9_000 * MTU)
@@ -300,7 +300,7 @@ def test_port_status_is_repeated_until_answered() -> None:
     assert len(s.events(PortChanged, host=1)) == 1  # it is applied once
 
 
-def test_all_ports_down_and_up_again() -> None:
+def test_transfer_completes_after_all_ports_were_down() -> None:
     s = story(2)
     s.bench.post(s.connection, 500 * MTU)
     s.until(lambda: len(s.data()) > 100)
@@ -325,7 +325,7 @@ def test_sending_goes_on_when_every_path_looks_bad() -> None:
     assert s.qp.state is QpState.RTS
 
 
-def test_all_active_evs_skip_sending_never_stops() -> None:
+def test_sending_goes_on_when_all_active_evs_are_skip() -> None:
     s = story(1)
     for path in s.net.paths():
         path.ecn = (-1, 0)  # everything is marked
@@ -378,7 +378,7 @@ def test_controller_denies_allows_and_replaces() -> None:
         core.set_ev_state(s.qp, active, EvState.DENIED, s.net.now)
 
 
-def test_ev_probe_of_a_controller() -> None:
+def test_ev_probe_of_a_controller_reports_its_result() -> None:
     s = story(2)
     core, peer = s.connection.source.core, s.responder_host.address
     ev = min(s.active(1))
@@ -448,7 +448,7 @@ def test_reverse_evs_follow_data_sacks_when_both_send() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_ends_whose_reverse_evs_died_hear_of_each_other_again(seed: int) -> None:
+def test_dead_reverse_evs_at_both_ends_are_replaced(seed: int) -> None:
     """Neither hears an answer, so neither learns a reverse EV from one: a repeated packet tells that ours was lost."""
     s = story(1, seed=seed)
     s.net.set_path(False, plane=0, index=0)

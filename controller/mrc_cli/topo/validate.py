@@ -24,7 +24,7 @@ def verb(labs: Annotated[list[str], typer.Argument(help="lab files, or names of 
             some = range(0, shape.hosts, shape.hosts_per_t0) if shape.hosts > ALL_PAIRS else None
             paths = walk.check_routes(topology, some)
         except (LabError, walk.WalkError) as error:
-            # A file that is none is the user's mistake; routes that lead nowhere are a failed check of a good one.
+            # An invalid lab file is the user's mistake; routes that lead nowhere are a failed check of a valid one.
             code = max(code, 2 if isinstance(error, LabError) else 1)
             for line in str(error).splitlines():
                 typer.echo(f"mrclab topo: error: {line}", err=True)

@@ -14,8 +14,11 @@ class KernelError(Exception):
 
 
 class Kernels(Protocol):
-    """What both versions offer. Arrays of links are `[T0, T1]` of one plane, those of EVs `[queue pair, EV]`; a kernel
-    for all planes has the plane in front, and works on the queue pairs from `begin` to `end`."""
+    """The kernels that both versions implement.
+
+    Arrays of links are `[T0, T1]` of one plane, those of EVs `[queue pair, EV]`; a kernel for all planes has the plane
+    in front, and works on the queue pairs from `begin` to `end`.
+    """
 
     def draw(
         self, first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any,
@@ -36,12 +39,14 @@ class Kernels(Protocol):
         """Lower `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on links that carry them."""
 
     def living(self, hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, out: Any) -> None:
-        """`out[qp]`: how many active EVs cross nothing dead."""
+        """Set `out[qp]` to the number of active EVs that cross nothing dead."""
 
     def weigh(
         self, hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
     ) -> None:
-        """`out[qp]`: the weights of its active EVs (see `spread`) together, each times the lower value of its links."""
+        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times the lower value of the EV's
+        links.
+        """
 
     def take_out(
         self, hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any,
@@ -88,11 +93,11 @@ def reference() -> Kernels:
 
 
 def workers() -> int:
-    """Return threads that work at a time: as many as cores."""
+    """Return the number of threads that work at a time: one per core."""
     return len(os.sched_getaffinity(0))
 
 
 def spans(count: int, parts: int = 16) -> list[tuple[int, int]]:
-    """Return numbers up to `count` in parts of about the same size."""
+    """Split the numbers up to `count` into ranges of about the same size."""
     edges = [count * number // parts for number in range(parts + 1)]
     return [(begin, end) for begin, end in itertools.pairwise(edges) if begin < end]

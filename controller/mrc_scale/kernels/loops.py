@@ -75,7 +75,7 @@ def _word(mt: Any) -> int:
 
 @_compile
 def _below(mt: Any, n: int) -> int:
-    """`Random._randbelow`."""
+    """Do as `Random._randbelow`."""
     bits = 0
     while n >> bits:
         bits += 1
@@ -87,7 +87,7 @@ def _below(mt: Any, n: int) -> int:
 
 @_compile
 def _shuffle(mt: Any, x: Any, n: int) -> None:
-    """`Random.shuffle`."""
+    """Do as `Random.shuffle`."""
     for i in range(n - 1, 0, -1):
         j = _below(mt, i + 1)
         kept = x[i]
@@ -252,7 +252,7 @@ def take_out(  # noqa: C901 - Numba compiles one loop; calls would copy its stat
             if not used[p, q]:
                 continue  # a port is down: nothing is sent there, so nothing is found
             if to != BAD:
-                # Who denies EVs knows of the backups, too.
+                # A controller that denies EVs also denies backups.
                 kept = active[p, q]
                 last = active[p, q] + backup[p, q]
                 i = kept

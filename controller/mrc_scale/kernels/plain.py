@@ -14,7 +14,7 @@ from mrc_topo.modes import RoutingMode
 
 
 def _generator(words: Any, count: int) -> random.Random:
-    """As `random.Random(text)` makes it."""
+    """Create the generator that `random.Random(text)` makes."""
     value = int.from_bytes(np.asarray(words[:count], "<u4").tobytes(), "little")
     return random.Random(value)
 
@@ -163,7 +163,7 @@ class _Row:
         self.active, self.backup, self.out = all_of[:n], all_of[n : n + m], all_of[n + m :]
 
     def store(self) -> None:
-        """Back into the arrays."""
+        """Write the row back into the arrays."""
         hop, state, active, backup = self.arrays
         rows = self.active + self.backup + self.out
         hop[self.place] = [ev[0] for ev in rows]

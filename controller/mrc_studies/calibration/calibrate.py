@@ -80,8 +80,10 @@ LEARNED = Scenario("two planes, three NICs per T0, five T1s", 5, seeds=(11, 12),
 
 @dataclass
 class ComparedValue:
-    """A number of packets beside that of the model. `off`: by how much, relative where `relative`, where that does not
-    follow from the two."""
+    """A number of packets beside that of the model.
+
+    `off`: the error, relative where `relative`, for numbers from which it does not follow.
+    """
 
     scenario: str
     what: str
@@ -195,7 +197,7 @@ def cell(scenario: Scenario, seed: int) -> Cell:
 
 
 def _uplinks(scenario: Scenario) -> list[str]:
-    """Ports of the T0s towards the T1s, by plane, T0 and T1."""
+    """Return the ports of the T0s towards the T1s, by plane, T0 and T1."""
     each = [(p, t, n) for p in range(scenario.planes) for t in range(2) for n in range(scenario.t1s)]
     return [f"p{p}-t0.{t}:{scenario.per_t0 + 1 + n}" for p, t, n in each]
 
@@ -208,7 +210,7 @@ def _nic_share(scenario: Scenario, seed: int) -> float:
 
 
 def _both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[ScenarioResult, ScenarioResult]:
-    """Return what packets and the model say."""
+    """Run a scenario by packets and by the model, and return both results."""
     run = cell(scenario, seed)
     topology = measure.prepare(run)
     beginning = StartupSampler()
@@ -277,7 +279,7 @@ def _model(
 
 
 def _rows(scenario: Scenario, found: Sequence[tuple[ScenarioResult, ScenarioResult]]) -> list[ComparedValue]:
-    """Return means over the seeds."""
+    """Return the means over the seeds."""
 
     def row(
         what: str,

@@ -13,7 +13,7 @@ from mrc_topo.plan import Design, Plan
 
 @dataclass(frozen=True)
 class CalibrationRun:
-    """A run with all that belongs to it. `plan` is None where the fabric is none that `mrclab topo plan` makes."""
+    """A run with its inputs and results. `plan` is None where the fabric is none that `mrclab topo plan` makes."""
 
     result: ClusterResult
     others: list[Baseline]

@@ -35,7 +35,7 @@ Show = Callable[[float, str], None]
 
 
 class ScaleError(UsageError):
-    """What is needed is not installed; the text names the remedy."""
+    """A required package is not installed; the text names the remedy."""
 
 
 def need_extra() -> None:
@@ -96,7 +96,7 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
 
 
 def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
-    """Return what is broken in a bin."""
+    """Return the elements that are broken in a bin."""
     down: dict[tuple[str, int | None], int] = {}
     for event in loaded.events:
         if event.at // loaded.cluster.bin <= number:

@@ -184,7 +184,7 @@ def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
     lines = []
     for number, (name, values) in enumerate(curves.items()):
         y = np.nan_to_num(np.asarray(values, float), posinf=top, nan=0.0)
-        # Only where something changes: what is between stays.
+        # Points are only needed where the curve changes.
         keep = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
         if len(keep) > POINTS:
             keep = keep[np.linspace(0, len(keep) - 1, POINTS).astype(int)]
@@ -215,7 +215,7 @@ def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
 
 
 def _round_numbers(top: float) -> list[float]:
-    """About four from 0 to `top`: multiples of 1, 2 or 5 times a power of ten."""
+    """Return about four numbers from 0 to `top`: multiples of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(top / 4))
     step = next(each * power for each in (1, 2, 5, 10) if top / (each * power) <= 5)
     return [number * step for number in range(math.floor(top / step + 1e-9) + 1)]

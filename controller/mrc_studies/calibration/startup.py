@@ -37,7 +37,7 @@ class StartupSampler:
         self.noted: list[_QpSnapshot] = []
 
     def look(self, session: VirtualSession) -> None:
-        """Note all, unless something is broken."""
+        """Note the state of all queue pairs, unless something is broken."""
         if session.failures.broken:
             return
         index = {host.name: host.index for host in session.topology.hosts}
@@ -82,7 +82,7 @@ class StartupSampler:
         return packets, evs
 
     def lost_with_ports(self) -> int:
-        """Return packets that were on their way in a plane when either end heard that it has lost its port there."""
+        """Return how many packets were on their way in a plane when either end learned that its port there is down."""
         return sum(row.qp.requestor.counters.lost_port_down - row.port_down for row in self.noted)
 
 

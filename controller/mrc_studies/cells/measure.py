@@ -31,11 +31,11 @@ from mrc_topo.topology import Topology
 BIN_S = 0.05
 #: Goodput is missing when it is below this share of what the capacity that is left allows.
 GLITCH = 0.85
-#: What is done within this time is one step.
+#: Actions within this time (s) count as one step.
 TOGETHER_S = 0.02
 #: After a step goodput counts as settled.
 SETTLED_S = 0.15
-#: What was done to the lab: time in s, share of the capacity left, and a text.
+#: An action on the lab: time in s, share of the capacity left, and a text.
 Change = tuple[float, float, str]
 
 
@@ -76,7 +76,7 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
 
 
 def _impair(session: Session, cell: Cell) -> None:
-    """Do to all links between switches what the cell says."""
+    """Apply the cell's impairment to all links between switches."""
     for link in session.topology.links.values():
         if not link.is_host_link:
             session.failures.perform(session, Action("fail", link.name, "impair", settings=dict(cell.impair)))

@@ -34,8 +34,11 @@ class Queues(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """What a step of the schedule left, against what was before the first: `left` of the capacity, `settled` goodput,
-    `mean` and `lowest`, all as shares; `glitch_s`: how long goodput was below what is left."""
+    """The effect of a step of the schedule, compared with the time before the first.
+
+    `left` of the capacity, `settled` goodput, `mean` and `lowest` are shares; `glitch_s`: how long goodput was below
+    what is left.
+    """
 
     at_s: float
     until_s: float

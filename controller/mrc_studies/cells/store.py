@@ -24,7 +24,7 @@ class Store(Generic[T]):
         self.kind = kind
 
     def get(self, digest: str) -> T | None:
-        """Return what was kept; None if there is nothing, or nothing that can be read."""
+        """Return the document that was kept; None if there is none, or it cannot be read."""
         try:
             document = json.loads((self.folder / f"{digest}.json").read_text())
             if document.pop("digest") != digest:

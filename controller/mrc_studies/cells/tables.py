@@ -27,7 +27,7 @@ def has_parquet() -> bool:
 
 
 def csv_of(heads: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as CSV; what is None is empty."""
+    """Return a table as CSV; None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)

@@ -23,7 +23,7 @@ from mrc_studies.cells.store import Store
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is: runs that are done of all, and seconds that the others may take (None: not known yet)."""
+    """The progress: runs that are done of all, and seconds that the others may take (None: not yet known)."""
 
     done: int
     total: int
@@ -33,7 +33,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Task:
-    """A cell to be run: its digest, and its name as it is shown."""
+    """A cell to be run: its digest, and its displayed name."""
 
     digest: str
     name: str
@@ -42,7 +42,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a cell: its result, or why there is none; how long it took, by the clock and of a core."""
+    """The outcome of a cell: its result, or why there is none; how long it took, by the clock and of a core."""
 
     result: Measured | None
     failure: str = ""
@@ -52,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class KeptResult:
-    """A cell's result as it is kept; `run` is the name that was shown."""
+    """A cell's result as it is stored; `run` is the displayed name."""
 
     run: str
     result: Measured
@@ -100,7 +100,7 @@ def _serve(line: Connection) -> None:
 
 
 class _Worker:
-    """A process and what it is at."""
+    """A process and the cell that it runs."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")

@@ -29,7 +29,7 @@ _BLAME = re.compile(r"rank (\d+) to rank (\d+): (\S+): .+")
 
 
 class Violation(Exception):
-    """Something that must be true is not. `rule` names what, the text says of whom.
+    """An invariant does not hold. `rule` names it, the text gives the element.
 
     The rules: truth, bytes, requests, errors, progress, left, fault, refused, named.
     """
@@ -50,7 +50,7 @@ def look(session: Session, asked: Iterable[str]) -> tuple[FabricInfo, truth.Carr
 
 
 class FabricInvariant:
-    """The fabric is what it was when this was made, under all failures that were asked for since."""
+    """The fabric is as it was when this was made, under all failures that were requested since."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -98,7 +98,7 @@ class FabricInvariant:
 
 
 def _port(port: PortInfo, carrier: bool) -> PortInfo:
-    """Return what a port without carrier reports as up or down depends on where it is attached."""
+    """Return the state of a port; without a carrier it depends on the attachment, so it counts as down both ways."""
     return port if carrier or port.interface is None else replace(port, up_outgoing=False, up_incoming=False)
 
 
@@ -114,7 +114,7 @@ def _list(items: Sequence[str]) -> str:
 
 
 def entries(session: Session) -> dict[str, int]:
-    """Table entries of every switch."""
+    """Return the number of table entries of every switch."""
     program, found = session.program, {}
     for switch in session.topology.switches:
         with grpc.insecure_channel(session.p4runtime_address(switch.name)) as channel:
@@ -137,7 +137,7 @@ def blame(failure: str, names: Sequence[str]) -> frozenset[str]:
 
 
 def check_bytes(name: str, kind: str, names: Sequence[str], progress: Mapping[str, JobProgress]) -> None:
-    """Of a workload that every rank says is done, without an error.
+    """Check a workload that every rank reports as done, without an error.
 
     Raises:
         Violation: bytes, requests.
@@ -169,7 +169,7 @@ def _open(host: str, each: JobProgress) -> str:
 
 
 def check_nothing_left(session: Session, tables: Mapping[str, int]) -> None:
-    """Of a lab in which everything is restored and every workload finished.
+    """Check that nothing is left in a lab in which everything is restored and every workload has finished.
 
     Raises:
         Violation: left, fault; names what is left and where.
@@ -202,7 +202,7 @@ def threads() -> set[threading.Thread]:
 
 
 def check_threads_gone(before: set[threading.Thread]) -> None:
-    """Of a virtual lab that was closed: its threads end by themselves.
+    """Check that the threads of a virtual lab that was closed end by themselves.
 
     Raises:
         Violation: left.

@@ -40,7 +40,7 @@ PROBLEMS = (HostError, P4RuntimeError, TargetError, UnsettledError, RunError, Fa
 
 @dataclass
 class ChaosResult:
-    """What came of a schedule: what broke, if anything, and when; `counts` of what happened; `log` of it, by time."""
+    """The outcome of a schedule: what broke, if anything, and when; `counts` and a `log` of the events, by time."""
 
     violation: Violation | None = None
     at: float = 0.0
@@ -73,8 +73,7 @@ class ChaosRun:
         self._start_ns = session.now_ns()
 
     def play(self) -> ChaosResult:
-        """Return everything that is in the schedule, then the return to how it was. Leaves the lab whole where it
-        can."""
+        """Do all steps of the schedule, then restore everything; leave the lab whole where that is possible."""
         try:
             self.truth = invariants.FabricInvariant(self.session)
             self.tables = invariants.entries(self.session)
@@ -254,7 +253,7 @@ class ChaosRun:
     # --- back to how it was ------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Undo what is left of the schedule; every workload must end then."""
+        """Undo what is left of the schedule; every workload must end after that."""
         self._release()
         self.session.failures.restore_all(self.session)
         self.in_force = []
@@ -280,13 +279,13 @@ class ChaosRun:
             self._poll()
 
     def _last_work(self) -> None:
-        """After all that every host still reaches every other."""
+        """Check after everything else that every host still reaches every other."""
         workload = Workload(name="all_to_all", params={"block_bytes": 5000, "iterations": 2})
         self._start(ChaosStep(at=0, start="afterwards", workload=workload))
         self._await_works()
 
     def _restore_all(self) -> None:
-        """After a violation: a lab that others use shall not stay broken."""
+        """Restore everything after a violation: a lab that others use shall not stay broken."""
         for what in (self._release, lambda: self.session.failures.restore_all(self.session)):
             with contextlib.suppress(*PROBLEMS, Violation):
                 what()
@@ -326,7 +325,7 @@ def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], pl
 
 
 def play(schedule: Schedule, clock: str, progress: Callable[[str], None] = lambda text: None) -> ChaosResult:
-    """Do a schedule to its lab: a simulation, or on the real clock the lab that is up, else one of its own.
+    """Run a schedule on its lab: a simulation, or on the real clock the lab that is up, else one of its own.
 
     Raises:
         LabError, RunError, NamespaceError, HostNetError: there is no such lab.

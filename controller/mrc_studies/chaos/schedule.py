@@ -86,13 +86,13 @@ class ChaosStep(Model):
         return str(getattr(self, self.verb))
 
     def action(self) -> Action:
-        """Of `fail` and `restore`, as the ledger takes it."""
+        """Return the action of `fail` or `restore` for the ledger."""
         if self.restore is not None:
             return Action("restore", self.restore, self.kind)
         return Action("fail", self.target, self.kind, self.direction, self.settings)
 
     def describe(self) -> str:
-        """As a person says it."""
+        """Describe the step as a person says it."""
         if self.verb in ("fail", "restore"):
             return self.action().describe()
         if self.workload is not None:
@@ -125,7 +125,7 @@ class Schedule(Model):
         return self.model_copy(update={"steps": steps})
 
     def text(self) -> str:
-        """As YAML that `load` reads."""
+        """Return the schedule as YAML that `load` reads."""
         document = self.model_dump(exclude_defaults=True, mode="json") | {"lab": self.lab}
         return yaml.safe_dump(document, sort_keys=False, width=110, default_flow_style=None)
 

@@ -16,7 +16,7 @@ class _TriesExhausted(Exception):
 
 
 def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
-    """Return a part of `items`, in order, for which `fails` holds and without any one of whose items it does not.
+    """Return a minimal part of `items`, in order, for which `fails` holds: without any one of its items it does not.
 
     `fails(items)` must hold.
     """
@@ -62,7 +62,7 @@ def shrink(
         return schedule.model_copy(update={"steps": steps, "duration": duration})
 
     try:
-        # What came after it broke has no part in it.
+        # Steps after the violation cannot have caused it.
         steps = [step for step in schedule.steps if step.at <= played.at]
         if not breaks(cut([*steps], steps[-1].at if steps else 0.0)) and not breaks(cut([*steps], schedule.duration)):
             return best, outcome, count

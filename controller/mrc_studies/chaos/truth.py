@@ -1,4 +1,4 @@
-"""What failures must do to a fabric, told a second time and as plainly as can be: not by `faults.effects`."""
+"""What failures must do to a fabric, computed a second time, as plainly as possible and without `faults.effects`."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def _impaired(topology: Topology, in_force: Iterable[Action]) -> dict[tuple[str,
 
 
 def disconnected_pairs(topology: Topology, paths: Paths, in_force: Iterable[Action]) -> set[frozenset[str]]:
-    """Return the pairs of hosts that have no path left without any failure on it, in whatever direction.
+    """Return the pairs of hosts between which every path has a failure on it, in either direction.
 
-    Queue pairs between these may die of what is in force; those of all others must live through it.
+    Queue pairs between these may fail while the failures last; those of all others must survive them.
     """
     dirty: set[str] = set()
     for action in in_force:

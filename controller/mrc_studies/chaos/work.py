@@ -33,7 +33,7 @@ class Work:
         self.progress: dict[str, JobProgress] = {}
 
     def start(self) -> None:
-        """Queue pairs, their peers, go. Raises HostError."""
+        """Create the queue pairs, connect them, and start the workload. Raises HostError."""
         set_up(self.session, self.name, self.workload.spec(), self.names)
         for name in self.names:
             self._ask(name, StartJob(self.name))
@@ -42,7 +42,7 @@ class Work:
         return self.session.hosts[name].ask(request)
 
     def poll(self, silent: Collection[str]) -> bool:
-        """Look at every rank but those that cannot answer now; return whether it has ended and was taken away.
+        """Ask every rank except those that cannot answer now; return whether the workload has ended and was removed.
 
         It ends when all ranks have done their part, or, after a failure, when no work request is left open.
 

@@ -16,7 +16,7 @@ def chosen(names: Sequence[str]) -> list[Figure]:
     """Return the named figures, in the order of the page; all without names.
 
     Raises:
-        ExperimentError: there is none of a name.
+        ExperimentError: there is no figure of a given name.
     """
     for name in names:
         if name not in FIGURES:

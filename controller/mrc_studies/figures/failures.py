@@ -63,7 +63,7 @@ def restore(at: float, target: str, loss: float = 0.0) -> ExperimentStep:
 
 
 def pair_of_eight() -> Lab:
-    """Return hosts with eight ports, as the paper's."""
+    """Return a lab of two hosts with eight ports each, like the paper's."""
     return lab(8, 4)
 
 
@@ -119,12 +119,12 @@ def each_goodput(results: Results) -> Iterator[Point]:
 
 
 def segments(results: Results, name: str = RUN) -> list[Segment]:
-    """Return what each step left."""
+    """Return the segments that the steps of the schedule left."""
     return results[name].segments
 
 
 def tracks(results: Results, near: float = NEAR, glitch: float = 0.3) -> list[Measure]:
-    """Return goodput follows the capacity, and what is missing meanwhile is bounded."""
+    """Measure that goodput follows the capacity, and that the loss of goodput in between is bounded."""
     found = segments(results)
     shares = [ratio(each.settled, each.left) for each in found]
     return [
@@ -136,7 +136,7 @@ def tracks(results: Results, near: float = NEAR, glitch: float = 0.3) -> list[Me
 
 
 def unmoved(results: Results, least_mean: float = 1 - NEAR) -> list[Measure]:
-    """Return goodput stays what it was, during every step."""
+    """Measure that goodput stays what it was during every step."""
     found = segments(results)
     return [
         Measure(
@@ -147,7 +147,7 @@ def unmoved(results: Results, least_mean: float = 1 - NEAR) -> list[Measure]:
 
 
 def stays(results: Results) -> list[Measure]:
-    """Return nothing lasting, and what is missing meanwhile is bounded."""
+    """Measure that no loss of goodput lasts, and that the loss in between is bounded."""
     found = segments(results)
     return [
         Measure(

@@ -17,7 +17,7 @@ Results = Mapping[str, Measured]
 
 
 class Status(StrEnum):
-    """What came of a figure. `COULD_NOT_RUN`: a run left no result, which says nothing about the figure."""
+    """The outcome of a figure. `COULD_NOT_RUN`: a run left no result, which says nothing about the figure."""
 
     REPRODUCED = "reproduced"
     DIFFERS = "differs because"
@@ -69,7 +69,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Axes:
-    """What the columns x and y of a figure's table are, and how they are drawn."""
+    """The meaning of the columns x and y of a figure's table, and how they are drawn."""
 
     x: str
     y: str
@@ -109,7 +109,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class JudgedFigure:
-    """A figure with its results. `failures`: what went wrong in runs; `not_run`: why runs left no result."""
+    """A figure with its results. `failures`: the errors of runs; `not_run`: why runs left no result."""
 
     figure: Figure
     cells: Sequence[Cell]
@@ -170,7 +170,7 @@ def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Seq
 
 
 def ratio(one: float, other: float) -> float:
-    """Not a number, which no bound takes, where there is nothing to compare with."""
+    """Divide; NaN, which meets no bound, where there is nothing to compare with."""
     return one / other if other and math.isfinite(one) and math.isfinite(other) else math.nan
 
 
@@ -192,10 +192,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def least(values: Sequence[float]) -> float:
-    """Not a number of none."""
+    """Return the least value, NaN if there is none."""
     return min(values) if values else math.nan
 
 
 def most(values: Sequence[float]) -> float:
-    """Not a number of none."""
+    """Return the greatest value, NaN if there is none."""
     return max(values) if values else math.nan

@@ -92,7 +92,7 @@ def _pauses(result: Measured, since_s: float) -> float:
 
 
 def _one_sender(cell: Cell) -> Cell:
-    """Return nothing piles up."""
+    """Return the cell with one sender, so that no queue grows."""
     return cell.with_params(sources=[2])
 
 
@@ -107,12 +107,12 @@ def _incast_points(results: Results) -> Iterator[Point]:
 
 PROFILES = ("paper", "nvidia", "hpcc")
 FLOWS = (3, 7, 11, 15)
-#: What a sender at line rate puts into the queue before the first notification reaches it is not what is asked for.
+#: Seconds to leave out: what a sender at line rate queues before the first notification reaches it is not measured.
 STEADY_S = 0.5
 
 
 def _profiles(size: Size) -> list[Cell]:
-    """n hosts to one below the same switch."""
+    """Return the cells in which n hosts send to one below the same switch."""
     length = 1.5 if size == "quick" else 6.0
     link = {"rate": "50Mbps", "delay": "50us"}
     made = []
@@ -155,7 +155,7 @@ def _profiles_points(results: Results) -> Iterator[Point]:
 
 
 def _three(cell: Cell) -> Cell:
-    """Never more than three flows."""
+    """Return the cell with three flows."""
     return cell.with_params(sources=[1, 2, 3])
 
 

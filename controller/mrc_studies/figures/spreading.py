@@ -19,7 +19,7 @@ SETTLED_S = 0.5
 
 
 def mean(rows: list[Rate], begin: float, end: float) -> float:
-    """Of what was watched between two times, in bit/s."""
+    """Return the mean of the rates measured between two times, bit/s."""
     found = [rate for time, rate in rows if begin <= time < end - 0.05]
     return sum(found) / len(found) if found else math.nan
 

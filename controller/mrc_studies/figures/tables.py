@@ -12,7 +12,7 @@ from mrc_studies.figures.model import JudgedFigure
 
 
 class PointRow(NamedTuple):
-    """A point of a figure: in which run and series, x and y, and what these are."""
+    """A point of a figure: its run and series, x and y, and the meaning of these."""
 
     figure: str
     run: str

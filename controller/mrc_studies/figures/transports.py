@@ -28,7 +28,7 @@ VARIANTS = (("MRC 1 QP", "mrc", 1), ("RoCE 1 QP", "roce", 1), ("RoCE 16 QPs", "r
 
 
 def long_links(hosts: int) -> Lab:
-    """Return two planes with round trips of some 17 ms: what a transport does about a loss takes one."""
+    """Return a lab of two planes with round trips of some 17 ms; a transport takes about one to repair a loss."""
     link = {"rate": "50Mbps", "delay": "2ms"}
     return lab(
         *(2, 4, hosts // 4, 4),
@@ -41,8 +41,8 @@ def long_links(hosts: int) -> Lab:
 
 
 def lossless(room: Lab) -> Lab:
-    """Return the fabric as RoCE is deployed on: PFC and ECN, nothing trimmed, room for what pauses come too late
-    for.
+    """Return the fabric on which RoCE is deployed: PFC and ECN, no trimming, and headroom for packets that a pause is
+    too late for.
     """
     queues = {"limit": "2MiB", "ecn": room.queues.ecn, "trim": None, "pfc": {"xoff": "128KiB"}}
     # The shortest ACK timeout that no pause reaches without loss; with a shorter one RoCE repeats what is on its way.
@@ -96,7 +96,7 @@ def _collective(name: str, workload: str, what: str, differs: str = "") -> Figur
         return made
 
     def seconds(results: Results, variant: str, condition: str) -> float:
-        """Of the largest size; infinite where it failed."""
+        """Return the time of the largest size, s; infinite where it failed."""
         found = [each for name, each in results.items() if name.startswith(f"{variant}, {condition}, ")]
         value = found[-1].iteration_s
         return math.inf if value is None else value
@@ -205,7 +205,7 @@ def _permutation_judged(results: Results) -> list[Measure]:
 
 
 def _in_rack(cell: Cell) -> Cell:
-    """Return neighbours in a rack share no link, so nothing can collide."""
+    """Return the cell with traffic between neighbours in a rack, which share no link, so that nothing can collide."""
     return cell.with_workload(name="send_recv", params={"message_bytes": 1 << 20, "window": 4})
 
 
@@ -264,7 +264,7 @@ def _latency_points(results: Results) -> Iterator[Point]:
 
 
 def _local(cell: Cell) -> Cell:
-    """Return both in the same rack."""
+    """Return the cell with both hosts in the same rack."""
     return cell.with_workload(hosts=["h0", "h1"])
 
 
@@ -303,7 +303,7 @@ def _send_recv_points(results: Results) -> Iterator[Point]:
 
 
 def _largest(cell: Cell) -> Cell:
-    """Return all sizes alike."""
+    """Return the cell with the largest message size."""
     return cell.with_params(message_bytes=SIZES[-1])
 
 

@@ -190,8 +190,10 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
 
 @contextlib.contextmanager
 def _loop_ignoring_interrupt() -> Iterator[Any]:
-    """Dask's event loop in a thread that does not hear of Ctrl-C, nor do the processes that it starts: the terminal
-    tells all of them, but it is for the command, which then ends them."""
+    """Yield Dask's event loop in a thread that ignores Ctrl-C, as do the processes that it starts.
+
+    The terminal sends the signal to all of them, but it is meant for the command, which then ends them.
+    """
     from distributed.utils import LoopRunner
 
     # Python's tracker of shared memory inherits the handling of Ctrl-C at its start, so it must be started before.

@@ -64,8 +64,10 @@ class Chart:
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Mean, and half of the width of its 95 % confidence interval (Student's t: values are taken for independent and
-    about normal); None where there are too few values."""
+    """Return the mean, and half of the width of its 95 % confidence interval; None where there are too few values.
+
+    Student's t: values are taken for independent and about normal.
+    """
     if not values:
         return None, None
     mean = math.fsum(values) / len(values)
@@ -98,7 +100,7 @@ def check(plan: SweepPlan) -> None:
 
 
 def _keys(plan: SweepPlan) -> list[str]:
-    """Return what rows can be told apart by, beside seeds."""
+    """Return the keys that distinguish rows, apart from seeds."""
     cases = ["case"] if plan.source.sweep.cases else []
     return [*plan.keys, *cases, *(["variant", "condition"] if plan.base.kind == "comparison" else [])]
 
@@ -119,7 +121,7 @@ def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
 def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
     keys = _keys(plan)
     x = plot.x or next(iter(plan.keys), keys[0])
-    # The name of a case says what it sets.
+    # The name of a case describes its settings.
     grid = set(plan.source.sweep.grid) | set(plan.source.sweep.hypercube.keys if plan.source.sweep.hypercube else ())
     own = [key for key in keys if key in grid or key in ("case", "variant", "condition")]
     by = plot.by if plot.by is not None else [key for key in own if key != x and key not in plot.where]

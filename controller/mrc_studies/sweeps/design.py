@@ -25,7 +25,7 @@ Changes = dict[str, tuple[object, KeyPath]]
 
 @dataclass(frozen=True)
 class Point:
-    """What the runs of a point have otherwise than the others: values by key, and the case's name."""
+    """The values in which the runs of a point differ from the others, by key, and the case's name."""
 
     number: int
     case: str
@@ -34,7 +34,7 @@ class Point:
     places: Mapping[str, KeyPath] = field(default_factory=dict)
 
     def text(self) -> str:
-        """For errors."""
+        """Describe the point for errors."""
         shown = [f"{key} {_short(value)}" for key, value in self.values.items()]
         return ", ".join([*([f"case {self.case}"] if self.case else []), *shown]) or "the only point"
 
@@ -45,7 +45,7 @@ def _short(value: object) -> str:
 
 
 def key_path(key: str) -> KeyPath:
-    """`experiment.schedule.0.at` as the way there; a number is a place in a list."""
+    """Split a key such as `experiment.schedule.0.at` into its path; a number is a place in a list."""
     return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
@@ -89,7 +89,7 @@ def check_keys(source: Source) -> None:
 
 
 def _wrong(key: str, roots: Mapping[str, type[Model]], kind: str) -> str:
-    """Return what is wrong with a key; empty if nothing."""
+    """Return the error of a key; empty if there is none."""
     root, _, rest = key.partition(".")
     if key == "lab.seed":
         return "seeds are given by `seeds`"
@@ -180,8 +180,11 @@ def _point(number: int, chosen: tuple[tuple[str, Changes], ...]) -> Point:
 
 
 def latin_hypercube(cube: Hypercube) -> Iterator[dict[str, int | float]]:
-    """Its points, by key. `random.random` gives the same numbers for the same seed in all versions of Python, which
-    is not promised of `shuffle`, nor of numpy's generators."""
+    """Yield the points of the cube, by key.
+
+    `random.random` gives the same numbers for the same seed in all versions of Python, which is not promised of
+    `shuffle`, nor of numpy's generators.
+    """
     rng = random.Random(cube.seed)
     columns = {}
     for key, span in cube.keys.items():

@@ -139,7 +139,7 @@ _ALONE = threading.Lock()
 
 
 def digest_of(path: str) -> str:
-    """Of a file's bytes; empty if it cannot be read."""
+    """Return the SHA-256 of a file's bytes; empty if it cannot be read."""
     try:
         return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -156,7 +156,7 @@ def lab_file(document: Tree) -> Iterator[str]:
 
 
 def perform(task: Task) -> Answer:
-    """Do a run. Never raises but by a signal."""
+    """Do a run. Raises nothing except for a signal."""
     begin = time.monotonic()
     said = io.StringIO()
     status, failure = Status.ERROR, ""
@@ -168,8 +168,8 @@ def perform(task: Task) -> Answer:
             else:
                 rows, failure = (_experiment if task.kind == "experiment" else _comparison)(task)
                 status = Status.FAILED if failure else Status.GOOD
-        # One run that cannot be done is that, and tells why. A policy's mistake is no `Exception`, so that it ends the
-        # run in which it is made; the other runs of the sweep may have other policies or other settings.
+        # A run that cannot be done is recorded with the reason. A policy's mistake is no `Exception`, so that it ends
+        # the run in which it is made; the other runs of the sweep may have other policies or other settings.
         except (Exception, PolicyError) as error:  # noqa: BLE001
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
             traceback.print_exc(file=said)
@@ -182,7 +182,7 @@ def run_in_worker(task: object) -> object:
 
 
 def environment_difference(task: Task) -> str:
-    """Return what is different where this is called from where the task was made; empty if nothing."""
+    """Return how this environment differs from that of the task; empty if it does not."""
     if sources.software(pathlib.Path(__file__)) != task.software:
         return "it has other sources of mrclab; install the same there"
     for path, digest in task.files.items():
@@ -192,7 +192,7 @@ def environment_difference(task: Task) -> str:
 
 
 def _lab(task: Task, clock: str) -> Tree:
-    """On the real clock a lab that is up under the file's name is another."""
+    """Return the lab of a task, with a name of its own on the real clock: a lab may be up under the file's name."""
     return {**task.lab, "name": f"sweep-{task.digest[:8]}"} if clock == "real" else task.lab
 
 
@@ -262,7 +262,7 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
 
 
 def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:
-    """From the first start to the last end of a rank; of the whole run, if one has not ended."""
+    """Return the time from the first start to the last end of a rank, s; of the whole run, if a rank has not ended."""
     begins, ends = [each.started_ns for each in busy], [each.finished_ns for each in busy]
     if not busy or not all(begins) or not all(ends):
         begins, ends = [result.started_ns], [result.finished_ns]

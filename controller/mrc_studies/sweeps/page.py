@@ -73,7 +73,7 @@ def render(plan: SweepPlan, rows: Sequence[Row]) -> str:
 def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:
     """Return the columns of the list of runs."""
     sweep = plan.source.sweep
-    # The name of a case says what it sets.
+    # The name of a case describes its settings.
     in_cases = {key for case in sweep.cases for key in case}
     heads = [*(["case"] if sweep.cases else []), *(key for key in plan.keys if key not in in_cases), "seed"]
     heads += ["repetition"] if sweep.repetitions > 1 else []

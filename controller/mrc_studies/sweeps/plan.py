@@ -35,7 +35,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run: its place in the sweep, the point that it is of, and the digest of all that its result depends on."""
+    """One run: its place in the sweep, its point, and the digest of everything that its result depends on."""
 
     index: int
     point: Point
@@ -46,14 +46,14 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class Base:
-    """What all runs begin with: the documents of lab and of experiment or comparison."""
+    """The common base of all runs: the documents of lab and of experiment or comparison."""
 
     kind: str
     lab: Tree
     content: Tree
 
     def built(self, point: Tree, fixed: Tree) -> tuple[Tree, Tree]:
-        """Return documents of lab and of experiment or comparison with changes.
+        """Return the documents of lab and of experiment or comparison, with changes.
 
         Raises:
             ValueError: a change has no place; its text begins with the key.
@@ -88,7 +88,7 @@ def _document_of(name: str) -> Tree:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep that can be run: everything was checked."""
+    """A sweep that can be run, with every check done."""
 
     source: Source
     base: Base
@@ -102,7 +102,7 @@ class SweepPlan:
         return Task(run.digest, self.base.kind, lab, content, self.software, _files(lab, content))
 
     def documents(self, run: SweepRun) -> tuple[Tree, Tree]:
-        """Return documents of lab and of experiment or comparison of a run."""
+        """Return the documents of lab and of experiment or comparison of a run."""
         lab, content = self.base.built(run.point.values, self.source.sweep.set)
         return {**lab, "seed": run.seed}, content
 
@@ -113,7 +113,7 @@ class SweepPlan:
         return {"format": FORMAT, "software": self.software, "sweep": sweep}
 
     def find(self, digest: str) -> SweepRun:
-        """Return the run whose digest begins so.
+        """Return the run whose digest begins with these digits.
 
         Raises:
             ExperimentError: none or several do.
@@ -189,7 +189,7 @@ def clock_is_real(plan: SweepPlan) -> bool:
 
 
 def _content(source: Source) -> Tree:
-    """Return the document of experiment or comparison, as it is before anything is changed.
+    """Return the document of the experiment or comparison before any change.
 
     Raises:
         ExperimentError: it is none.

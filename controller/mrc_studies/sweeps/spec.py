@@ -187,7 +187,7 @@ class Source:
         return pathlib.Path(self.file.name).absolute().parent
 
     def problem(self, path: KeyPath, message: str) -> ExperimentError:
-        """About a key of the file, to be raised."""
+        """Return an error about a key of the file, to be raised."""
         return ExperimentError(self.file.problem(path, message, "sweep"))
 
 
@@ -200,7 +200,7 @@ def load_sweep(name_or_path: str) -> Source:
     """Read a sweep by name or path.
 
     Raises:
-        ExperimentError: none of that name, or a file that is not one; names file, line, key and remedy.
+        ExperimentError: there is no sweep of that name, or the file is not one; names file, line, key and remedy.
     """
     path = find_file(name_or_path, known_sweeps(), "sweep.yaml", "sweep")
     try:
@@ -245,6 +245,6 @@ def _validated(model: type[M], file: Document, data: Any, path: KeyPath) -> M:
 
 
 def nearest(word: str, known: Iterable[str], show: Callable[[str], str] = str) -> str:
-    """`did you mean 'x'?`, or what there is."""
+    """Return `did you mean 'x'?`, or what there is."""
     near = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean '{show(near[0])}'?" if near else f"there is: {', '.join(known)}"

@@ -55,7 +55,7 @@ class SweepStore:
             raise
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         os.close(self._lock)
 
     def _check_whose(self) -> None:
@@ -86,11 +86,11 @@ class SweepStore:
             self._part(number)
 
     def get(self, run: SweepRun) -> Answer | None:
-        """Return what a run left; None if it was not done, or its file is none."""
+        """Return the answer of a run; None if it was not done, or its file cannot be read."""
         return self._runs.get(run.digest)
 
     def put(self, run: SweepRun, answer: Answer) -> None:
-        """Keep what a run left.
+        """Keep the answer of a run.
 
         Raises:
             WriteError: it could not be written; what was kept before stays.
@@ -117,7 +117,7 @@ class SweepStore:
         return "\n".join(lines) + "\n"
 
     def finish(self) -> None:
-        """Write what is made of all runs, which are there.
+        """Write the dataset of all runs, which are there.
 
         Raises:
             WriteError: something could not be written.
@@ -154,7 +154,7 @@ class SweepStore:
 
 
 def _write(path: pathlib.Path, data: bytes) -> None:
-    """Leave a file alone that is right already."""
+    """Write a file unless it has these contents already."""
     try:
         if path.read_bytes() == data:
             return
@@ -196,12 +196,12 @@ def load_plan(folder: pathlib.Path) -> SweepPlan:
 
 
 def command(run: SweepRun) -> str:
-    """Return what does this one run again, in the sweep's folder."""
+    """Return the command that repeats this run, in the sweep's folder."""
     return f"mrclab sweep repeat . {run.digest[:SHORT]}"
 
 
 def columns(made: SweepPlan) -> dict[str, Kind]:
-    """Return columns of the dataset with their types."""
+    """Return the columns of the dataset with their types."""
     text, whole = Kind.TEXT, Kind.WHOLE
     heads = {"run": text, "index": whole, "point": whole, "case": text, "seed": whole, "repetition": whole}
     heads |= {key: _type([run.point.values.get(key) for run in made.runs]) for key in made.keys}

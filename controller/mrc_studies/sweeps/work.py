@@ -26,13 +26,16 @@ Executor = Callable[[SweepPlan, Sequence[SweepRun]], Answers]
 
 
 class SweepCut(MrclabError):
-    """The sweep cannot go on here; what was done is kept, and the same command goes on."""
+    """The sweep cannot go on; finished runs are kept, and the same command continues it."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is: runs that are done of all, those of them that are not good, and seconds that the others may take
-    (None: not yet known)."""
+    """The progress of a sweep.
+
+    It has the runs that are done of all, those of them that are not good, and seconds that the others may take (None:
+    not yet known).
+    """
 
     done: int
     total: int
@@ -91,14 +94,16 @@ def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], 
 
 
 def here(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
-    """In this process, one after another."""
+    """Do runs in this process, one after another."""
     for run in runs:
         yield run, measure.perform(plan.task(run))
 
 
 def on_dask(client: Any) -> Executor:
-    """By the workers of a Dask cluster. What a dead worker was at is done by another; a run that takes several workers
-    with it is an error."""
+    """Return an executor that gives runs to the workers of a Dask cluster.
+
+    A run whose worker died is done by another; a run that ends several workers is an error.
+    """
 
     def execute(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
         from distributed import as_completed

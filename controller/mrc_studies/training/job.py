@@ -17,7 +17,7 @@ from mrc_studies.training.ranks import RankEvent, RankMessage, Ranks, shared_fol
 #: Python and PyTorch are imported by all ranks at once, which takes a small machine its time.
 START_S = 300.0
 TURN_S = 0.05
-#: When one rank has ended by an error, the others have so long to tell theirs.
+#: Seconds that the other ranks have to report their errors after one rank has ended by an error.
 ERRORS_S = 2.0
 #: A job goes on for so long after the last thing that was done to the lab.
 SETTLE_S = 1.0
@@ -53,10 +53,11 @@ class TrainingPlan:
 
 @dataclass
 class Attempt:
-    """From the start of the ranks until they have ended; times in ns of the session's clock (0: never).
+    """One attempt, from the start of the ranks until they have ended; times are in ns of the session's clock (0:
+    never).
 
-    `ends`: when the last rank had ended each step; `begins`: when the first one began it. `ended`: None while it
-    goes on.
+    `ends`: when the last rank had ended each step; `begins`: when the first one began it. `ended`: None while it goes
+    on.
     """
 
     started_ns: int
@@ -136,8 +137,7 @@ class Job:
         return self.result
 
     def _lab_is_dead(self) -> bool:
-        """Return whether anything but an agent has died, without which no job can be started again; that is
-        reported."""
+        """Return whether anything but an agent has died, without which no job can be started again; it is recorded."""
         found = [death.text() for death in self.session.deaths() if death.role not in self.session.hosts]
         self.result.failures += found
         return bool(found)
@@ -185,7 +185,7 @@ class _AttemptLoop:
         return len(self.said.get(word, ())) == len(self.ranks.names)
 
     def spend(self, seconds: float) -> None:
-        """Hear what the ranks say, and judge what has become of the attempt."""
+        """Collect what the ranks report, and judge what has become of the attempt."""
         job, attempt = self.job, self.attempt
         for rank, event in self.ranks.events(seconds):
             self._heard(rank, event)

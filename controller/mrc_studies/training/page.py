@@ -13,7 +13,7 @@ from mrc_results.steps import TimeSummary
 from mrc_studies.cells import pages
 from mrc_studies.training.summary import Summary
 
-#: Above this many, what was done to the lab is drawn as lines without words.
+#: Above this many, actions on the lab are drawn as lines without labels.
 LABELLED = 60
 
 

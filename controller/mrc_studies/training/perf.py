@@ -14,7 +14,7 @@ from mrc_studies.training.ranks import RankEvent, Ranks, shared_folder
 #: Of one collective operation, and of each of its bytes: labs are slow, and share a machine.
 PATIENCE_S = 60.0
 SLOWEST_BPS = 8e5
-#: Ranks say so often that they go on.
+#: Seconds between the reports of a rank that it goes on.
 WORD_S = 5.0
 
 
@@ -39,8 +39,10 @@ def measure(
 
 
 def _rows(group: Ranks, counts: dict[int, int], patience: float) -> Iterator[Row]:
-    """Yield a row when all ranks have told theirs: the slowest rank's time, and all wrong elements. `patience`:
-    seconds of an operation."""
+    """Yield a row when all ranks have reported theirs: the slowest rank's time, and all wrong elements.
+
+    `patience`: seconds of an operation.
+    """
     ranks, left = len(group.names), list(counts)
     heard: dict[RankEvent, int] = {}
     told: dict[int, list[tuple[float, int]]] = {}

@@ -29,7 +29,7 @@ REMEDY = "install it with `pip install 'mrclab[torch]'` (of PyTorch the CPU whee
 
 
 class RankEvent(StrEnum):
-    """What a rank can say (`mrc_train.orders`); `GONE` is said for one that has ended."""
+    """The events that a rank reports (`mrc_train.orders`); `GONE` stands for a rank that has ended."""
 
     READY = "ready"
     CONNECTED = "connected"
@@ -131,7 +131,7 @@ class Ranks:
             self.tell(rank, **document)
 
     def events(self, timeout_s: float) -> list[tuple[int, RankMessage]]:
-        """Return what ranks have said, waiting for it at most so long; of one that has ended `RankEvent.GONE`, once."""
+        """Return the events of ranks, waiting at most this long; `RankEvent.GONE`, once, for a rank that has ended."""
         left = [each for rank, each in enumerate(self.processes) if rank not in self._gone]
         select.select(left, [], [], timeout_s)
         found = []

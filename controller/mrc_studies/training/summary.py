@@ -12,7 +12,7 @@ from mrc_studies.training.ranks import BACKENDS
 
 
 def zero_ns(result: JobResult) -> int:
-    """When the first step began: the zero of all times that are told."""
+    """Return when the first step began: the zero of all times that are reported."""
     begun = [min(each.begins.values()) for each in result.attempts if each.begins]
     return min(begun, default=result.attempts[0].connected_ns or result.attempts[0].started_ns)
 
@@ -49,7 +49,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class TrainingMoment:
-    """Something that was done to the lab, in seconds after the first step began."""
+    """An action on the lab, in seconds after the first step began."""
 
     at_s: float
     text: str
@@ -119,7 +119,7 @@ def restarts(result: JobResult) -> list[Restart]:
 
 
 def _beyond(attempt: Attempt, number: int, ranks: int) -> int:
-    """When an attempt began the step behind the one of a number, or ended without."""
+    """Return when an attempt began the step after the one of a number, or ended without."""
     return attempt.begins[number + 1] if attempt.counts.get(number + 1, 0) == ranks else attempt.ended_ns
 
 

@@ -37,7 +37,7 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 class SharedMemory:
     """A memory file of fixed size, mapped here; see `programs.shared.Memory`.
 
-    Made and sealed by the agent: a program that could shrink it would end the agent by SIGBUS.
+    The agent makes and seals it: a program that could shrink it would end the agent by SIGBUS.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -150,7 +150,7 @@ class VerbsServer:
             self._send(fd, json.dumps({"ok": True, **encode(answer)}), files, now)
 
     def _greet(self, fd: int, peer: socket.socket, op: object, arguments: Mapping[str, object]) -> Answer:
-        """Return the first request of a program."""
+        """Handle the first request of a program."""
         version = arguments.get("version")
         if op != Hello.verb or version != layout.VERSION:
             raise RefusedError(

@@ -19,7 +19,7 @@ class LagHistogram:
         self.max_ns = 0
 
     def add(self, lag_ns: int) -> None:
-        """Count one delay; what came early counts as 0."""
+        """Count one delay; a negative one counts as 0."""
         lag_ns = max(lag_ns, 0)
         shift = max(lag_ns.bit_length() - SUB_BITS - 1, 0)
         self.counts[min(shift * SUB + (lag_ns >> shift), len(self.counts) - 1)] += 1
@@ -28,7 +28,9 @@ class LagHistogram:
             self.max_ns = lag_ns
 
     def quantile(self, share: float) -> int:
-        """Lower edge in ns of the bucket in which the share of all delays is reached; 0 when there is none."""
+        """Return the lower edge (ns) of the bucket in which this share of all delays is reached; 0 when there is
+        none.
+        """
         wanted = share * self.count
         seen = 0
         for index, number in enumerate(self.counts):
@@ -39,5 +41,5 @@ class LagHistogram:
         return 0
 
     def summary(self) -> LagSummary:
-        """Count and quantiles in ns."""
+        """Return the count, and quantiles in ns."""
         return LagSummary(self.count, self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max_ns)

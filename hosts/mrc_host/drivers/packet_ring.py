@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 ETH_P_ALL = 0x0003
 ETH_HEADER_BYTES = 14
-#: What is handed on: IP, and MAC control (pauses), whose first byte is not an IP version.
+#: The frames that are handed on: IP, and MAC control (pauses), whose first byte is not an IP version.
 IP_TYPES = (b"\x86\xdd", b"\x08\x00", b"\x88\x08")
 SOL_PACKET = 263
 PACKET_RX_RING = 5
@@ -116,7 +116,7 @@ class PacketRing:
         self._rx_places, self._tx_places = places[: self.rx_frames], places[self.rx_frames :]
 
     def fileno(self) -> int:
-        """For select."""
+        """Return the socket's file descriptor, for `select`."""
         return self.sock.fileno()
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class PacketRing:
         self._tx_versions[number] = version
 
     def _kick(self) -> None:
-        # What is pending on the socket may be of a time when the interface was down, so it is asked twice.
+        # An error pending on the socket may date from when the interface was down, so the call is made twice.
         for _ in range(2):
             try:
                 self.sock.send(b"", socket.MSG_DONTWAIT)
@@ -234,7 +234,7 @@ class PacketRing:
         self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def kernel_drops(self) -> int:
-        """Frames that the kernel dropped because the receive ring was full, since the start."""
+        """Return how many frames the kernel has dropped since the start because the receive ring was full."""
         _packets, drops = struct.unpack("=II", self.sock.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         self._kernel_drops += drops
         return self._kernel_drops

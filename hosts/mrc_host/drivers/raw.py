@@ -33,8 +33,8 @@ IDLE_NS = 100 * MS
 REST_NS = 50_000
 RX_BATCH = 128
 FIRST = itemgetter(0)
-#: A station that has not looked for so long stood still, and sends nothing before it has read what came meanwhile: by
-#: the time of what it reads it is still then, and what it sent would count from then.
+#: A node that has not read its rings for this long stood still. It sends nothing before it has read what came
+#: meanwhile: it reads at the times of arrival, and packets that it sent would count from those times.
 STALL_NS = 20 * MS
 #: A busy loop looks after its control sockets once in this time.
 CONTROL_NS = 5 * MS
@@ -51,7 +51,7 @@ class Ring(Protocol):
     tx_errors: int
 
     def fileno(self) -> int:
-        """For poll."""
+        """Return a file descriptor for `poll`."""
 
     def readable(self) -> bool:
         """Return whether a packet waits."""
@@ -112,7 +112,7 @@ class RingNode:
         self._flags = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def act_from(self, now: int) -> None:
-        """Act for a node that was called at this time by another part and may have something to do."""
+        """Act for a node that another part called at this time and that may have packets to send."""
         self._told_ns = max(self._told_ns, now)
         self.wake_ns = 0
 
@@ -127,7 +127,7 @@ class RingNode:
             self.round()
 
     def round(self) -> None:
-        """Take what has arrived, do what is due, send what may go; `wake_ns` says when to come again."""
+        """Receive packets, run the timers that are due, and send; `wake_ns` is the time of the next round."""
         node = self.node
         if self.posted():
             node.settle(self._told_ns)  # a receive that was posted before a packet came is there for it
@@ -135,7 +135,7 @@ class RingNode:
         now = self._receive()
         due = node.next_timer()
         if due is not None and due <= now:
-            # What is due at once (0) was set after the last look, at which all that was due was done.
+            # A timer that is due at once (0) was set after the last round, which ran all timers that were due.
             self.lag.add(now - (due or looked or now))
             node.handle_timer(now)
         node.settle(now)
@@ -147,7 +147,7 @@ class RingNode:
         self.wake_ns = wake if due is None else min(wake, due)
 
     def _receive(self) -> int:
-        """Hand over what has arrived, in that order; return the time that the node may act at.
+        """Deliver the packets that have arrived, in that order; return the time at which the node may act.
 
         With packets left unread that is the time of the last one read, so that no timer overtakes those behind it.
         """
@@ -174,7 +174,7 @@ class RingNode:
         return self._told_ns
 
     def _send(self, now: int) -> int:
-        """Send what may go on every port; return when a port that had too little room has enough."""
+        """Send the packets that each port has room for; return when a port that had too little room has enough."""
         wake = now + IDLE_NS
         for port, (ring, pacer) in enumerate(zip(self.rings, self.pacers, strict=True)):
             budget = pacer.budget(now)
@@ -191,14 +191,14 @@ class RingNode:
         return wake
 
     def links_changed(self, now: int) -> None:
-        """Look at the carriers: the kernel says that one of them has changed."""
+        """Check the carriers, because the kernel has reported a change of one."""
         with contextlib.suppress(BlockingIOError, OSError):
             while self.changes.recv(NETLINK_BYTES):
                 pass
         self.poll_carrier(now)
 
     def poll_carrier(self, now: int) -> None:
-        """Tell the node which of its links went down or came up since the last time."""
+        """Notify the node of the links that went down or came up since the last call."""
         for port, ring in enumerate(self.rings):
             up = self._has_carrier(ring.interface)
             if up != self._carrier[port]:
@@ -233,7 +233,7 @@ class RawDriver:
         self.stations = list(stations)
         self.moderation_ns = moderation_ns
         self.readers: dict[int, Callable[[int], None]] = {}
-        # What is watched, and that with all rings: for a busy loop, and for one that rests.
+        # One poll for the watched sockets (a busy loop), and one for these and all rings (a loop that sleeps).
         self._watched = select.poll()
         self._everything = select.poll()
         for station in self.stations:
@@ -300,7 +300,7 @@ class RawDriver:
         handlers = [self.readers[fd] for fd, _ in ready if fd in self.readers]
         if not handlers:
             return
-        # A command takes the time of now; what was readable before goes first.
+        # A command runs at the present time, so packets that were readable before it go first.
         for station in self.stations:
             station.catch_up()
         now = time.monotonic_ns()

@@ -12,7 +12,8 @@ RING_PACKETS = 2048
 class NodeInterface:
     """A node on any clock. Times are integer ns; port p is in plane p; packets carry no Ethernet header.
 
-    A class and no protocol: what is called for every packet is called directly where both sides are compiled.
+    This is a class and not a protocol: methods that are called for every packet are called directly where both sides
+    are compiled.
     """
 
     __slots__ = ()
@@ -30,11 +31,11 @@ class NodeInterface:
         raise NotImplementedError
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called."""
+        """Return when `handle_timer` is due next (ns), or None."""
         raise NotImplementedError
 
     def handle_timer(self, now: int, /) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         raise NotImplementedError
 
     def settle(self, now: int, /) -> None:
@@ -47,7 +48,7 @@ class NodeInterface:
 
 
 class PortPacer:
-    """A NIC port as a sender sees it: busy until its link has carried what it was given.
+    """The link of a NIC port as a sender models it: busy until it has carried the bytes handed to it.
 
     A driver that is late may catch up by at most `burst_ns` of the link's time.
     """
@@ -61,7 +62,7 @@ class PortPacer:
         self.free_ns = 0
 
     def budget(self, now: int) -> int:
-        """Return bytes of packets that may go now."""
+        """Return how many bytes of packets may go now."""
         ahead = now + self.burst_ns - self.free_ns
         return min(int(ahead / self.ns_per_byte), int(2 * self.burst_ns / self.ns_per_byte)) if ahead > 0 else 0
 
@@ -71,5 +72,5 @@ class PortPacer:
         self.free_ns = max(self.free_ns, now - self.burst_ns) + int(size * self.ns_per_byte)
 
     def ready_ns(self, nbytes: int) -> int:
-        """When there is room for a packet of this size."""
+        """Return when there is room for a packet of `nbytes` bytes (ns)."""
         return self.free_ns + int(nbytes * self.ns_per_byte) - self.burst_ns + 1

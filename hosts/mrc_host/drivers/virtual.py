@@ -37,10 +37,10 @@ class VirtualFabric(Protocol):
         """Return how long after a host's packet no switch sees it, as `transmitters` last found it."""
 
     def transmitters(self) -> list[tuple[int, int, int, int, int]]:
-        """For each place rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
+        """Return for each place: rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
 
     def transmitter(self, place: int) -> tuple[int, int, int, int, int]:
-        """Return that of one place."""
+        """Return the entry of `transmitters` for one place."""
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
         """Take packets: (place, length, at, after, free) each, and their bytes."""
@@ -48,14 +48,17 @@ class VirtualFabric(Protocol):
     def exchange(
         self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int
     ) -> list[tuple[int, int, bytes]]:
-        """`send`, then runs until something is delivered or the limit is reached: (time, place, packet), in order; with
-        what is certain to be delivered after that, up to `foresee_ns`."""
+        """Do `send`, then run until something is delivered or the limit is reached.
+
+        Returns (time, place, packet) of each delivery, in order, including those that are certain to follow up to
+        `foresee_ns`.
+        """
 
     def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> None:
-        """`exchange` in another thread."""
+        """Start `exchange` in another thread."""
 
     def finish(self) -> list[tuple[int, int, bytes]]:
-        """Return what came of it."""
+        """Wait for the thread of `begin`, and return the deliveries of `exchange`."""
 
 
 class _Port:
@@ -76,7 +79,9 @@ class _Port:
 
 
 class _ScheduledNode:
-    """A node and its ports. `due`: when it wants to be woken; `timer`: when its own timer is due, at the earliest."""
+    """A node and its ports. `due`: when it is to be woken; `timer`: the earliest time at which its own timer can be
+    due.
+    """
 
     __slots__ = ("due", "held", "node", "number", "ports", "runs", "timer")
 
@@ -129,13 +134,13 @@ class VirtualDriver:
         #: Wakes as (time << _shift | number), stale ones among them.
         self._wakes: list[int] = []
         self._shift = max(len(self._seats) - 1, 1).bit_length()
-        #: What nodes have sent and the fabric has not been told (see `VirtualFabric.send`).
+        #: What nodes have sent and the fabric has not received yet (see `VirtualFabric.send`).
         self._words: list[int] = []
         self._parts: list[bytes] = []
         self._ahead = 0
         self.now = fabric.now_ns
-        #: Up to where the fabric would have run if it were told of each packet at once: the order of packets that meet
-        #: at one instant depends on it.
+        #: Up to where the fabric would have run if it received each packet at once: the order of packets that meet at
+        #: one instant depends on it.
         self._after = self.now
 
     def touch(self, name: str) -> None:
@@ -185,7 +190,7 @@ class VirtualDriver:
         self._after = max(self._after, end_ns)
 
     def _go(self, end_ns: int) -> None:
-        """Nodes and fabric in turn."""
+        """Advance the nodes and the fabric in turn until `end_ns`."""
         fabric = self.fabric
         while True:
             wake = self._next_wake()
@@ -205,7 +210,9 @@ class VirtualDriver:
                 break
 
     def _advance_concurrently(self, end_ns: int) -> None:
-        """Nodes and fabric at the same time: while the fabric goes on, nodes do what is known to concern them."""
+        """Advance the nodes and the fabric in parallel: while the fabric runs, the nodes handle the arrivals known so
+        far.
+        """
         fabric = self.fabric
         arrivals: list[tuple[int, int, bytes]] = []
         while True:
@@ -234,7 +241,7 @@ class VirtualDriver:
                 break
 
     def _take(self, arrivals: list[tuple[int, int, bytes]], end_ns: int) -> None:
-        """Packets that arrive, each after what is due before it."""
+        """Deliver the packets that arrive, each after the wake-ups that are due before it."""
         for time_ns, place, packet in arrivals:
             while (wake := self._next_wake()) < time_ns:
                 self._wake_up(wake)
@@ -252,14 +259,14 @@ class VirtualDriver:
                 port.rate, port.overhead, port.queue, port.link_ns, port.rest = found[port.place]
 
     def _tell(self) -> None:
-        """Deliver what was sent to the fabric before anything else is done to it."""
+        """Hand the packets that were sent to the fabric before it is changed in any other way."""
         if self._words:
             words, parts = self._words, self._parts
             self._words, self._parts = [], []
             self.fabric.send(words, parts)
 
     def _next_wake(self) -> int:
-        """When the next node wants to be woken, FOREVER if none does."""
+        """Return when the next node is to be woken (ns), FOREVER if there is none."""
         wakes, seats, shift = self._wakes, self._seats, self._shift
         mask = (1 << shift) - 1
         while wakes:
@@ -297,7 +304,7 @@ class VirtualDriver:
         self._pump(seat, time_ns)
 
     def _pump(self, seat: _ScheduledNode, now: int) -> None:
-        """Let a node send what it wants to send now, and plan when it is to be woken."""
+        """Let a node send what it can now, and schedule its next wake-up."""
         if not seat.runs:
             return
         node = seat.node

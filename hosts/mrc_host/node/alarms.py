@@ -16,7 +16,7 @@ class TimedCalls:
         self._numbers = itertools.count()
 
     def set(self, at_ns: int, call: Callable[[int], None]) -> None:
-        """`call(now)` follows once it is `at_ns`."""
+        """Schedule `call(now)` for `at_ns` or soon after."""
         heapq.heappush(self._waiting, (at_ns, next(self._numbers), call))
         self.due = self._waiting[0][0]
 

@@ -70,7 +70,7 @@ class Profile:
     made: EvConfig | CcConfig | EvFormat | None = None
 
     def document(self, users: int) -> ProfileDocument:
-        """Return what a controller sees of it."""
+        """Return the profile as a controller sees it."""
         return ProfileDocument(self.kind, self.name, self.state, self.settings, users)
 
 
@@ -83,7 +83,7 @@ class _Batch:
 
 
 class ControlledQp(NamedTuple):
-    """A queue pair as a controller sees it: towards whom, and the names of its profiles."""
+    """A queue pair as a controller sees it: its peer, and the names of its profiles."""
 
     peer: str
     qp: QueuePair
@@ -93,7 +93,9 @@ class ControlledQp(NamedTuple):
 
 @dataclass
 class _EventQueue:
-    """Changes of EVs not asked for yet; `lost` counts those that found no room since the last that did."""
+    """Changes of EVs that have not been polled yet; `lost` counts those for which there was no room, since the last
+    that fitted.
+    """
 
     depth: int
     states: frozenset[EvState]
@@ -170,7 +172,7 @@ class NodeController:
         return self.profiles[kind, name]
 
     def _users(self, profile: Profile) -> int:
-        """QPs that use a profile; those of a format use it through their EV profile."""
+        """Return how many QPs use a profile; those of a format profile use it through their EV profile."""
         if profile.kind is ProfileKind.FORMAT:
             return sum(self._users(each) for each in self._ev_profiles_of(profile))
         if profile.kind is ProfileKind.EV:
@@ -223,7 +225,7 @@ class NodeController:
         return build(EvConfig, {**own, **settings}, "ev")
 
     def profile_create(self, request: requests.CreateProfile, now: int) -> ProfileDocument:
-        """Return a new profile, in INIT."""
+        """Create a profile, in INIT."""
         if (request.kind, request.name) in self.profiles:
             raise ValueError(f"{request.kind} profile '{request.name}' exists")
         profile = Profile(request.kind, request.name, dict(request.settings))
@@ -257,7 +259,7 @@ class NodeController:
                 self.endpoint.modify_ev_profile(holder.qp, **current)
 
     def profile_state(self, request: requests.SetProfileState, now: int) -> ProfileDocument:
-        """Return one step of a profile's life."""
+        """Take one step of a profile's life."""
         kind, name, wanted = request.kind, request.name, request.state
         profile = self._profile(kind, name)
         if (profile.state, wanted) not in TRANSITIONS:
@@ -351,7 +353,11 @@ class NodeController:
         return requests.PairDocument(rows, congestion)
 
     def ev_set(self, request: requests.SetEvs, now: int) -> requests.Changed:
-        """DENIED takes EVs out of use, GOOD gives them back, on every QP (to a peer) that has them, now or later."""
+        """Set EVs to DENIED (out of use) or to GOOD (in use again) on every QP that has them, or only on those to a
+        peer.
+
+        Without a peer this also holds for later QPs.
+        """
         evs, state, peer = request.evs, request.state, request.peer
         if state not in (EvState.DENIED, EvState.GOOD):
             raise ValueError(f"state is DENIED or GOOD, not '{state.name}'; the others are the endpoint's own")
@@ -470,7 +476,7 @@ class NodeController:
     # -- events of EVs ------------------------------------------------------------------------------------
 
     def ev_events_create(self, request: requests.CreateEventQueue, now: int) -> requests.EventQueue:
-        """Return a queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
+        """Create a queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
         wanted = frozenset(request.states)
         if not wanted or wanted - EVENT_STATES:
             raise ValueError(f"states are some of {', '.join(sorted(each.name for each in EVENT_STATES))}")
@@ -502,7 +508,7 @@ class NodeController:
         return self._event_queues[number]
 
     def ev_events_poll(self, request: requests.PollEventQueue, now: int) -> requests.QueuedEvents:
-        """Return the oldest events of a queue, each with the number of those that were dropped before it."""
+        """Take the oldest events of a queue, each with the number of those that were dropped before it."""
         events = self._event_queue(request.queue).events
         return requests.QueuedEvents([events.popleft() for _ in range(min(request.limit, len(events)))])
 

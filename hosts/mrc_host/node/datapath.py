@@ -21,10 +21,10 @@ class Applications(Protocol):
     """Programs on the host, as the data path sees them."""
 
     def serve(self, now: int, /) -> None:
-        """Take what they have posted."""
+        """Handle the requests that they have posted."""
 
     def tell(self) -> None:
-        """Wake those up for whom something has come."""
+        """Wake the programs that have new completions or events."""
 
 
 class Datapath(NodeInterface):
@@ -34,9 +34,9 @@ class Datapath(NodeInterface):
         endpoint: the protocol.
         mapper: takes its own probes, and has some to send.
         sampler: has a timer, too.
-        alarms: of workloads.
-        fault: told of what failed, by which error, when; no packet ends an agent.
-        take: told of events, the oldest first, until nothing new comes of them.
+        alarms: timed calls of workloads.
+        fault: called with what failed, the error and the time; no packet ends an agent.
+        take: called with events, the oldest first, until they cause no new ones.
         mac_control: takes MAC control frames, as a NIC does.
     """
 
@@ -89,7 +89,7 @@ class Datapath(NodeInterface):
             return []
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called."""
+        """Return when `handle_timer` is due next (ns), or None."""
         due = self.endpoint.next_timer()
         other = self.sampler.due
         if other is not None and (due is None or other < due):
@@ -103,7 +103,7 @@ class Datapath(NodeInterface):
         return due
 
     def handle_timer(self, now: int, /) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         sampler = self.sampler
         sample = sampler.due
         try:
@@ -115,7 +115,7 @@ class Datapath(NodeInterface):
             self.fault("a timer", error, now)
         try:
             self.endpoint.handle_timer(now)
-            # Behind the endpoint, which has this time from now on: workloads post what they send.
+            # The endpoint runs first and sets its time, because the workloads that run now post writes to it.
             alarm = self.alarms.due
             if alarm is not None and alarm <= now:
                 self.alarms.ring(now)
@@ -128,8 +128,9 @@ class Datapath(NodeInterface):
         self.settle(now)
 
     def settle(self, now: int, /) -> None:
-        """Take what applications have posted, hand events to the node until nothing new comes of them, and tells
-        applications that something has come for them."""
+        """Serve the applications' requests, pass events to the node until there are no new ones, and notify the
+        applications.
+        """
         applications = self.applications
         if applications is not None:
             applications.serve(now)

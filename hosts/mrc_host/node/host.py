@@ -158,7 +158,7 @@ class HostNode:
         add(requests.GetMap, self._map)
         add(requests.GetPrograms, self._programs)
 
-    # -- what the datapath tells ----------------------------------------------------------------------------
+    # -- events of the datapath -----------------------------------------------------------------------------
 
     def _take(self, event: Event, now: int) -> None:
         """Handle an event of the endpoint: completions go to the workloads, the rest to its waiter or into the log."""
@@ -189,13 +189,13 @@ class HostNode:
     # -- programs -------------------------------------------------------------------------------------------
 
     def connect_program(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[Any]:
-        """Return a program has come. Raises RefusedRequestError."""
+        """Add a program that has connected. Raises RefusedRequestError."""
         program = self.programs.connect(resources, hang_up)
         self.datapath.applications = self.programs
         return program
 
     def disconnect_program(self, program: Program[Any], now: int) -> None:
-        """Release what a program that has ended held."""
+        """Release everything that a program that has ended held."""
         self.datapath.handle_timer(now)
         self.programs.disconnect(program, now)
         self.datapath.settle(now)
@@ -203,7 +203,7 @@ class HostNode:
             self.datapath.applications = None
 
     def program_request(self, program: Program[Any], op: object, arguments: Mapping[str, object], now: int) -> Answer:
-        """Return a request of a program. Raises RefusedRequestError."""
+        """Handle a request of a program. Raises RefusedRequestError."""
         self.datapath.handle_timer(now)
         try:
             return self.programs.request(program, op, arguments, now)
@@ -386,7 +386,7 @@ class HostNode:
         return requests.Samples(self.sampler.since(request.since))
 
     def _events_since(self, number: int) -> list[LogEvent]:
-        # From the end: who asks many times a second wants the last few of thousands.
+        # Read from the end: a client that polls many times a second needs the last few of thousands.
         return list(itertools.islice(reversed(self.events), max(self.events_logged - number, 0)))[::-1]
 
     def _events(self, request: requests.GetEvents, now: int) -> requests.Events:

@@ -23,7 +23,7 @@ class Job(Generic[P_co]):
     """One rank's workload. QPs go to every rank that writes to this one or is written to.
 
     With `qps_per_peer` > 1 a put is cut into as many parts, one per QP (RoCE's way to more than one path); the workload
-    hears of it once, when all parts are there.
+    is notified once, when all parts have arrived.
 
     Raises:
         WorkloadError: an unknown workload or parameter.
@@ -71,7 +71,7 @@ class Job(Generic[P_co]):
         self._immediates: Counter[tuple[int, int]] = Counter()
 
     def attributes(self) -> RankAttributes:
-        """Return what the peers must know: the region, and by peer the documents of queue pairs."""
+        """Return what the peers need: the region, and by peer the documents of queue pairs."""
         endpoint = self.stack.endpoint
         return RankAttributes(
             RegionAttributes(self.region.va, self.region.rkey, len(self.buffer)),
@@ -162,9 +162,9 @@ class Job(Generic[P_co]):
         )
 
     def moved(self) -> int:
-        """Return a number that changes when anything of this job gets on.
+        """Return a number that changes with any progress of this job.
 
-        That is a packet placed or acknowledged, an alarm of the workload, an iteration, or the end of the
+        Progress is a packet placed or acknowledged, a timed call of the workload, an iteration, or the end of the
         workload or of a queue pair.
         """
         progress = self.workload.progress

@@ -120,11 +120,11 @@ class Mapper:
             self.tracks[index].lost += 1
 
     def to_send(self, port: int) -> list[bytes]:
-        """Probes that wait for a port."""
+        """Remove and return the probes that wait for a port."""
         return self.waiting.pop(port, [])
 
     def receive(self, packet: bytes, now: int) -> None:
-        """One of our probes is back; anything else that looks like one is ignored."""
+        """Match a packet to the probe of ours that it returns; ignore everything else that looks like one."""
         _magic, index, sequence, sent_ns = BODY.unpack_from(packet, BODY_AT)
         known = (index, sent_ns)
         if self._outstanding.get(sequence) == known:
@@ -143,7 +143,7 @@ class Mapper:
         self.tracks[index].rtt_ns = now - sent_ns
 
     def view(self) -> list[ProbeRow]:
-        """Return what this host knows: per target the latest answers (newest last), counts and RTT."""
+        """Return the results of this host's probes: per target the latest answers (newest last), counts and RTT."""
         return [
             ProbeRow(
                 target=track.target.name,

@@ -32,7 +32,7 @@ class HostEvs:
             return default
         known = self._made.get((id(default), peer))
         if known is None or known[1].values != values:
-            # The default is kept beside what was made of it, so that its identity stays unique.
+            # The default is kept beside the profile made from it, so that its identity stays unique.
             known = self._made[id(default), peer] = (default, dataclasses.replace(default, values=values))
         return known[1]
 

@@ -1,4 +1,4 @@
-"""How much of a host its programs may take, and how they are told that something is refused."""
+"""Limits of what programs may take of a host, and the error of a request that is refused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ MAX_MESSAGE_BYTES: Final = 1 << 31
 
 @dataclass(frozen=True)
 class Limits:
-    """Of each program, but for `programs`, which is of the host. `memory` in bytes, with all rings; `work_requests` and
-    `completions` of one queue."""
+    """The limits of each program, except `programs`, which is the host's.
+
+    `memory` is in bytes, with all rings; `work_requests` and `completions` are of one queue.
+    """
 
     programs: int = 16
     memory: int = 1 << 30

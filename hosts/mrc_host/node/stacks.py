@@ -46,7 +46,7 @@ class Stack(Generic[P]):
 
 
 def mrc(endpoint: Endpoint, cq: CompletionQueue, own_evs: HostEvs) -> Stack[QueuePair]:
-    """MRC: queue pairs to one peer share one EV profile."""
+    """Make the stack for MRC: queue pairs to one peer share one EV profile."""
 
     def create(peer: str, count: int, profiles: Profiles) -> list[QueuePair]:
         ev = profiles.ev or endpoint.config.ev
@@ -61,7 +61,7 @@ def mrc(endpoint: Endpoint, cq: CompletionQueue, own_evs: HostEvs) -> Stack[Queu
 
 
 def roce(endpoint: RoceEndpoint, cq: CompletionQueue) -> Stack[RoceQueuePair]:
-    """RoCE: one path per queue pair, no profiles."""
+    """Make the stack for RoCE: one path per queue pair, no profiles."""
 
     def create(peer: str, count: int, profiles: Profiles) -> list[RoceQueuePair]:
         return [endpoint.create_qp(cq, cq) for _ in range(count)]

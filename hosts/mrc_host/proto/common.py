@@ -21,7 +21,7 @@ class CommonEndpoint(TransportEndpoint):
     __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports")
 
     def __init__(self, ports: PortTable, memory: MemoryTable, events: deque[Event]) -> None:
-        """`events` is where the endpoint's parts put theirs, oldest first."""
+        """Create an endpoint whose parts append their events to `events`, oldest first."""
         self._ports = ports
         self._memory = memory
         self._events = events
@@ -44,7 +44,7 @@ class CommonEndpoint(TransportEndpoint):
         self._port_told(port, self._ports.set_state(port, enabled=enabled), now)
 
     def _port_told(self, port: int, changed: bool, now: int) -> None:
-        """Act on what was learned of a port; `changed`: it went down or came up by that."""
+        """Handle a report about a port; `changed`: it went down or came up by that."""
         raise NotImplementedError
 
     def ports_up(self) -> list[bool]:

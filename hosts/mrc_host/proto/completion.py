@@ -30,8 +30,8 @@ class CompletionKind(Enum):
 
 
 class Completion(NamedTuple):
-    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length,
-    `solicited` its requestor's wish that a program which waits be told."""
+    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length, and
+    `solicited` is its requestor's wish that a waiting program be notified."""
 
     wr_id: int
     qpn: int
@@ -50,9 +50,9 @@ class CqUser(Protocol):
 
 
 class CompletionQueue:
-    """A bounded FIFO of completions. One more than `depth` is an overflow: `overflowed` is set, the entry lost.
+    """A bounded FIFO of completions. A completion beyond `depth` is lost and sets `overflowed`; `lost` counts them.
 
-    `users` are the queue pairs that complete into it: an overflow ends all of them. `lost` counts the entries.
+    `users` are the queue pairs that complete into it: an overflow ends all of them.
     """
 
     __slots__ = ("depth", "entries", "lost", "number", "overflowed", "users")

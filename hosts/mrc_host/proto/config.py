@@ -256,9 +256,9 @@ class PortsConfig:
 class Policies:
     """A user's code in place of the built-in one (`mrc_host.policy`); None: built-in.
 
-    `congestion(profile, mtu)` makes the window of a destination and CC profile, `ev(universe, rng, observer)` the EVs
-    of a queue pair, `loss(board, rtt, same_ev, rack)` its loss detector: subclasses of `CongestionControl`, `EvSet` and
-    `LossDetector`.
+    `congestion(profile, mtu)` makes the controller of a destination and CC profile, `ev(universe, rng, observer)` the
+    EVs of a queue pair, and `loss(board, rtt, same_ev, rack)` its loss detector. They are subclasses of
+    `CongestionControl`, `EvSet` and `LossDetector`.
     """
 
     congestion: Callable[[CcConfig, int], Any] | None = None
@@ -270,7 +270,7 @@ class Policies:
 class EndpointConfig:
     """The configuration of an endpoint. `address` is its 16-byte IPv6 address.
 
-    Randomness is not here: the caller hands a seeded `random.Random` to `Endpoint`.
+    It holds no randomness: the caller passes a seeded `random.Random` to `Endpoint`.
     """
 
     address: bytes

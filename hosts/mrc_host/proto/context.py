@@ -84,7 +84,7 @@ class Context:
         self.tc_probe = wire.dscp_trimmable << 2 | ECT0
 
     def denied_towards(self, address: bytes) -> set[int]:
-        """Return EVs that a controller denied towards a peer, or towards everybody."""
+        """Return the EVs that a controller denied towards this peer, or towards all peers."""
         return self.denied.get(address, set()) | self.denied.get(EVERYBODY, set())
 
     def drop(self, reason: str, port: int, now: int) -> None:

@@ -62,7 +62,7 @@ class Endpoint(CommonEndpoint):
     )  # fmt: skip
 
     def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
-        """`rng` is the only source of randomness; `tracer` receives the event trace."""
+        """Create an endpoint; `rng` is its only source of randomness, `tracer` receives the event trace."""
         self.config = config
         self.context = context = Context(config, rng, tracer)
         super().__init__(context.ports, context.memory, context.events)
@@ -72,7 +72,7 @@ class Endpoint(CommonEndpoint):
         self._closed: dict[int, QueuePair] = {}  # of these, those whose users are gone, oldest first
         self._faults = Faults(self.context)
         self._universes = Universes(config.ports.count, rng)
-        self._universes.take(config.ev)  # the endpoint's own profile serves strangers, too, and stays
+        self._universes.take(config.ev)  # the endpoint's own profile also serves unknown peers, and stays
 
     # --- the driver's five methods ---
 
@@ -177,10 +177,10 @@ class Endpoint(CommonEndpoint):
         return not any(entry.control for entry in context.ports.ports)
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
-        """IPv6 packets to put on `port` now, in order, together at most `budget_bytes` long.
+        """Return the IPv6 packets to put on `port` now, in order, together at most `budget_bytes` long.
 
-        Control packets come first. A packet that does not fit the rest of the budget waits for the next
-        call. An empty list means that nothing may go now: call again after any other call or timer.
+        Control packets come first. A packet that does not fit the rest of the budget waits for the next call. An empty
+        list means that nothing may go now: call again after any other call or timer.
         """
         context = self.context
         context.now = now
@@ -207,11 +207,11 @@ class Endpoint(CommonEndpoint):
         self._faults.contain("sending", error, peer, self.context.now)
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called (ns), or None."""
+        """Return when `handle_timer` is due next (ns), or None."""
         return self.context.timers.next_deadline()
 
     def handle_timer(self, now: int) -> None:
-        """Do what is due at `now`. Harmless when nothing is."""
+        """Run the timers that are due at `now`. Harmless when none is."""
         self.context.now = now
         timers = self.context.timers
         while (due := timers.pop_due(now)) is not None:
@@ -294,9 +294,9 @@ class Endpoint(CommonEndpoint):
         self._forget(qp, now)
 
     def close_qp(self, qp: QueuePair, now: int) -> None:
-        """As `destroy_qp`, for a user who is gone: the peer is notified and need not find out (`mrc-protocol.md §6`).
+        """Do as `destroy_qp` for a user who is gone, and notify the peer (`mrc-protocol.md §6`).
 
-        The queue pair stays to say so again, as often and as long as packets are repeated, but no longer than
+        The queue pair stays to repeat the notice, as often and as long as packets are repeated, but no longer than
         `_MAX_CLOSED` others that were closed later.
         """
         self._own(qp)
@@ -321,7 +321,7 @@ class Endpoint(CommonEndpoint):
         self._universes.drop(qp.evs.universe)
 
     def local_attributes(self, qp: QueuePair) -> QpDocument:
-        """Return what the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).
+        """Return what the peer needs, as one JSON-serialisable document (`mrc-protocol.md §4`).
 
         Moves a queue pair in RESET to INIT.
         """
@@ -334,9 +334,9 @@ class Endpoint(CommonEndpoint):
     def connect(self, qp: QueuePair, remote: object, now: int) -> None:
         """Negotiate with the peer's `local_attributes` and go INIT -> RTR -> RTS.
 
-        What the document says of the peer's ports counts if it is news: a document may be older than what the peer
-        has told since. Raises `QpError` when it lacks a key, contradicts ours (MTU, ports), the EV profile has no
-        path to the peer, or the state is wrong.
+        The document's state of the peer's ports counts if it is newer than the one known: a port status may have
+        arrived since. Raises `QpError` when the document lacks a key or contradicts ours (MTU, ports), the EV profile
+        has no path to the peer, or the state is wrong.
         """
         self.accept(qp, remote, now)
         self.ready(qp, remote, now)
@@ -369,7 +369,8 @@ class Endpoint(CommonEndpoint):
         self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(document, qp.sq_psn))
 
     def modify(self, qp: QueuePair, state: QpState, now: int, **attributes: Any) -> None:
-        """One transition at a time, with the attributes it needs (see `qp.REQUIRED`); ERROR and RESET always.
+        """Do one transition, with the attributes that it needs (see `qp.REQUIRED`); ERROR and RESET are always
+        possible.
 
         Raises `QpError` for a transition that the state table does not have or a missing attribute.
         """
@@ -404,7 +405,9 @@ class Endpoint(CommonEndpoint):
             qp.enter_rts(now)
 
     def set_mpr(self, qp: QueuePair, units: int) -> None:
-        """Dynamic MPR: change the responder's window (units of 128 PSNs); SACKs carry it from now on."""
+        """Change the responder's window (dynamic MPR; units of 128 PSNs); SACKs carry it from now on. Raises
+        QpError.
+        """
         if not qp.attributes.dynamic_mpr:
             raise QpError(f"queue pair {qp.number}: dynamic MPR is not enabled at both ends")
         check_range("mpr", units, 1, 255)
@@ -441,8 +444,10 @@ class Endpoint(CommonEndpoint):
         length: int | None = None,
         solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer, which it may ask to be
-        told of (`solicited`, BTH.SE)."""
+        """Do as `post_write`, and deliver a 32-bit immediate to one posted receive of the peer.
+
+        With `solicited` (BTH.SE) the peer may ask for a notification of it.
+        """
         check_range("immediate", immediate, 0, 0xFFFFFFFF)
         view = bytes_of(local, local_offset, length)
         qp.post(WriteRequest(wr_id, view, remote_va, rkey, immediate, solicited), self.context.now)
@@ -499,7 +504,7 @@ class Endpoint(CommonEndpoint):
         qp.evs.retune(config)
 
     def deny_evs(self, evs: Iterable[int], denied: bool, now: int) -> int:
-        """Deny EVs towards everybody, or allow them again: for all queue pairs, present and future, that have them.
+        """Deny EVs towards all peers, or allow them again: for all queue pairs, present and future, that have them.
 
         Returns how many EVs of present queue pairs that concerned.
         """
@@ -553,8 +558,11 @@ class Endpoint(CommonEndpoint):
         return self._node.probe(peer, self._universes.of(self.config.ev), ev, plane, now, timeout, dscp)
 
     def set_receive_pressure(self, penalty: int, *, restore: bool = False, refuse: NackReason | None = None) -> None:
-        """Responder flow control (`mrc-protocol.md §8`): `penalty` (0..127) goes into every SACK;
-        with `refuse` new data is answered by that NACK (NO_BITMAP, NO_PKT_BUFFER, NO_RESOURCE, UNEXP_EVENT)."""
+        """Set the responder's flow control (`mrc-protocol.md §8`): `penalty` (0..127) goes into every SACK.
+
+        With `refuse` new data is answered by that NACK (NO_BITMAP, NO_PKT_BUFFER, NO_RESOURCE, UNEXP_EVENT). Raises
+        ValueError.
+        """
         check_range("penalty", penalty, 0, 127)
         if refuse is not None and refuse not in _REFUSALS:
             raise ValueError(f"refuse is {refuse.name}; allowed: {', '.join(reason.name for reason in _REFUSALS)}")

@@ -15,7 +15,7 @@ class QpState(Enum):
     RTS = "RTS"
     ERROR = "ERROR"
 
-    # Enum's own is Python code, and every packet asks for its queue pair's.
+    # Enum's own `__hash__` is Python code, and every packet looks up the state of its queue pair.
     __hash__ = object.__hash__
 
 
@@ -38,7 +38,7 @@ class ErrorReason(Enum):
 
 
 class QpError(Exception):
-    """A verb that the queue pair's state or attributes do not allow; the text says which and what would."""
+    """The queue pair's state or attributes do not allow the verb; the text says which, and what would."""
 
 
 class EvState(Enum):
@@ -68,8 +68,8 @@ class CompletionsReady(NamedTuple):
 class EvChanged(NamedTuple):
     """An EV of a queue pair became or ceased to be usable; `losses` counts its inferred losses.
 
-    Reported for ASSUMED_BAD, DENIED and the return to GOOD from either, which is what a controller
-    wants to know (`mrc-protocol.md §10`); the frequent GOOD/SKIP changes are only in the trace.
+    Reported for ASSUMED_BAD, DENIED and the return to GOOD from either, which a controller needs (`mrc-protocol.md
+    §10`); the frequent GOOD/SKIP changes are only in the trace.
     """
 
     qpn: int
@@ -90,7 +90,9 @@ class PortChanged(NamedTuple):
 
 
 class ProbeResult(NamedTuple):
-    """An EV probe asked for by `Endpoint.probe_ev` ended; `rtt_ns` None: no answer in time, else one came on `port`."""
+    """An EV probe that was requested by `Endpoint.probe_ev` ended; `rtt_ns` None: no answer in time, else one came on
+    `port`.
+    """
 
     token: int
     peer: bytes
@@ -101,9 +103,10 @@ class ProbeResult(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """The endpoint met an error of its own and closed the peer it concerned, if any. Told once per place in the code.
+    """The endpoint met an internal error and closed the peer that it concerned, if any. Reported once per place in the
+    code.
 
-    `where` is what was being served, `error` the exception's text, `detail` its traceback.
+    `where` names the part that was running, `error` is the exception's text, `detail` its traceback.
     """
 
     where: str

@@ -1,4 +1,4 @@
-"""Faults of ours: counted, told once of a kind, and closed in; everything else goes on."""
+"""Internal faults: each is counted, reported once per kind, and contained; everything else goes on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mrc_host.proto.events import ErrorReason, Fault
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.timers import TimerKind
 
-_MAX_FAULTS: Final = 64  # kinds of faults that are told; more are only counted
+_MAX_FAULTS: Final = 64  # kinds of faults that are reported; more are only counted
 
 
 class Faults:
-    """What goes wrong in the core ends the queue pairs to the peer that it concerns, and nothing else."""
+    """Contains errors of the core: each ends the queue pairs to the peer that it concerns, and nothing else."""
 
     __slots__ = ("_context", "_told")
 
@@ -23,7 +23,7 @@ class Faults:
         self._told: set[tuple[str, str, int]] = set()
 
     def contain(self, where: str, error: Exception, peer: Peer | None, now: int) -> None:
-        """Close the peer that an exception concerns, count it, tell each kind once (event `Fault`)."""
+        """Close the peer that an exception concerns, count it, and report each kind once (event `Fault`)."""
         context = self._context
         context.counters.faults += 1
         frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -13,7 +13,7 @@ PAGE_BYTES: Final = 4096
 class Gather:
     """The bytes of several places as one: it has a length, and slices (without a step) of it are bytes.
 
-    Nothing is copied before a slice is taken, and what lies in one place is not copied then.
+    Nothing is copied before a slice is taken, and a slice that lies in one place is not copied then either.
     """
 
     __slots__ = ("_starts", "_views", "length")
@@ -68,7 +68,7 @@ class MemoryRegion:
         self.domain = domain
 
     def offset_of(self, va: int, size: int) -> int:
-        """Return offset of `va..va+size` in the buffer, or -1 when not all of it lies inside."""
+        """Return the offset of `va..va+size` in the buffer, or -1 when not all of it lies inside."""
         offset = va - self.va
         if offset < 0 or offset + size > self.length:
             return -1

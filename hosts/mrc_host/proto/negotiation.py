@@ -46,7 +46,7 @@ _ATTRIBUTES: Final = (
 
 
 class QpAttributes:
-    """Negotiated attributes. Those with `peer_` are the peer's responder's, the rest ours or common."""
+    """Negotiated attributes. Those with `peer_` belong to the peer's responder, the others to ours or to both."""
 
     __slots__ = _ATTRIBUTES
 

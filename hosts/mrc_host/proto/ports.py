@@ -37,7 +37,7 @@ class Port:
         self.probes_until = 0  # ns: the time that probes have used up
 
     def snapshot(self) -> PortStatistics:
-        """State and counters."""
+        """Return the state and counters."""
         return PortStatistics(
             port=self.number,
             up=self.up,
@@ -53,14 +53,14 @@ class Port:
 class PortTable:
     """The ports of an endpoint; bit p of `mask` says that port p is up.
 
-    `status` identifies the present state: it counts the changes, and peers order by it what they hear of us, by
-    port status updates (its low 16 bits) or by a queue pair's document (all of it).
+    `status` identifies the present state: it counts the changes. Peers order our port status updates (its low 16 bits)
+    and our queue pairs' documents (all of it) by it.
     """
 
     __slots__ = ("_byte_ps", "_first", "all", "limit", "mask", "overflow", "ports", "status")
 
     def __init__(self, count: int, limit: int, status: int, rate_bps: int) -> None:
-        """`limit`: control packets that wait at a port at most; `rate_bps`: of all ports together."""
+        """Create the ports; `limit`: most control packets that wait at one port; `rate_bps`: of all ports together."""
         self._byte_ps = 8 * 10**12 * count // rate_bps
         self.ports = [Port(number) for number in range(count)]
         self.mask = self.all = (1 << count) - 1
@@ -82,7 +82,9 @@ class PortTable:
         return True
 
     def set_state(self, port: int, *, carrier: bool | None = None, enabled: bool | None = None) -> bool:
-        """Record what is known of a port; True when it went down or came up by that. What waited on it is dropped."""
+        """Record the state of a port; True when it went down or came up by that. Packets that waited on it are
+        dropped.
+        """
         entry = self.ports[port]
         if carrier is not None:
             entry.carrier = carrier

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class QpDocument(TypedDict):
-    """Of a queue pair of MRC. `ports_up`: bit p for port p; `port_status` and `instance` order documents."""
+    """The document of an MRC queue pair. `ports_up`: bit p for port p; `port_status` and `instance` order documents."""
 
     format: str
     address: str

@@ -11,7 +11,7 @@ from mrc_host.proto.events import EvState
 
 @dataclass(frozen=True)
 class PortStatistics:
-    """A port: what the administrator says of it (`enabled`), whether it has a link, and its traffic."""
+    """A port: whether the administrator enabled it (`enabled`), whether it has a link, and its traffic."""
 
     port: int
     up: bool
@@ -44,7 +44,7 @@ class CcStatistics:
 
 @dataclass(frozen=True)
 class NsccStatistics(CcStatistics):
-    """As `CcStatistics`, with the queueing delay, its target, and which case the latest acknowledgement was."""
+    """`CcStatistics` with the queueing delay, its target, and the case of the latest acknowledgement."""
 
     qdelay_ns: int
     target_qdelay_ns: int
@@ -96,7 +96,7 @@ class RoceQpStatistics:
 
 @dataclass(frozen=True)
 class MrcStatistics:
-    """Of an MRC endpoint: counters, drops by reason, ports, congestion contexts of peers, queue pairs."""
+    """Statistics of an MRC endpoint: counters, drops by reason, ports, congestion contexts of peers, queue pairs."""
 
     endpoint: Mapping[str, int]
     drops: Mapping[str, int]
@@ -107,7 +107,7 @@ class MrcStatistics:
 
 @dataclass(frozen=True)
 class RoceStatistics:
-    """Of a RoCE endpoint: counters, drops by reason, ports, queue pairs."""
+    """Statistics of a RoCE endpoint: counters, drops by reason, ports, queue pairs."""
 
     transport: Literal["roce"]
     endpoint: Mapping[str, int]

@@ -73,7 +73,7 @@ class Counters:
 
 
 class EndpointCounters(Counters):
-    """Of a node."""
+    """Counters of an endpoint."""
 
     __slots__ = _ENDPOINT
     names = _ENDPOINT
@@ -88,7 +88,9 @@ class EndpointCounters(Counters):
 
 
 class RequestorCounters(Counters):
-    """Of the sending half of a queue pair. `lost_*` count packets by the reason they were taken for lost."""
+    """Counters of the sending half of a queue pair. `lost_*` count packets by the reason for which they were inferred
+    lost.
+    """
 
     __slots__ = _REQUESTOR
     names = _REQUESTOR
@@ -117,7 +119,7 @@ class RequestorCounters(Counters):
 
 
 class ResponderCounters(Counters):
-    """Of the receiving half of a queue pair."""
+    """Counters of the receiving half of a queue pair."""
 
     __slots__ = _RESPONDER
     names = _RESPONDER

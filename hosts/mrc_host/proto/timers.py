@@ -36,9 +36,9 @@ class TimerKind(IntEnum):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timed:
-    """What timers belong to: its method is called when one of them is due.
+    """An owner of timers: its method is called when one of them is due.
 
-    A class and no protocol: `on_timer` is called directly where both sides are compiled.
+    This is a class and not a protocol: `on_timer` is called directly where both sides are compiled.
     """
 
     __slots__ = ()
@@ -51,7 +51,7 @@ class Timed:
 class TimerQueue:
     """At most one pending deadline per (kind, owner); a heap with lazy deletion, swept when most of it is dead.
 
-    The heap knows serial numbers only: what was cancelled does not keep its owner alive until its deadline.
+    The heap holds serial numbers only, so that a cancelled timer does not keep its owner alive until its deadline.
     """
 
     __slots__ = ("_armed", "_heap", "_live", "_serial")

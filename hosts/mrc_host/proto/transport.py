@@ -27,9 +27,11 @@ P_contra = TypeVar("P_contra", bound=Pair, contravariant=True)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TransportEndpoint:
-    """The part that needs no queue pair: the driver's methods, ports, completions, statistics. Times in ns.
+    """The part of a transport without queue pairs: the driver's methods, ports, completions, statistics. Times are in
+    ns.
 
-    A class and no protocol: what is called for every packet is called directly where both sides are compiled.
+    This is a class and not a protocol: methods that are called for every packet are called directly where both sides
+    are compiled.
     """
 
     __slots__ = ()
@@ -47,11 +49,11 @@ class TransportEndpoint:
         raise NotImplementedError
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called, or None."""
+        """Return when `handle_timer` is due next (ns), or None."""
         raise NotImplementedError
 
     def handle_timer(self, now: int) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         raise NotImplementedError
 
     def next_event(self) -> Event | None:
@@ -84,7 +86,9 @@ class TransportEndpoint:
 
 
 class Transport(Protocol[P_contra]):
-    """The rest: memory, and work on queue pairs of class `P_contra`. How they are created differs by transport."""
+    """A transport with memory, and with work on queue pairs of class `P_contra`. How they are created differs by
+    transport.
+    """
 
     def register_memory(
         self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True
@@ -95,7 +99,7 @@ class Transport(Protocol[P_contra]):
         """Forget a region."""
 
     def local_attributes(self, qp: P_contra) -> QpDocument | RoceQpDocument:
-        """Return what the peer must know, as one JSON-serialisable document."""
+        """Return what the peer needs, as one JSON-serialisable document."""
 
     def connect(self, qp: P_contra, remote: object, now: int) -> None:
         """Go to RTS with the peer's attributes, plain JSON values, which are checked. Raises QpError."""
@@ -126,7 +130,7 @@ class Transport(Protocol[P_contra]):
         length: int | None = None,
         solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate, which may be `solicited`."""
+        """Do as `post_write`, and deliver a 32-bit immediate, which may be `solicited`."""
 
     def post_recv(self, qp: P_contra, wr_id: int, count: int = 1) -> None:
         """Post `count` receives, each for one immediate."""
@@ -135,4 +139,4 @@ class Transport(Protocol[P_contra]):
         """Flush and forget a queue pair."""
 
     def close_qp(self, qp: P_contra, now: int) -> None:
-        """As `destroy_qp`, for a user who is gone: the peer is notified."""
+        """Do as `destroy_qp` for a user who is gone, and notify the peer."""

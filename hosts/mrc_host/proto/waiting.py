@@ -23,5 +23,5 @@ class Waiting:
 
 
 def numbers(values: tuple[int, ...]) -> str:
-    """As `plane 1`, `planes 0,2`."""
+    """Format planes as `plane 1` or `planes 0,2`."""
     return f"plane{'s' if len(values) > 1 else ''} {','.join(map(str, values))}"

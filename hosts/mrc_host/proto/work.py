@@ -38,7 +38,7 @@ class WriteRequest:
         self.posted_ns = 0
 
     def opcode_at(self, offset: int, end: int) -> int:
-        """Opcode of the packet that carries the bytes from `offset` to `end`."""
+        """Return the opcode of the packet that carries the bytes from `offset` to `end`."""
         if end < self.length:
             return MIDDLE if offset else FIRST
         return self.last_opcode if offset else self.only_opcode
@@ -92,12 +92,12 @@ class WorkQueue:
             self._queue.append(request)
 
     def next_request(self) -> None:
-        """All of the current request has been sent."""
+        """Go to the next request, since all of the current one has been sent."""
         self.current = self._queue.popleft() if self._queue else None
         self.offset = 0
 
     def rewind(self) -> None:
-        """Send everything again that has not completed, from the oldest request on."""
+        """Send all requests that have not completed again, from the oldest on."""
         self._queue = deque(self.unacked)
         self.next_request()
 

@@ -47,7 +47,7 @@ class Connection:
         self._frame: tuple[int, bool, int, int, int, int] | None = None
 
     def flush(self) -> None:
-        """Send what the kernel takes."""
+        """Send as much as the kernel accepts."""
         out = self.out
         while out:
             batch = [out[index] for index in range(min(len(out), BATCH))]
@@ -61,7 +61,7 @@ class Connection:
                 out[0] = out[0][sent:]
 
     def frames(self, memory: memoryview) -> list[tuple[int, bool, int, int, int, int]]:
-        """Read what there is; the frames that are complete.
+        """Read what has arrived, and return the frames that are complete.
 
         Raises:
             ChannelError: the peer is gone, or writes beyond the region.
@@ -153,7 +153,7 @@ class TcpChannel:
             self._selector.modify(each.sock, wanted, each)
 
     def turn(self, timeout_s: float) -> None:
-        """Wait for sockets and do what can be done.
+        """Wait for sockets, then read and write those that are ready.
 
         Raises:
             ChannelError: a connection has ended.
@@ -170,7 +170,7 @@ class TcpChannel:
                 if each.out:
                     self._push(each)
             except (OSError, ChannelError) as error:
-                # The others are served on: each shall tell what it saw, not what became of that.
+                # The other connections go on, so that each rank reports its own error and not a consequence of it.
                 each.dead = True
                 self._selector.unregister(each.sock)
                 each.sock.close()
@@ -211,10 +211,10 @@ def connected(
     streams: int,
     timeout_s: float,
 ) -> dict[int, list[Connection]]:
-    """`streams` connections to each of `peers`: the lower rank calls the higher.
+    """Open `streams` connections to each of `peers`; the lower rank connects to the higher.
 
     Raises:
-        ChannelError: one was not made in time.
+        ChannelError: a connection was not made in time.
     """
     made: dict[int, list[Connection]] = {peer: [] for peer in peers}
     local = listener.getsockname()[0]

@@ -32,7 +32,7 @@ class WorkCompletion(NamedTuple):
 
 
 class CompletionChannel:
-    """Tells that completions have come, by a file descriptor: readable while notifications wait."""
+    """Notifies of completions by a file descriptor, which is readable while notifications wait."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -43,7 +43,7 @@ class CompletionChannel:
         context.channels.append(self)
 
     def fileno(self) -> int:
-        """For `select` and its kin."""
+        """Return the file descriptor, for `select` and similar calls."""
         return self.fd
 
     def get_cq_event(self, timeout: float | None = None) -> CompletionQueue | None:
@@ -65,7 +65,7 @@ class CompletionChannel:
         return None
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while completion queues use it."""
+        """Destroy the channel. Raises VerbsError while completion queues use it."""
         self.context.ask(requests.DestroyChannel(self.number))
         self.context.channels.remove(self)
         self.close()
@@ -163,9 +163,10 @@ class CompletionQueue:
         self._events_acked += count
 
     def wait(self, timeout: float | None = None, limit: int = 16) -> list[WorkCompletion]:
-        """Completions as by `poll`, waiting for the first one; an empty list after `timeout` seconds (None: for ever).
+        """Return completions as `poll` does, waiting for the first one; an empty list after `timeout` seconds (None:
+        for ever).
 
-        It needs a channel of its own.
+        The queue needs a channel that no other queue uses.
         """
         found = self.poll(limit)
         if found:
@@ -185,7 +186,7 @@ class CompletionQueue:
         return found
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while queue pairs use it, or events are not acknowledged."""
+        """Destroy the queue. Raises VerbsError while queue pairs use it, or events are not acknowledged."""
         left = self._events_taken - self._events_acked
         if left:
             raise VerbsError(errno.EBUSY, f"{left} notifications are not acknowledged; `ack_events` first")
@@ -200,7 +201,7 @@ class CompletionQueue:
 
 
 def status_text(status: WcStatus) -> str:
-    """Return what a status means (`ibv_wc_status_str`)."""
+    """Return the text of a status (`ibv_wc_status_str`)."""
     return _TEXTS.get(status, status.name)
 
 

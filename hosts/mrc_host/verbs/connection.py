@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 
 class VerbsError(OSError):
-    """Something that is refused, with an errno as the C library would set it."""
+    """A refused call, with an errno as the C library would set it."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(number, text)
@@ -87,7 +87,7 @@ class Connection:
             ) from None
 
     def fileno(self) -> int:
-        """Readable when the agent is gone."""
+        """Return the socket's file descriptor; it is readable when the agent is gone."""
         return self._socket.fileno()
 
     def lost(self) -> bool:
@@ -112,7 +112,7 @@ class Connection:
         return answer
 
     def ask_files(self, request: Request[A]) -> tuple[A, list[int]]:
-        """As `ask`, with file descriptors, which are the caller's."""
+        """Do as `ask`, and also return the file descriptors of the answer, which the caller owns."""
         with self._lock:
             if self._socket.fileno() < 0:
                 raise self.closed()
@@ -148,7 +148,9 @@ class Connection:
         self._socket.close()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: a copy would outlive the program, whose death the agent then would not see."""
+        """Close this copy in a forked child: it would outlive the program, and the agent would not see the program's
+        end.
+        """
         self._lock = threading.Lock()  # a thread that is not here may have held it
         self.ended = "it is of the process that this one was forked from; open the device again"
         self.close()

@@ -27,7 +27,7 @@ A = TypeVar("A")
 
 
 class Version(NamedTuple):
-    """As `MRC_API_VER`."""
+    """A version, as `MRC_API_VER`."""
 
     major: int
     minor: int
@@ -35,7 +35,7 @@ class Version(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """What `query_version` says: of the interface that this follows, and of the provider, which is this package."""
+    """The answer of `query_version`: the version of the interface, and of the provider, which is this package."""
 
     current: Version
     last_supported: Version
@@ -55,7 +55,7 @@ class AsyncEvent:
     """Something that happened outside of any work request; to be acknowledged by `ack`.
 
     `element`: the number of a queue pair, a completion queue, or a port (from 1), by the type. Of an EV: its value, its
-    plane and the losses seen on it; `text` says why, where there is something to say.
+    plane and the losses seen on it. `text` gives the reason, where there is one.
     """
 
     type: EventType
@@ -67,7 +67,7 @@ class AsyncEvent:
     context: Context
 
     def ack(self) -> None:
-        """Acknowledge it: what it concerns may be destroyed."""
+        """Acknowledge the event, so that the object that it concerns may be destroyed."""
         self.context.ack_async_event(self)
 
 
@@ -112,17 +112,17 @@ class Context:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request[A]) -> A:
-        """Ask the agent for something, after what has been posted so far. Raises VerbsError."""
+        """Send the agent a request, after everything posted so far. Raises VerbsError."""
         self._publish()
         return self._connection.ask(request)
 
     def ask_files(self, request: Request[A]) -> tuple[A, list[int]]:
-        """As `ask`, with the file descriptors that come with the answer."""
+        """Do as `ask`, and also return the file descriptors that come with the answer."""
         self._publish()
         return self._connection.ask_files(request)
 
     def query_device(self) -> DeviceAttributes:
-        """Return what the device can do."""
+        """Return the attributes of the device."""
         return self.ask(requests.QueryDevice())
 
     def query_port(self, port: int) -> PortAttributes:
@@ -148,7 +148,7 @@ class Context:
                     self._ring()
 
     def _publish(self) -> None:
-        """Show the agent what a batch has posted so far: a request that follows must not overtake it.
+        """Show the agent the entries that a batch has posted so far: a request that follows must not overtake them.
 
         The agent takes everything that is in the ring before it serves a request, so no bell is needed.
         """
@@ -287,8 +287,7 @@ class Context:
         return False
 
     def close(self) -> None:
-        """Give everything back: the agent destroys whatever is left of this context. What is used later raises
-        DeviceLostError."""
+        """Close the device: the agent destroys whatever is left of this context. Later use raises DeviceLostError."""
         if self._doorbell >= 0:
             self._connection.close()
             gone: Any = NoRing(self._connection.closed)
@@ -303,7 +302,9 @@ class Context:
             self._doorbell = self._event_bell = -1
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: rings and bells are its parent's, which would find in them what it did not post."""
+        """Close this copy in a forked child: rings and bells are its parent's, which would find entries that it did not
+        post.
+        """
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.close()
 

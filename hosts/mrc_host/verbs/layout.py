@@ -43,7 +43,7 @@ WORD: Final = (1 << 64) - 1
 
 
 class RingOpcode(IntEnum):
-    """What an entry of the ring of submissions asks for."""
+    """The operation that an entry of the submission ring requests."""
 
     WRITE = 1
     WRITE_IMM = 2
@@ -52,7 +52,7 @@ class RingOpcode(IntEnum):
 
 
 class SendFlags(IntFlag):
-    """Of one work request, with the numbers of `ibv_send_flags`."""
+    """Flags of one work request, with the numbers of `ibv_send_flags`."""
 
     NONE = 0
     SIGNALED = 2
@@ -61,7 +61,7 @@ class SendFlags(IntFlag):
 
 
 class Access(IntFlag):
-    """Of a memory region, with the numbers of `ibv_access_flags`."""
+    """Access rights of a memory region, with the numbers of `ibv_access_flags`."""
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
@@ -90,7 +90,7 @@ class WcStatus(IntEnum):
 
 
 class WcFlags(IntFlag):
-    """Of a completion, with the numbers of `ibv_wc_flags`; `SOLICITED` is ours."""
+    """Flags of a completion, with the numbers of `ibv_wc_flags`; `SOLICITED` is ours."""
 
     NONE = 0
     WITH_IMM = 2

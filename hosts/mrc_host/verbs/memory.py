@@ -22,7 +22,7 @@ class Sge(NamedTuple):
 
 
 class RemoteMemory(NamedTuple):
-    """What a peer must know of a memory region to write to it."""
+    """The address and key that a peer needs to write to a memory region."""
 
     addr: int
     rkey: int
@@ -30,14 +30,14 @@ class RemoteMemory(NamedTuple):
 
 
 class ProtectionDomain:
-    """Keeps what belongs together: queue pairs reach the memory regions of their own domain only."""
+    """Groups objects: queue pairs reach only the memory regions of their own domain."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.number = context.ask(requests.AllocPd()).pd
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while it has queue pairs or regions."""
+        """Destroy the domain. Raises VerbsError while it has queue pairs or regions."""
         self.context.ask(requests.DeallocPd(self.number))
 
 

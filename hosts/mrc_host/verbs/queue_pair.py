@@ -49,10 +49,10 @@ class SendRequest:
 
 @dataclass(frozen=True)
 class QpAttributes:
-    """What `query` tells of a queue pair (`mrc_qp_attr`, and of `ibv_qp_attr` what there is of it).
+    """The answer of `query` about a queue pair (`mrc_qp_attr`, and what applies of `ibv_qp_attr`).
 
     `values` has all attributes by name: those that `modify` takes, `path_mtu`, `sq_psn`, `dest_qp_num`,
-    `remote_address`, and `error`, why it is in ERR.
+    `remote_address`, and `error`, the reason for which it is in ERR.
     """
 
     state: QpState
@@ -66,7 +66,7 @@ class QpAttributes:
 
 
 class QpHint:
-    """What a program says of the traffic that it expects of some queue pairs (`mrc_qp_hint_attr`)."""
+    """The traffic that a program expects of some queue pairs (`mrc_qp_hint_attr`)."""
 
     def __init__(
         self, context: Context, *, num_qps_per_peer: int = 0, num_send_peers: int = 0, num_remote_recv_peers: int = 0
@@ -76,7 +76,7 @@ class QpHint:
         self.number = context.ask(requests.CreateHint(attributes)).hint
 
     def modify(self, **attributes: int) -> None:
-        """Change some of them."""
+        """Change some of the hint's attributes."""
         try:
             changes = HintChanges(**attributes)
         except TypeError as error:
@@ -88,7 +88,7 @@ class QpHint:
         return dict(vars(self.context.ask(requests.QueryHint(self.number)).attributes))
 
     def destroy(self) -> None:
-        """Give it back. Raises VerbsError while queue pairs name it."""
+        """Destroy the hint. Raises VerbsError while queue pairs name it."""
         self.context.ask(requests.DestroyHint(self.number))
 
 
@@ -142,14 +142,14 @@ class QueuePair:
     # -- states and attributes ----------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """Return what the peer must know, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
+        """Return what the peer needs, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
         found: dict[str, Any] = cast("Any", self.context.ask(requests.GetQpDocument(self.qp_num)).document)
         if self.state is QpState.RESET:
             self.state = QpState.INIT
         return found
 
     def connect(self, document: Mapping[str, Any]) -> None:
-        """INIT to RTS, with the peer's document."""
+        """Go from INIT to RTS, with the peer's document."""
         self.modify(QpState.RTR, document=document)
         self.modify(QpState.RTS)
 
@@ -185,7 +185,7 @@ class QueuePair:
             self._sent_ended, self._received_ended = self._sent & _MASK, self._received & _MASK
 
     def query(self) -> QpAttributes:
-        """State and attributes, as the device has them."""
+        """Return the state and attributes, as the device has them."""
         answer = self.context.ask(requests.QueryQp(self.qp_num))
         self.state = answer.state
         return QpAttributes(
@@ -200,7 +200,7 @@ class QueuePair:
         )
 
     def query_evs(self) -> list[Ev]:
-        """Its EVs, with their states."""
+        """Return the EVs of the queue pair, with their states."""
         found: list[Ev] = []
         while True:
             answer = self.context.ask(requests.QueryEvs(self.qp_num, len(found)))
@@ -238,7 +238,7 @@ class QueuePair:
         wr_id: int = 0,
         flags: SendFlags = SendFlags.SIGNALED,
     ) -> None:
-        """As `post_write`, and delivers 32 bits to a receive that the peer has posted, when all has arrived."""
+        """Do as `post_write`, and deliver 32 bits to a receive that the peer has posted, when all has arrived."""
         with self.context.lock:
             self._post(local, remote_addr, rkey, wr_id, imm_data, flags)
 
@@ -329,7 +329,9 @@ class QueuePair:
             self._sent_ended = count
 
     def destroy(self) -> None:
-        """Give it back; what is under way is lost. Raises VerbsError while events of it are not acknowledged."""
+        """Destroy the queue pair; requests under way are lost. Raises VerbsError while events of it are not
+        acknowledged.
+        """
         self.context.check_acked(True, self.qp_num)
         self.context.ask(requests.DestroyQp(self.qp_num))
         del self.context.queue_pairs[self.qp_num]

@@ -53,7 +53,7 @@ class Rendezvous:
             time.sleep(_RETRY_S)
 
     def send(self, document: Any) -> None:
-        """Send something."""
+        """Send a JSON object."""
         try:
             self._file.write(json.dumps(document).encode() + b"\n")
             self._file.flush()
@@ -61,7 +61,7 @@ class Rendezvous:
             raise VerbsError(errno.ECONNRESET, f"the other program is gone ({error})") from None
 
     def receive(self) -> Any:
-        """Wait for what the other sends. Raises VerbsError when it is gone."""
+        """Wait for an object of the other program. Raises VerbsError when it is gone."""
         try:
             line = self._file.readline()
         except OSError as error:
@@ -71,7 +71,7 @@ class Rendezvous:
         return json.loads(line)
 
     def exchange(self, document: Any) -> Any:
-        """Send something, and wait for what the other sends."""
+        """Send an object, and wait for one of the other program."""
         self.send(document)
         return self.receive()
 
@@ -115,7 +115,7 @@ def _wait(place: pathlib.Path, deadline: float) -> socket.socket | None:
         os.chmod(own, 0o600)
         listener.listen(1)
         try:
-            os.link(own, place)  # there is one who can
+            os.link(own, place)  # only one program can create it
         except FileExistsError:
             return None
         listener.settimeout(max(deadline - time.monotonic(), 0.01))

@@ -213,14 +213,14 @@ class DestroyQp(Request[Done], verb="destroy_qp"):
 
 @dataclass(frozen=True)
 class QpDocumentAnswer:
-    """What the peer of a queue pair must know; the transport's own."""
+    """The document that the peer of a queue pair needs; its contents depend on the transport."""
 
     document: object
 
 
 @dataclass(frozen=True)
 class GetQpDocument(Request[QpDocumentAnswer], verb="document"):
-    """Ask for what the peer must know; a queue pair in RESET goes to INIT."""
+    """Ask for the document that the peer needs; a queue pair in RESET goes to INIT."""
 
     qp: QpNumber
 
@@ -297,7 +297,7 @@ class QueryEvs(Request[SomeEvs], verb="query_evs"):
 
 @dataclass(frozen=True)
 class HintAttributes:
-    """What a program says of its traffic (`mrc_qp_hint_attr`)."""
+    """The traffic that a program expects (`mrc_qp_hint_attr`)."""
 
     num_qps_per_peer: _Hint = 0
     num_send_peers: _Hint = 0

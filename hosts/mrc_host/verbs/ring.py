@@ -14,7 +14,7 @@ from mrc_host.verbs.layout import HEAD, HEAD_BYTES, NOTED, TAIL
 
 
 class RingCorrupt(Exception):
-    """The other end has written a counter that cannot be."""
+    """The other end has written an impossible counter."""
 
 
 class NoRing:

@@ -33,7 +33,7 @@ class WorkloadError(UsageError):
 
 
 class Channel(Protocol):
-    """The way from a workload to its peers, offered by the host node."""
+    """The connection of a workload to its peers, offered by the host node."""
 
     def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
         """Write `length` bytes at `offset` of the own region to `remote_offset` of the peer's.
@@ -43,12 +43,12 @@ class Channel(Protocol):
         """
 
     def wake(self, at_ns: int) -> None:
-        """`woken` of the own workload follows, at this time or soon after it."""
+        """Call `woken` of the own workload at this time or soon after it."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is said of a workload; `iterations` bounds its loop. Each workload has a class of its own."""
+    """The parameters of a workload; `iterations` bounds its loop. Each workload has a subclass of its own."""
 
     iterations: int = 1
 
@@ -95,7 +95,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @classmethod
     def defaults(cls) -> Mapping[str, int | None]:
-        """Return what each parameter of its own is if it is left out."""
+        """Return the default of each of the workload's own parameters."""
         made = vars(cls.parameters())
         return {name: value for name, value in made.items() if name != "iterations"}
 
@@ -148,7 +148,7 @@ class Workload(abc.ABC, Generic[P]):
     @classmethod
     @abc.abstractmethod
     def memory_bytes(cls, size: int, params: P) -> int:
-        """Return bytes of the region that each rank registers."""
+        """Return the size of the region that each rank registers, bytes."""
 
     @classmethod
     @abc.abstractmethod
@@ -164,7 +164,7 @@ class Workload(abc.ABC, Generic[P]):
             self.finish(now)
 
     def _next(self, now: int) -> None:
-        """Begin an iteration, finish, or wait to hear after how many to finish."""
+        """Begin an iteration, finish, or wait for the number of iterations after which to finish."""
         self._between = False
         if self.progress.iterations >= self.limit:
             self.finish(now)
@@ -187,7 +187,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def arrived(self, peer: int, imm: int, now: int) -> None:
-        """Handle an immediate of a peer: everything it wrote before is in place."""
+        """Handle an immediate of a peer: everything that the peer wrote before is in place."""
 
     def put_done(self, peer: int, tag: int, now: int) -> None:
         """Handle a `put` that is acknowledged: its source may change."""
@@ -202,7 +202,7 @@ class Workload(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def advance(self, now: int) -> None:
-        """Go as far as what has arrived and been acknowledged allows."""
+        """Advance as far as the arrivals and acknowledgements so far allow."""
 
     def failed(self, peer: int, reason: str, now: int) -> None:
         """End the workload with an error: a QP died or a put was refused."""
@@ -211,7 +211,7 @@ class Workload(abc.ABC, Generic[P]):
             self.finish(now)
 
     def wind_down(self, now: int) -> int:
-        """Begin no further iteration until `stop_after`; return how many have begun, 0 if this rank has no say."""
+        """Begin no further iteration until `stop_after`; return how many have begun, 0 if this rank does not count."""
         if self.done or not self.progress.takes_part:
             return self.progress.iterations
         self._winding_down = True
@@ -233,7 +233,7 @@ class Workload(abc.ABC, Generic[P]):
         self.after(now)
 
     def measured(self) -> Measured:
-        """Return what the workload measured: here the times of its iterations."""
+        """Return the workload's measurements: here the times of its iterations."""
         return Measured(iteration_ns=self.iteration_times.summary())
 
     def awaits(self) -> set[int]:
@@ -255,13 +255,13 @@ class Workload(abc.ABC, Generic[P]):
     def put(
         self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int = 0, imm: int | None = None
     ) -> None:
-        """`Channel.put`, counted."""
+        """Do `Channel.put`, and count it."""
         self.progress.bytes_sent += length
         self.outstanding += 1
         self.channel.put(peer, offset, remote_offset, length, tag=tag, imm=imm)
 
     def check(self, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> None:
-        """Compare what arrived with what must have arrived, element by element."""
+        """Compare the data that arrived with the expected data, element by element."""
         self._count(got, int(np.count_nonzero(got != want)))
 
     def check_repeating(self, got: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> None:
@@ -282,7 +282,7 @@ def split(count: int, parts: int) -> list[slice]:
 
 
 def immediate(iteration: int, step: int) -> int:
-    """32 bits: iteration modulo 2^16, then the step."""
+    """Pack an immediate of 32 bits: the iteration modulo 2^16, then the step."""
     return (iteration & 0xFFFF) << STEP_BITS | step
 
 
@@ -290,7 +290,7 @@ _ramps: dict[int, npt.NDArray[np.uint32]] = {}
 
 
 def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return bytes that differ by seed and by position, so that a misplaced or stale byte shows."""
+    """Return a pattern of bytes that differ by seed and by position, so that a misplaced or stale byte shows."""
     ramp = _ramps.get(nbytes)
     if ramp is None:
         ramp = _ramps[nbytes] = np.arange(nbytes, dtype=np.uint32) * np.uint32(2654435761)
@@ -310,7 +310,7 @@ def period(rank: int, iteration: int) -> npt.NDArray[np.float32]:
 
 @lru_cache(maxsize=16)
 def summed(size: int, iteration: int) -> npt.NDArray[np.float32]:
-    """One period of the sum over all ranks' inputs; for reading: all ranks of a process share it."""
+    """Return one period of the sum over all ranks' inputs; it is read-only, as all ranks of a process share it."""
     made = np.asarray(np.add.reduce([period(rank, iteration) for rank in range(size)]), dtype=np.float32)
     made.flags.writeable = False
     return made

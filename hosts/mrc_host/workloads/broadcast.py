@@ -12,7 +12,7 @@ END = MAX_PIECES
 
 @dataclass(frozen=True)
 class BroadcastParameters(Parameters):
-    """Of `Broadcast`."""
+    """Parameters of `Broadcast`."""
 
     size_bytes: int = 1 << 20
     root: int = 0
@@ -20,9 +20,9 @@ class BroadcastParameters(Parameters):
 
 
 class Broadcast(Workload[BroadcastParameters]):
-    """Parameters: `size_bytes`; `root`; `piece_bytes`, what is passed on at once; `iterations`.
+    """Parameters: `size_bytes`; `root`; `piece_bytes`, which a rank forwards at once; `iterations`.
 
-    The last rank of the chain tells the root when it has all: no rank can be two iterations ahead of it.
+    The last rank of the chain notifies the root when it has everything: no rank can be two iterations ahead of it.
     """
 
     name = "broadcast"

@@ -9,7 +9,7 @@ from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError
 
 @dataclass(frozen=True)
 class AllToAllParameters(Parameters):
-    """Of `AllToAll`."""
+    """Parameters of `AllToAll`."""
 
     block_bytes: int = 1 << 16
 
@@ -70,7 +70,7 @@ class AllToAll(Workload[AllToAllParameters]):
             self.advance(now)
 
     def _wanted(self) -> set[tuple[int, int]]:
-        """Who must have sent what before the iteration can end."""
+        """Return (peer, immediate) of every put that must arrive before the iteration can end."""
         iteration = self.progress.iterations
         return {(peer, immediate(iteration, peer)) for peer in range(self.size) if peer != self.rank}
 

@@ -11,7 +11,7 @@ from mrc_host.workloads.measure import Distribution
 
 @dataclass(frozen=True)
 class LatencyParameters(Parameters):
-    """Of `WriteLat`."""
+    """Parameters of `WriteLat`."""
 
     message_bytes: int = 8
     source: int = 0

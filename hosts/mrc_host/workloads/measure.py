@@ -25,7 +25,7 @@ class Distribution:
         self._buckets: Counter[int] = Counter()
 
     def add(self, value: int) -> None:
-        """One more."""
+        """Add one value."""
         self.low = min(self.low, value) if self.count else value
         self.high = max(self.high, value)
         self.count += 1
@@ -35,7 +35,7 @@ class Distribution:
         self._buckets[value >> shift << shift] += 1
 
     def quantile(self, share: float) -> int:
-        """Return the smallest time that so large a share of all do not exceed (nearest rank)."""
+        """Return the smallest time that this share of all times do not exceed (nearest rank)."""
         rank = max(math.ceil(share * self.count), 1)
         seen = 0
         for value in sorted(self._buckets):
@@ -45,7 +45,7 @@ class Distribution:
         return self.high
 
     def summary(self) -> Times | None:
-        """As perftest names them (`typical` is the median), in ns; None without a single time."""
+        """Return the times by perftest's names (`typical` is the median), in ns; None if there is none."""
         if not self.count:
             return None
         mean = self._sum / self.count
@@ -64,10 +64,10 @@ class Distribution:
 
 
 class Meter:
-    """Bandwidth of one stream of messages of equal size, as ib_write_bw tells it.
+    """Bandwidth of one stream of messages of equal size, as ib_write_bw defines it.
 
     Average: all bytes from the first post to the last completion. Peak: the highest average between any message's post
-    and any later (or the same) message's completion, over the messages that are remembered.
+    and any later (or the same) message's completion, over the messages that are kept.
     """
 
     def __init__(self, message_bytes: int) -> None:
@@ -108,7 +108,7 @@ class Meter:
         return best * self.message_bytes * 8e9
 
     def summary(self) -> Stream:
-        """Return messages and bytes acknowledged, peak and average in bits per second, messages per second.
+        """Return the messages and bytes acknowledged, peak and average in bits per second, and messages per second.
 
         The average is over the stream's own time, from `began_ns` to `ended_ns`. Averages of streams that share a link
         and end at different times add up to more than the link carries.

@@ -83,7 +83,7 @@ def signed(number: int, iteration: int, own: int) -> int:
 
 
 def part_of(imm: int) -> int:
-    """Whose immediate it is."""
+    """Return the part that an immediate belongs to."""
     return imm >> PART_SHIFT
 
 
@@ -93,5 +93,5 @@ def tagged(number: int, tag: int) -> int:
 
 
 def tag_of(tag: int) -> int:
-    """Whose put it was."""
+    """Return the part that a put belongs to, by its tag."""
     return tag & MAX_PARTS - 1

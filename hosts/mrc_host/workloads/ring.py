@@ -19,7 +19,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class RingParameters(Parameters):
-    """Of the collectives on a ring."""
+    """Parameters of the collectives on a ring."""
 
     size_bytes: int = 1 << 20
 
@@ -94,7 +94,10 @@ class Ring(Workload[RingParameters]):
         return (self.rank + int(self.reduces) - gathered) % self.size
 
     def _slot(self, step: int) -> int:
-        """Byte offset, in the receiver's region, of the slot for a step of this iteration: as large as any chunk."""
+        """Return the byte offset, in the receiver's region, of the slot of a step of this iteration.
+
+        A slot is as large as the largest chunk.
+        """
         parity = self.progress.iterations & 1
         return self.total_bytes + (parity * self.steps + step) * self.chunk_bytes
 
@@ -119,7 +122,7 @@ class Ring(Workload[RingParameters]):
         while self.step < self.steps and (key := immediate(iteration, self.step)) in self.ready:
             self.ready.remove(key)
             slot = self._slot(self.step)
-            # My predecessor sent what it had; that chunk is one behind mine.
+            # The predecessor sent its chunk of this step, which is one before this rank's.
             into = self._chunk(self._outgoing(self.step) - 1)
             incoming = self.memory[slot : slot + (into.stop - into.start) * FLOAT_BYTES].view(np.float32)
             if self.reduces and self.step < self.size - 1:

@@ -23,7 +23,7 @@ MAX_WINDOW = 128
 
 @dataclass(frozen=True)
 class StreamParameters(Parameters):
-    """Of all streams."""
+    """Parameters of all streams."""
 
     message_bytes: int = 1 << 18
     window: int = 2
@@ -61,7 +61,7 @@ class Streams(Workload[S]):
 
     @classmethod
     def pairs(cls, size: int, params: S) -> list[tuple[int, int]]:
-        """(source, destination) of every stream."""
+        """Return (source, destination) of every stream."""
         raise NotImplementedError
 
     @classmethod
@@ -151,7 +151,7 @@ class Streams(Workload[S]):
         return "messages or credits"
 
     def wind_down(self, now: int) -> int:
-        """End each stream that this rank sends with the message it is at, and tell the receiver."""
+        """End each stream that this rank sends with its current message, and notify the receiver."""
         if not self.running:
             return self.progress.iterations
         for peer, number in self.out.items():
@@ -161,7 +161,7 @@ class Streams(Workload[S]):
         return self.progress.iterations
 
     def stop_after(self, iterations: int, now: int) -> None:
-        """Nothing: streams have ended by `wind_down`, each after its own number of messages."""
+        """Do nothing: streams end by `wind_down`, each after its own number of messages."""
 
     def measured(self) -> Measured:
         """Return every stream that this rank sends, by the receiver's rank."""
@@ -169,18 +169,18 @@ class Streams(Workload[S]):
 
 
 def _destinations(pairs: list[tuple[int, int]], rank: int) -> list[int]:
-    """To which ranks a rank sends."""
+    """Return the ranks to which a rank sends, in order."""
     return sorted(dst for src, dst in pairs if src == rank)
 
 
 def _sources(pairs: list[tuple[int, int]], rank: int) -> list[int]:
-    """From which ranks a rank receives."""
+    """Return the ranks from which a rank receives, in order."""
     return sorted(src for src, dst in pairs if dst == rank)
 
 
 @dataclass(frozen=True)
 class PermutationParameters(StreamParameters):
-    """Of `Permutation`."""
+    """Parameters of `Permutation`."""
 
     shift: int = 1
 
@@ -198,7 +198,7 @@ class Permutation(Streams[PermutationParameters]):
 
 @dataclass(frozen=True)
 class IncastParameters(StreamParameters):
-    """Of `Incast`."""
+    """Parameters of `Incast`."""
 
     target: int = 0
     sources: Sequence[int] | None = None
@@ -249,7 +249,7 @@ class SendRecv(Streams[StreamParameters]):
 
 @dataclass(frozen=True)
 class WriteBwParameters(StreamParameters):
-    """Of `WriteBw`."""
+    """Parameters of `WriteBw`."""
 
     window: int = 4
     source: int = 0

@@ -32,10 +32,10 @@ EXCHANGE, FORWARD, BACKWARD = MAX_BUCKETS, MAX_BUCKETS + 1, MAX_BUCKETS + 2
 
 @dataclass(frozen=True)
 class Shape:
-    """How the ranks are divided, and where what is in a region; all offsets and lengths in bytes.
+    """How the ranks are divided, and the layout of a region; all offsets and lengths are in bytes.
 
-    `buckets`: (offset, length of the bucket). `transfers`: of the first of four rows (forward out, forward in, backward
-    out, backward in) of one slot per micro batch.
+    `buckets`: (offset, length of the bucket). `transfers`: the offset of the first of four rows (forward out, forward
+    in, backward out, backward in) of one slot per micro batch.
     """
 
     stages: int
@@ -58,17 +58,17 @@ class Shape:
         return list(range(first, first + self.per_stage))
 
     def group(self, rank: int) -> list[int]:
-        """Return the ranks with which it exchanges what experts need."""
+        """Return the ranks with which a rank exchanges data of experts."""
         first = rank // self.experts * self.experts
         return list(range(first, first + self.experts))
 
     def slot(self, row: int, micro: int) -> int:
-        """Return where the transfer of a micro batch is."""
+        """Return the offset of the transfer of a micro batch."""
         return self.transfers + (row * self.micro_batches + micro) * self.activation_bytes
 
 
 def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]:
-    """Return what a stage does in a step, 1F1B: (forward or backward, micro batch)."""
+    """Return the schedule of a stage in a step, 1F1B: (forward or backward, micro batch)."""
     warm = min(stages - 1 - stage, micro_batches)
     rows = [(True, micro) for micro in range(warm)]
     for micro in range(micro_batches - warm):
@@ -78,7 +78,7 @@ def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]
 
 @dataclass(frozen=True)
 class TrainingParameters(Parameters):
-    """Of `Training`."""
+    """Parameters of `Training`."""
 
     compute_us: int = 20_000
     jitter_percent: int = 0
@@ -187,7 +187,7 @@ class Training(Workload[TrainingParameters]):
         found |= {each for each in (rank - shape.per_stage, rank + shape.per_stage) if 0 <= each < size}
         return found - {rank}
 
-    # -- what the channel tells ----------------------------------------------------------------------------
+    # -- events of the channel -----------------------------------------------------------------------------
 
     def arrived(self, peer: int, imm: int, now: int) -> None:
         part = self.parts.get(part_of(imm))

@@ -15,7 +15,7 @@ SLOTS = 3
 
 @dataclass(frozen=True)
 class TreeParameters(Parameters):
-    """Of `TreeAllReduce`."""
+    """Parameters of `TreeAllReduce`."""
 
     size_bytes: int = 1 << 20
 

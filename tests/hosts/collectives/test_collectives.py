@@ -97,7 +97,7 @@ def check(found: NDArray[Any], expected: NDArray[Any], kind: str, size: int) -> 
     seed=st.integers(0, 1 << 30),
 )
 @PROPERTY
-def test_all_reduce(
+def test_all_reduce_gives_the_same_reduction_at_every_rank(
     groups: dict[int, list[Collectives]], size: int, kind: str, op: str, length: int, algorithm: Any, seed: int
 ) -> None:
     if (op, kind) == ("avg", "bool"):
@@ -121,7 +121,7 @@ def test_all_reduce(
     seed=st.integers(0, 1 << 30),
 )
 @PROPERTY
-def test_the_others(
+def test_other_operations_give_expected_results_in_order_of_their_calls(
     groups: dict[int, list[Collectives]], size: int, kind: str, op: str, length: int, root: int, seed: int
 ) -> None:
     """All that is not all_reduce, called one after the other without waiting: works are done in order."""
@@ -169,7 +169,7 @@ def test_the_others(
         assert [row.tobytes() for row in swapped_list] == [theirs[rank].tobytes() for theirs in many]
 
 
-def test_several_arrays_as_one(groups: dict[int, list[Collectives]]) -> None:
+def test_all_reduce_coalesced_reduces_every_array(groups: dict[int, list[Collectives]]) -> None:
     ranks = groups[3]
     rows = [[np.full(length, rank + 1.0, np.float32) for length in (3, 0, 50_000)] for rank in range(3)]
     wait([each.all_reduce_coalesced(row) for each, row in zip(ranks, rows, strict=True)])
@@ -207,7 +207,7 @@ def test_messages_of_one_tag_keep_their_order(groups: dict[int, list[Collectives
     assert [int(row[0]) for row in rows] == list(range(40))
 
 
-def test_who_sends_more_than_is_asked_for_waits(
+def test_sender_waits_when_the_receiver_keeps_too_many_bytes(
     groups: dict[int, list[Collectives]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "KEPT_BYTES", 1 << 18)
@@ -226,7 +226,7 @@ def test_who_sends_more_than_is_asked_for_waits(
     assert kept._kept_bytes == 0
 
 
-def test_ranks_that_do_not_do_the_same_are_told(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_ranks_with_different_operations_get_an_error(hosts: Bed, tmp_path: pathlib.Path) -> None:
     with group(hosts, tmp_path, 3) as ranks:
         works = [each.all_reduce(np.zeros(7 if rank else 8)) for rank, each in enumerate(ranks)]
         for work in works:
@@ -237,7 +237,7 @@ def test_ranks_that_do_not_do_the_same_are_told(hosts: Bed, tmp_path: pathlib.Pa
             ranks[2].barrier().wait(SECONDS)
 
 
-def test_a_rank_that_does_nothing_is_named(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_error_names_a_rank_that_does_not_join_an_operation(hosts: Bed, tmp_path: pathlib.Path) -> None:
     with group(hosts, tmp_path, 3, timeout=0.7) as ranks:
         works = [ranks[0].barrier(), ranks[1].barrier()]
         said = []
@@ -302,7 +302,7 @@ def test_the_timeout_fires_while_a_callback_runs(hosts: Bed, tmp_path: pathlib.P
             go.set()
 
 
-def test_who_leaves_is_missed_only_if_needed(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_rank_that_left_fails_only_operations_that_need_it(hosts: Bed, tmp_path: pathlib.Path) -> None:
     with group(hosts, tmp_path, 3) as ranks:
         wait([each.barrier() for each in ranks])
         last = ranks[2].send(np.array([5]), 0)
@@ -317,7 +317,7 @@ def test_who_leaves_is_missed_only_if_needed(hosts: Bed, tmp_path: pathlib.Path)
             ranks[2].barrier().wait(SECONDS)
 
 
-def test_a_rank_that_does_not_come_is_named(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_error_names_a_rank_that_does_not_join_the_group(hosts: Bed, tmp_path: pathlib.Path) -> None:
     from mrc_torch import FolderStore
 
     with pytest.raises(CollectiveError, match=r"rank 1 of 2 has not come to the group: .*mrc%1: no rank has written"):
@@ -390,7 +390,9 @@ def test_groups_share_a_device_and_leave_nothing(hosts: Bed, tmp_path: pathlib.P
         (lambda c: c.receive(np.zeros(4), 5), "rank 5 is no other rank"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(groups: dict[int, list[Collectives]], call: Any, said: str) -> None:
+def test_operation_with_invalid_arguments_is_refused_at_once(
+    groups: dict[int, list[Collectives]], call: Any, said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         call(groups[2][0])
     assert groups[2][0].error is None
@@ -407,7 +409,7 @@ def test_a_group_of_one_needs_no_device(tmp_path: pathlib.Path) -> None:
         Collectives(FolderStore(tmp_path), 3, 3)
 
 
-def test_ranks_wait_in_threads(groups: dict[int, list[Collectives]]) -> None:
+def test_ranks_in_threads_may_wait_for_each_operation(groups: dict[int, list[Collectives]]) -> None:
     """As programs do: each waits for its work before it calls the next one."""
 
     def loop(rank: int) -> float:

@@ -96,7 +96,7 @@ def test_a_killed_rank_ends_the_others_with_its_name(hosts: Bed, tmp_path: pathl
                 assert "rank 2 (host h2) is dead: " in errors
 
 
-def test_the_program_of_the_page(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_program_of_pytorch_page_prints_what_the_page_says(hosts: Bed, tmp_path: pathlib.Path) -> None:
     """Ten lines, which all ranks run; the page says what they print."""
     page = (ROOT / "docs" / "pytorch.md").read_text()
     block = re.search(r"```python\n(.*?)```", page, re.S)

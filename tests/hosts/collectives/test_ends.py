@@ -122,7 +122,7 @@ def test_a_host_that_falls_silent_is_named_by_all(tmp_path: pathlib.Path) -> Non
         assert error.rank in (0, 2) or "says so" in str(error)
 
 
-def test_a_rank_whose_own_agent_is_killed_says_so(tmp_path: pathlib.Path) -> None:
+def test_rank_whose_agent_is_killed_names_itself(tmp_path: pathlib.Path) -> None:
     with process(tmp_path, hosts=2) as agent:
         paths = [str(tmp_path / f"h{rank}.verbs") for rank in range(2)]
         ranks = at_once(2, lambda rank: Collectives(FolderStore(tmp_path / "meet"), rank, 2, device=paths[rank]))
@@ -138,7 +138,7 @@ def test_a_rank_whose_own_agent_is_killed_says_so(tmp_path: pathlib.Path) -> Non
         assert time.monotonic() - before < SECONDS
 
 
-def test_a_program_that_ends_without_a_word_has_sent_what_it_sent(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_data_arrives_although_its_sender_exits_without_close(hosts: Bed, tmp_path: pathlib.Path) -> None:
     code = (
         "import sys, numpy as np; from mrc_torch import Collectives, FolderStore\n"
         "group = Collectives(FolderStore(sys.argv[1]), 1, 2, device=sys.argv[2])\n"

@@ -47,6 +47,6 @@ def test_an_average_of_integers_is_rounded_towards_zero(values: list[int], by: i
         ("max", "complex64", "complex numbers have no order"),
     ],
 )
-def test_what_cannot_be_reduced(operation: str, kind: str, said: str) -> None:
+def test_unsupported_reduction_is_refused(operation: str, kind: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         reduction(operation, kind)

@@ -99,7 +99,7 @@ def same(ours: Any, gloo: Any, size: int) -> None:
     seed=st.integers(0, 1 << 20),
 )
 @PROPERTY
-def test_reductions_are_gloos(
+def test_reductions_give_the_results_of_gloo(
     groups: Groups, size: int, kind: str, shape: tuple[int, ...], op: str, root: int, seed: int
 ) -> None:
     root %= size
@@ -129,7 +129,9 @@ def test_reductions_are_gloos(
     seed=st.integers(0, 1 << 20),
 )
 @PROPERTY
-def test_moves_are_gloos(groups: Groups, size: int, kind: str, shape: tuple[int, ...], root: int, seed: int) -> None:
+def test_broadcast_gather_and_scatter_give_the_results_of_gloo(
+    groups: Groups, size: int, kind: str, shape: tuple[int, ...], root: int, seed: int
+) -> None:
     root %= size
     rows = tensors(kind, shape, size * size, seed)
     empty = lambda: torch.zeros(shape, dtype=getattr(torch, kind))  # noqa: E731
@@ -158,7 +160,9 @@ def test_moves_are_gloos(groups: Groups, size: int, kind: str, shape: tuple[int,
     size=st.integers(2, LARGEST), kind=st.sampled_from(KINDS), length=st.integers(0, 9), seed=st.integers(0, 1 << 20)
 )
 @PROPERTY
-def test_all_to_all_with_split_sizes_is_gloos(groups: Groups, size: int, kind: str, length: int, seed: int) -> None:
+def test_all_to_all_with_split_sizes_gives_the_result_of_gloo(
+    groups: Groups, size: int, kind: str, length: int, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     splits = torch.randint(0, length + 1, (size, size), generator=generator).tolist()  # [from][to]
     rows = [tensors(kind, (sum(splits[rank]), 3), 1, seed + rank)[0] for rank in range(size)]
@@ -181,7 +185,7 @@ def test_all_to_all_with_split_sizes_is_gloos(groups: Groups, size: int, kind: s
     seed=st.integers(0, 1 << 20),
 )
 @PROPERTY
-def test_what_gloo_lacks_is_made_of_what_it_has(
+def test_operations_that_gloo_lacks_equal_combinations_of_its_own(
     groups: Groups, size: int, kind: str, length: int, op: str, seed: int
 ) -> None:
     """Averages, reduce_scatter, and one tensor or a list for all ranks."""
@@ -231,7 +235,7 @@ def test_what_gloo_lacks_is_made_of_what_it_has(
     )
 
 
-def test_tensors_with_gaps_and_messages(groups: Groups) -> None:
+def test_non_contiguous_tensors_are_sent_and_received(groups: Groups) -> None:
     ours = groups[2][0]
     wide = [torch.zeros(4, 6), torch.arange(24.0).reshape(4, 6)]
 
@@ -374,7 +378,7 @@ def test_errors_come_out_of_wait_and_of_futures(hosts: Bed) -> None:
 
 
 @pytest.mark.parametrize("order", ["import mrc_torch, torch", "import torch, mrc_torch"])
-def test_the_backend_is_known_whoever_is_imported_last(order: str) -> None:
+def test_backend_is_registered_in_any_order_of_imports(order: str) -> None:
     """In the first order by torch itself, of what is installed."""
     if order.startswith("import mrc_torch") and not importlib.metadata.entry_points(group="torch.backends", name="mrc"):
         pytest.skip("this installation of mrclab is older than its entry point; pip install -e .")
@@ -420,7 +424,7 @@ def test_conjugated_and_negated_views_are_sent_as_what_they_show(groups: Groups)
     assert at_once(2, call) == [[[2 - 4j, 6 + 2j], [-4.0, 2.0]]] * 2
 
 
-def test_what_cannot_be_sent_is_refused(groups: Groups) -> None:
+def test_unsupported_tensors_and_reductions_are_refused(groups: Groups) -> None:
     ours = groups[2][0][0]
     with pytest.raises(ValueError, match=r"dense tensors of the CPU, not torch\.sparse_coo of cpu"):
         ours.allreduce([torch.zeros(3).to_sparse()])

@@ -24,18 +24,18 @@ BAD = ["1.13.1", "2.4.1+cu121", "2.6.0+cpu", "2.14.0", "3.0", "main"]
 
 
 @pytest.mark.parametrize("version", GOOD)
-def test_these_will_do(version: str) -> None:
+def test_supported_torch_version_is_accepted(version: str) -> None:
     assert refusal(version) is None
 
 
 @pytest.mark.parametrize("version", BAD)
-def test_these_are_refused_with_a_remedy(version: str) -> None:
+def test_unsupported_torch_version_is_refused_with_a_remedy(version: str) -> None:
     assert refusal(version) == (
         f"the backend mrc is for torch 2.7 to 2.13, and this is torch {version}: `pip install 'torch>=2.7,<2.14'`"
     )
 
 
-def test_the_extra_installs_what_will_do() -> None:
+def test_extra_installs_a_supported_torch_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (wanted,) = [each for each in project["optional-dependencies"]["torch"] if each.startswith("torch>")]
     bounds = dict(re.findall(r"(>=|<)([\d.]+)", wanted))
@@ -54,7 +54,7 @@ class Backend:
         cls.made = creator
 
 
-def test_an_old_torch_is_imported_and_told_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_torch_is_refused_on_use_and_not_on_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch calls `register` while it is imported: an error there would be the end of every program with torch."""
     backend = type("Backend", (Backend,), {})
     torch, distributed = types.ModuleType("torch"), types.ModuleType("torch.distributed")
@@ -79,7 +79,7 @@ def test_a_torch_without_distributed_is_left_alone(monkeypatch: pytest.MonkeyPat
     mrc_torch.register()
 
 
-def test_jobs_do_not_begin_with_another_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_is_refused_with_an_unsupported_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.5.1")
     with pytest.raises(ExperimentError, match=r"for torch 2\.7 to 2\.13, and this is torch 2\.5\.1"):

@@ -106,7 +106,7 @@ def test_a_late_mapper_sends_no_burst(lateness: list[int]) -> None:
 
 
 @given(data=st.binary(max_size=24), at=st.integers(0, 1 << 40))
-def test_what_is_no_probe_of_ours_changes_nothing(data: bytes, at: int) -> None:
+def test_forged_probe_changes_nothing(data: bytes, at: int) -> None:
     echo = Echo(3, 1, 30 * MS, 100 * MS)
     echo.step(0, None)
     before = echo.mapper.view()
@@ -164,7 +164,7 @@ def test_quantiles_are_right_within_an_eighth(delays: list[int], share: float) -
     assert histogram.summary().count == len(delays)
 
 
-def test_an_empty_histogram() -> None:
+def test_empty_histogram_has_a_summary_of_zeros() -> None:
     assert LagHistogram().summary() == LagSummary(0, 0, 0, 0, 0)
 
 
@@ -178,7 +178,7 @@ def test_the_same_experiment_gives_the_same_bytes(transport: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not native.COMPILED, reason=f"not compiled here: {native.WHY_NOT}")
-def test_compiled_and_interpreted_it_gives_the_same_bytes() -> None:
+def test_compiled_and_interpreted_runs_give_the_same_bytes() -> None:
     """Protocol core, driver of the virtual clock and data path of the nodes: whole runs, every sample and event."""
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2]), "MRCLAB_PURE": "1"}
     command = [sys.executable, "-m", "support.drivers.history", *TRANSPORTS]

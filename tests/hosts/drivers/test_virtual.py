@@ -231,7 +231,7 @@ def test_packets_by_the_batch_make_the_same_history_as_one_by_one(world: World) 
             assert found[way][key] == expected, (way, key)
 
 
-def test_a_given_history(tmp_path: Path) -> None:
+def test_fixed_history_is_the_same_in_every_driver_mode(tmp_path: Path) -> None:
     """One that the sanitizer of threads can look at in a second or two."""
     cable = LinkSettings(rate_bps=8 * 10**6, delay_ns=3 * GRID_NS, loss=0.1)
     acts: list[tuple[int, tuple[str, int, LinkSettings | None]]] = [

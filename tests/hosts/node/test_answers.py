@@ -40,7 +40,7 @@ def same(kind: Any, document: Any) -> None:
 
 @pytest.mark.parametrize("transport", ["mrc", "roce"])
 @pytest.mark.parametrize(("name", "params"), LOADS)
-def test_answers_of_a_run(transport: str, name: str, params: dict[str, Any]) -> None:
+def test_every_answer_of_a_run_survives_encoding(transport: str, name: str, params: dict[str, Any]) -> None:
     session = VirtualSession(parse_lab(LAB), transport)
     try:
         run = WorkloadRun(session, WorkloadSpec(name, params, hosts=["h0", "h2"]))

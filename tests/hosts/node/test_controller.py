@@ -95,7 +95,7 @@ def during(session: VirtualSession, actions: dict[float, Any], **spec: Any) -> R
 
 
 @pytest.mark.parametrize(("every", "least", "most"), [(1, 1.0, 1.1), (8, 0.11, 0.25)])
-def test_a_lab_says_how_many_packets_share_a_sack(every: int, least: float, most: float) -> None:
+def test_sack_every_of_the_lab_sets_how_many_packets_share_a_sack(every: int, least: float, most: float) -> None:
     """What is held back waits as long as so many packets take on one link, so a stream's SACKs really are shared."""
     session = VirtualSession(parse_lab(f"{LAB}reliability: {{sack_every: {every}}}\n"))
     try:
@@ -117,7 +117,7 @@ def test_a_lab_says_how_many_packets_share_a_sack(every: int, least: float, most
     ("kind", "settings"),
     [("format", {"fmt": "stev32"}), ("ev", {"probe_interval_ns": 5_000_000}), ("cc", {"algorithm": "fixed"})],
 )
-def test_life_of_a_profile(node: HostNode, kind: str, settings: dict[str, Any]) -> None:
+def test_profile_goes_through_its_states_in_order_only(node: HostNode, kind: str, settings: dict[str, Any]) -> None:
     which = {"kind": kind, "name": "mine"}
     assert command(node, "profile_create", **which, settings=settings)["state"] == "INIT"
     refused(node, "exists", "profile_create", **which, settings=settings)
@@ -148,7 +148,9 @@ def test_life_of_a_profile(node: HostNode, kind: str, settings: dict[str, Any]) 
         ("qos", {}, "kind is 'qos'; expected: one of format, ev, cc"),
     ],
 )
-def test_settings_that_make_no_profile(node: HostNode, kind: str, settings: dict[str, Any], hint: str) -> None:
+def test_profile_with_invalid_settings_is_refused(
+    node: HostNode, kind: str, settings: dict[str, Any], hint: str
+) -> None:
     refused(node, hint, "profile_create", kind=kind, name="bad", settings=settings)
     assert len(command(node, "profile_list")["profiles"]) == 3
 
@@ -277,7 +279,7 @@ def test_fields_of_an_online_profile_may_change_for_later_queue_pairs(session: V
     assert answer["settings"]["fields"] == changed
 
 
-def test_query_set_and_replace(session: VirtualSession) -> None:
+def test_evs_are_queried_denied_and_replaced_during_a_run(session: VirtualSession) -> None:
     host = session.hosts["h0"]
     seen: dict[str, Any] = {}
 
@@ -324,7 +326,7 @@ def test_query_set_and_replace(session: VirtualSession) -> None:
     assert {each["cause"] for each in events} == {"controller denies", "controller allows"}
 
 
-def test_events_tell_of_losses(session: VirtualSession) -> None:
+def test_ev_events_report_losses_on_a_failed_link(session: VirtualSession) -> None:
     target = "p0-t0.0--p0-t1.0"
     result = during(
         session,
@@ -374,12 +376,12 @@ def test_batched_probes_measure_round_trips(session: VirtualSession) -> None:
         ({"address": "fd4d:5248:1::1", "evs": [[0, 0]] * 5000}, "at most 4096"),
     ],
 )
-def test_probes_that_cannot_be_sent(node: HostNode, arguments: dict[str, Any], hint: str) -> None:
+def test_invalid_probe_is_refused_and_not_sent(node: HostNode, arguments: dict[str, Any], hint: str) -> None:
     refused(node, hint, "ev_probe", **arguments)
     assert command(node, "summary")["sent"] == 0
 
 
-def test_port_admin_state(session: VirtualSession) -> None:
+def test_disabled_port_carries_nothing_until_it_is_enabled(session: VirtualSession) -> None:
     host, peer = session.hosts["h0"], session.hosts["h2"]
     seen: list[tuple[int, int]] = []
 
@@ -409,7 +411,7 @@ def test_port_admin_state(session: VirtualSession) -> None:
 
 
 @pytest.mark.netns
-def test_over_the_agents_socket(topology: Any, tmp_path: pathlib.Path) -> None:
+def test_controller_verbs_work_over_the_socket_of_a_real_agent(topology: Any, tmp_path: pathlib.Path) -> None:
     """A real agent on two veth ends: the same verbs, as JSON lines over a socket that only its owner can open."""
     made = describe.host_config(topology, topology.hosts[0], "real")
     names = [f"mlt{os.getpid() % 10**5}{end}{port}" for port in "01" for end in "ab"]

@@ -53,7 +53,7 @@ def packed(text: str) -> bytes:
     return socket.inet_pton(socket.AF_INET6, text)
 
 
-def test_the_packet_that_killed_an_agent() -> None:
+def test_request_from_an_address_without_a_path_is_dropped() -> None:
     """ENDPOINT REQUEST, right ICRC, from an inner source to which the lab's SRv6 table has no path."""
     host = node()
     packet = Codec().encode_endpoint_request(packed(STRANGER) + packed(OWN), 5, 184, 1, 1, 0, 5)
@@ -228,7 +228,7 @@ def test_no_command_ends_an_agent(served: Callable[[bytes], dict[str, Any]], lin
     assert served(b'{"verb": "hello"}')["name"] == "h0"
 
 
-def test_a_client_that_reads_nothing_holds_nobody_up(tmp_path: pathlib.Path) -> None:
+def test_client_that_reads_no_answer_does_not_delay_others(tmp_path: pathlib.Path) -> None:
     """Its answer waits in a thread; the loop, and with it packets and other clients, goes on at once."""
     loop = Loop()
     large = "x" * (8 << 20)

@@ -22,7 +22,7 @@ def test_every_change_of_state_is_an_edge(machine: str, table: dict[Any, Any]) -
             assert item.value in label
 
 
-def test_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_state_machines_and_refuses_unknown_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert diagrams.main(["ev"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("stateDiagram-v2\n    [*] --> GOOD\n")

@@ -95,7 +95,7 @@ def test_dissector_is_up_to_date() -> None:
     assert text == lua.generate(), "run: python -m mrc_host.lua > docs/mrc.lua"
 
 
-def test_lua_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lua_command_prints_the_dissector(capsys: pytest.CaptureFixture[str]) -> None:
     assert lua.main([]) == 0
     assert capsys.readouterr().out == lua.generate()
     assert lua.main(["x"]) == 2

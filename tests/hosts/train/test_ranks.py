@@ -89,7 +89,7 @@ def test_ranks_train_end_together_and_go_on_from_the_checkpoint(tmp_path: pathli
         each.end()
 
 
-def test_a_rank_that_is_gone_is_told_by_the_other(tmp_path: pathlib.Path) -> None:
+def test_rank_reports_an_error_when_its_peer_is_killed(tmp_path: pathlib.Path) -> None:
     made = both(tmp_path / "x", **TRAIN, steps=100_000, checkpoint=str(tmp_path / "c.pt"), resume=False)
     made[0].next()
     made[1].process.kill()
@@ -116,7 +116,7 @@ def test_ranks_that_measure_say_that_they_go_on(tmp_path: pathlib.Path) -> None:
     assert [each.end() for each in made] == [0, 0]
 
 
-def test_an_error_is_told_without_torchs_wrappers() -> None:
+def test_error_is_reported_without_the_wrappers_of_torch() -> None:
     from mrc_train.__main__ import plain
 
     wrapper = "Got the following error when running the callback: "
@@ -126,7 +126,7 @@ def test_an_error_is_told_without_torchs_wrappers() -> None:
     assert plain(ValueError("two\nlines")) == "ValueError: two lines"
 
 
-def test_a_text_and_its_model() -> None:
+def test_text_is_reproducible_and_its_model_learns() -> None:
     from mrc_train import models
 
     task = models.make("gpt-tiny", 1)

@@ -26,7 +26,7 @@ def host(hosts: Bed) -> Iterator[control_api.Controller]:
         yield made
 
 
-def test_device_and_ports(host: control_api.Controller) -> None:
+def test_device_and_ports_report_their_attributes(host: control_api.Controller) -> None:
     device = host.query_device()
     assert (device.phy_port_mask, device.algorithms) == (0b110, ["fixed", "nscc"])
     assert "STEV32" in device.ev_formats
@@ -76,7 +76,7 @@ def until_unused(profile: control_api.EvProfile) -> None:
         assert time.monotonic() < deadline
 
 
-def test_evs_and_their_events(hosts: Bed, host: control_api.Controller) -> None:
+def test_ev_changes_are_queued_for_the_matching_event_queues(hosts: Bed, host: control_api.Controller) -> None:
     queue = host.create_ev_event_queue(2, [EvState.DENIED, EvState.GOOD])
     other = host.create_ev_event_queue(8, [EvState.ASSUMED_BAD])
     nobodys = host.create_ev_event_queue(8, [EvState.DENIED], ["no such profile"])
@@ -112,7 +112,7 @@ def test_evs_and_their_events(hosts: Bed, host: control_api.Controller) -> None:
         host.create_ev_event_queue(8, [])
 
 
-def test_a_batch_of_probes_with_its_class(
+def test_batch_of_probes_is_sent_with_its_traffic_class(
     hosts: Bed, host: control_api.Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []

@@ -114,7 +114,7 @@ def test_a_batch_comes_in_order_with_one_wake_up(hosts: Bed, monkeypatch: pytest
         assert [each.wr_id for each in a.wait(100)] == list(range(100))
 
 
-def test_a_channel_tells_once_per_request_and_wants_its_acks(hosts: Bed) -> None:
+def test_channel_notifies_once_per_request_until_acknowledged(hosts: Bed) -> None:
     with ends(hosts) as (a, b):
         b.qp.post_recv(0, 10)
         b.cq.req_notify()
@@ -133,7 +133,7 @@ def test_a_channel_tells_once_per_request_and_wants_its_acks(hosts: Bed) -> None
         assert [each.imm_data for each in b.wait(2)] == [0, 1]
 
 
-def test_only_what_is_solicited_wakes_who_asks_for_that(mrc: Bed) -> None:
+def test_solicited_only_notification_ignores_other_completions(mrc: Bed) -> None:
     with ends(mrc) as (a, b):
         b.qp.post_recv(0, 10)
         b.cq.req_notify(solicited_only=True)
@@ -160,7 +160,7 @@ def test_memory_is_the_same_bytes_for_numpy(hosts: Bed) -> None:
         assert (theirs == mine).all()
 
 
-def test_many_large_writes_both_ways(hosts: Bed) -> None:
+def test_large_writes_in_both_directions_arrive_whole(hosts: Bed) -> None:
     with ends(hosts, size=1 << 20) as (a, b):
         half = 1 << 19
         for end in (a, b):

@@ -170,7 +170,7 @@ def test_a_child_has_nothing_but_the_memory_of_its_parent(hosts: Bed) -> None:
     assert (done.stdout, done.stderr) == ("1 of the child\n", "")
 
 
-def test_a_closed_context_says_so(hosts: Bed) -> None:
+def test_use_of_a_closed_context_raises_an_error(hosts: Bed) -> None:
     with ends(hosts) as (a, _):
         a.context.close()
         for use in (
@@ -186,7 +186,7 @@ def test_a_closed_context_says_so(hosts: Bed) -> None:
                 use()
 
 
-def test_a_program_is_told_when_its_agent_is_killed(tmp_path: pathlib.Path) -> None:
+def test_program_gets_device_lost_when_its_agent_is_killed(tmp_path: pathlib.Path) -> None:
     with process(tmp_path) as agent:
         a = open_end(str(tmp_path / "h0.verbs"))
         agent.kill()
@@ -257,7 +257,7 @@ def test_nonsense_in_the_ring_harms_its_program_only(
 
 
 @pytest.mark.parametrize("spoil", ["tail", "head", "completions", "events"])
-def test_who_spoils_a_ring_is_cut_off(hosts: Bed, spoil: str) -> None:
+def test_program_that_corrupts_a_ring_is_disconnected(hosts: Bed, spoil: str) -> None:
     with ends(hosts) as (a, b):
         if spoil == "tail":
             b.context._submissions.words[layout.TAIL] = 1 << 40
@@ -284,7 +284,7 @@ def test_who_spoils_a_ring_is_cut_off(hosts: Bed, spoil: str) -> None:
         other.context.close()
 
 
-def test_a_program_that_reads_nothing_stops_nobody(hosts: Bed) -> None:
+def test_program_that_reads_nothing_does_not_stop_others(hosts: Bed) -> None:
     """Neither its answers on the socket, nor its events, nor its completions."""
     with ends(hosts) as (a, b), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as deaf:
         deaf.connect(hosts.path(0))
@@ -301,7 +301,7 @@ def test_a_program_that_reads_nothing_stops_nobody(hosts: Bed) -> None:
         assert b.context.events_lost == 1200 - 1024
 
 
-def test_shared_memory_cannot_be_shrunk(hosts: Bed) -> None:
+def test_program_cannot_resize_shared_memory(hosts: Bed) -> None:
     """Who could would end the agent by SIGBUS, and all hosts in its process."""
     with contextlib.closing(verbs.open_device(hosts.path(0))) as context:
         domain = verbs.ProtectionDomain(context)
@@ -312,7 +312,7 @@ def test_shared_memory_cannot_be_shrunk(hosts: Bed) -> None:
         os.close(files[0])
 
 
-def test_two_programs_on_one_host(hosts: Bed) -> None:
+def test_programs_on_one_host_cannot_use_each_others_objects(hosts: Bed) -> None:
     with ends(hosts) as (a, b), ends(hosts) as (c, d):
         for first, second, text in ((a, b, b"one"), (c, d, b"two")):
             first.region.write(text)
@@ -326,7 +326,7 @@ def test_two_programs_on_one_host(hosts: Bed) -> None:
 
 
 @pytest.mark.parametrize("said", [b"x", b"[]", b'{"op": "hello", "version": 99}', b'{"op": 3}', b"{" * 5000])
-def test_a_stranger_on_the_socket_is_answered(hosts: Bed, said: bytes) -> None:
+def test_malformed_first_request_is_refused_with_an_answer(hosts: Bed, said: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
         stranger.connect(hosts.path(0))
         stranger.settimeout(30)

@@ -44,7 +44,7 @@ def both(first: subprocess.Popen[str], second: subprocess.Popen[str], *said: str
 
 
 @pytest.mark.parametrize("options", [[], ["--poll", "-s", "0"]])
-def test_pingpong(hosts: Bed, tmp_path: pathlib.Path, options: list[str]) -> None:
+def test_pingpong_prints_its_latency_table_on_one_side(hosts: Bed, tmp_path: pathlib.Path, options: list[str]) -> None:
     words = ["examples/pingpong.py", str(tmp_path / "meet"), "-n", "60", *options]
     said = sorted(both(start(hosts, 0, *words), start(hosts, 1, *words)))
     assert said[0] == ""
@@ -56,7 +56,7 @@ def test_pingpong(hosts: Bed, tmp_path: pathlib.Path, options: list[str]) -> Non
 
 
 @pytest.mark.parametrize("options", [["-s", "70000", "-q", "2"], ["-s", "8", "--all", "-b"]])
-def test_write_bandwidth(hosts: Bed, tmp_path: pathlib.Path, options: list[str]) -> None:
+def test_write_bw_prints_a_row_for_each_size(hosts: Bed, tmp_path: pathlib.Path, options: list[str]) -> None:
     words = ["examples/write_bw.py", str(tmp_path / "meet"), "-n", "80", *options]
     said = sorted(both(start(hosts, 0, *words), start(hosts, 1, *words)))
     rows = [[line.split() for line in text.splitlines()[1:]] for text in said]
@@ -68,7 +68,7 @@ def test_write_bandwidth(hosts: Bed, tmp_path: pathlib.Path, options: list[str])
     assert all(float(row[2]) >= float(row[3]) and float(row[4]) > 0 for each in rows for row in each)
 
 
-def test_the_store_is_the_same_everywhere(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_kv_store_has_the_same_contents_at_both_ends(hosts: Bed, tmp_path: pathlib.Path) -> None:
     programs = [
         start(hosts, index, "examples/kv_store.py", str(tmp_path), name, other)
         for index, (name, other) in enumerate([("left", "right"), ("right", "left")])
@@ -83,7 +83,7 @@ def test_the_store_is_the_same_everywhere(hosts: Bed, tmp_path: pathlib.Path) ->
     assert said[1].splitlines()[:4] == ["ready", "ok", "ok", "red and green"]
 
 
-def test_the_program_of_the_page(hosts: Bed, tmp_path: pathlib.Path) -> None:
+def test_program_of_tutorial_page_prints_what_the_page_says(hosts: Bed, tmp_path: pathlib.Path) -> None:
     """Ten lines, which both ends run; the page says what they print."""
     page = (ROOT / "docs" / "tutorials/first-program.md").read_text()
     block = re.search(r"```python\n(.*?)```", page, re.S)

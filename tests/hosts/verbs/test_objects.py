@@ -35,7 +35,7 @@ def refused(number: int, words: str) -> pytest.RaisesExc[VerbsError]:
     return pytest.raises(VerbsError, match=words, check=lambda error: error.errno == number)
 
 
-def test_the_way_to_rts_and_back(hosts: Bed, end: End) -> None:
+def test_queue_pair_takes_only_the_allowed_steps_to_rts_and_back(hosts: Bed, end: End) -> None:
     other = open_end(hosts.path(1))
     qp = end.qp
     with refused(errno.EINVAL, "is in RESET; writes need RTS"):
@@ -108,7 +108,7 @@ def test_a_batch_is_taken_before_the_request_that_follows_it(hosts: Bed, end: En
     other.context.close()
 
 
-def test_the_device_says_what_it_is(end: End) -> None:
+def test_device_and_port_report_their_attributes(end: End) -> None:
     device = end.context.query_device()
     assert (device.max_qp, device.phys_port_cnt, device.gid, device.max_mpr) == (3, 2, "fd00::1", 255)
     assert device.cap & verbs.DeviceCap.DYNAMIC_MPR
@@ -138,7 +138,7 @@ def test_limits_name_their_key_and_are_given_back(end: End) -> None:
             verbs.MemoryRegion(end.domain, 1)
 
 
-def test_programs_have_a_limit(hosts: Bed, end: End) -> None:
+def test_program_beyond_the_limit_is_refused_until_another_leaves(hosts: Bed, end: End) -> None:
     others = [verbs.open_device(hosts.path(0)) for _ in range(3)]
     with refused(errno.EMFILE, r"4 programs are connected; .*`agents.verbs.programs`"):
         verbs.open_device(hosts.path(0))
@@ -155,7 +155,7 @@ def test_programs_have_a_limit(hosts: Bed, end: End) -> None:
         each.close()
 
 
-def test_things_go_in_order(end: End) -> None:
+def test_object_in_use_cannot_be_destroyed(end: End) -> None:
     with refused(errno.EBUSY, "2 objects are in the protection domain"):
         end.domain.destroy()
     with refused(errno.EBUSY, "1 queue pairs use the completion queue"):
@@ -276,7 +276,7 @@ def test_a_full_completion_queue_ends_its_queue_pairs(hosts: Bed) -> None:
         assert a.wait()[0].status is WcStatus.SUCCESS, "the program's other queue pairs go on"
 
 
-def test_ports_are_told_of(hosts: Bed) -> None:
+def test_port_change_is_reported_to_both_programs(hosts: Bed) -> None:
     with ends(hosts) as (a, b):
         hosts.nodes[0].command("port", {"port": 1, "up": False}, time.monotonic_ns())
         try:
@@ -294,7 +294,7 @@ def test_ports_are_told_of(hosts: Bed) -> None:
         assert event.type is EventType.PORT_ACTIVE
 
 
-def test_profiles_by_name(hosts: Bed, end: End) -> None:
+def test_queue_pair_takes_only_an_online_profile_by_name(hosts: Bed, end: End) -> None:
     host = hosts.nodes[0]
     now = time.monotonic_ns()
     host.command("profile_create", {"kind": "ev", "name": "few", "settings": {"count": 8, "active": 4}}, now)
@@ -314,7 +314,7 @@ def test_profiles_by_name(hosts: Bed, end: End) -> None:
     other.context.close()
 
 
-def test_nobody_answers_where_no_agent_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_device_fails_without_an_agent(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused(errno.ENOENT, "no agent answers"):
         verbs.open_device(str(tmp_path / "h9.verbs"))
     monkeypatch.delenv("MRC_DEVICE", raising=False)

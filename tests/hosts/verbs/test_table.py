@@ -78,7 +78,7 @@ def of_the_first_column() -> list[str]:
 
 
 @pytest.mark.parametrize("row", of_headers(), ids=lambda row: names(row[0])[0])
-def test_what_the_table_names_exists(row: list[str]) -> None:
+def test_every_name_in_the_table_exists(row: list[str]) -> None:
     module = control_api if "mrc_ctl_" in row[0] else verbs
     for name in names(row[1]):
         found: object = module
@@ -91,7 +91,7 @@ def test_what_the_table_names_exists(row: list[str]) -> None:
     assert re.match(r"same|partly: |not: ", row[2])
 
 
-def test_every_function_is_there_once() -> None:
+def test_table_lists_every_function_of_the_headers() -> None:
     told = [name for row in of_headers() for name in names(row[0])]
     for prefix, functions in FUNCTIONS.items():
         for function in functions.split():

@@ -14,7 +14,7 @@ from support.toynet import ToyNet
 
 
 @given(stages=st.integers(1, 8), micro=st.integers(1, 20), stage=st.data())
-def test_1f1b(stages: int, micro: int, stage: Any) -> None:
+def test_order_of_1f1b_is_complete_and_bounded_in_flight(stages: int, micro: int, stage: Any) -> None:
     """Each micro batch once forward, then once backward, in order; no more in flight than stages are left."""
     number = stage.draw(st.integers(0, stages - 1))
     rows = order(number, stages, micro)
@@ -29,7 +29,7 @@ def test_1f1b(stages: int, micro: int, stage: Any) -> None:
 
 
 @given(st.integers(0, 1000), st.integers(1, 40))
-def test_parts_are_even_and_whole(count: int, parts: int) -> None:
+def test_split_parts_are_even_and_cover_the_whole(count: int, parts: int) -> None:
     rows = split(count, parts)
     lengths = [row.stop - row.start for row in rows]
     assert sum(lengths) == count
@@ -85,7 +85,7 @@ def test_data_differ_by_bucket() -> None:
 
 
 @pytest.mark.parametrize("where", ["gradient", "exchange", "transfer"])
-def test_a_wrong_byte_is_seen_in_every_part(where: str) -> None:
+def test_corrupted_byte_is_counted_in_every_part(where: str) -> None:
     params = {"pipeline": 2, "experts": 2, "gradient_bytes": 64, "buckets": 2, "activation_bytes": 8, "expert_bytes": 8}
     net = ToyNet("training", 4, params, 1)
     shape = Training._shape(4, Training.complete(params))

@@ -63,7 +63,7 @@ LOCKSTEP = {
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 @settings(max_examples=25)
 @given(size=st.integers(2, 8), events=st.integers(0, 300), seed=st.integers(0, 2**32))
-def test_a_loop_without_bound_ends_when_told_to(name: str, size: int, events: int, seed: int) -> None:
+def test_unbounded_loop_ends_after_a_stop_on_all_ranks(name: str, size: int, events: int, seed: int) -> None:
     """However far apart the ranks are, whoever takes no part, and whatever happens while they are told."""
     net = ToyNet(name, size, {**PARAMS[name], "iterations": 1 << 30}, seed)
     net.go(size + events)
@@ -94,7 +94,7 @@ def test_a_rank_that_takes_no_part_ends_at_once() -> None:
     assert net.ranks[2].progress.iterations == 0
 
 
-def test_a_wrong_byte_is_seen() -> None:
+def test_corrupted_byte_is_counted_as_mismatch() -> None:
     net = ToyNet("all_to_all", 3, {"block_bytes": 100, "iterations": 1}, 7)
     put = ToyChannel.put
 
@@ -108,7 +108,7 @@ def test_a_wrong_byte_is_seen() -> None:
     assert [rank.progress.mismatches for rank in net.ranks] == [1, 0, 1]
 
 
-def test_a_victim_beside_the_incast() -> None:
+def test_victim_stream_runs_beside_the_incast() -> None:
     net = ToyNet("incast", 5, {"message_bytes": 50, "iterations": 3, "target": 0, "victim": [3, 4]}, 1)
     net.run()
     assert [rank.progress.bytes_verified for rank in net.ranks] == [2 * 3 * 50, 0, 0, 0, 3 * 50]
@@ -169,7 +169,7 @@ def test_stop_after_ends_a_long_loop_on_all_ranks() -> None:
         ("training", 8, {"micro_batches": 0}, "micro_batches must be a whole number from 1"),
     ],
 )
-def test_bad_parameters(name: str, size: int, params: dict[str, Any], hint: str) -> None:
+def test_invalid_parameters_are_refused_with_a_hint(name: str, size: int, params: dict[str, Any], hint: str) -> None:
     with pytest.raises(WorkloadError, match=hint) as caught:
         WORKLOADS[name].plan(size, WORKLOADS[name].complete(params))
     assert "\n" not in str(caught.value)
@@ -177,7 +177,7 @@ def test_bad_parameters(name: str, size: int, params: dict[str, Any], hint: str)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=300))
-def test_a_distribution_is_numpys(values: list[int]) -> None:
+def test_distribution_agrees_with_numpy(values: list[int]) -> None:
     times = Distribution()
     for value in values:
         times.add(value)
@@ -191,7 +191,7 @@ def test_a_distribution_is_numpys(values: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 500)), min_size=1, max_size=60))
-def test_a_meter_is_perftests_arithmetic(gaps: list[tuple[int, int]]) -> None:
+def test_meter_agrees_with_the_arithmetic_of_perftest(gaps: list[tuple[int, int]]) -> None:
     """Posts and completions in order; the peak by its definition, over every pair of messages."""
     posted, completed, meter = [], [], Meter(1000)
     post = done = 0

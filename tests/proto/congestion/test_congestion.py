@@ -23,7 +23,7 @@ HOST = {"name": "h0", "address": "fd00::1", "ports": 1, "rate_bps": [10**9]}
 
 
 @pytest.mark.parametrize("name", algorithms())
-def test_each_makes_a_controller_from_its_name(name: str) -> None:
+def test_every_algorithm_makes_a_controller_from_its_name(name: str) -> None:
     config = build_cc({"algorithm": name, "base_rtt_ns": 7_000, "line_rate_bps": 10**9})
     assert (config.algorithm, config.base_rtt_ns) == (name, 7_000)
     controller = config.controller(4096)
@@ -35,7 +35,7 @@ def test_the_lab_schema_has_the_same_algorithms() -> None:
     assert set(typing.get_args(typing.get_type_hints(CcSpec)["algorithm"])) == set(algorithms())
 
 
-def test_parameters_of_others_are_checked_and_left() -> None:
+def test_parameters_of_other_algorithms_are_checked_and_ignored() -> None:
     """A lab's document has the parameters of every algorithm."""
     assert build_cc({"algorithm": "fixed", "gamma": 0.5, "fixed_window_bytes": 9_000}) == FixedConfig(
         fixed_window_bytes=9_000
@@ -45,14 +45,14 @@ def test_parameters_of_others_are_checked_and_left() -> None:
         build_cc({"algorithm": "fixed", "gamma": 5})
 
 
-def test_what_does_not_exist_is_named() -> None:
+def test_unknown_algorithm_or_parameter_is_named_in_the_error() -> None:
     with pytest.raises(ConfigError, match=r"cc.algorithm is 'cubic'; known: fixed, nscc"):
         build_cc({"algorithm": "cubic"})
     with pytest.raises(ConfigError, match=r"cc has no 'colour'; known: algorithm, adjust_bytes_threshold, .*gamma"):
         build_cc({"colour": 1})
 
 
-def test_a_new_one_is_one_class_and_its_configuration() -> None:
+def test_new_algorithm_needs_one_class_and_its_configuration() -> None:
     class Halving(CongestionControl):
         __slots__ = ("share",)
 

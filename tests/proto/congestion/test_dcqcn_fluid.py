@@ -92,7 +92,7 @@ def run(flows: int, config: DcqcnConfig, seed: int, warm_ns: int, end_ns: int) -
 
 
 @pytest.mark.parametrize("flows", [2, 4, 8])
-def test_the_steady_state_is_the_fluid_models(flows: int) -> None:
+def test_steady_state_agrees_with_the_fluid_model(flows: int) -> None:
     config = profile("paper", LINE)
     wanted = fixed_point(flows, config)
     found = run(flows, config, 1, 60_000_000, 160_000_000)

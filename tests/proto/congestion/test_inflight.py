@@ -122,7 +122,7 @@ TestAccounts = Accounts.TestCase
 TestAccounts.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
 
 
-def test_rounding_owes_and_is_paid_back() -> None:
+def test_bytes_counted_early_by_rounding_are_subtracted_later() -> None:
     controller = FixedConfig().controller(4096)
     account = InflightAccount(controller)
     account.send(1_000)
@@ -135,7 +135,7 @@ def test_rounding_owes_and_is_paid_back() -> None:
     assert controller.inflight == 0
 
 
-def test_nobody_else_writes_inflight() -> None:
+def test_only_the_account_writes_inflight() -> None:
     for path in pathlib.Path(mrc_host.proto.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             targets: list[Any] = []

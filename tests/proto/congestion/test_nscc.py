@@ -32,7 +32,7 @@ def settled(**changes: object) -> Nscc:
     return nscc
 
 
-def test_parameters_at_the_reference() -> None:
+def test_parameters_have_their_reference_values() -> None:
     nscc = make()
     assert nscc.max_wnd == nscc.cwnd == 1.5 * BDP
     assert nscc.target_ns == 9_000  # 0.75 base_rtt with trimming
@@ -86,7 +86,7 @@ def test_increase_waits_for_the_adjust_threshold() -> None:
     assert nscc.cwnd > before
 
 
-def test_eta_once_per_period() -> None:
+def test_eta_is_added_once_per_period() -> None:
     nscc = settled()
     nscc.on_sack(BASE, 0, BASE + nscc.target_ns - 1, False, 0, False)
     assert nscc.cwnd == pytest.approx(100_000 + nscc.eta)

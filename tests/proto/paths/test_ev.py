@@ -49,7 +49,7 @@ def into(evs: EvSet, ev: int, state: EvState) -> None:
 
 @pytest.mark.parametrize("item", list(EvInput))
 @pytest.mark.parametrize("state", list(EvState))
-def test_every_state_and_every_input(state: EvState, item: EvInput) -> None:
+def test_ev_takes_the_transition_of_the_table_for_every_input(state: EvState, item: EvInput) -> None:
     evs = make()
     ev = evs.order[0][3]
     into(evs, ev, state)
@@ -75,7 +75,7 @@ def test_rotation_uses_every_active_ev_once_per_round() -> None:
     assert [evs.choose(0) for _ in range(4)] == first
 
 
-def test_the_scan_order_is_drawn_anew_from_time_to_time() -> None:
+def test_scan_order_is_redrawn_after_rescan_rounds() -> None:
     evs = make(count=64, active=32, planes=1, rescan_rounds=2)
     rounds = [tuple(evs.choose(0) for _ in range(32)) for _ in range(8)]
     assert all(len(set(row)) == 32 for row in rounds)
@@ -137,7 +137,7 @@ def test_two_answers_in_a_row_revive_into_the_backup_set() -> None:
     assert ev in evs.backup[0]
 
 
-def test_answers_with_marks() -> None:
+def test_marked_probe_answer_revives_into_skip_or_not_at_all() -> None:
     evs = make()
     ev = evs.order[0][0]
     evs.apply(ev, EvInput.LOSS)
@@ -272,7 +272,7 @@ def test_auto_universe_is_distinct_and_balanced(planes: int, count: int, fmt: Ev
     assert all(universe.values[universe.index[value]] == value for value in universe.values)
 
 
-def test_explicit_universe() -> None:
+def test_explicit_universe_has_the_given_evs_by_plane() -> None:
     universe = EvUniverse(EvConfig(mode=EvMode.EXPLICIT, values=((1, 2), (3, 4))), 2, random.Random(1))
     assert list(universe.values) == [1, 2, 3, 4]
     assert list(universe.planes) == [0, 0, 1, 1]
@@ -329,7 +329,7 @@ def test_bounds_are_those_of_the_generated_bits() -> None:
     assert all(value & 0xFF == 0xAA and 1 <= value >> 8 <= 15 for value in values)
 
 
-def test_no_bounds_and_fixed_fields() -> None:
+def test_field_without_bounds_takes_every_value_and_fixed_field_one() -> None:
     whole = EvField(4, mask=0b1111)  # min and max 0 with a mask: everything
     assert {generate((whole,), 4, random.Random(seed)) for seed in range(200)} == set(range(16))
     same = EvField(4, minimum=0, maximum=0, mask=0b1111)
@@ -405,7 +405,7 @@ def test_generated_stev_universe_carries_the_plane() -> None:
     assert universe.path(universe.values[0], bytes(16)) is None
 
 
-def test_generated_usid_address_and_segment() -> None:
+def test_generated_ev_fills_the_usid_address_and_segment() -> None:
     words = (EvField(48, init=0x5F0000000000), EvField(16, mask=0xFF), EvField(16, mask=0xF, plane=True), EvField(48))
     one = EvConfig(mode=EvMode.GENERATED, fmt=EvFormat.SRV6_USID128, fields=words, ev_bits=8, count=16)
     universe = EvUniverse(one, 2, random.Random(1))

@@ -64,7 +64,7 @@ def test_write_packets_agree_with_the_readable_codec(opcode: RoceOpcode, payload
         codec.decode_roce(made + b"\0")
 
 
-def test_acknowledge_and_cnp() -> None:
+def test_acknowledge_and_cnp_decode_to_what_was_encoded() -> None:
     codec = roce_wire.RoceCodec()
     ack = codec.encode_acknowledge(bytes(32), 1, 184, 9, 77, 0x60, 3)
     assert packet.decode(ack, ROCE_LAYOUTS).aeth == fields.Aeth(syndrome=0x60, msn=3)
@@ -189,7 +189,7 @@ def test_selective_repeat_of_a_lost_repeat_waits_for_the_timeout() -> None:
 
 
 @pytest.mark.parametrize("selective", [False, True])
-def test_psn_wraps(selective: bool) -> None:
+def test_transfer_completes_across_the_psn_wrap(selective: bool) -> None:
     bench, connection = pair(NetConfig(), 3, factory=factory(initial_psn=0xFFFFF8, selective_repeat=selective))
     bench.net.rules.append(drop_psns([0xFFFFFF, 0, 1]))
     for number in range(10):
@@ -201,7 +201,7 @@ def test_psn_wraps(selective: bool) -> None:
 
 @pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_impaired_network(seed: int, selective: bool) -> None:
+def test_every_byte_arrives_once_over_an_impaired_network(seed: int, selective: bool) -> None:
     """Every byte arrives, once, in order, whatever the network does to packets."""
     harm = Impairment(loss=0.03, reorder=0.05, duplicate=0.05, corrupt=0.03)
     made = factory(max_inflight_packets=16, selective_repeat=selective)
@@ -217,7 +217,7 @@ def test_impaired_network(seed: int, selective: bool) -> None:
     assert bench.statuses() == {"SUCCESS": 24}
 
 
-def test_mutated_packets_harm_nothing() -> None:
+def test_mutated_packets_do_not_harm_the_endpoint() -> None:
     bench, connection = pair(NetConfig(), 5, factory=factory())
     rng = random.Random(5)
 
@@ -435,7 +435,7 @@ def test_cnp_cuts_and_recovery_comes_back() -> None:
     assert 50e9 < control.rate < 100e9  # alpha has decayed while it was quiet
 
 
-def test_byte_counter_and_hyper_increase() -> None:
+def test_byte_counter_leads_to_hyper_increase() -> None:
     slow = DcqcnConfig(byte_counter=1000, minimum_bps=1_000_000)
     control = Dcqcn(slow, 100_000_000_000)
     for number in range(30):
@@ -491,7 +491,7 @@ def test_marked_flow_slows_down_and_gets_at_most_one_cnp_per_interval() -> None:
     assert sum(queue.dropped for queue in bench.net.paths()) == 0
 
 
-def test_small_mtu() -> None:
+def test_transfer_with_a_small_mtu_takes_more_packets() -> None:
     bench, connection = pair(NetConfig(), 1, factory=factory(), wire=WireConfig(mtu=256))
     bench.post(connection, 10_001)
     bench.run(max_time_ns=MS)

@@ -83,7 +83,7 @@ def test_messages_have_only_fields_of_their_headers(opcode: int) -> None:
 
 
 @pytest.mark.skipif(native.COMPILED, reason="compiled code has lines, not their text")
-def test_a_traceback_shows_the_text_of_what_was_made() -> None:
+def test_traceback_shows_the_generated_source() -> None:
     try:
         Codec().encode_ack(bytes(32), 0, 0, 1 << 40, 0, 0, 0)
     except Exception as problem:  # noqa: BLE001 - struct's own

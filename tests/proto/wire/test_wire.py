@@ -99,7 +99,7 @@ def test_bad_vector_is_named(change: dict[str, Any], message: str) -> None:
         list(vectors.differences(VECTORS[0] | change))
 
 
-def test_command_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_vectors_command_refuses_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert vectors.main([]) == 2
     assert vectors.main(["/nonexistent.json"]) == 2
     assert capsys.readouterr().err.splitlines() == [
@@ -337,7 +337,7 @@ def reason(data: bytes) -> tuple[Drop, Drop]:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])
-def test_truncation_at_every_offset_and_trailing_bytes(vector: dict[str, Any]) -> None:
+def test_truncated_or_extended_packet_is_refused(vector: dict[str, Any]) -> None:
     whole = bytes.fromhex(vector["hex"])
     for end in range(len(whole)):
         assert reason(whole[:end]) == (Drop.SHORT, Drop.SHORT), end
@@ -395,7 +395,7 @@ def sealed(data: bytes, offset: int, new: bytes) -> bytes:
     return bad[:-4] + packet.icrc(bad[:40], bad[40:-4])
 
 
-def test_reasons() -> None:
+def test_damaged_packets_are_refused_with_the_right_reason() -> None:
     data, sack, last = (bytes.fromhex(VECTORS[i]["hex"]) for i in (0, 7, 2))
     srv6 = bytes.fromhex(VECTORS[12]["hex"])
     cases = [
@@ -462,7 +462,7 @@ def test_icrc_check_can_be_switched_off() -> None:
 # --- encapsulation ---
 
 
-def test_srv6_with_and_without_srh() -> None:
+def test_srv6_packet_decodes_with_and_without_srh() -> None:
     inner = bytes.fromhex(VECTORS[0]["hex"])
     source, carrier, one, two = (bytes([n]) * 16 for n in (1, 2, 3, 4))
     plain = packet.decode(encapsulate(inner, source, carrier))
@@ -512,7 +512,7 @@ def test_ipv4_carries_the_low_half_of_the_ev() -> None:
 
 @pytest.mark.parametrize("lasthop", [False, True])
 @pytest.mark.parametrize("form", ["ipv6", "srv6", "srh", "ipv4"])
-def test_trimmed_packet(form: str, lasthop: bool) -> None:
+def test_trimmed_packet_keeps_the_headers_that_survive(form: str, lasthop: bool) -> None:
     dscp = Dscp.TRIMMED_LASTHOP if lasthop else Dscp.TRIMMED
     codec = wire.Codec()
     addresses = bytes(range(8)) if form == "ipv4" else bytes(range(32))
@@ -568,7 +568,7 @@ def test_constant_cache_is_bounded() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_noise_never_raises_anything_else(noise: bytes) -> None:
+def test_random_bytes_raise_nothing_but_wire_error(noise: bytes) -> None:
     for decoder in (wire.Codec().decode, packet.decode):
         with pytest.raises(WireError):
             decoder(noise)

@@ -67,7 +67,7 @@ def test_a_fabric_beside_its_hosts_under_the_sanitizer_of_threads() -> None:
         pytest.skip("the sanitizer of threads does not run here")
     tests = [
         str(HERE / "test_outside.py"),
-        f"{HERE.parents[1] / 'hosts/drivers/test_virtual.py'}::test_a_given_history",
+        f"{HERE.parents[1] / 'hosts/drivers/test_virtual.py'}::test_fixed_history_is_the_same_in_every_driver_mode",
     ]
     command = [*still, sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -17,7 +17,7 @@ _SUCCESS: Final = CompletionStatus.SUCCESS
 
 
 def deliver(program: Program[P], queue: Queue, now: int) -> None:
-    """All that waits in the endpoint's queue.
+    """Move all completions from the endpoint's queue to the program's ring.
 
     Raises:
         RingCorrupt: the program has spoilt the ring.

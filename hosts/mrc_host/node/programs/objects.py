@@ -30,7 +30,7 @@ class Region:
 
 @dataclass(eq=False)
 class Channel:
-    """Where completion queues tell that something has come. `due`: notifications that its bell has not told yet."""
+    """Where completion queues notify of completions. `due`: notifications for which its bell has not been rung yet."""
 
     number: int
     bell: WakeupCounter
@@ -39,9 +39,10 @@ class Channel:
 
 
 class Queue:
-    """A completion queue: the endpoint's, and the ring in which the program finds what came of it.
+    """A completion queue: the endpoint's, and the ring from which the program takes the completions.
 
-    `armed`: 0, or 1 (any completion), or 2 (solicited ones and failures) is to be told of once; `events` counts those.
+    `armed`: of which next completion the program wants a notification: 0 (none), 1 (any), or 2 (solicited or failed).
+    `events` counts the notifications.
     """
 
     __slots__ = ("armed", "channel", "events", "inner", "memory", "number", "overflowed", "ring", "told", "users")
@@ -55,7 +56,7 @@ class Queue:
         self.users: list[Any] = []
         self.armed = 0
         self.events = 0
-        self.told = 0  # number behind the newest completion that a program armed for solicited ones wants to know of
+        self.told = 0  # one more than the number of the newest completion that is solicited or failed
         self.overflowed = False
 
     def push(
@@ -72,7 +73,7 @@ class Queue:
         """Add a completion; False when there is no place for it.
 
         Raises:
-            RingCorrupt: the program has written into the head of the ring what cannot be.
+            RingCorrupt: the program has written an impossible head into the ring.
         """
         ring = self.ring
         if self.overflowed or not ring.room():
@@ -98,7 +99,7 @@ class Queue:
             self.notify()
 
     def notify(self) -> None:
-        """Tell the channel."""
+        """Notify the channel, and disarm."""
         self.armed = 0
         if self.channel is not None:
             self.events += 1
@@ -108,7 +109,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class PostedRequest:
-    """A work request under way: what its completion must say, and what it reads from."""
+    """A work request under way: the values for its completion, and the regions from which it reads."""
 
     wr_id: int
     signaled: bool
@@ -156,7 +157,7 @@ class QueuePairOf(Generic[P]):
 
 @dataclass(eq=False)
 class Hint:
-    """What a program says of its traffic (`mrc_qp_hint_attr`). `users`: queue pairs that name it."""
+    """The traffic that a program expects (`mrc_qp_hint_attr`). `users`: queue pairs that name it."""
 
     attributes: HintAttributes
     users: int = 0

@@ -62,16 +62,16 @@ class Pairs(Protocol[P]):
         """Check that both profiles can be used, and give them to a queue pair before it has a peer."""
 
     def accept(self, qp: P, ev: str, cc: str, document: object, now: int) -> None:
-        """INIT -> RTR."""
+        """Go INIT -> RTR."""
 
     def ready(self, qp: P, document: object, now: int) -> None:
-        """RTR -> RTS."""
+        """Go RTR -> RTS."""
 
     def fail(self, qp: P, now: int) -> None:
-        """Any state -> ERROR."""
+        """Go to ERROR, from any state."""
 
     def reset(self, qp: P, now: int) -> None:
-        """Any state -> RESET."""
+        """Go to RESET, from any state."""
 
     def set(self, qp: P, attributes: Attributes, now: int) -> None:
         """Set attributes of `ATTRIBUTES`."""
@@ -80,10 +80,10 @@ class Pairs(Protocol[P]):
         """Return all that can be asked of a queue pair."""
 
     def evs(self, qp: P) -> list[EvRow]:
-        """Its EVs."""
+        """Return the EVs of a queue pair."""
 
     def capabilities(self) -> DeviceCap:
-        """Of the device."""
+        """Return the capabilities of the device."""
 
 
 class MrcPairs:

@@ -154,7 +154,7 @@ class Program(Generic[P]):
         self.event_bell.ring(1)
 
     def close(self, now: int) -> None:
-        """Give back all that the program has, whatever state it is in."""
+        """Release all resources of the program, whatever its state."""
         for pair in list(self.pairs.values()):
             self._drop_pair(pair)
             self.of.endpoint.close_qp(pair.qp, now)  # their peers may wait for a program that is gone
@@ -348,7 +348,7 @@ class Program(Generic[P]):
         return requests.QpDocumentAnswer(self.of.endpoint.local_attributes(self.pair(request.qp).qp)), []
 
     def _modify_qp(self, request: requests.ModifyQp, now: int) -> Answer:
-        """Attributes first, then at most one step of the state."""
+        """Set the attributes first, then take at most one step of the state."""
         pair = self.pair(request.qp)
         ev, cc = request.ev_profile or pair.ev_profile, request.cc_profile or pair.cc_profile
         if (ev, cc) != (pair.ev_profile, pair.cc_profile):
@@ -400,7 +400,7 @@ class Program(Generic[P]):
         return answer, []
 
     def _query_evs(self, request: requests.QueryEvs, now: int) -> Answer:
-        """Return a part at a time: a message on the socket is not large."""
+        """Return a part of the EVs at a time: a message on the socket is not large."""
         rows = self.of.evs(self.pair(request.qp).qp)
         part = rows[request.first : request.first + 512]
         evs = [requests.Ev(row.ev, row.plane, row.state.name, row.active, row.losses) for row in part]

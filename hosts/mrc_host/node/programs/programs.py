@@ -58,7 +58,7 @@ class Programs(Generic[P]):
         ports: whether each port of the host is up.
         address: of the host, as text.
         mtu: of the path.
-        fault: told of an error of ours, with where and when.
+        fault: called with the place, the error and the time of an internal error.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Programs(Generic[P]):
     # -- programs come and go ---------------------------------------------------------------------------------
 
     def connect(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[P]:
-        """Return a new program. `hang_up(why, now)` is to close its connection, by which `disconnect` comes about.
+        """Add a program. `hang_up(why, now)` must close its connection, which leads to `disconnect`.
 
         Raises:
             RefusedError: there are too many.
@@ -110,7 +110,7 @@ class Programs(Generic[P]):
         return program
 
     def disconnect(self, program: Program[P], now: int) -> None:
-        """Release everything of a program that has ended, in whatever way."""
+        """Release all resources of a program that has ended in any way."""
         if self.connected.pop(program.number, None) is not None:
             program.close(now)
 
@@ -146,7 +146,7 @@ class Programs(Generic[P]):
         return False
 
     def serve(self, now: int, /) -> None:
-        """Take what programs have posted; of each no more at once than is fair."""
+        """Handle the requests that programs have posted; of each program no more at once than is fair."""
         if not self.posted():
             return
         self.pairs.driven.handle_timer(now)  # what is posted counts from now on
@@ -163,7 +163,7 @@ class Programs(Generic[P]):
             self._disconnect(program, f"internal fault: {error}", now)
 
     def tell(self) -> None:
-        """Ring the bells of the completion channels that something has come for."""
+        """Ring the bells of the completion channels that have notifications."""
         for program, _ in self.connected.values():
             for channel in program.channels.values():
                 if channel.due:
@@ -173,7 +173,7 @@ class Programs(Generic[P]):
     # -- events of the endpoint -----------------------------------------------------------------------------------
 
     def completions(self, number: int, now: int) -> None:
-        """Something has completed into a queue that may be a program's."""
+        """Deliver what completed into a queue, if the queue belongs to a program."""
         for program, _ in list(self.connected.values()):
             queue = program.queues.get(number)
             if queue is not None:
@@ -187,7 +187,7 @@ class Programs(Generic[P]):
                 return
 
     def owner(self, number: int) -> tuple[Program[P], QueuePairOf[P]] | None:
-        """Whose a queue pair is."""
+        """Return the program that owns a queue pair, and the queue pair; None if no program does."""
         for program, _ in self.connected.values():
             pair = program.pairs.get(number)
             if pair is not None:
@@ -195,7 +195,7 @@ class Programs(Generic[P]):
         return None
 
     def holders(self) -> Iterator[ControlledQp]:
-        """Queue pairs of MRC, as a controller sees them; their peers are addresses."""
+        """Yield the queue pairs of MRC, as a controller sees them; their peers are addresses."""
         for program, _ in self.connected.values():
             for pair in program.pairs.values():
                 if isinstance(pair.qp, QueuePair):
@@ -203,7 +203,7 @@ class Programs(Generic[P]):
                     yield ControlledQp(peer, pair.qp, pair.ev_profile, pair.cc_profile)
 
     def event(self, event: Event, now: int) -> None:
-        """Tell the programs that an event concerns."""
+        """Notify the programs that an event concerns."""
         self._now = now
         if isinstance(event, CompletionsReady):
             return

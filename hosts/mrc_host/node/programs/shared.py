@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Memory(Protocol):
-    """Memory that both see. `fd` is what the program maps it by; it can neither shrink nor grow."""
+    """Memory that the agent and a program share. The program maps it by `fd`; it can neither shrink nor grow."""
 
     buffer: memoryview
     fd: int
@@ -28,7 +28,7 @@ class WakeupCounter(Protocol):
 
 
 class Resources(Protocol):
-    """Makes both."""
+    """Makes shared memory and wakeup counters."""
 
     def memory(self, nbytes: int) -> Memory:
         """Allocate zeroed memory.

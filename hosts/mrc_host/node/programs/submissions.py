@@ -152,7 +152,7 @@ def _receive(program: Program[P], pair: QueuePairOf[P], wr_id: int, count: int) 
 def _refuse(
     program: Program[P], pair: QueuePairOf[P], wr_id: int, receive: bool, error: WrongRequestError, now: int
 ) -> None:
-    """End the queue pair: what was under way is flushed, and then comes the request that was wrong."""
+    """End the queue pair: flush the requests under way, then complete the wrong request with its error."""
     pair.why = pair.why or str(error)
     if pair.qp.state is not QpState.ERROR:
         program.of.fail(pair.qp, now)

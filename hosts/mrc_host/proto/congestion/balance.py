@@ -27,7 +27,7 @@ class PlaneBalance:
         self._snapshot: list[int] = []
 
     def set_mask(self, mask: int) -> None:
-        """Which planes take part; one that (re)joins starts level with the others."""
+        """Set which planes take part; a plane that (re)joins starts level with the others."""
         joined = mask & ~self.mask
         self.mask = mask
         others = [n for plane, n in enumerate(self.sent) if mask & ~joined & 1 << plane]
@@ -45,7 +45,7 @@ class PlaneBalance:
         self.limit = floor + self.slack
 
     def retry(self, plane: int, now: int) -> bool:
-        """`sent[plane] > limit`: recompute the limit; True when the plane may send after all."""
+        """Recompute the limit that stopped `plane`; True when the plane may send after all."""
         self._level()
         if self.sent[plane] <= self.limit:
             return True
@@ -69,7 +69,7 @@ class PlaneBalance:
         self._snapshot = []
 
     def deadline(self) -> int:
-        """When waiting for the planes behind ends (ns)."""
+        """Return when waiting for the planes behind ends (ns)."""
         return self._since + self.patience_ns
 
     def level_planes(self, now: int) -> None:

@@ -15,12 +15,12 @@ from mrc_host.proto.statistics import CcStatistics
 # A user's algorithm may be plain Python.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
-    """What the requestor needs of a controller. The base class is what all controllers share."""
+    """The interface between the requestor and a controller, with the state that all controllers share."""
 
     __slots__ = ("base_rtt_ns", "cwnd", "inflight", "max_wnd", "mtu", "rtt_ns", "srtt_ns")
 
     def __init__(self, mtu: int, base_rtt_ns: int, cwnd: float, max_wnd: float) -> None:
-        """`mtu` is the nominal size of a full packet (UDP length + 40), bytes."""
+        """Create a controller; `mtu` is the nominal size of a full packet (UDP length + 40), bytes."""
         self.mtu = mtu
         self.base_rtt_ns = base_rtt_ns
         self.cwnd = cwnd

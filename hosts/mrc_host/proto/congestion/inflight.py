@@ -21,7 +21,10 @@ _RCVD_MASK: Final = 0xFFFFFF
 
 
 def nominal_size(payload: int, extra: int = 4) -> int:
-    """Return nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
+    """Return the nominal size of a data packet, bytes: UDP length + 40 (`mrc-protocol.md §5`).
+
+    `extra`: bytes of TSETH and ImmDt.
+    """
     return payload + (-payload & 3) + 44 + extra + 40
 
 
@@ -38,7 +41,9 @@ class InflightAccount:
     __slots__ = ("_cc", "_lost", "_sent", "_units", "acknowledged", "in_flight")
 
     def __init__(self, cc: CongestionControl | None) -> None:
-        """`cc` is the controller whose `inflight` this account is part of; None while there is none."""
+        """Create an account that is part of the `inflight` of the controller `cc`; None while there is no
+        controller.
+        """
         self._cc = cc
         self._sent = 0  # every transmission
         self._lost = 0  # transmissions taken for lost and not seen again
@@ -88,7 +93,7 @@ class InflightAccount:
             self.revive(packet.size)
 
     def overtaken(self, rcvd_bytes: int) -> bool:
-        """Return whether a SACK with these `rcvd_bytes` is older than one that has been heard."""
+        """Return whether a SACK with these `rcvd_bytes` is older than one that has arrived before."""
         return (rcvd_bytes - self._units) & _RCVD_MASK >= _RCVD_MASK >> 1
 
     def receive(self, rcvd_bytes: int) -> int:
@@ -106,7 +111,7 @@ class InflightAccount:
         return newly * RCVD_UNIT
 
     def prove(self, packet: InFlightPacket) -> None:
-        """Take off a packet whose arrival a transport ACK proves, whether or not its SACK was heard."""
+        """Take off a packet whose arrival a transport ACK proves, whether or not its SACK has arrived."""
         self.restore(packet)
         self.acknowledged += packet.size
         self._update()

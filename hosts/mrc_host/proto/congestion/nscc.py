@@ -82,7 +82,7 @@ class NsccConfig(CcConfig):
 
 
 class Case(Enum):
-    """What the last SACK meant; the four cases of the table, and what comes before them."""
+    """How the last SACK was handled: the four cases of the table, and those that precede them."""
 
     PROPORTIONAL = "proportional increase"
     FAST = "fast increase"
@@ -199,7 +199,7 @@ class Nscc(CongestionControl):
             self._adjust(now)
 
     def _fast_increase(self, newly: int, qdelay: int) -> bool:
-        """Exponential growth after a whole window without delay. True while it lasts."""
+        """Grow exponentially after a whole window without delay. True while that lasts."""
         self.fast_mode, was = False, self.fast_mode
         if qdelay >= self.near_zero_ns:
             self._fi_count = 0
@@ -222,7 +222,7 @@ class Nscc(CongestionControl):
         self.cwnd = cwnd if cwnd < self.max_wnd else self.max_wnd
 
     def _decrease(self, now: int) -> None:
-        """Multiplicative decrease, at most once per base RTT, by the average delay."""
+        """Decrease multiplicatively by the average delay, at most once per base RTT."""
         self.case = Case.DECREASE
         self.fast_mode = False
         self._fi_count = 0
@@ -234,7 +234,7 @@ class Nscc(CongestionControl):
         self.cwnd = max(self.cwnd * factor, float(self.mtu))
 
     def _quick_adapt(self, now: int, loss: bool, ce: bool, qdelay: int) -> bool:
-        """Once per (base_rtt + target): fall to what was achieved when the network says it is far too much.
+        """Fall to what was achieved when the network reports severe congestion, once per (base_rtt + target).
 
         True when that was done, or when this is feedback on what was in flight then, which is ignored.
         """
@@ -246,7 +246,7 @@ class Nscc(CongestionControl):
             done = True
         elif now >= self._qa_end:
             length = self.base_rtt_ns + self.target_ns
-            # Ours: an interval that ended long ago was one of silence: what came in then says nothing about the path.
+            # Not in the specification: an interval that ended long ago was idle, so its bytes do not measure the path.
             measured = self._qa_end and now < self._qa_end + length
             congested = self._qa_triggered or loss or qdelay > self.qa_threshold_ns
             if measured and congested and self._achieved < int(self.max_wnd) >> self.qa_gate:
@@ -264,7 +264,7 @@ class Nscc(CongestionControl):
         return done
 
     def _receiver_penalty(self, newly: int, penalty: int, restore: bool) -> bool:
-        """rcv_cwnd_pen: shrink while it lasts, restore afterwards if asked. True while it lasts."""
+        """Shrink cwnd while rcv_cwnd_pen lasts, and restore it afterwards if asked to. True while it lasts."""
         if penalty:
             if not self._saved_cwnd:
                 self._saved_cwnd = self.cwnd
@@ -277,7 +277,7 @@ class Nscc(CongestionControl):
         return False
 
     def on_trim(self, now: int, size: int) -> None:
-        """NACK TRIMMED or TRIMMED_LASTHOP: trigger quick adapt, else give the packet's bytes back."""
+        """Handle NACK TRIMMED or TRIMMED_LASTHOP: trigger quick adapt, else take the packet's bytes off cwnd."""
         # A trimmed packet met a full queue, which a base RTT stands for: it has no delay of its own.
         self.avg_qdelay += (self.config_base_rtt_ns - self.avg_qdelay) * self.delay_gain
         self._ignored += size
@@ -286,7 +286,7 @@ class Nscc(CongestionControl):
             self.cwnd = max(self.cwnd - size, float(self.mtu))
 
     def on_loss(self, now: int, size: int) -> None:
-        """Inferred loss: cwnd loses the packet's bytes, as inflight did."""
+        """Handle an inferred loss: take the packet's bytes off cwnd, as off inflight."""
         self._ignored += size
         self.cwnd = max(self.cwnd - size, float(self.mtu))
 

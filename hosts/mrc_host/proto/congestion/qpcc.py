@@ -47,11 +47,11 @@ class Sender:
         raise NotImplementedError
 
     def has_data(self) -> bool:
-        """Return whether something waits to be sent."""
+        """Return whether there is data to send."""
         raise NotImplementedError
 
     def has_outstanding(self) -> bool:
-        """Return whether something that was sent is not acknowledged."""
+        """Return whether any packet that was sent is not acknowledged."""
         raise NotImplementedError
 
 
@@ -69,8 +69,11 @@ class Qpcc(Timed):
         patience_ns: int,
         make: Callable[[CcConfig, int], Any] | None = None,
     ) -> None:
-        """`mtu` is the path MTU, bytes of payload; `make` the policy that the controller is of, None: the profile's
-        algorithm; for the rest see `PlaneBalance`."""
+        """Create the controller of a group of queue pairs.
+
+        `mtu` is the path MTU (bytes of payload); `make` makes the controller of a policy, None: the profile's algorithm
+        is used. For the rest see `PlaneBalance`.
+        """
         self.config = config
         packet = nominal_size(mtu)
         self.cc: CongestionControl = config.controller(packet) if make is None else make(config, packet)

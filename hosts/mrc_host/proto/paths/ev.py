@@ -177,11 +177,11 @@ class EvSet:
         self.order[plane][:] = array("H", shuffled)
 
     def active_count(self) -> int:
-        """Active EVs of the usable planes."""
+        """Return the number of active EVs of the usable planes."""
         return sum(len(order) for plane, order in enumerate(self.order) if self.usable >> plane & 1)
 
     def planes(self) -> int:
-        """Bit mask of the planes that have an active EV."""
+        """Return the bit mask of the planes that have an active EV."""
         return sum(1 << plane for plane, order in enumerate(self.order) if order)
 
     def rows(self) -> list[EvRow]:
@@ -232,7 +232,7 @@ class EvSet:
         return True
 
     def probe_answered(self, ev: int, mark: int) -> bool:
-        """Return an answer to a probe of an EV, with the SACK's `m`; True when the state changed."""
+        """Handle an answer to a probe of an EV, with the SACK's `m`; True when the state changed."""
         if self.state[ev] != ASSUMED_BAD:
             return False
         if mark == 1:
@@ -245,7 +245,7 @@ class EvSet:
         return self.apply(ev, EvInput.REVIVED)
 
     def reset(self, ev: int) -> None:
-        """Forget what was known about an EV whose value was replaced."""
+        """Forget the state of an EV whose value was replaced."""
         if self.state[ev] == DENIED or self.state[ev] == ASSUMED_BAD:
             self.apply(ev, EvInput.ALLOW)
         elif self.state[ev] == SKIP:
@@ -253,10 +253,10 @@ class EvSet:
         self.losses.pop(ev, None)
 
     def usable_planes(self, ours: int, theirs: int) -> int:
-        """Bit mask of the planes that data may be sent on.
+        """Return the bit mask of the planes that data may be sent on.
 
-        Asked on connecting and whenever a NIC port goes down or comes up, ours or the peer's. Bit p of `ours`: our port
-        in plane p is up; of `theirs`: the peer's is, by what it last told (port status).
+        Called on connecting and whenever a NIC port goes down or comes up, ours or the peer's. Bit p of `ours`: our
+        port in plane p is up; of `theirs`: the peer's port is up by its latest port status.
         """
         return ours & theirs
 

@@ -44,7 +44,9 @@ def expand(fields: Sequence[EvField], ev: int, ev_bits: int, plane: int, widths:
 
 
 def generate(fields: Sequence[EvField], ev_bits: int, rng: random.Random) -> int:
-    """EV bits drawn for the fields: in each mask a value within the field's bounds; the first field's come first."""
+    """Draw the EV bits of the fields: in each mask a value within the field's bounds; the first field's bits come
+    first.
+    """
     ev = 0
     left = ev_bits
     for field in fields:
@@ -95,7 +97,7 @@ class EvUniverse:
         self.planes.append(plane)
 
     def _draw(self, plane: int, rng: random.Random) -> int:
-        """Return a value not yet in the universe."""
+        """Draw a value that is not yet in the universe."""
         config = self.config
         for _ in range(_DRAWS_PER_VALUE):
             if config.mode is EvMode.AUTO:

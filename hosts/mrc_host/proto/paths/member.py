@@ -30,7 +30,7 @@ class Member(Protocol):
         """Return whether a timer's owner is the queue pair or a part of it."""
 
     def planes_changed(self) -> None:
-        """Which planes are usable towards the peer, or on which it has EVs, has changed."""
+        """Handle a change of the planes that are usable towards the peer, or on which the queue pair has EVs."""
 
     def planes_lost(self, planes: int, now: int) -> None:
         """Handle planes (a bit mask) that ceased to be usable: what is in flight there is lost."""
@@ -39,7 +39,7 @@ class Member(Protocol):
         """Probe EVs that look bad at once: a port of this endpoint came back."""
 
     def peer_restarted(self, instance: int, now: int) -> None:
-        """Handle a peer whose endpoint is `instance` now: a queue pair of its earlier life is gone."""
+        """Handle a peer whose endpoint is `instance` now: a queue pair of its earlier instance is gone."""
 
     def fail(
         self,
@@ -51,4 +51,4 @@ class Member(Protocol):
         """Go to ERROR."""
 
     def abandon(self, now: int) -> None:
-        """Go to ERROR though its own state may be what is broken."""
+        """Go to ERROR although its own state may be damaged."""

@@ -38,7 +38,7 @@ class NodeOperations(Timed):
     __slots__ = ("_context", "_next_token", "_nonces", "_peers", "pending")
 
     def __init__(self, context: Context, peers: Mapping[bytes, Peer]) -> None:
-        """`peers`: those that exist, by source and destination address of what they send."""
+        """Create it for `peers`: those that exist, by source and destination address of what they send."""
         self._context = context
         self._peers = peers
         self._next_token = 1
@@ -57,7 +57,7 @@ class NodeOperations(Timed):
                 return nonce
 
     def _send_to(self, addresses: bytes, universe: EvUniverse, packet: bytes, ev: int, plane: int) -> None:
-        """To an address that need not be a peer. Raises ConfigError when the profile has no path to it."""
+        """Send to an address that need not be a peer. Raises ConfigError when the profile has no path to it."""
         path = path_to(universe, ev, addresses[16:])
         if path is not None:
             packet = encapsulate(packet, path.source or addresses[:16], path.destination, path.segments)
@@ -151,9 +151,9 @@ class NodeOperations(Timed):
         return lost
 
     def on_unknown_peer(self, request: EndpointRequest, universe: EvUniverse, port: int, now: int) -> None:
-        """Answer the EV probe of an address that no queue pair is connected to, keeping nothing of it.
+        """Answer the EV probe of an address that no queue pair is connected to, and keep no state for it.
 
-        Its port status is not taken, and so not answered: it is repeated until a queue pair wants it.
+        Its port status is neither accepted nor answered: it is repeated until a queue pair connects.
         """
         context = self._context
         if request.op != EndpointOp.EV_PROBE:
@@ -175,7 +175,7 @@ class NodeOperations(Timed):
         )
 
     def take_status(self, peer: Peer, mask: int, now: int) -> int:
-        """Record that the peer's ports are as `mask` says; return the mask of planes that just became unusable."""
+        """Record the mask of the peer's ports that are up; return the mask of planes that just became unusable."""
         context = self._context
         mask &= (1 << len(context.ports.ports)) - 1
         changed = mask ^ peer.remote_ports
@@ -213,8 +213,8 @@ class NodeOperations(Timed):
             return
         ours = response.addresses[16:] == context.config.address
         if ours and response.op == EndpointOp.PORT_STATUS and context.ports.overtake(request_id):
-            # A status that an earlier life of ours sent has reached a host after our document. By its number it may be
-            # news there, and that host may go by it: say how it is, with a number that counts more. We may not be
-            # connected to it yet; then connecting says so, and the others must not lose count of the number meanwhile.
+            # A status of an earlier instance of this endpoint has reached a host after our document. By its number it
+            # may count as newer there: announce the present state with a still newer number. If that host is not a peer
+            # yet, connecting corrects it; the present peers must have the new number as well.
             for each in list(self._peers.values()):
                 each.announce(now)

@@ -25,7 +25,7 @@ class Nonces:
         self._count = 0
 
     def draw(self) -> int:
-        """Return the next number."""
+        """Draw the next number."""
         if not self._boxes:
             self._boxes = [self._rng.randbytes(256) for _ in range(_ROUNDS)]
         left, right = self._count >> 8 & 0xFF, self._count & 0xFF

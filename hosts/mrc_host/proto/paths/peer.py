@@ -21,7 +21,7 @@ from mrc_host.proto.statistics import PeerStatistics
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import EndpointOp
 
-_FORMER: Final = 16  # lives of a peer that are remembered as over
+_FORMER: Final = 16  # ended instances of a peer that are remembered
 _ID_MASK: Final = 0xFFFF
 _ID_HALF: Final = 0x8000
 
@@ -50,7 +50,9 @@ class Peer(Timed):
     )
 
     def __init__(self, context: Context, address: bytes, peers: dict[bytes, Peer], prober: ReverseProber) -> None:
-        """`peers`: those that exist, by source and destination address of what they send. `prober`: see `Route`."""
+        """Create a peer. `peers`: those that exist, by source and destination address of what they send. `prober`: see
+        `Route`.
+        """
         config = context.config
         self.context = context
         self._peers = peers
@@ -65,7 +67,7 @@ class Peer(Timed):
         self.instance: int | None = None  # of the peer's endpoint: one that restarts has another
         self.former: deque[int] = deque(maxlen=_FORMER)  # instances before that
         self.planes = context.ports.mask & self.remote_ports
-        self.status_id = context.ports.status  # what we told last
+        self.status_id = context.ports.status  # the one that we sent last
         self.status_acked = True
         self.status_interval = config.ports.status_repeat_ns
         self._turn = 0
@@ -75,7 +77,7 @@ class Peer(Timed):
         """The peer's IPv6 address."""
         return self.addresses[16:]
 
-    # --- who takes part ---
+    # --- queue pairs that take part ---
 
     def route_for(self, universe: EvUniverse) -> Route:
         """Return the route of an EV profile, made if need be. Raises ConfigError when there is no way to the peer."""
@@ -142,7 +144,7 @@ class Peer(Timed):
         return known + ahead if 0 < ahead < _ID_HALF else None
 
     def newer_document(self, instance: int, status: int) -> bool:
-        """Record a document about the peer's ports; return False when it is not later than what is known."""
+        """Record a document about the peer's ports; return False when it is not newer than the latest status."""
         known = self.remote_status
         if known is not None and instance == self.instance and status <= known:
             return False
@@ -160,14 +162,14 @@ class Peer(Timed):
         return True
 
     def announce(self, now: int) -> None:
-        """Tell the peer the state of our ports, from now on until it answers."""
+        """Send the peer the state of our ports, repeatedly until it answers."""
         self.status_acked = False
         self.status_interval = self.context.config.ports.status_repeat_ns
         self.status_id = self.context.ports.status
         self._send_status(now, repeated=False)
 
     def _send_status(self, now: int, *, repeated: bool) -> None:
-        """One state of the ports keeps its id over all repetitions, so that any answer to it ends them."""
+        """Send a port status; its id stays the same over all repetitions, so that any answer to it ends them."""
         context = self.context
         plane = self.next_plane()
         if plane >= 0:
@@ -198,9 +200,11 @@ class Peer(Timed):
         return True
 
     def fail_stale_qps(self, instance: int, now: int) -> None:
-        """Fail queue pairs of an earlier life of the peer, whose endpoint is `instance` now, and free what they hold.
+        """Fail queue pairs to an earlier instance of the peer, whose endpoint is `instance` now, and free what they
+        hold.
 
-        Ours to them would try for their whole retry time, and their packets keep the window from the new ones.
+        Otherwise they would retry for their whole retry time, and their packets would keep the window from the new
+        ones.
         """
         for qp in list(self.qps):
             qp.peer_restarted(instance, now)
@@ -213,7 +217,7 @@ class Peer(Timed):
         return arrival if plane < 0 else plane
 
     def next_plane(self) -> int:
-        """Another usable plane each time; when the peer has announced none, any of ours; -1 when none is up."""
+        """Return the next usable plane in turn; any of ours when the peer has announced none; -1 when none is up."""
         mask = self.planes or self.context.ports.mask
         count = len(self.context.ports.ports)
         for step in range(1, count + 1):
@@ -237,7 +241,7 @@ class Peer(Timed):
         return before & ~self.planes
 
     def _refresh(self, qpcc: Qpcc) -> None:
-        """Which planes take part: usable ones on which some queue pair has an EV."""
+        """Update which planes take part: usable planes on which some queue pair has an EV."""
         carry = 0
         for qp in self.qps:
             if qp.qpcc is qpcc:

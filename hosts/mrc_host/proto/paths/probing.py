@@ -18,8 +18,10 @@ _PROBE_BYTES: Final = 80  # IPv6, UDP, BTH, PETH, ICRC
 
 
 class PendingProbe(NamedTuple):
-    """A probe not yet answered. `revival`: it asks whether an ASSUMED_BAD EV works again. `proven`: every PSN up to
-    this one was acknowledged before, so an honest answer says so, too."""
+    """A probe that is not yet answered. `revival`: it asks whether an ASSUMED_BAD EV works again.
+
+    `proven`: every PSN up to this one was acknowledged before, so an honest answer acknowledges it as well.
+    """
 
     ev: int
     plane: int
@@ -29,16 +31,16 @@ class PendingProbe(NamedTuple):
 
 
 class Prober(Timed):
-    """Sends PETH probes, matches the answers (SACKs with pr=1), expires the rest.
+    """Sends PETH probes, matches the answers (SACKs with pr=1), and expires the rest.
 
-    Of each EV one probe that was given up is remembered for a while, the oldest: where queues are long its answer tells
-    how long to wait.
+    For each EV the oldest probe that was given up is kept for a while: where queues are long, its late answer shows how
+    long to wait.
     """
 
     __slots__ = ("_burst_from", "_counters", "_nonces", "_proven", "_rtt_ns", "association", "given_up", "pending")
 
     def __init__(self, association: Association, counters: RequestorCounters, proven: Callable[[], int]) -> None:
-        """`proven()`: the PSN up to which everything has been acknowledged."""
+        """Create a prober; `proven()` returns the PSN up to which everything has been acknowledged."""
         self.association = association
         self._counters = counters
         self._proven = proven
@@ -116,7 +118,7 @@ class Prober(Timed):
         return probe
 
     def _is_answer(self, sack: Sack, probe: PendingProbe) -> bool:
-        """Return whether a SACK with the probe's identifier echoes its fields; if not, it answers an earlier one."""
+        """Return whether a SACK with the probe's identifier echoes its fields; if not, it answers an earlier probe."""
         if sack.entropy != self.association.evs.universe.values[probe.ev]:
             return False
         return self.association.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF

@@ -28,7 +28,7 @@ class Destination(Protocol):
         """Its IPv6 address."""
 
     def next_plane(self) -> int:
-        """Another usable plane each time, -1 when there is none."""
+        """Return the next usable plane in turn, -1 when there is none."""
 
     def denies(self, value: int) -> bool:
         """Return whether a controller has denied an EV towards it."""
@@ -80,8 +80,8 @@ class Route(Timed):
     def suspect_reverse_ev(self, plane: int, now: int) -> None:
         """Take another reverse EV, since the peer repeats what was answered, unless this one proved good just now.
 
-        Where the reverse EVs of both ends die at once neither hears a SACK or an answer to a probe, so nothing else
-        would ever replace them. A burst of repetitions is one doubt: the first answer on the new EV needs its time.
+        Where the reverse EVs of both ends fail at once, neither end receives a SACK or an answer to a probe, so nothing
+        else would ever replace them. A burst of repetitions counts once: the first answer on the new EV needs its time.
         """
         interval = self.interval()
         proven, doubted = self.proven_ns[plane], self.doubted_ns[plane]
@@ -98,7 +98,7 @@ class Route(Timed):
         self.peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + self.interval())
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
-        """Probe a random EV of the next plane, while data arrives and our own SACKs do not tell."""
+        """Probe a random EV of the next plane, while data arrives and our own data does not prove reverse EVs."""
         interval = self.interval()
         if now - self.inbound_ns > 2 * interval:
             self.inbound_ns = -1  # idle; the next packet starts it again
@@ -114,9 +114,9 @@ class Route(Timed):
         peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + interval)
 
     def _outer_bytes(self) -> int:
-        """Return bytes that the encapsulation adds, the most of any EV; 0 without one."""
+        """Return the bytes that the encapsulation adds, the most of any EV; 0 without one."""
         universe = self.universe
-        # Generated addresses all have one shape; a resolver is asked for each EV, also to know that it can answer.
+        # Generated addresses all have one shape. A resolver is called for each EV, which also checks that it has paths.
         shape_only = universe.config.resolver is None and universe.config.mode is EvMode.GENERATED
         longest = 0
         for value in universe.values[:1] if shape_only else universe.values:

@@ -10,7 +10,9 @@ from mrc_host.proto.paths.ev_profile import EvUniverse
 
 
 class Universes:
-    """By identity of the profile. A universe keeps its profile alive, so that the identity stays unique."""
+    """The EV universes in use, by identity of the profile. A universe keeps its profile alive, so that the identity
+    stays unique.
+    """
 
     __slots__ = ("_planes", "_rng", "_users", "by_profile")
 
@@ -21,11 +23,11 @@ class Universes:
         self._users: Counter[int] = Counter()
 
     def of(self, config: EvConfig) -> EvUniverse:
-        """Return that of a profile in use."""
+        """Return the universe of a profile in use."""
         return self.by_profile[id(config)]
 
     def take(self, config: EvConfig) -> EvUniverse:
-        """Return that of a profile, for one more user; made if need be."""
+        """Return the universe of a profile, for one more user; it is made if need be."""
         universe = self.by_profile.get(id(config))
         if universe is None:
             universe = EvUniverse(config, self._planes, self._rng)
@@ -34,7 +36,7 @@ class Universes:
         return universe
 
     def drop(self, universe: EvUniverse) -> None:
-        """One user less; the last one takes the universe with it."""
+        """Count one user less; remove the universe with the last one."""
         key = id(universe.config)
         self._users[key] -= 1
         if not self._users[key]:

@@ -48,7 +48,9 @@ class LossDetector:
         self.patience_ns = max(self.patience_ns, behind_ns + (behind_ns >> 3))
 
     def _lost_despite_wait(self, now: int) -> None:
-        """Rule (c) found a loss though it waited longer: once in a round trip that speaks against waiting."""
+        """Count a loss that rule (c) found although it waited longer: at most once per RTT it speaks against
+        waiting.
+        """
         if now - self._recovery_ns < self.rtt.srtt_ns:
             return
         self._recovery_ns = now
@@ -92,5 +94,7 @@ class LossDetector:
         return lost
 
     def in_flight(self) -> list[Transmission]:
-        """Return what was sent and is neither acknowledged nor taken for lost, by PSN of the first transmission."""
+        """Return the packets that were sent and are neither acknowledged nor inferred lost, by PSN of the first
+        transmission.
+        """
         return [sent for sent in self.board.outstanding.values() if sent.state == IN_FLIGHT]

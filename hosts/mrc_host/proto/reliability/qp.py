@@ -91,9 +91,9 @@ class QueuePair(Timed):
         self.cc_config = cc_config
         initial = context.config.initial_psn
         self.sq_psn = context.rng.getrandbits(24) if initial is None else initial
-        self.told_status: int | None = None  # the port status that our document told first
+        self.told_status: int | None = None  # the port status that our document had first
         self.open_planes = 0  # usable planes on which we have an EV
-        self.farewells = 0  # how often the peer has been told that our user is gone
+        self.farewells = 0  # how often the peer has been notified that our user is gone
         self._gone: Callable[[QueuePair, int], None] | None = None  # to be called after the last farewell
         self.reliability = reliability
         attributes = QpAttributes(reliability, context.config.wire.mtu)
@@ -172,7 +172,7 @@ class QueuePair(Timed):
         self.association.ev_config = ev_config
 
     def enter_rtr(self, peer: Peer, remote_number: int, rq_psn: int, now: int) -> None:
-        """INIT -> RTR: the responder runs. Raises QpError when our EV profile has no way to the peer."""
+        """Go INIT -> RTR: the responder runs. Raises QpError when our EV profile has no way to the peer."""
         self.after(QpInput.TO_RTR)
         try:
             route = peer.route_for(self.evs.universe)
@@ -203,7 +203,7 @@ class QueuePair(Timed):
                 evs.apply(ev, EvInput.DENY)
 
     def enter_rts(self, now: int) -> None:
-        """RTR -> RTS: the requestor runs."""
+        """Go RTR -> RTS: the requestor runs."""
         self.transit(QpInput.TO_RTS, now)
         self.requestor.start(self.sq_psn)
 
@@ -227,7 +227,7 @@ class QueuePair(Timed):
         self.fail(ErrorReason.CQ_OVERFLOW, now)
 
     def reset(self, now: int) -> None:
-        """Any state -> RESET: forget the work requests, which do not complete, and the peer."""
+        """Go to RESET from any state: forget the peer and the work requests, which do not complete."""
         if self.state is QpState.RESET:
             return
         self.transit(QpInput.TO_RESET, now)
@@ -235,7 +235,7 @@ class QueuePair(Timed):
         self.requestor.discard()
         self.responder.discard()
         self.leave_peer()
-        # Delayed packets of this connection must not fit the next one, and what was negotiated went with it.
+        # Delayed packets of this connection must not fit the next one, and its negotiated attributes are void.
         self.sq_psn = self.context.rng.getrandbits(24)
         self.association.attributes = QpAttributes(self.reliability, self.context.config.wire.mtu)
         self.told_status = None
@@ -244,9 +244,9 @@ class QueuePair(Timed):
         self.responder.start(0)
 
     def close(self, now: int, gone: Callable[[QueuePair, int], None]) -> None:
-        """Its user is gone: go to ERROR, tell the peer, and answer it so from now on (`§6`).
+        """Go to ERROR because the user is gone: notify the peer, and answer it so from now on (`§6`).
 
-        `gone(qp, now)` is called when the peer has been told for the last time.
+        `gone(qp, now)` is called when the peer has been notified for the last time.
         """
         self._gone = gone
         self.fail(ErrorReason.REQUESTED, now)
@@ -254,7 +254,7 @@ class QueuePair(Timed):
         self.repeat_close(now)
 
     def repeat_close(self, now: int) -> bool:
-        """Tell the peer once more; False when it has been told as often as a packet is repeated."""
+        """Notify the peer once more; False when it has been notified as often as a packet is repeated."""
         attributes = self.attributes
         if self.farewells > attributes.linear_cnt + min(attributes.exp_cnt, _FAREWELLS):
             return False
@@ -274,7 +274,7 @@ class QueuePair(Timed):
             association.peer.detach(self, association.route)
 
     def abandon(self, now: int) -> None:
-        """Do the least of what `fail` does, for a queue pair whose own state is broken."""
+        """Do the minimum of `fail`, for a queue pair whose own state is damaged."""
         context = self.context
         if self.state is not QpState.ERROR:
             context.events.append(QpStateChanged(self.number, self.state, QpState.ERROR, ErrorReason.INTERNAL))
@@ -287,7 +287,7 @@ class QueuePair(Timed):
         if self.connected:
             context.ring.withdraw(self.requestor)
 
-    # --- what the peer tells its members ---
+    # --- calls of the peer to its members ---
 
     def owns(self, timed: Timed) -> bool:
         """See `Member`."""
@@ -314,7 +314,9 @@ class QueuePair(Timed):
     # --- nowhere to send ---
 
     def planes_changed(self) -> None:
-        """Without a plane to send on nothing is outstanding that could time out: a timer bounds the waiting (`§4`)."""
+        """Bound the wait for a plane by a timer (`§4`): without a plane to send on, nothing is outstanding that could
+        time out.
+        """
         timers = self.context.timers
         self.open_planes = self.evs.usable & self.evs.planes()
         if self.open_planes:
@@ -325,14 +327,14 @@ class QueuePair(Timed):
                 timers.arm(TimerKind.OUTAGE, self, self.context.now + patience)
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
-        """Handle the end of the patience without a plane, or tell the peer once more that the user is gone."""
+        """Handle the end of the patience without a plane, or notify the peer once more that the user is gone."""
         if kind is not TimerKind.CLOSED:
             self.on_outage(now)
         elif not self.repeat_close(now) and self._gone is not None:
             self._gone(self, now)
 
     def on_outage(self, now: int) -> None:
-        """No plane has come back in the time that the retries of a packet would have taken."""
+        """Fail if no plane has come back in the time that the retries of a packet would have taken."""
         if not self.open_planes and self.requestor.unacked:
             self.fail(
                 ErrorReason.RETRY_EXCEEDED,
@@ -341,7 +343,7 @@ class QueuePair(Timed):
             )
 
     def snapshot(self) -> QpStatistics:
-        """State and counters."""
+        """Return the state and counters."""
         evs = self.evs
         board = self.requestor.board
         return QpStatistics(

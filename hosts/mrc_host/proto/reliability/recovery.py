@@ -31,8 +31,8 @@ class NackAction(Enum):
     FATAL = "not sent again: remote operation error"
 
 
-# (what it says of the EV, what becomes of the packet). A reason that is not here, from a later version of the protocol,
-# is a refusal: the retry budget bounds it.
+# (input to the EV's state, action for the packet). A reason that is not here, from a later version of the protocol, is
+# a refusal: the retry budget bounds it.
 NACK_FATES: Final[dict[int, tuple[EvInput, NackAction]]] = {
     NackReason.TRIMMED: (EvInput.TRIMMED, NackAction.CONGESTED),
     NackReason.TRIMMED_LASTHOP: (EvInput.NOT_TO_BLAME, NackAction.CONGESTED),
@@ -57,9 +57,9 @@ class Probe(Protocol):
 
 
 class Recovery(Timed):
-    """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time.
+    """Finds lost packets and queues their retransmissions in `lost`. `hold_ns`: nothing is sent before that time.
 
-    `single_packet_mode`: a timeout expired and nothing has been heard since the packet was sent. Then only the oldest
+    `single_packet_mode`: a timeout expired and no answer has arrived since the packet was sent. Then only the oldest
     packet is retransmitted, at each timeout, and it does not count as in flight: a queue pair whose other end is gone
     must not hold the window that it shares with live queue pairs to the same peer. Any answer ends this mode.
     """
@@ -82,8 +82,12 @@ class Recovery(Timed):
         probe: Probe,
         repeat_last: Callable[[int, int, int], None],
     ) -> None:
-        """`unacked`: requests without a transport ACK. `has_data()`: whether something waits to be sent; `wake()`: it
-        may be sent now. `probe` asks the peer what it has; `repeat_last(plane, ev, now)` by sending something again."""
+        """Create the recovery of a requestor.
+
+        `unacked`: requests without a transport ACK. `has_data()`: whether something waits to be sent. `wake()`: called
+        when it may be sent. `probe` asks the peer what it has; `repeat_last(plane, ev, now)` does so by sending a
+        packet again.
+        """
         self.association = association
         self._counters = counters
         self._rtt = rtt
@@ -123,7 +127,7 @@ class Recovery(Timed):
         self.armed = self._rto_armed
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
-        """One of the three is due."""
+        """Handle the timer of the three that is due."""
         if kind is TimerKind.RETRANSMIT:
             self.on_timeout(now)
         elif kind is TimerKind.TAIL:
@@ -142,7 +146,9 @@ class Recovery(Timed):
             self._wake()
 
     def progressed(self) -> None:
-        """Take in that something was acknowledged, or named by a NACK: the tail's questions start from the first."""
+        """Record that a packet was acknowledged, or named by a NACK: the tail probes start from their first
+        interval.
+        """
         self.silence = 0
         self.fruitless = 0
 
@@ -215,13 +221,13 @@ class Recovery(Timed):
         self.association.context.timers.arm(TimerKind.BACKOFF, self, self.hold_ns)
 
     def lose(self, sent: Transmission, reason: LossReason, now: int, congested: bool = False) -> None:
-        """Take a packet in flight for lost: blame the path, queue it again, count it against the budget.
+        """Mark a packet in flight as lost: blame the path, queue the packet again, count it against the budget.
 
-        `congested` says that a switch trimmed it.
+        `congested`: a switch trimmed it.
         """
         association = self.association
         sent.state = LOST
-        counted = sent.counted  # a NACK's packet has left the account before the controller heard of it
+        counted = sent.counted  # a NACK's packet left the account before the controller handled it
         self._account.drop(sent)
         counters = self._counters
         cc = association.qpcc.cc
@@ -257,7 +263,8 @@ class Recovery(Timed):
                     status=CompletionStatus.RETRY_EXC_ERR,
                 )
                 return
-        # The oldest goes first: it holds up completions, and on a dead path its budget must run out, not everybody's.
+        # The oldest goes first: it holds up completions, and on a dead path only its budget must run out, not that of
+        # every packet.
         if self.lost and sent.psn < self.lost[0].psn:
             self.lost.appendleft(sent)
         else:
@@ -278,9 +285,9 @@ class Recovery(Timed):
     def detect_spurious_loss(
         self, acked: list[Transmission], trigger: int, sack: Sack, detector: LossDetector, now: int
     ) -> None:
-        """Take in packets that rule (c) took for lost and that arrived as they were sent first.
+        """Handle packets that rule (c) inferred lost and whose first transmission has arrived.
 
-        Their EV works, and their plane is slower than was known: both are corrected. `trigger` is the PSN of the packet
+        Their EV works, and their plane is slower than assumed: both are corrected. `trigger` is the PSN of the packet
         that triggered the SACK (-1: none).
         """
         board = self._board
@@ -307,7 +314,7 @@ class Recovery(Timed):
                 detector.arrived_late(max(board.newest_ns - sent_ns, 0), now)
 
     def on_plane_down(self, plane: int, now: int) -> None:
-        """Retransmit at once, on other planes, what is in flight on a plane that is known to be down."""
+        """Retransmit at once, on other planes, all packets in flight on a plane that is down."""
         for sent in self._board.on_plane(plane):
             self.lose(sent, LossReason.PORT_DOWN, now)
         self._wake_waiting()
@@ -334,7 +341,7 @@ class Recovery(Timed):
             self.association.context.ring.wake_waiting(qpcc)
 
     def stop(self) -> None:
-        """Nothing is sent again."""
+        """Cancel all timers and forget the lost packets, so that nothing is sent again."""
         timers = self.association.context.timers
         for kind in (TimerKind.RETRANSMIT, TimerKind.TAIL, TimerKind.BACKOFF):
             timers.cancel(kind, self)
@@ -360,7 +367,7 @@ class Recovery(Timed):
         return max(rtt, min(2 * rtt << min(self.fruitless, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
-        """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
+        """Probe the peer when no answer has arrived for a while (also for a lost transport ACK)."""
         self._tail_armed = self.armed = False
         board = self._board
         if not self._unacked or (self._has_data() and not board.outstanding and board.una == board.nxt):
@@ -378,7 +385,7 @@ class Recovery(Timed):
             plane = association.peer.next_plane()
             ev = association.evs.choose(plane) if plane >= 0 else -1
             if ev >= 0:
-                # A probe is always news to the peer. Only what it has already tells it that its answers are lost.
+                # A probe is always new to the peer. Only a duplicate shows the peer that its answers are lost.
                 if everything_sacked and self.fruitless & 1 and self._unacked[0].last < board.nxt:
                     self._repeat_last(plane, ev, now)
                     self._progress += 1

@@ -96,18 +96,18 @@ class Requestor(Sender):
     # --- posting ---
 
     def has_data(self) -> bool:
-        """Return whether something waits to be sent; what was lost and has been acknowledged since does not."""
+        """Return whether there is data to send; a lost packet that has been acknowledged since does not count."""
         lost = self.lost
         while lost and lost[0].state != LOST:
             lost.popleft()
         return self.work.current is not None or bool(lost)
 
     def has_outstanding(self) -> bool:
-        """Return whether something that was sent is not acknowledged."""
+        """Return whether any packet that was sent is not acknowledged."""
         return bool(self.board.outstanding)
 
     def wake(self) -> None:
-        """Something may be sent that could not before."""
+        """Join the send ring, since something may be sent that could not before."""
         if self.waiting:
             if self.lost and self.lost[0].size < self.needs:
                 self.needs = self.lost[0].size  # a retransmission goes before the packet that waits
@@ -222,7 +222,7 @@ class Requestor(Sender):
     def _build_packet(self, sent: Transmission, opcode: int, end: int, tc: int, flags: int, now: int) -> bytes:
         """Return the packet of a transmission, up to byte `end` of its request, in its encapsulation.
 
-        Arm the timer that asks for its acknowledgement.
+        Arms the timers of recovery unless they are armed.
         """
         self.counters.packets_sent += 1
         if not self.recovery.armed:
@@ -246,7 +246,7 @@ class Requestor(Sender):
         return route.wrap(packet, value) if route.outer_bytes else packet
 
     def _retransmit(self, port: int, now: int, room: int) -> bytes | int:
-        """Return a retransmission: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
+        """Retransmit the first lost packet: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
         lost = self.lost
         while lost and lost[0].state != LOST:
             lost.popleft()  # acknowledged after all
@@ -313,7 +313,7 @@ class Requestor(Sender):
             distance -= PSN_MASK + 1
         cack = una - 1 + distance
         counters = self.counters
-        # What was never sent cannot have arrived.
+        # A packet that was never sent cannot have arrived.
         if cack >= board.nxt or cack + sack.sack_offset + sack.sack_bitmap.bit_length() > board.nxt:
             counters.bogus_sacks += 1
             return
@@ -368,11 +368,11 @@ class Requestor(Sender):
             self.association.context.ring.wake_waiting(qpcc)
 
     def _probe_answered(self, sack: Sack, cack: int, now: int) -> bool:
-        """Return the answer to a probe; False when it takes back what was acknowledged, which ends the queue pair."""
+        """Handle the answer to a probe; False when it revokes an acknowledgement, which ends the queue pair."""
         probe = self.prober.answered(sack, now)
         if probe is not None:
             if cack < probe.proven:
-                # What was acknowledged is not there: it will not be sent again, so this can never end well.
+                # The peer lacks packets that it acknowledged. They will not be sent again, so the message cannot end.
                 status = CompletionStatus.REM_OP_ERR
                 self.association.fail(ErrorReason.CONTRADICTION, now, status=status)
                 return False
@@ -387,7 +387,7 @@ class Requestor(Sender):
         account = self.account
         suspects: list[Transmission] | None = None
         for sent in acked:
-            if not sent.counted:  # its bytes come off inflight a second time by what the SACK says was received
+            if not sent.counted:  # the received bytes in the SACK take its bytes off inflight a second time
                 account.restore(sent)
             account.acknowledged += sent.size
             if sent.state == LOST:
@@ -407,11 +407,11 @@ class Requestor(Sender):
         return suspects
 
     def _control(self, sack: Sack, covers: bool, rtt: int, triggered: Transmission | None, now: int) -> None:
-        """Congestion control: bytes newly received, per queue pair; the responder's state. `covers`: its cack_psn is
-        not below what was acknowledged before.
+        """Pass a SACK to congestion control: the bytes newly received, and the responder's state.
 
-        What a SACK says of the responder's state counts only if no later one has been heard: `rcvd_bytes` and, within
-        one of its units, `cack_psn` never go back. What it says of one packet (RTT, mark) holds in any case.
+        `covers`: its cack_psn is not below what was acknowledged before. The responder's state in a SACK counts only if
+        no later SACK has arrived: `rcvd_bytes` and, within one of its units, `cack_psn` never go back. What concerns
+        one packet (RTT, mark) holds in any case.
         """
         account = self.account
         newly = account.receive(sack.rcvd_bytes)
@@ -428,7 +428,7 @@ class Requestor(Sender):
         self.limit = self.board.una - 1 + MPR_UNIT * self.mpr
 
     def _infer_losses(self, acked: list[Transmission], suspects: list[Transmission] | None, now: int) -> None:
-        """Loss inference: `suspects` were overtaken on their EVs (rule (b)), all others are late (rule (c))."""
+        """Infer losses: `suspects` were overtaken on their EVs (rule (b)), all others are late (rule (c))."""
         board, detector = self.board, self.detector
         lost = detector.infer(acked, suspects, self.qpcc.cc.base_rtt_ns, now)
         if lost is not None:
@@ -459,9 +459,11 @@ class Requestor(Sender):
         )  # fmt: skip
 
     def _rtt_of(self, sent: Transmission, sack: Sack, now: int) -> int:
-        """RTT sample of the transmission that triggered a SACK; 0: none; _EARLIER: it was not this transmission.
+        """Return the RTT sample (ns) of the transmission that triggered a SACK; 0: none; _EARLIER: an earlier
+        transmission did.
 
-        Only when it is clear which transmission was answered (`§8`), and the echoed timestamp is that of it.
+        There is a sample only when it is clear which transmission was answered (`§8`), and the echoed timestamp is its
+        own.
         """
         count = sent.count
         if (count > 1) != bool(sack.flags & FLAG_RTX):
@@ -501,7 +503,7 @@ class Requestor(Sender):
         psn = extend(ack.psn, board.una - 1)
         if psn >= board.nxt:
             if psn == board.nxt and ack.syndrome == Nak.REMOTE_OPERATION:
-                # All that was sent has arrived, and whatever comes next will be refused: the peer's user is gone.
+                # All packets have arrived, and the next one will be refused, because the peer's user is gone.
                 self.counters.acks_received += 1
                 self.association.fail(
                     ErrorReason.REMOTE_OPERATION,
@@ -541,7 +543,7 @@ class Requestor(Sender):
         self.wake()
 
     def _prove(self, sent: Transmission) -> None:
-        """Take in a packet whose arrival a transport ACK proves."""
+        """Record that a transport ACK proves the arrival of a packet."""
         self.account.prove(sent)
         if sent.state == LOST:
             self.counters.spurious_losses += 1

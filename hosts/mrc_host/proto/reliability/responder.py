@@ -31,7 +31,7 @@ _ALWAYS_SKIP: Final = int(SackMark.ALWAYS_SKIP)
 
 
 class MessageStart(NamedTuple):
-    """The first packet of a message of several: what its last one must agree with."""
+    """The first packet of a message of several packets; the last one must agree with it."""
 
     msn: int
     va: int
@@ -145,14 +145,14 @@ class Responder(Timed):
         self._layouts: dict[int, MessageLayout] = {}  # by MSN, of messages of several packets
 
     def set_mpr(self, units: int) -> None:
-        """Change the window; what is in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
+        """Change the window; packets in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
         self.mpr = units
         self.window = MPR_UNIT * units
 
     # --- data ---
 
     def on_data(self, data: Data, port: int, now: int) -> None:  # noqa: C901, PLR0915 - the hot path: a call less per packet
-        """One WRITE packet, whole or trimmed, for a queue pair in RTR or RTS."""
+        """Handle one WRITE packet, whole or trimmed, for a queue pair in RTR or RTS."""
         cack = self.cack
         offset = (data.psn - cack - 1) & PSN_MASK
         if offset >= PSN_HALF:
@@ -304,7 +304,7 @@ class Responder(Timed):
             self._nak = (self.cack + 1, Nak.REMOTE_OPERATION)
 
     def repeat_nak(self, port: int) -> None:
-        """Say again why the queue pair is in ERROR, to a peer that still sends."""
+        """Repeat the NAK that gives the reason for ERROR, to a peer that still sends."""
         if self._nak is None:
             return
         psn, syndrome = self._nak
@@ -380,7 +380,7 @@ class Responder(Timed):
             association.context.trace(now, "wr:completed", qpn=association.number, wr_id=wr_id, status=status.value)
 
     def stop(self) -> None:
-        """Nothing is answered later."""
+        """Cancel the SACK that is held back, so that nothing is answered later."""
         self._held = None
         self.association.context.timers.cancel(TimerKind.SACK_DELAY, self)
 
@@ -401,7 +401,7 @@ class Responder(Timed):
     # --- answers ---
 
     def _mark(self, entropy: int, ce: bool) -> int:
-        """SETH.m: SKIP_ONCE for CE; ALWAYS_SKIP after `always_skip_after` marks in a row on one EV."""
+        """Return SETH.m: SKIP_ONCE for CE; ALWAYS_SKIP after `always_skip_after` marks in a row on one EV."""
         runs = self._ce_runs
         if not ce:
             if runs:
@@ -490,7 +490,9 @@ class Responder(Timed):
         self.counters.sacks_sent += 1
 
     def _choose_offset(self, trigger: int, bits: int) -> int:
-        """sack_offset when 64 bits cannot show all: around the trigger, and every n-th time older holes in turn."""
+        """Return sack_offset when 64 bits cannot show all: around the trigger, and every n-th time older holes in
+        turn.
+        """
         span = bits.bit_length()
         self._cycle += 1
         if trigger <= 0 or self._cycle >= self.association.attributes.hole_cycle:
@@ -566,7 +568,7 @@ class Responder(Timed):
         association.route.send(packet, reverse, plane)
 
     def _ack(self, port: int) -> None:
-        """Transport ACK of all messages completed so far."""
+        """Send the transport ACK of all messages completed so far."""
         self.counters.acks_sent += 1
         self._send_aeth(self._acked_psn, ACK_SYNDROME, self._acked_msn, port)
 

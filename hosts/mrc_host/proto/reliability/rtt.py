@@ -27,7 +27,7 @@ class Rtt:
         self.windows = [0] * planes
 
     def sample(self, rtt: int, plane: int) -> None:
-        """Take in an unambiguous sample of a packet that arrived in time."""
+        """Add an unambiguous sample of a packet that arrived in time."""
         if self.srtt_ns:
             if rtt < self.least_ns:
                 self.least_ns = rtt
@@ -40,10 +40,10 @@ class Rtt:
         self.sample_plane(rtt, plane)
 
     def sample_plane(self, rtt: int, plane: int) -> None:
-        """Take in a sample for its plane only.
+        """Add a sample to its plane only.
 
-        These are also samples of packets that were taken for lost and arrived after all: without them a plane that
-        became slower would never be known to be slower, for each of its packets would be taken for lost first.
+        These are also samples of packets that were inferred lost and arrived after all: without them the estimate of a
+        plane that became slower would never follow, because each of its packets would be inferred lost first.
         """
         srtt = self._plane_srtt[plane]
         if srtt:

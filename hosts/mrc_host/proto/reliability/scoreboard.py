@@ -110,7 +110,7 @@ class Scoreboard:
         self.progress_ns = 0  # when a packet was last acknowledged for the first time
 
     def proven(self) -> int:
-        """Return the highest PSN up to which everything has been acknowledged, one way or the other."""
+        """Return the highest PSN up to which everything has been acknowledged, by SACK or transport ACK."""
         return self.una - 1 if self.outstanding else self.nxt - 1
 
     def oldest(self) -> Transmission | None:
@@ -127,9 +127,9 @@ class Scoreboard:
             self.orders[sent.plane].append(sent)
 
     def acknowledge(self, cack: int, trigger: int, base: int, bitmap: int) -> list[Transmission]:
-        """Take in a SACK: everything up to `cack`, `trigger` (-1: none), and `bitmap` from PSN `base` on.
+        """Apply a SACK: everything up to `cack`, `trigger` (-1: none), and `bitmap` from PSN `base` on.
 
-        Returns the transmissions that this acknowledges for the first time; their `state` is still what it was.
+        Returns the transmissions that this acknowledges for the first time; their `state` is the one before.
         """
         una = self.una
         outstanding = self.outstanding
@@ -160,7 +160,7 @@ class Scoreboard:
         return acked
 
     def overtaken(self, acked: Transmission) -> list[Transmission]:
-        """Rule (b): those in flight that were sent before `acked` on the same EV."""
+        """Return the transmissions in flight that were sent before `acked` on the same EV (rule (b))."""
         result = []
         ev = acked.ev
         if self.last_on_ev.get(ev) is acked:
@@ -204,14 +204,16 @@ class Scoreboard:
         guessed[sent.psn] = sent.sent_ns, sent.plane, sent.ev
 
     def timeout_of(self, sent: Transmission) -> int:
-        """Local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
+        """Return the local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
         exponent = sent.failures - self.linear
         if exponent <= 0:
             return self.timeout_ns
         return max(self.timeout_ns, min(self.timeout_ns << min(exponent, 24), _LONGEST_TIMEOUT_NS))
 
     def timed_out(self, now: int) -> tuple[list[Transmission], int | None]:
-        """Rule (d): those whose timeout has passed, and when the next one is due (None: nothing in flight)."""
+        """Return the transmissions whose timeout has passed (rule (d)), and when the next is due (None: nothing is in
+        flight).
+        """
         result = []
         due: int | None = None
         for order in self.orders:
@@ -239,7 +241,7 @@ class Scoreboard:
         return result, due
 
     def on_plane(self, plane: int) -> list[Transmission]:
-        """Return those in flight on one plane."""
+        """Return the transmissions in flight on one plane."""
         return [sent for sent in self.outstanding.values() if sent.plane == plane and sent.state == IN_FLIGHT]
 
     def clear_orders(self) -> None:

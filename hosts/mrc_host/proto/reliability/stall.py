@@ -10,7 +10,7 @@ from mrc_host.proto.wire.psn import PSN_MASK
 
 
 def waits_for(qp: QueuePair, now: int) -> Waiting | None:
-    """Return what an MRC queue pair waits for; None if it has nothing to do (or is in ERROR, where nothing waits)."""
+    """Return the wait of an MRC queue pair; None if it has nothing to do (or is in ERROR, where nothing waits)."""
     requestor = qp.requestor
     if qp.state is not QpState.RTS or not requestor.unacked:
         return None

@@ -117,11 +117,11 @@ class RoceCodec(Codec):
         immediate: int,
         payload: memoryview | bytes,
     ) -> bytes:
-        """One packet of an RDMA WRITE."""
+        """Encode one packet of an RDMA WRITE."""
         raise NotImplementedError  # see compiled.encoder
 
     def encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int) -> bytes:
-        """Return a CNP: BECN set, 16 reserved bytes."""
+        """Encode a CNP: BECN set, 16 reserved bytes."""
         packet = bytearray(self._encode_cnp(addresses, entropy, traffic_class, dest_qp, _CNP_PAYLOAD))
         packet[_RESV8A_BYTE] = _BECN  # which the ICRC does not cover
         return bytes(packet)
@@ -134,7 +134,7 @@ class RoceCodec(Codec):
     def encode_acknowledge(
         self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int, msn: int
     ) -> bytes:
-        """ACK or NAK."""
+        """Encode an ACK or NAK."""
         raise NotImplementedError  # see compiled.encoder
 
     def decode_roce(self, packet: bytes) -> RoceMessage:  # noqa: C901 - the hot path: a branch per header

@@ -189,11 +189,11 @@ class RoceEndpoint(CommonEndpoint):
         return out
 
     def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called (ns), or None."""
+        """Return when `handle_timer` is due next (ns), or None."""
         return self._timers.next_deadline()
 
     def handle_timer(self, now: int) -> None:
-        """Do what is due at `now`. Harmless when nothing is."""
+        """Run the timers that are due at `now`. Harmless when none is."""
         self._now = now
         while (due := self._timers.pop_due(now)) is not None:
             kind, owner = due
@@ -273,11 +273,11 @@ class RoceEndpoint(CommonEndpoint):
         self._ports.enqueue(qp.port, self._answer(qp, qp.epsn, Nak.REMOTE_OPERATION, qp.msn))
 
     def fail_qp(self, qp: RoceQueuePair) -> None:
-        """Go to ERROR at the user's wish: all that is under way is flushed."""
+        """Go to ERROR at the user's request: flush all requests and receives."""
         self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.REQUESTED)
 
     def local_attributes(self, qp: RoceQueuePair) -> RoceQpDocument:
-        """Return what the peer must know, as one JSON-serialisable document. Moves a QP in RESET to INIT."""
+        """Return what the peer needs, as one JSON-serialisable document. Moves a QP in RESET to INIT."""
         if qp.state is QpState.RESET:
             self._set_state(qp, QpState.INIT, None)
         return {
@@ -334,7 +334,7 @@ class RoceEndpoint(CommonEndpoint):
         length: int | None = None,
         solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer, never solicited."""
+        """Do as `post_write`, and deliver a 32-bit immediate to one posted receive of the peer, never solicited."""
         self._post(qp, local, remote_va, rkey, immediate, wr_id, local_offset, length)
 
     def post_recv(self, qp: RoceQueuePair, wr_id: int, count: int = 1) -> None:

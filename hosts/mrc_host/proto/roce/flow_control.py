@@ -17,10 +17,10 @@ def _blocks(length: int) -> int:
 
 
 class FlowControl(Timed):
-    """Pauses and credits of one port. Only data is of the priority that they concern.
+    """Pauses and credits of one port. They concern the priority of data only.
 
     Data waits until `paused_until` (ns; 0: not paused), and with credits until it fits: blocks used are at most the
-    limit, which is unknown (None) until the switch has told it.
+    limit, which is unknown (None) until the switch has sent it.
     """
 
     __slots__ = (
@@ -29,7 +29,9 @@ class FlowControl(Timed):
     )  # fmt: skip
 
     def __init__(self, timers: TimerQueue, priority: int, rate_bps: int, *, credits: bool) -> None:
-        """`rate_bps` is the port's, by which pauses are measured; `credits`: data waits for them."""
+        """Create the flow control of a port; `rate_bps`: the port's, by which pauses are measured; `credits`: data
+        waits for them.
+        """
         self._timers = timers
         self._priority = priority
         self._rate_bps = rate_bps
@@ -76,13 +78,13 @@ class FlowControl(Timed):
             # The switch has this much of the port, from all senders; nothing is in flight.
             self._used = int.from_bytes(frame[at + 32 : at + 36], "big")
             self._limit = self._used
-        # Modulo 2^32; an update that a later one has overtaken says nothing.
+        # Modulo 2^32; an update that a later one has overtaken is ignored.
         ahead = (told - self._limit + _HALF) % _WHOLE - _HALF
         if ahead > 0:
             self._limit += ahead
 
     def link_changed(self) -> None:
-        """Forget the credits: the switch tells them from the start."""
+        """Forget the credits: the switch counts them from the start again."""
         self._limit = None
 
     def allows(self, length: int, now: int) -> bool:

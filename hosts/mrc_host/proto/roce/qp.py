@@ -36,7 +36,7 @@ from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 from mrc_host.proto.work import WorkQueue, WriteRequest
 
-# AETH syndromes: the two top bits of the lower seven say ACK, RNR NAK or NAK, the rest says which.
+# AETH syndromes: the two top bits of the lower seven mean ACK, RNR NAK or NAK, the other bits give the kind.
 SYNDROME_ACK: Final = 0x1F  # without end-to-end credits
 SYNDROME_RNR: Final = 0x20
 
@@ -126,7 +126,10 @@ class RoceQueuePair(Timed):
         selective: bool = False,
         reorders: bool = False,
     ) -> None:
-        """`timed(qp, now)` is called when its timer is due, `overflowed(qp)` when a queue lost a completion of it."""
+        """Create a queue pair.
+
+        `timed(qp, now)` is called when its timer is due, `overflowed(qp)` when a queue has lost one of its completions.
+        """
         self._timed, self._overflowed = timed, overflowed
         self.number = number
         self.state = QpState.RESET
@@ -166,7 +169,7 @@ class RoceQueuePair(Timed):
         self.target_length = 0
         self.receives: deque[int] = deque()
         self.cnp_at = -(1 << 62)
-        self.closing = 0  # its user is gone: how often the peer is still to be told
+        self.closing = 0  # its user is gone: how often the peer is still to be notified
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
         """See `timed`."""
@@ -194,7 +197,7 @@ class RoceQueuePair(Timed):
         return min(left, self.mtu) + OVERHEAD_BYTES + 3
 
     def build(self, now: int) -> bytes:
-        """Return the next packet in order, or one that is missing; `sendable()` must hold."""
+        """Build the next packet in order, or one that is missing; `sendable()` must hold."""
         work = self.work
         hole = bool(self.holes)
         if hole:
@@ -262,15 +265,17 @@ class RoceQueuePair(Timed):
             self.holes = deque(each for each in self.holes if each >= psn)
         while (request := self.work.take_complete(psn - 1)) is not None:
             done.append(request)
-        if self.next_psn < psn:  # what was to be sent again has arrived after all
+        if self.next_psn < psn:  # packets that were to be retransmitted have arrived after all
             self.next_psn = psn
             self.work.rewind()
-        # The peer answers only when asked: what is paced, or waits for its turn among many queue pairs, is not late.
+        # The peer answers only when asked: a packet that is paced, or waits its turn among queue pairs, is not late.
         self.deadline = now + self.timeout_ns if self.una < self.asked else None
         return done
 
     def missing(self, upto: int, again: bool) -> None:
-        """Note what is not known to have arrived below `upto`; `again`: also what has been sent again already."""
+        """Mark the unacknowledged packets below `upto` as missing; `again`: also those that were retransmitted
+        already.
+        """
         first = self.una if again else max(self.una, self.holes_to)
         if again:
             self.holes.clear()
@@ -278,14 +283,14 @@ class RoceQueuePair(Timed):
         self.holes_to = max(self.holes_to, upto)
 
     def repair(self) -> None:
-        """Nothing has been heard for a timeout."""
+        """Retransmit after a timeout without an answer."""
         if self.selective:
             self.missing(self.next_psn, again=True)
         else:
             self.go_back()
 
     def go_back(self) -> None:
-        """Send everything again from the oldest unacknowledged packet on."""
+        """Retransmit everything from the oldest unacknowledged packet on."""
         self.holes.clear()
         self.holes_to = 0
         self.next_psn = self.asked = self.una
@@ -297,7 +302,7 @@ class RoceQueuePair(Timed):
         kind = message.syndrome & 0x60
         if kind == 0:
             return self.acknowledge(psn + 1, now), 0
-        # A peer whose user is gone refuses the packet that comes next, be it sent or not.
+        # A peer whose user is gone refuses the next packet, whether or not it has been sent.
         beyond = self.sent_psn + 1 if message.syndrome == Nak.REMOTE_OPERATION else max(self.sent_psn, self.una + 1)
         if not self.una <= psn < beyond:
             return [], 0
@@ -319,7 +324,7 @@ class RoceQueuePair(Timed):
         return done, 0
 
     def due(self, port_up: bool) -> int | None:
-        """Return when this QP next wants `handle_timer` (ns), None: never. `port_up`: its port can send."""
+        """Return when `handle_timer` is due for this QP (ns), None: never. `port_up`: its port can send."""
         times = [time for time in (self.deadline, self.dcqcn.deadline) if time is not None]
         if port_up and self.sendable() and not self.in_ring:
             times.append(max(self.paced_until, self.not_before))
@@ -378,7 +383,7 @@ class RoceQueuePair(Timed):
 
 
 def waits_for(qp: RoceQueuePair, patience_ns: int) -> Waiting | None:
-    """Return what a RoCE queue pair waits for; None if it has nothing to do. It only looks."""
+    """Return the wait of a RoCE queue pair; None if it has nothing to do. Changes no state."""
     if qp.state is not QpState.RTS or not qp.work.unacked:
         return None
     flying = qp.next_psn - qp.una

@@ -181,7 +181,7 @@ class Codec(Encoders):
             raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None
 
     def _decode_fully(self, packet: bytes) -> Message:
-        """IPv4, and whatever is too odd for the fast path, by the complete codec."""
+        """Decode IPv4, and whatever else the fast path does not handle, by the complete codec."""
         trims = (self.dscp_trimmed, self.dscp_lasthop)
         whole = full.decode(bytes(packet), udp_port=self.udp_port, trim_dscps=trims)
         ip, bth = whole.ip, whole.bth

@@ -39,12 +39,14 @@ HEAD_HEADERS: Final = (Ipv6.header, Udp.header, Bth.header)
 HEAD_BYTES: Final = sum(header.size for header in HEAD_HEADERS)
 SHORTEST_BYTES: Final = HEAD_BYTES + ICRC_BYTES
 PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
-# What a message says where its packet has no such header.
+# The values of a message whose packet lacks the header.
 _ABSENT = {"tx_timestamp": NO_TIMESTAMP}
 
 
 class _Text:
-    """The text of a function under way, and the objects that it names; `structs` are the structs' formats and calls."""
+    """The text of a function under construction, and the objects that it names; `structs` are formats and calls of
+    structs.
+    """
 
     def __init__(self, prefix: str = "") -> None:
         self.lines: list[str] = []
@@ -86,7 +88,7 @@ class _Text:
         return name
 
     def typed(self, lines: list[str]) -> list[str]:
-        """Return the lines behind declarations of what they unpack: integers."""
+        """Return the lines after declarations of the variables that they unpack: integers."""
         found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
         return [*(f"    {name}: int" for name in found), *lines]
 
@@ -102,7 +104,7 @@ class _Text:
 
 
 class _Bytewise(_Text):
-    """Reads byte by byte instead of by structs: what is compiled does that without making objects."""
+    """Reads byte by byte instead of by structs: compiled code does that without making objects."""
 
     def __init__(self, prefix: str = "") -> None:
         super().__init__(prefix)
@@ -126,7 +128,7 @@ class _Bytewise(_Text):
         return "; ".join(statements), values
 
     def typed(self, lines: list[str]) -> list[str]:
-        """Machine words, but for what may need more than 63 bits."""
+        """Declare the variables as machine words, except those that may need more than 63 bits."""
         found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
         return [*(f"    {name}: {'int' if name in self._long else 'i64'}" for name in found), *lines]
 
@@ -235,13 +237,16 @@ def encodes(*opcodes: int, **given: str) -> Callable[[F], F]:
 
 
 class Decoder(NamedTuple, Generic[M]):
-    """What follows the head of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
+    """The decoder of the part after the head, for one opcode.
+
+    `size` is that of the whole packet, 0 with a payload; `parse` makes the message.
+    """
 
     size: int
     parse: Callable[..., M]
 
 
-# The head as decoders read it: its words, and where in them stands what they look at.
+# The head as decoders read it: its words, and the places in them of the fields that decoders use.
 _HEAD = grouped(
     HEAD_HEADERS,
     ("version", "traffic_class", "flow_label"), ("payload_length",), ("next_header",), ("hop_limit",), ("addresses",),
@@ -454,7 +459,7 @@ def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]], *, by
 
 
 def _read_head(bytewise: bool) -> list[str]:
-    """`read_head(packet)`: the words of `HEAD`, of a packet that is as long."""
+    """Generate `read_head(packet)`, which returns the words of `HEAD`; the packet is at least that long."""
     if not bytewise:
         return ["", f'read_head: Final = struct.Struct("{HEAD.format}").unpack_from', ""]
     kinds, values, offset = [], [], 0

@@ -16,7 +16,7 @@ _PACK_OUTER: Final = OUTER.pack
 
 
 def encapsulation_length(packet: bytes, next_header: int) -> int:
-    """Return bytes of outer IPv6 header and SRH before the inner IPv6 header."""
+    """Return the number of bytes of outer IPv6 header and SRH before the inner IPv6 header."""
     if next_header == NEXT_IPV6:
         return 40
     if next_header == NEXT_ROUTING and packet[42] == 4:  # at least 60 bytes are there
@@ -27,11 +27,11 @@ def encapsulation_length(packet: bytes, next_header: int) -> int:
 
 
 def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
-    """SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
+    """Put SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
 
-    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that
-    follow `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form:
-    `destination` itself is not repeated).
+    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that follow
+    `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form: `destination`
+    itself is not repeated).
     """
     if not segments:
         return _PACK_OUTER(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner
@@ -42,7 +42,7 @@ def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple
 
 
 def to_ipv4(packet: bytes) -> bytes:
-    """Return an IPv4 packet from what the encoder made for 4 + 4 bytes of addresses; only EV[15:0] travels (§2)."""
+    """Convert the encoder's output for 4 + 4 bytes of addresses to an IPv4 packet; only EV[15:0] travels (§2)."""
     header = Ipv4(
         dscp=packet[0] << 2 & 0x3C | packet[1] >> 6,
         ecn=packet[1] >> 4 & 3,

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     Encoders = Signatures
 
     class Decoder(Protocol):
-        """Of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
+        """The decoder of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
 
         size: int
 
         def parse(self, packet: bytes, view: bytes | memoryview, end: int, *head: Any) -> Message:
-            """`head`: what was read of the headers up to BTH; `view`: what the payload is part of."""
+            """Parse the rest of a packet. `head`: the fields read up to BTH; `view`: the bytes that the payload is a
+            slice of.
+            """
 
     def read_head(packet: bytes) -> tuple[i64, i64, i64, bytes, i64, i64, i64, i64, i64, i64, i64, i64, i64]:
         """Return the words of `compiled.HEAD`."""

@@ -50,7 +50,7 @@ class RoceOpcode(IntEnum):
 
 
 class SackMark(IntEnum):
-    """SETH.m: what the responder says about the path of the packet it answers."""
+    """SETH.m: the responder's report about the path of the packet that it answers."""
 
     NONE = 0
     SKIP_ONCE = 1
@@ -158,12 +158,12 @@ def bits(
     hex: bool = False,
     enum: type[IntEnum] | None = None,
 ) -> Any:
-    """Return a field of `width` bits. Without a default it must be given."""
+    """Declare a field of `width` bits. Without a default it must be given."""
     return Field("", width, text, signed=signed, default=default or 0, hex=hex, enum=enum), default is None
 
 
 def reserved(width: int, *, init: Literal[False] = False) -> Any:
-    """Return bits that are sent as 0 and never read; no attribute of the object."""
+    """Declare bits that are sent as 0 and never read; they are no attribute of the object."""
     return Field("", width, "reserved", reserved=True), init
 
 

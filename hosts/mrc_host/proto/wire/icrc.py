@@ -14,7 +14,7 @@ _MAX_CONSTANTS: Final = 8192
 
 
 def icrc_constant(addresses: bytes, udp_length: int) -> int:
-    """Return what turns a plain CRC into the ICRC for these addresses and this UDP length.
+    """Return the constant that turns a plain CRC into the ICRC for these addresses and this UDP length.
 
     The ICRC is the CRC-32 of eight bytes of ones, the IP header and UDP and BTH with their variant fields as
     ones, and the rest. CRC is linear, so with UDP checksum and BTH.resv8a sent as 0 it equals the plain
@@ -30,7 +30,9 @@ def icrc_constant(addresses: bytes, udp_length: int) -> int:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Sealing:
-    """What the encoders of one endpoint share: its port, its partition key, and a bounded cache of ICRC constants."""
+    """The state that the encoders of one endpoint share: its port, its partition key, and a bounded cache of ICRC
+    constants.
+    """
 
     __slots__ = ("_constants", "p_key", "udp_port")
 

@@ -24,7 +24,7 @@ def _flag(name: str) -> int:
 FLAG_ACK_REQ: Final = _flag("ack_req")
 FLAG_RTX: Final = _flag("rtx")
 FLAG_TS: Final = _flag("ts")
-#: BTH.SE, which is in another byte; behind the others where a message says what it came with.
+#: BTH.SE, which is in another byte on the wire; it follows the other flags in a message.
 FLAG_SE: Final = 1 << 8
 NO_TIMESTAMP: Final = -1
 
@@ -32,8 +32,11 @@ NO_TIMESTAMP: Final = -1
 # One of these for every packet: what dataclasses make for __init__ is not compiled.
 @dataclass(slots=True, init=False)
 class Data:
-    """One WRITE packet. `trimmed`: 0, or the NackReason to answer with; then only what survived the cut is set
-    (`tx_timestamp` is NO_TIMESTAMP and the rest 0 when it did not), and no ICRC has vouched for any of it."""
+    """One WRITE packet. `trimmed`: 0, or the NackReason to answer with.
+
+    Of a trimmed packet only the fields that survived are set (`tx_timestamp` is NO_TIMESTAMP and the rest 0 when they
+    did not), and no ICRC protects them.
+    """
 
     opcode: int
     dest_qp: int
@@ -100,7 +103,7 @@ class Data:
 
 @dataclass(slots=True)
 class Control:
-    """What every message but `Data` begins with. `packet_entropy` is the EV it came on."""
+    """The common fields of every message but `Data`. `packet_entropy` is the EV on which it arrived."""
 
     opcode: int
     dest_qp: int

@@ -92,7 +92,7 @@ def unpack(header: Header, data: bytes, offset: int = 0) -> dict[str, int]:
 
 
 def as_bytes(part: PacketHeader) -> bytes:
-    """Return a header's bytes as it is, nothing computed. Raises ValueError on a bad value."""
+    """Return a header's bytes without computing any field. Raises ValueError on a bad value."""
     return pack(part.header, {item.name: getattr(part, item.name) for item in part.header.fields if not item.reserved})
 
 
@@ -309,11 +309,10 @@ def _decode_body(packet: Packet, data: bytes, offset: int, layout: Layout) -> No
 
 
 def trim(data: bytes, *, keep: int, dscp: int) -> bytes:
-    """Return what a switch makes of a packet that it trims: at most `keep` bytes of it, counted from the inner IP
-    header.
+    """Trim a packet as a switch does: keep at most `keep` bytes of it, counted from the inner IP header.
 
-    The outermost length says what is left and the outermost DSCP that it was trimmed; inner headers keep both
-    (mrc-protocol.md §9). Raises WireError on what is not an IP packet.
+    The outermost length gives the bytes that are left, and the outermost DSCP shows that it was trimmed; inner headers
+    keep both (mrc-protocol.md §9). Raises WireError on what is not an IP packet.
     """
     ip, offset = _decode_ip(data, 0)
     if isinstance(ip, Ipv4):

@@ -37,7 +37,7 @@ class Signatures(Sealing):
         immediate: int = 0,
         se: int = 0,
     ) -> bytes:
-        """One WRITE packet. TSETH is present unless `tx_timestamp` is NO_TIMESTAMP; FLAG_TS is set to match."""
+        """Encode one WRITE packet. TSETH is present unless `tx_timestamp` is NO_TIMESTAMP; FLAG_TS is set to match."""
         raise NotImplementedError
 
     @encodes(
@@ -70,7 +70,7 @@ class Signatures(Sealing):
         rcv_cwnd_pen: int,
         rcvd_bytes: int,
     ) -> bytes:
-        """BTH.PSN is `cack_psn`. With `pr` the probe id goes where `ack_psn_offset` is."""
+        """Encode a SACK. BTH.PSN is `cack_psn`. With `pr` the probe id goes where `ack_psn_offset` is."""
         raise NotImplementedError
 
     @encodes(Opcode.NACK, psn="nack_psn", tx_timestamp="max(tx_timestamp, 0)")
@@ -92,7 +92,7 @@ class Signatures(Sealing):
         cc_type: int = 2,
         cc_flags: int = 0,
     ) -> bytes:
-        """BTH.PSN is `nack_psn`."""
+        """Encode a NACK. BTH.PSN is `nack_psn`."""
         raise NotImplementedError
 
     @encodes(Opcode.ACK)
@@ -106,7 +106,7 @@ class Signatures(Sealing):
         syndrome: int,
         msn: int,
     ) -> bytes:
-        """Transport ACK or NAK of everything up to `psn`."""
+        """Encode a transport ACK or NAK of everything up to `psn`."""
         raise NotImplementedError
 
     @encodes(Opcode.PROBE)
@@ -124,7 +124,7 @@ class Signatures(Sealing):
         psn: int = 0,
         vendor_info: int = 0,
     ) -> bytes:
-        """RELIABILITY PROBE REQUEST; it consumes no PSN."""
+        """Encode a RELIABILITY PROBE REQUEST; it consumes no PSN."""
         raise NotImplementedError
 
     @encodes(Opcode.ENDPOINT_REQUEST, psn="request_id")
@@ -141,7 +141,7 @@ class Signatures(Sealing):
         dest_qp: int = 2,
         vendor_info: int = 0,
     ) -> bytes:
-        """Port status update (op 0) or EV probe (op 1)."""
+        """Encode a port status update (op 0) or EV probe (op 1)."""
         raise NotImplementedError
 
     @encodes(Opcode.ENDPOINT_RESPONSE, psn="request_id")

@@ -95,7 +95,9 @@ def words_of(items: Sequence[Item], skipped: Collection[str], variable: Collecti
 
 
 def grouped(headers: Iterable[Header], *groups: tuple[str, ...], skipped: Collection[str] = ()) -> list[Word]:
-    """Return words chosen by hand: `groups` name all items in order; `skipped` are single ones that are not needed."""
+    """Return the words of a grouping by hand: `groups` name all items in order; `skipped` are single ones that are not
+    needed.
+    """
     items = iter(items_of(headers))
     words = []
     for names in groups:
