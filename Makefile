@@ -93,7 +93,10 @@ lock: $(STAMP)
 	  --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
+# Cosmic Ray needs a newer parso than p4runtime-shell allows, so it has an environment of its own.
 mutants: setup
+	test -x build/mutants/bin/cosmic-ray || { $(PYTHON) -m venv build/mutants && \
+	  build/mutants/bin/pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4,<9'; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mutants]'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
