@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mrc_results import checks, verdict
+from mrc_results import checks, steps, verdict
 from mrc_results.analysis import Recovery
 from mrc_results.check import Check, Verdict
 from mrc_results.expectation import Expectation, StepExpectation, StreamExpectation
@@ -101,6 +101,35 @@ def test_checks_of_a_recovery_pass_up_to_their_bounds_and_are_timed() -> None:
         assert [made(recovery, bound).passed for bound in (at, beyond)] == [True, False]
         assert made(recovery, at).timed
     assert not checks._recovered(Recovery(1.0, "x", True, 1e6, 1.0, 0.0, 0.0, None), 9.0).passed
+
+
+@pytest.mark.parametrize(
+    ("bounds", "passed", "expected"),
+    [
+        ({"at_least": 0.2}, True, "at least 200 ms"),
+        ({"at_least": 0.201}, False, "at least 201 ms"),
+        ({"at_least": 0.1}, True, "at least 100 ms"),
+        ({"at_most": 0.2}, True, "at most 200 ms"),
+        ({"at_most": 0.199}, False, "at most 199 ms"),
+        ({"at_most": 0.3}, True, "at most 300 ms"),
+    ],
+)
+def test_check_of_step_times_passes_up_to_its_bound(
+    monkeypatch: pytest.MonkeyPatch, bounds: dict[str, float], passed: bool, expected: str
+) -> None:
+    """Two steps, of 100 and 200 ms: the longest is compared."""
+    taken = [steps.Step(0, 0, SECOND // 10, False), steps.Step(1, SECOND // 10, SECOND * 3 // 10, False)]
+    monkeypatch.setattr(steps, "steps_of", lambda result: taken)
+    found = check("max of all steps", steps=[{"of": "max", **bounds}])
+    assert (found.passed, found.timed, found.expected, found.measured) == (passed, True, expected, "200.0 ms (2 steps)")
+
+
+@pytest.mark.parametrize(("failures", "measured"), [(3, "a0; a1; a2"), (4, "a0; a1; a2; ...")])
+def test_check_of_failures_names_the_first_three(failures: int, measured: str) -> None:
+    result = result_of({"ranks": ["h0"], "progress": {"h0": RANK}, "failures": [f"a{n}" for n in range(failures)]})
+    judged = verdict.judge(result, TOPOLOGY, Expectation()).checks
+    (found,) = (each for each in judged if each.what == "nothing failed")
+    assert (found.passed, found.measured) == (False, measured)
 
 
 def test_verdict_on_a_slow_machine_counts_only_untimed_checks() -> None:
