@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -91,19 +92,24 @@ def messages_of(path: pathlib.Path) -> Iterator[Message]:
                 yield Message(place, node.lineno, keyword.arg, text)
 
 
-def messages() -> list[Message]:
-    """Return the messages of all packages, by file and line."""
-    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+def messages(places: Iterable[pathlib.Path] = tuple(ROOT / package for package in PACKAGES)) -> list[Message]:
+    """Return the messages of files and folders, by default of all packages, by file and line."""
+    files = {path for place in places for path in (place.rglob("*.py") if place.is_dir() else [place])}
     return sorted(message for path in files for message in messages_of(path))
 
 
-def main(words: list[str]) -> None:
-    """Print the messages of the given files, or of all packages."""
-    for message in (
-        sorted(m for word in words for m in messages_of(pathlib.Path(word).resolve())) if words else messages()
-    ):
+def main(words: list[str]) -> int:
+    """Print the messages of the given files and folders, or of all packages; return 2 if a place does not exist."""
+    places = [pathlib.Path(word).resolve() for word in words]
+    missing = [word for word, place in zip(words, places, strict=True) if not place.exists()]
+    if missing:
+        print(f"{missing[0]}: no such file or folder; name some below {ROOT}", file=sys.stderr)
+        return 2
+    for message in messages(places) if places else messages():
         print(f"{message.path}:{message.line}: {message.kind}: {' '.join(message.text.split())}")
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `... | head` ends it quietly
+    sys.exit(main(sys.argv[1:]))

@@ -63,3 +63,14 @@ def test_all_packages_have_messages() -> None:
 def test_no_message_has_words_that_must_be_decoded(pattern: str, remedy: str) -> None:
     found = [f"{each.path}:{each.line}: {each.text}: write {remedy}" for each in ALL if re.search(pattern, each.text)]
     assert not found
+
+
+def test_folder_lists_the_messages_of_its_files_and_a_missing_one_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = ROOT / "topologies" / "mrc_topo"
+    assert messages.main([str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len([each for each in ALL if each.path.startswith("topologies/mrc_topo/")])
+    assert messages.main(["no/such/folder"]) == 2
+    assert "no/such/folder" in capsys.readouterr().err
