@@ -13,6 +13,8 @@ APT_NEEDED := python3-venv gcc libc6-dev
 # Labs in namespaces of their own mostly wait, and none of their tests asserts a time: more of them than cores at once.
 LABS := 3
 PYTEST := $(BIN)/python -m pytest
+# Editable installations take the sources as they are; without MRCLAB_PURE pip would fetch what only wheels are built with.
+PIP := MRCLAB_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check
 # Namespaces in which tests are root, for any user.
 INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 
@@ -43,14 +45,14 @@ apt:
 	  fi; \
 	fi
 
-$(STAMP): pyproject.toml | apt
+$(STAMP): pyproject.toml p4/pyproject.toml | apt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
-	$(if $(LOCKED),$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(if $(LOCKED),$(PIP) --require-hashes --requirement requirements.lock)
+	$(PIP) --editable ./p4 --editable '.[dev]'
 	@touch $@
 
 $(DOCS_STAMP): pyproject.toml $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs,notebook]'
+	$(PIP) --editable ./p4 --editable '.[docs,notebook]'
 	@touch $@
 
 # The protocol core as C, where a compiler and Python's headers are; MRCLAB_PURE=1 leaves it as it is.
@@ -88,13 +90,13 @@ format: setup
 
 # Resolve the ranges of pyproject.toml again. `--universal`: one file for every platform and Python from 3.11.
 lock: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'
-	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	$(PIP) 'uv>=0.5,<1'
+	MRCLAB_PURE=1 $(BIN)/uv pip compile p4/pyproject.toml pyproject.toml --quiet --no-emit-package p4lite --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
 mutants: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mutants]'
+	$(PIP) --editable ./p4 --editable '.[mutants]'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
 # The code of the target API's messages, by a protoc whose code every protobuf from 3.20.3 on can run. It wants a newer
@@ -128,7 +130,7 @@ setup-web: setup web-assets
 	  { echo "no browser: apt-get gets no $(BROWSER); is there a network? The live view's browser tests are skipped" >&2; \
 	    exit 1; }; \
 	fi
-	@test -f $(WEB_STAMP) || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[web,web-test]'
+	@test -f $(WEB_STAMP) || $(PIP) --editable ./p4 --editable '.[web,web-test]'
 	@touch $(WEB_STAMP)
 
 # The documentation as a site, in build/site; a link that leads nowhere fails it.
