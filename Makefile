@@ -22,7 +22,11 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check clean
+# What builds and checks a release.
+RELEASE := build/release
+RELEASE_STAMP := $(RELEASE)/.installed
+
+.PHONY: setup apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -91,8 +95,8 @@ format: setup
 # Resolve the ranges of pyproject.toml again. `--universal`: one file for every platform and Python from 3.11.
 lock: $(STAMP)
 	$(PIP) 'uv>=0.5,<1'
-	MRCLAB_PURE=1 $(BIN)/uv pip compile p4/pyproject.toml pyproject.toml --quiet --no-emit-package p4lite --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
+	MRCLAB_PURE=1 $(BIN)/uv pip compile p4/pyproject.toml pyproject.toml --no-emit-package p4lite --quiet --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
 mutants: setup
@@ -105,6 +109,19 @@ proto:
 	test -x build/protoc/bin/python || { $(PYTHON) -m venv build/protoc && \
 	  build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.62.3; }
 	cd p4 && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. p4lite/switch/targetapi/target.proto
+
+# Build both distributions as a release would, twice, and check them (release/check.py); the files are in dist afterwards.
+release-check: $(RELEASE_STAMP) web-assets
+	$(RELEASE)/bin/python release/check.py
+
+# Wheels with the compiled core for x86-64 and arm64, in build/wheels; needs Docker or Podman (CIBW_CONTAINER_ENGINE=podman).
+wheels: $(RELEASE_STAMP) web-assets
+	$(RELEASE)/bin/cibuildwheel --platform linux --output-dir build/wheels
+
+$(RELEASE_STAMP): release/requirements.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --requirement release/requirements.txt
+	@touch $@
 
 bench: setup
 	$(BIN)/python -m benchmarks

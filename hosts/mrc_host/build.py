@@ -4,7 +4,7 @@ says how what it makes is found.
 Does nothing where the build is there, and says in one line what is missing where it cannot: a C compiler, Python's
 headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler failed; its words are on stderr).
 
-For the build of a wheel (`release/hook.py`), `--folder` prints the folder of the build on the last line, and `--lacking`
+For the build of a wheel (`release/hook.py`), `--folder` prints the folder of the build on the last line. `--lacking`
 builds nothing and prints what the machine lacks for a build, or nothing.
 """
 

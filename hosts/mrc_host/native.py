@@ -1,9 +1,9 @@
 """Which modules of the host run compiled, and from where they are loaded.
 
-`python -m mrc_host.build` (`make setup`, and the build of a wheel) translates the hot ones to C by mypyc, into a folder of
-`__compiled__` beside this file that is named after the hash of their sources and of the Python they are for. Importing `mrc_host` looks for
-exactly that folder: a source that was edited since has another hash, so what was built from the old one is not found
-and Python runs the source as it stands. `MRCLAB_PURE=1` never looks.
+`python -m mrc_host.build` (`make setup`, and the build of a wheel) translates the hot ones to C by mypyc, into a folder
+of `__compiled__` beside this file that is named after the hash of their sources and of the Python they are for.
+Importing `mrc_host` looks for exactly that folder: a source that was edited since has another hash, so what was built
+from the old one is not found and Python runs the source as it stands. `MRCLAB_PURE=1` never looks.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ SOURCES: Final = (
 def _python() -> str:
     """Return the name of the Pythons that can load what this one builds.
 
-    All releases of 3.X have one binary interface, which `SUFFIX` names with the kind of machine; so a wheel that was built
-    by one of them serves the others. Before its first release the interface of 3.X may change, and a build serves the same
-    Python only.
+    All releases of 3.X have one binary interface, which `SUFFIX` names with the kind of machine; so a wheel that was
+    built by one of them serves the others. Before the first release of 3.X its interface may change, and a build serves
+    the same Python only.
     """
     return SUFFIX if sys.version_info.releaselevel == "final" else f"{sys.version} {SUFFIX}"
 
