@@ -53,6 +53,8 @@ $(STAMP): pyproject.toml p4/pyproject.toml | apt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(if $(LOCKED),$(PIP) --require-hashes --requirement requirements.lock)
 	$(PIP) --editable ./p4 --editable '.[dev]'
+	@# An earlier mrclab had this command, and pip removed it after p4lite had brought its own.
+	@test -x $(BIN)/p4lite || $(PIP) --no-deps --force-reinstall --editable ./p4
 	@touch $@
 
 $(DOCS_STAMP): pyproject.toml $(STAMP)
@@ -96,7 +98,8 @@ format: setup
 lock: $(STAMP)
 	$(PIP) 'uv>=0.5,<1'
 	MRCLAB_PURE=1 $(BIN)/uv pip compile p4/pyproject.toml pyproject.toml --no-emit-package p4lite --quiet --universal \
-	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
+	  --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
 mutants: setup

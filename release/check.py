@@ -1,7 +1,7 @@
 """Build both distributions as a release would, and check them: `make release-check`.
 
-Each check prints one line. What was built lies in `dist` afterwards: source distributions, wheels, the SBOM, the list of
-licences and SHA256SUMS. Exit status: 0, 1 (a check failed), 2 (nothing can be built: no checkout, or tools are missing).
+Each check prints one line. What was built lies in `dist` afterwards: source distributions, wheels, the SBOM, the list
+of licences and SHA256SUMS. Exit status: 0, 1 (a check failed), 2 (an unknown check, or no git checkout).
 """
 
 from __future__ import annotations
@@ -183,9 +183,8 @@ class Release:
         other = {path.name: sha256(path) for path in again.iterdir()}
         mine = {path.name: sha256(path) for path in self.dist.iterdir()}
         if other != mine:
-            raise CheckError(
-                f"other bytes the second time: {sorted(k for k in mine | other if mine.get(k) != other.get(k))}"
-            )
+            changed = sorted(name for name in mine | other if mine.get(name) != other.get(name))
+            raise CheckError(f"other bytes the second time: {changed}")
         return f"{len(mine)} files have the same bytes"
 
     def versions(self) -> str:
@@ -240,7 +239,9 @@ class Release:
     def wheel_contents(self) -> str:
         """Have check-wheel-contents look at each wheel."""
         check = self.tool("check-wheel-contents")
-        run(check, "--config", ROOT / "pyproject.toml", self.pure, self.compiled, cwd=ROOT)
+        run(check, "--config", ROOT / "pyproject.toml", self.pure, cwd=ROOT)
+        # W004: the compiled modules lie in a folder that Python does not look into; `mrc_host.native` does.
+        run(check, "--config", ROOT / "pyproject.toml", "--ignore", "W004", self.compiled, cwd=ROOT)
         run(check, "--no-config", self.one("p4lite-*.whl"), cwd=ROOT)
         return "3 wheels"
 

@@ -17,7 +17,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 def _module(path: Path) -> ModuleType:
     """Load a module by its file: neither folder is on the path of the build backend."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -39,11 +40,11 @@ class SameVersion(MetadataHookInterface):
         metadata["dependencies"] = [versions.requirement(metadata["version"]), *self.config["dependencies"]]
 
 
-class CompiledCore(BuildHookInterface[Any]):
-    """Puts the compiled protocol core into a wheel where it can be built and `MRCLAB_PURE` does not forbid it.
+class WheelContents(BuildHookInterface[Any]):
+    """Puts the change log into a wheel, and the compiled core where it can be built and `MRCLAB_PURE` does not forbid it.
 
-    The wheel then is for this Python and this kind of machine. Without a C compiler, or Python's headers, it is the
-    wheel for all of them.
+    A wheel with the core is for this Python and this kind of machine; without a C compiler, or
+    Python's headers, it is the wheel for all of them.
     """
 
     PLUGIN_NAME = "custom"
@@ -67,6 +68,8 @@ class CompiledCore(BuildHookInterface[Any]):
         """See hatchling."""
         if self.target_name != "wheel" or version == "editable":
             return
+        # `sources` of pyproject.toml moves folders only, and its `force-include` would copy into editable installations.
+        build_data["force_include"][str(Path(self.root) / "CHANGELOG.md")] = "mrc_topo/data/CHANGELOG.md"
         if lacking := self._build("--lacking"):
             self.app.display_warning(f"wheel without the compiled core: {lacking}")
             return

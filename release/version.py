@@ -1,4 +1,4 @@
-"""The version of `p4lite` and `mrclab`, from the git tag of the commit: the build backend reads it (`tool.hatch.version`).
+"""The version of `p4lite` and `mrclab`, from the git tag of the commit; the build backend asks for it.
 
 `v1.2.3` on the commit gives 1.2.3; five commits later it is 1.2.4.dev5+gHASH, a version that sorts before the next
 release. Without a tag, without git, or in a folder that is no checkout, it is `NEXT`.dev0, with the hash where there is
@@ -55,8 +55,8 @@ def version(root: Path = ROOT) -> str:
 def requirement(mine: str) -> str:
     """Return what `mrclab` of a version requires of `p4lite`: a release the same one, a checkout any that is installed.
 
-    A checkout's version changes with each commit, while both packages stay installed as they were: with an equal version
-    required, pip would look for it in the registry, which has none.
+    A checkout's version changes with each commit, while both packages stay installed as they were. If it required an
+    equal version, pip would look for it in the registry, which has none.
     """
     release = re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", mine) is not None
     return f"p4lite=={mine}" if release else f"p4lite>={NEXT}.dev0"
