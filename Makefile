@@ -13,6 +13,8 @@ APT_NEEDED := python3-venv gcc libc6-dev
 # Labs in namespaces of their own mostly wait, and none of their tests asserts a time: more of them than cores at once.
 LABS := 3
 PYTEST := $(BIN)/python -m pytest
+# Editable installations take the sources as they are; without MRCLAB_PURE pip would fetch what only wheels are built with.
+PIP := MRCLAB_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check
 # Namespaces in which tests are root, for any user.
 INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 
@@ -20,7 +22,11 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check clean
+# What builds and checks a release.
+RELEASE := build/release
+RELEASE_STAMP := $(RELEASE)/.installed
+
+.PHONY: setup apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -43,14 +49,16 @@ apt:
 	  fi; \
 	fi
 
-$(STAMP): pyproject.toml | apt
+$(STAMP): pyproject.toml p4/pyproject.toml | apt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
-	$(if $(LOCKED),$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(if $(LOCKED),$(PIP) --require-hashes --requirement requirements.lock)
+	$(PIP) --editable ./p4 --editable '.[dev]'
+	@# An earlier mrclab had this command, and pip removed it after p4lite had brought its own.
+	@test -x $(BIN)/p4lite || $(PIP) --no-deps --force-reinstall --editable ./p4
 	@touch $@
 
 $(DOCS_STAMP): pyproject.toml $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs,notebook]'
+	$(PIP) --editable ./p4 --editable '.[docs,notebook]'
 	@touch $@
 
 # The protocol core as C, where a compiler and Python's headers are; MRCLAB_PURE=1 leaves it as it is.
@@ -88,9 +96,10 @@ format: setup
 
 # Resolve the ranges of pyproject.toml again. `--universal`: one file for every platform and Python from 3.11.
 lock: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'
-	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
+	$(PIP) 'uv>=0.5,<1'
+	MRCLAB_PURE=1 $(BIN)/uv pip compile p4/pyproject.toml pyproject.toml --no-emit-package p4lite --quiet --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
+	  --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
 
 # Branch coverage of the quick tests, with the protocol core interpreted, so that its lines count, too. Not a part of
 # `make test`: the tracer of Python 3.11 makes tests three times as slow. Lower the floor only for a reason.
@@ -103,9 +112,7 @@ coverage: setup
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
 # Cosmic Ray needs a newer parso than p4runtime-shell allows, so it has an environment of its own.
 mutants: setup
-	test -x build/mutants/bin/cosmic-ray || { $(PYTHON) -m venv build/mutants && \
-	  build/mutants/bin/pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4,<9'; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[coverage]'
+	$(PIP) --editable ./p4 --editable '.[mutants]'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
 # The code of the target API's messages, by a protoc whose code every protobuf from 3.20.3 on can run. It wants a newer
@@ -114,6 +121,19 @@ proto:
 	test -x build/protoc/bin/python || { $(PYTHON) -m venv build/protoc && \
 	  build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.62.3; }
 	cd p4 && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. p4lite/switch/targetapi/target.proto
+
+# Build both distributions as a release would, twice, and check them (release/check.py); the files are in dist afterwards.
+release-check: $(RELEASE_STAMP) web-assets
+	$(RELEASE)/bin/python release/check.py
+
+# Wheels with the compiled core for x86-64 and arm64, in build/wheels; needs Docker or Podman (CIBW_CONTAINER_ENGINE=podman).
+wheels: $(RELEASE_STAMP) web-assets
+	$(RELEASE)/bin/cibuildwheel --platform linux --output-dir build/wheels
+
+$(RELEASE_STAMP): release/requirements.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --requirement release/requirements.txt
+	@touch $@
 
 bench: setup
 	$(BIN)/python -m benchmarks
@@ -139,7 +159,7 @@ setup-web: setup web-assets
 	  { echo "no browser: apt-get gets no $(BROWSER); is there a network? The live view's browser tests are skipped" >&2; \
 	    exit 1; }; \
 	fi
-	@test -f $(WEB_STAMP) || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[web,web-test]'
+	@test -f $(WEB_STAMP) || $(PIP) --editable ./p4 --editable '.[web,web-test]'
 	@touch $(WEB_STAMP)
 
 # The documentation as a site, in build/site; a link that leads nowhere fails it.

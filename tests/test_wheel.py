@@ -1,4 +1,7 @@
-"""The wheel in an environment of its own, without the checkout: it carries all that the commands need."""
+"""The wheels in environments of their own, without the checkout: they carry all that the commands need.
+
+`make release-check` looks at the wheel with the compiled core; here are the wheels that fit every machine.
+"""
 
 from __future__ import annotations
 
@@ -21,40 +24,47 @@ pytestmark = pytest.mark.slow
 
 def run(*command: str | pathlib.Path, cwd: pathlib.Path) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    done = subprocess.run([*map(str, command)], cwd=cwd, env=kept, capture_output=True, text=True)
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env={**kept, "MRCLAB_PURE": "1"}, capture_output=True, text=True
+    )
     assert not done.returncode, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[pathlib.Path]:
+    """Build the wheels of `p4lite` and `mrclab`; return them in this order."""
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", folder, ROOT, cwd=folder)
-    return next(folder.glob("mrclab-*.whl"))
+    build = (sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", folder)
+    run(*build, ROOT / "p4", ROOT, cwd=folder)
+    return [next(folder.glob(f"{name}-*.whl")) for name in ("p4lite", "mrclab")]
 
 
-@pytest.fixture(scope="module")
-def commands(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Folder of the commands of a fresh environment with the wheel in it.
+def environment(folder: pathlib.Path, wheels: list[pathlib.Path]) -> pathlib.Path:
+    """Install wheels into a fresh environment; return the folder of its commands.
 
-    Its other packages are those of this environment: added to its path as plain folders, so that the path file of our
-    editable installation in one of them has no effect.
+    Its other packages are those of this environment: added to its path as plain folders, so that the path files of our
+    editable installations in one of them have no effect.
     """
-    folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", *wheels, cwd=folder)
     ours = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     others = [each for each in sys.path if each.endswith(("site-packages", "dist-packages"))]
     (ours / "others.pth").write_text("\n".join(others))
-    assert run(python, "-c", "import mrc_cli; print(mrc_cli.__file__)", cwd=folder).startswith(str(ours))
+    assert run(python, "-c", "import p4lite; print(p4lite.__file__)", cwd=folder).startswith(str(ours))
     return folder / "bin"
 
 
-def test_everything_that_the_folders_hold_is_in_the_wheel(wheel: pathlib.Path) -> None:
+@pytest.fixture(scope="module")
+def commands(wheels: list[pathlib.Path], tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return environment(tmp_path_factory.mktemp("environment"), wheels)
+
+
+def test_everything_that_the_folders_hold_is_in_the_wheels(wheels: list[pathlib.Path]) -> None:
     carried = {f"mrc_topo/data/{kind}": folder for kind, folder in CHECKOUT.items()}
     carried |= {each: f"p4/{each}" for each in ("p4lite/switch/core", "p4lite/compiler/include")}
-    wanted = {"p4lite/compiler/grammar.lark", "mrc_topo/data/mrc.lua"}
+    wanted = {"p4lite/compiler/grammar.lark", "mrc_topo/data/mrc.lua", "mrc_topo/data/CHANGELOG.md"}
     for inside, folder in carried.items():
         files = [path.relative_to(ROOT / folder) for path in (ROOT / folder).rglob("*") if path.is_file()]
         assert files, folder
@@ -63,9 +73,30 @@ def test_everything_that_the_folders_hold_is_in_the_wheel(wheel: pathlib.Path) -
     static = ROOT / "controller" / "mrc_web" / "static"
     wanted |= {f"mrc_web/static/{path.relative_to(static)}" for path in static.rglob("*") if path.is_file()}
     assert not assets.installed() or "mrc_web/static/vendor/cytoscape.LICENSE.txt" in wanted
-    with zipfile.ZipFile(wheel) as archive:
-        assert wanted - set(archive.namelist()) == set()
-        assert not [name for name in archive.namelist() if "__compiled__" in name or name.endswith(".so")]
+    held = []
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            held.append(set(archive.namelist()))
+    p4lite, mrclab = held
+    assert wanted - p4lite - mrclab == set()
+    assert not [name for name in p4lite | mrclab if "__compiled__" in name or name.endswith(".so")]
+    assert {name.partition("/")[0] for name in p4lite if ".dist-info" not in name} == {"p4lite"}
+    assert not [name for name in mrclab if name.startswith("p4lite/")]
+
+
+def test_p4lite_alone_compiles_a_program_and_switches_packets(
+    wheels: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    home = tmp_path / "environment"
+    home.mkdir()
+    p4lite = environment(home, wheels[:1]) / "p4lite"
+    seen = run(home / "bin/python", "-c", "import importlib.util as i; print(i.find_spec('mrc_common'))", cwd=tmp_path)
+    assert seen.strip() == "None"
+    program, test = ROOT / "p4/programs/fabric.p4", ROOT / "tests/p4/fabric/srv6_shift.stf"
+    run(p4lite, "compile", program, "-o", "fabric.json", "--p4info", "fabric.txtpb", cwd=tmp_path)
+    assert json.loads((tmp_path / "fabric.json").read_text())["pipelines"]
+    said = run(p4lite, "stf", program, test, "--priority-queues", "8", cwd=tmp_path)
+    assert said == f"PASS {test} (8 packets in, 8 out)\n"
 
 
 def test_commands_know_what_is_shipped_from_any_folder(commands: pathlib.Path, tmp_path: pathlib.Path) -> None:

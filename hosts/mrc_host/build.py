@@ -3,6 +3,9 @@ says how what it makes is found.
 
 Does nothing where the build is there, and says in one line what is missing where it cannot: a C compiler, Python's
 headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler failed; its words are on stderr).
+
+For the build of a wheel (`release/hook.py`), `--folder` prints the folder of the build on the last line. `--lacking`
+builds nothing and prints what the machine lacks for a build, or nothing.
 """
 
 from __future__ import annotations
@@ -84,12 +87,19 @@ def compiler() -> str:
     )
 
 
-def missing() -> str:
-    """Return what the machine lacks for a build, with its remedy; empty when it lacks nothing."""
+def lacking() -> str:
+    """Return which Debian package the machine lacks for a build; empty when it lacks none."""
     if not compiler():
         return "no C compiler (Debian: gcc)"
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
         return "no headers of Python (Debian: python3-dev)"
+    return ""
+
+
+def missing() -> str:
+    """Return what a build lacks, packages of Python among it, with its remedy; empty when it lacks nothing."""
+    if machine := lacking():
+        return machine
     for name in ("mypyc", "setuptools"):
         if importlib.util.find_spec(name) is None:
             return f"no {name} (pip install 'mrclab[dev]')"
@@ -173,16 +183,25 @@ def build() -> Path:
     return folder
 
 
-def main() -> int:
+def main(option: str = "") -> int:
     """See the module's docstring."""
+    if option == "--lacking":
+        print("MRCLAB_PURE is set" if native.pure() else lacking())
+        return 0
+    status = _main()
+    if option == "--folder" and status == 0:
+        print(native.BUILDS / native.key())
+    return status
+
+
+def _main() -> int:
     if native.pure():
         print("protocol core: not compiled, MRCLAB_PURE is set")
         return 0
     if (native.BUILDS / native.key()).is_dir():
         return 0
-    lacking = missing()
-    if lacking:
-        print(f"protocol core: not compiled, {lacking}; pure Python runs, at half the speed")
+    if lacks := missing():
+        print(f"protocol core: not compiled, {lacks}; pure Python runs, at half the speed")
         return 0
     print("protocol core: compiling, about a minute", flush=True)
     started = time.monotonic()
@@ -196,4 +215,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -1,9 +1,9 @@
 """Which modules of the host run compiled, and from where they are loaded.
 
-`python -m mrc_host.build` (`make setup`) translates the hot ones to C by mypyc, into a folder of `__compiled__` beside
-this file that is named after the hash of their sources and of the Python they are for. Importing `mrc_host` looks for
-exactly that folder: a source that was edited since has another hash, so what was built from the old one is not found
-and Python runs the source as it stands. `MRCLAB_PURE=1` never looks.
+`python -m mrc_host.build` (`make setup`, and the build of a wheel) translates the hot ones to C by mypyc, into a folder
+of `__compiled__` beside this file that is named after the hash of their sources and of the Python they are for.
+Importing `mrc_host` looks for exactly that folder: a source that was edited since has another hash, so what was built
+from the old one is not found and Python runs the source as it stands. `MRCLAB_PURE=1` never looks.
 """
 
 from __future__ import annotations
@@ -38,9 +38,19 @@ SOURCES: Final = (
 )
 
 
+def _python() -> str:
+    """Return the name of the Pythons that can load what this one builds.
+
+    All releases of 3.X have one binary interface, which `SUFFIX` names with the kind of machine; so a wheel that was
+    built by one of them serves the others. Before the first release of 3.X its interface may change, and a build serves
+    the same Python only.
+    """
+    return SUFFIX if sys.version_info.releaselevel == "final" else f"{sys.version} {SUFFIX}"
+
+
 def key() -> str:
     """Return the name of the build that fits the sources as they are now, this Python and this machine."""
-    digest = hashlib.blake2b(f"{sys.version} {SUFFIX}".encode(), digest_size=16)
+    digest = hashlib.blake2b(_python().encode(), digest_size=16)
     for source in SOURCES:
         place = PACKAGE / source
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
@@ -81,7 +91,10 @@ def _install() -> tuple[bool, str]:
         sys.meta_path.insert(0, Finder(folder))
         return True, ""
     built = BUILDS.is_dir() and any(BUILDS.iterdir())
-    return False, "sources have changed since the build" if built else "not built; `make setup` does"
+    if built:
+        return False, "sources have changed since the build"
+    checkout = (PACKAGE.parents[1] / "Makefile").is_file()
+    return False, "not built; `make setup` does" if checkout else "this installation has none"
 
 
 COMPILED, WHY_NOT = _install()
