@@ -104,7 +104,7 @@ lock: $(STAMP)
 # Branch coverage of the quick tests, with the protocol core interpreted, so that its lines count, too. Not a part of
 # `make test`: the tracer of Python 3.11 makes tests three times as slow. Lower the floor only for a reason.
 coverage: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[coverage]'
+	$(PIP) --editable ./p4 --editable '.[coverage]'
 	MRCLAB_PURE=1 $(PYTEST) -n auto --dist loadfile -p no:cacheprovider --cov=p4 --cov=topologies --cov=controller \
 	  --cov=hosts --cov-branch --cov-report=html:build/coverage --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE) \
 	  -m "not lab and not netns and not root and not slow" @tests/quick.txt
@@ -112,7 +112,9 @@ coverage: setup
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
 # Cosmic Ray needs a newer parso than p4runtime-shell allows, so it has an environment of its own.
 mutants: setup
-	$(PIP) --editable ./p4 --editable '.[mutants]'
+	test -x build/mutants/bin/cosmic-ray || { $(PYTHON) -m venv build/mutants && \
+	  build/mutants/bin/pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4,<9'; }
+	$(PIP) --editable ./p4 --editable '.[coverage]'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
 # The code of the target API's messages, by a protoc whose code every protobuf from 3.20.3 on can run. It wants a newer
