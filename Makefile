@@ -10,11 +10,20 @@ DOCS_STAMP := $(VENV)/.docs-installed
 APT_PACKAGES := python3-venv gcc libc6-dev python3-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
 # What a program cannot do without; without the others parts of the tests and the real clock are missing.
 APT_NEEDED := python3-venv gcc libc6-dev
+# Runs a step of the set-up with a progress bar; see there.
+STEP := setup/step.sh
+# Exists from an installation until its last lines, which say what to do next.
+NEXT := $(VENV)/.next
 # Labs in namespaces of their own mostly wait, and none of their tests asserts a time: more of them than cores at once.
 LABS := 3
 PYTEST := $(BIN)/python -m pytest
 # Editable installations take the sources as they are; without MRCLAB_PURE pip would fetch what only wheels are built with.
 PIP := MRCLAB_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check
+# `make vendor` fills this folder; where it is, the set-up needs no network.
+VENDOR := vendor
+ifneq ($(wildcard $(VENDOR)/wheels),)
+PIP += --no-index --find-links $(CURDIR)/$(VENDOR)/wheels
+endif
 # Namespaces in which tests are root, for any user.
 INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 
@@ -26,11 +35,13 @@ BROWSER := chromium-headless-shell
 RELEASE := build/release
 RELEASE_STAMP := $(RELEASE)/.installed
 
-.PHONY: setup apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check clean
+.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
 setup: $(STAMP) native
+	@if [ -e $(NEXT) ]; then rm -f $(NEXT); \
+	  echo "activate: . $(BIN)/activate"; echo "demo:     make demo"; echo "docs:     docs/index.md, or make docs"; fi
 
 # Mininet and the tools come from Debian: Mininet's Python package and C helper belong to the system's Python.
 apt:
@@ -44,17 +55,28 @@ apt:
 	    echo "going on without them; without mininet labs run in simulated time (--clock virtual) only" >&2; \
 	  else \
 	    echo "installing Debian packages:$$missing"; \
-	    $$sudo apt-get update -qq && \
-	    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	    if [ -d $(VENDOR)/debs ]; then \
+	      $(STEP) 60 "Debian packages of $(VENDOR)" "Is this the distribution that $(VENDOR) was made on?" \
+	        $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	        ./$(VENDOR)/debs/*.deb; exit; \
+	    fi; \
+	    $$sudo true && \
+	    $(STEP) 10 "package lists" "Is there a network? See /etc/apt/sources.list." $$sudo apt-get update -qq && \
+	    $(STEP) 60 "Debian packages" "Type apt-get install$$missing to see more." \
+	      $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	  fi; \
 	fi
 
 $(STAMP): pyproject.toml p4/pyproject.toml | apt
-	$(PYTHON) -m venv --system-site-packages $(VENV)
-	$(if $(LOCKED),$(PIP) --require-hashes --requirement requirements.lock)
-	$(PIP) --editable ./p4 --editable '.[dev]'
+	@$(STEP) 10 "Python environment" "Install the package python3-venv, remove $(VENV), and run make setup again." \
+	  $(PYTHON) -m venv --system-site-packages $(VENV)
+	@$(if $(LOCKED),$(STEP) 60 "locked Python packages" "Is there a network? Otherwise see make vendor." \
+	  env $(PIP) --require-hashes --requirement requirements.lock)
+	@$(STEP) 60 "Python packages" "Is there a network to the package index? Otherwise see make vendor." \
+	  env $(PIP) --editable ./p4 --editable '.[dev]'
 	@# An earlier mrclab had this command, and pip removed it after p4lite had brought its own.
 	@test -x $(BIN)/p4lite || $(PIP) --no-deps --force-reinstall --editable ./p4
+	@touch $(NEXT)
 	@touch $@
 
 $(DOCS_STAMP): pyproject.toml $(STAMP)
@@ -63,7 +85,26 @@ $(DOCS_STAMP): pyproject.toml $(STAMP)
 
 # The protocol core as C, where a compiler and Python's headers are; MRCLAB_PURE=1 leaves it as it is.
 native: $(STAMP)
-	@$(BIN)/python -m mrc_host.build
+	@if $(BIN)/python -m mrc_host.build --needed; then \
+	  $(STEP) 60 "protocol core in C" "MRCLAB_PURE=1 make setup goes on without it, at half the speed." \
+	    $(BIN)/python -m mrc_host.build; \
+	else $(BIN)/python -m mrc_host.build; fi
+
+# Bring what the set-up fetches into the folder vendor, for machines without a network that have the same distribution and
+# Python: copy the checkout with it, and type `make setup` there. Debian packages with those that they depend on and
+# that are installed here (others are alternatives to these), and wheels of this machine's Python.
+vendor: setup
+	@mkdir -p $(VENDOR)/debs $(VENDOR)/wheels.new
+	@$(STEP) 120 "Python packages to $(VENDOR)" "Is there a network to the package index?" \
+	  env MRCLAB_PURE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir $(VENDOR)/wheels.new \
+	  ./p4 '.[dev,docs,notebook,web]' 'hatchling>=1.27,<2' 'editables>=0.3'
+	@rm -f $(VENDOR)/wheels.new/mrclab-*.whl $(VENDOR)/wheels.new/p4lite-*.whl
+	@rm -rf $(VENDOR)/wheels && mv $(VENDOR)/wheels.new $(VENDOR)/wheels
+	@$(STEP) 120 "Debian packages to $(VENDOR)" "Is there a network? Run apt-get update as root first." \
+	  sh -c 'cd $(VENDOR)/debs && apt-get download $$(apt-cache depends --recurse --no-recommends --no-suggests \
+	    --no-conflicts --no-breaks --no-replaces --no-enhances $(APT_PACKAGES) | grep "^[a-z0-9]" | sort -u | \
+	    xargs dpkg-query -W -f "\$${Package} \$${db:Status-Abbrev}\n" 2>/dev/null | sed -n "s/ ii *$$//p" | sort -u)'
+	@du -sh $(VENDOR)
 
 # Labs, and switches between interfaces, mostly wait: both kinds of tests run beside each other.
 test: setup $(DOCS_STAMP)

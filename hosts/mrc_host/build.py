@@ -5,7 +5,8 @@ Does nothing where the build is there, and says in one line what is missing wher
 headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler failed; its words are on stderr).
 
 For the build of a wheel (`release/hook.py`), `--folder` prints the folder of the build on the last line. `--lacking`
-builds nothing and prints what the machine lacks for a build, or nothing.
+builds nothing and prints what the machine lacks for a build, or nothing. `--needed` builds nothing either, and exits with
+0 if a build would run the compiler, else with 1.
 """
 
 from __future__ import annotations
@@ -188,6 +189,8 @@ def main(option: str = "") -> int:
     if option == "--lacking":
         print("MRCLAB_PURE is set" if native.pure() else lacking())
         return 0
+    if option == "--needed":
+        return int(native.pure() or (native.BUILDS / native.key()).is_dir() or bool(missing()))
     status = _main()
     if option == "--folder" and status == 0:
         print(native.BUILDS / native.key())

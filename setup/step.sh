@@ -1,0 +1,56 @@
+#!/bin/sh
+# Run one step of the set-up: step.sh SECONDS TITLE REMEDY COMMAND...
+#
+# On a terminal a bar shows how the time compares with SECONDS, which the step usually takes; elsewhere one line says how
+# long it took. The command's output goes to a log that is shown only when the command fails, together with REMEDY.
+# Exit status: the command's; 2 for wrong usage.
+set -u
+if [ "$#" -lt 4 ]; then
+	sed -n '2s/^# //p' "$0" >&2
+	exit 2
+fi
+expected=$1 title=$2 remedy=$3
+shift 3
+case $expected in
+'' | *[!0-9]* | 0)
+	echo "$0: SECONDS must be a whole number from 1, not '$expected'" >&2
+	exit 2
+	;;
+esac
+log=$(mktemp "${TMPDIR:-/tmp}/mrclab-setup.XXXXXX") || exit 1
+began=$(date +%s)
+"$@" >"$log" 2>&1 </dev/null &
+child=$!
+# The command is ended with us, and nothing is left behind.
+trap 'kill "$child" 2>/dev/null; wait "$child" 2>/dev/null; rm -f "$log"; exit 130' INT HUP TERM
+
+if [ -t 1 ]; then
+	while kill -0 "$child" 2>/dev/null; do
+		taken=$(($(date +%s) - began))
+		# The bar is full only when the step has ended.
+		filled=$((taken * 20 / expected))
+		[ "$filled" -gt 19 ] && filled=19
+		done_part=$(printf '%*s' "$filled" '' | tr ' ' '#')
+		open_part=$(printf '%*s' "$((20 - filled))" '' | tr ' ' '.')
+		printf '\r%-44s [%s%s] %3d s of about %d s ' "$title" "$done_part" "$open_part" "$taken" "$expected"
+		sleep 0.2
+	done
+	printf '\r%-44s [####################]' "$title"
+else
+	printf '%s ...' "$title"
+fi
+wait "$child"
+status=$?
+taken=$(($(date +%s) - began))
+if [ "$status" -eq 0 ]; then
+	printf ' done in %d s\033[K\n' "$taken" | if [ -t 1 ]; then cat; else sed "s/$(printf '\033')\[K//"; fi
+	rm -f "$log"
+	exit 0
+fi
+printf ' failed after %d s\n' "$taken"
+{
+	tail -n 20 "$log" | sed 's/^/  | /'
+	echo "$title failed (exit status $status). $remedy"
+} >&2
+rm -f "$log"
+exit "$status"

@@ -1,0 +1,64 @@
+"""The set-up runs each step with `setup/step.sh`, which passes on how the step ended."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pty
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+STEP = ROOT / "setup" / "step.sh"
+
+
+def step(*words: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.run([STEP, *words], capture_output=True, text=True, check=False, env=environment)
+
+
+def test_step_that_succeeds_prints_one_line_and_leaves_no_log(tmp_path: pathlib.Path) -> None:
+    done = step("3", "Python packages", "Try again.", "sh", "-c", "echo many lines", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Python packages ... done in ")
+    assert done.stdout.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_step_that_fails_shows_its_output_its_remedy_and_its_exit_status(tmp_path: pathlib.Path) -> None:
+    done = step("3", "Python packages", "Is there a network?", "sh", "-c", "echo no route; exit 7", folder=tmp_path)
+    assert done.returncode == 7
+    assert done.stderr == "  | no route\nPython packages failed (exit status 7). Is there a network?\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [(), ("3", "title", "remedy"), ("soon", "title", "remedy", "true")])
+def test_step_with_wrong_arguments_exits_with_2(words: tuple[str, ...], tmp_path: pathlib.Path) -> None:
+    assert step(*words, folder=tmp_path).returncode == 2
+
+
+def test_step_on_a_terminal_shows_a_bar_that_is_full_only_at_its_end(tmp_path: pathlib.Path) -> None:
+    ours, theirs = pty.openpty()
+    words = [STEP, "1", "Python packages", "remedy", "sleep", "0.5"]
+    process = subprocess.Popen(words, stdout=theirs, env={**os.environ, "TMPDIR": str(tmp_path)})
+    os.close(theirs)
+    shown = b""
+    try:
+        while data := os.read(ours, 4096):
+            shown += data
+    except OSError:  # the terminal's other end is closed
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait() == 0
+    first, *_, last = shown.decode().replace("\n", "\r").rstrip("\r").split("\r")[1:]
+    assert "[...................." in first
+    assert "[####################] done in " in last
+
+
+def test_build_of_the_core_is_not_needed_where_it_is_switched_off() -> None:
+    command = [sys.executable, "-m", "mrc_host.build", "--needed"]
+    done = subprocess.run(command, env={**os.environ, "MRCLAB_PURE": "1"}, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
