@@ -41,7 +41,7 @@ def test_step_with_wrong_arguments_exits_with_2(words: tuple[str, ...], tmp_path
 
 def test_step_on_a_terminal_shows_a_bar_that_is_full_only_at_its_end(tmp_path: pathlib.Path) -> None:
     ours, theirs = pty.openpty()
-    words = [STEP, "1", "Python packages", "remedy", "sleep", "0.5"]
+    words = [str(STEP), "1", "Python packages", "remedy", "sleep", "0.5"]
     process = subprocess.Popen(words, stdout=theirs, env={**os.environ, "TMPDIR": str(tmp_path)})
     os.close(theirs)
     shown = b""
