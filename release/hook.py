@@ -41,10 +41,10 @@ class SameVersion(MetadataHookInterface):
 
 
 class WheelContents(BuildHookInterface[Any]):
-    """Puts the change log into a wheel, and the compiled core where it can be built and `MRCLAB_PURE` does not forbid it.
+    """Puts the change log into a wheel, and the compiled core where it can be built and `MRCLAB_PURE` is not set.
 
-    A wheel with the core is for this Python and this kind of machine; without a C compiler, or
-    Python's headers, it is the wheel for all of them.
+    A wheel with the core is for this Python and this kind of machine. Without a C compiler, or Python's headers, it is
+    the wheel for all of them.
     """
 
     PLUGIN_NAME = "custom"
@@ -68,7 +68,7 @@ class WheelContents(BuildHookInterface[Any]):
         """See hatchling."""
         if self.target_name != "wheel" or version == "editable":
             return
-        # `sources` of pyproject.toml moves folders only, and its `force-include` would copy into editable installations.
+        # `sources` of pyproject.toml moves folders only; its `force-include` copies into editable installations, too.
         build_data["force_include"][str(Path(self.root) / "CHANGELOG.md")] = "mrc_topo/data/CHANGELOG.md"
         if lacking := self._build("--lacking"):
             self.app.display_warning(f"wheel without the compiled core: {lacking}")

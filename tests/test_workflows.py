@@ -44,12 +44,15 @@ def test_pre_commit_runs_every_tool_of_make_lint() -> None:
 
 
 def test_lock_file_fulfils_every_dependency() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     pins = re.findall(r"^([\w.-]+)==([\w.]+)", lock, re.MULTILINE)
     locked = {canonicalize_name(name): version for name, version in pins}
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["dev"], *extras["web"], *extras["docs"], *extras["notebook"]]
+    extras = document["project"]["optional-dependencies"]
+    own = document["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
+    p4lite = tomllib.loads((ROOT / "p4/pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    assert "p4lite" not in locked, "`make setup` installs p4lite from the checkout"
+    wanted = [*own, *p4lite, *extras["dev"], *extras["web"], *extras["docs"], *extras["notebook"]]
     for requirement in map(Requirement, wanted):
         version = locked.get(canonicalize_name(requirement.name))
         assert version is not None, f"{requirement.name} is not locked; run `make lock`"

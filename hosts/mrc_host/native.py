@@ -94,7 +94,7 @@ def _install() -> tuple[bool, str]:
     if built:
         return False, "sources have changed since the build"
     checkout = (PACKAGE.parents[1] / "Makefile").is_file()
-    return False, "not built; `make setup` does" if checkout else "this installation has none"
+    return False, "not built; `make setup` does" if checkout else "the wheel has none for this Python"
 
 
 COMPILED, WHY_NOT = _install()
