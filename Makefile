@@ -20,7 +20,7 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check clean
+.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check roots-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -150,6 +150,12 @@ soak: setup
 # `vagrant/provision.sh` proved on a Debian 12 of its own under qemu; as root, with debootstrap and qemu-system-x86.
 vm-check:
 	vagrant/vm-check.sh
+
+# `make demo` and `make test` in a bare root of debootstrap's: NAME=debian-12, debian-13, ubuntu-22.04 or ubuntu-24.04, as
+# PERSON=user or root, or other STEPS of the Makefile; as root, with debootstrap.
+roots-check:
+	PYTHONPATH=tests $(PYTHON) -m support.platforms.check $(NAME) --person $(or $(PERSON),user) \
+	  --steps $(or $(STEPS),setup,demo,test) $(if $(KEEP),--keep $(KEEP))
 
 clean:
 	rm -rf hosts/mrc_host/__compiled__ build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)
