@@ -131,8 +131,8 @@ class Root:
         )
         self.pip = settings(listed.stdout, os.environ)
 
-    def make(self, platform: Platform, log: IO[str]) -> None:
-        """Make the system with debootstrap, with this machine's resolver and pip's settings.
+    def make(self, platform: Platform, log: IO[str], include: str = PACKAGES) -> None:
+        """Make the system with debootstrap and the packages `include`, this machine's resolver and pip's settings.
 
         Raises:
             RootError: not root; debootstrap, a keyring or a script of debootstrap is missing; or debootstrap failed.
@@ -151,7 +151,7 @@ class Root:
         # Ubuntu's releases share one script; an older debootstrap does not know the names of newer ones.
         words = [] if script.exists() else [str(script.with_name("gutsy" if platform.mirror == UBUNTU else "sid"))]
         mirror = os.environ.get("ROOTS_MIRROR", platform.mirror)
-        command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", f"--components={platform.components}"]
+        command = ["debootstrap", "--variant=minbase", f"--include={include}", f"--components={platform.components}"]
         command += [f"--keyring={keyring}", platform.suite, str(self.folder), mirror, *words]
         if subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode:
             raise RootError(f"debootstrap failed; is {mirror} within reach? Its messages are in {log.name}")
@@ -163,7 +163,11 @@ class Root:
             target = self.folder / "etc" / name
             target.unlink(missing_ok=True)
             shutil.copyfile(f"/etc/{name}", target)
-        (self.folder / "etc/pip.conf").write_text(configuration(self.pip, self.folder))
+        (self.folder / "etc/pip.conf").write_text(self.configuration(self.folder))
+
+    def configuration(self, folder: pathlib.Path) -> str:
+        """Return a pip.conf for the root; copy the files that it names below `folder`, as `configuration`."""
+        return configuration(self.pip, folder)
 
     def copy_checkout(self, inside: str) -> None:
         """Copy the checkout's files that git knows to a folder of the root, an absolute path inside it."""
