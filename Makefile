@@ -20,7 +20,7 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check roots-check clean
+.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check roots-check image-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -156,6 +156,10 @@ vm-check:
 roots-check:
 	PYTHONPATH=tests $(PYTHON) -m support.platforms.check $(NAME) --person $(or $(PERSON),user) \
 	  --steps $(or $(STEPS),setup,demo,test) $(if $(KEEP),--keep $(KEEP))
+
+# The image of the Containerfile, built by buildah on a base of debootstrap's, measured and used; as root.
+image-check:
+	PYTHONPATH=tests $(PYTHON) -m support.platforms.image $(if $(BASE),--base $(BASE))
 
 clean:
 	rm -rf hosts/mrc_host/__compiled__ build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)
