@@ -35,7 +35,7 @@ BROWSER := chromium-headless-shell
 RELEASE := build/release
 RELEASE_STAMP := $(RELEASE)/.installed
 
-.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check clean
+.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check roots-check image-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -224,6 +224,16 @@ soak: setup
 # `vagrant/provision.sh` proved on a Debian 12 of its own under qemu; as root, with debootstrap and qemu-system-x86.
 vm-check:
 	vagrant/vm-check.sh
+
+# `make demo` and `make test` in a bare root of debootstrap's: NAME=debian-12, debian-13, ubuntu-22.04 or ubuntu-24.04, as
+# PERSON=user or root, or other STEPS of the Makefile; as root, with debootstrap.
+roots-check:
+	PYTHONPATH=tests $(PYTHON) -m support.platforms.check $(NAME) --person $(or $(PERSON),user) \
+	  --steps $(or $(STEPS),setup,demo,test) $(if $(KEEP),--keep $(KEEP))
+
+# The image of the Containerfile, built by buildah on a base of debootstrap's, measured and used; as root.
+image-check:
+	PYTHONPATH=tests $(PYTHON) -m support.platforms.image $(if $(BASE),--base $(BASE))
 
 clean:
 	rm -rf hosts/mrc_host/__compiled__ build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)

@@ -10,6 +10,12 @@ checkout=${MRCLAB_CHECKOUT:-/mrclab}
 user=${MRCLAB_USER:-vagrant}
 export DEBIAN_FRONTEND=noninteractive
 
+if [ "${1:-}" = --reference ] && [ "$(dpkg --print-architecture)" != amd64 ]; then
+  echo "provision.sh: --reference installs p4lang's packages, which exist for amd64 only, and this machine is" \
+    "$(dpkg --print-architecture); leave --reference out, or build BMv2 and p4c from source (docs/reference-parts.md)" >&2
+  exit 1
+fi
+
 # A box that has just come up may be at updates of its own.
 apt-get update -qq -o DPkg::Lock::Timeout=300
 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends make sudo git ca-certificates bash-completion

@@ -377,6 +377,7 @@ def test_refused_namespace_is_explained_by_the_machines_settings(
     assert os.strerror(number) in text
     assert "sudo mrclab" in text
     assert "--clock virtual" in text
+    assert ("sudo sysctl -w kernel." in text) == hint.startswith(("kernel.unprivileged", "kernel.apparmor"))
     monkeypatch.setattr(namespaces, "is_machine_root", lambda: True)
     assert "sudo" not in explain(step, number)
 

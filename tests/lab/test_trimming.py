@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from support.lab.labs import lab_file, session
+from support.wireshark import tshark
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
 NEXT_IPV6 = 41
 
@@ -111,20 +110,18 @@ def test_the_capture_shows_trimmed_headers_and_nacks(captured: dict[str, Any]) -
     assert kinds["nack"] > 0
 
 
-def tshark(path: pathlib.Path, *words: str) -> list[str]:
-    done = subprocess.run(["tshark", "-r", str(path), *words], capture_output=True, text=True, check=True)
-    return [line for line in done.stdout.splitlines() if line]
+def lines(path: pathlib.Path, *options: str, dissector: bool = False) -> list[str]:
+    return [line for line in tshark(path, *options, dissector=dissector).splitlines() if line]
 
 
 def test_wireshark_decodes_it(captured: dict[str, Any]) -> None:
     path = captured["path"]
-    frames = len(tshark(path, "-Y", "udp.dstport == 4791"))
+    frames = len(lines(path, "-Y", "udp.dstport == 4791"))
     assert frames > 50
-    assert len(tshark(path, "-Y", "udp.dstport == 4791 && infiniband")) == frames
+    assert len(lines(path, "-Y", "udp.dstport == 4791 && infiniband")) == frames
     whole = "udp.dstport == 4791 && ipv6.plen >= udp.length"
-    assert tshark(path, "-Y", f"_ws.malformed && {whole} && !(ipv6.tclass.dscp == {rules.DSCP_TRIMMED_LASTHOP})") == []
-    lua = ["-X", f"lua_script:{DOCS / 'mrc.lua'}"]
-    shown = tshark(path, *lua, "-Y", "mrc", "-T", "fields", "-e", "mrc.bth.opcode")
+    assert lines(path, "-Y", f"_ws.malformed && {whole} && !(ipv6.tclass.dscp == {rules.DSCP_TRIMMED_LASTHOP})") == []
+    shown = lines(path, "-Y", "mrc", "-T", "fields", "-e", "mrc.bth.opcode", dissector=True)
     assert len(shown) == frames
     assert len({line.split(",")[0] for line in shown}) >= 4
 

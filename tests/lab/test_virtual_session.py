@@ -50,7 +50,8 @@ def test_cycles_are_seldom_looked_for_while_time_goes_on_but_are_found() -> None
         session.driver = driver
         session.close()
     assert seen[0] == (virtual.LOOK_FOR_CYCLES_AFTER, True)
-    assert seen[1] <= virtual.LOOK_FOR_CYCLES_AFTER
+    # Python searches when there are more objects than the threshold; some versions finish a step of the program first.
+    assert seen[1] < 1.01 * virtual.LOOK_FOR_CYCLES_AFTER
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import Any
 
@@ -19,6 +20,7 @@ def spec(ssh: str | None) -> MachineSpec:
     return MachineSpec(address="10.0.0.1", ssh=ssh)
 
 
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH is not installed (apt-get install openssh-client)")
 def test_ssh_leads_to_a_machine_and_asks_nobody() -> None:
     words = words_for(spec("user@there"), DEFAULT)
     assert words[0] == "ssh"

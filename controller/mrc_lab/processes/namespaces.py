@@ -131,6 +131,7 @@ def explain(step: str, number: int) -> str:
         number: the errno.
     """
     found = []
+    change = None
     if number in (errno.ENOSPC, errno.EUSERS):
         limits = {f"user.max_{kind}_namespaces" for kind in ("user", "net", "mnt", "pid")}
         values = {name: _setting(name) for name in sorted(limits)}
@@ -139,8 +140,10 @@ def explain(step: str, number: int) -> str:
     if number in (errno.EPERM, errno.EACCES):
         if _setting("kernel.unprivileged_userns_clone") == "0":
             found.append("kernel.unprivileged_userns_clone = 0")
+            change = "kernel.unprivileged_userns_clone=1"
         if _setting("kernel.apparmor_restrict_unprivileged_userns") not in (None, "0"):
             found.append("kernel.apparmor_restrict_unprivileged_userns = 1")
+            change = "kernel.apparmor_restrict_unprivileged_userns=0"
         if _setting("user.max_user_namespaces") == "0":
             found.append("user.max_user_namespaces = 0")
         if _in_chroot():
@@ -153,6 +156,8 @@ def explain(step: str, number: int) -> str:
         found.append("the kernel is built without user namespaces")
     reason = "; ".join(found) or "the kernel does not say why"
     way = WAY_OUT_OF_ROOT if is_machine_root() else WAYS_OUT
+    if change is not None:
+        way += f"; `{'' if is_machine_root() else 'sudo '}sysctl -w {change}` allows them until the machine restarts"
     return f"no namespaces for a lab on this machine: {step}: {os.strerror(number)} ({reason}); {way}"
 
 

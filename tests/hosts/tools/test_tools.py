@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from scapy.utils import wrpcap
 from mrc_host import lua, scapy_mrc
 from mrc_host.proto.wire import fields, packet
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Opcode
+from support.wireshark import tshark
 
 ROOT = pathlib.Path(__file__).parents[3]
 VECTORS: list[dict[str, Any]] = json.loads((ROOT / "tests/vectors/mrc_wire.json").read_text())["vectors"]
@@ -99,18 +98,6 @@ def test_lua_command_prints_the_dissector(capsys: pytest.CaptureFixture[str]) ->
     assert lua.main([]) == 0
     assert capsys.readouterr().out == lua.generate()
     assert lua.main(["x"]) == 2
-
-
-def tshark(capture: pathlib.Path, *options: str) -> str:
-    program = shutil.which("tshark")
-    if program is None:
-        pytest.skip("tshark is not installed (Debian package tshark)")
-    command = [program, "-n", "-X", f"lua_script:{ROOT / 'docs/mrc.lua'}", "-r", str(capture), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    noise = [line for line in done.stderr.splitlines() if "lua" in line.lower()]
-    assert not noise
-    assert "Lua Error" not in done.stdout
-    return done.stdout
 
 
 def write_capture(path: pathlib.Path, packets: list[bytes]) -> None:
