@@ -94,6 +94,13 @@ def test_an_edit_of_any_module_that_is_compiled_asks_for_another_build(
         source.write_bytes(text)
 
 
+def test_another_machine_asks_for_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout may be shared by an x86-64 and an arm64 Linux, and by both architectures of Python on one Mac."""
+    here = native.key()
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    assert native.key() != here
+
+
 @pytest.mark.parametrize("lacking", ["compiler", "switch"])
 def test_build_without_a_compiler_prints_one_line(lacking: str, tmp_path: pathlib.Path) -> None:
     package = tmp_path / "mrc_host"
