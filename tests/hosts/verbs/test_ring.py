@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from mrc_host import ordering
 from mrc_host.ordering import fence, is_weak
 from mrc_host.verbs import completion, layout, ring
 from mrc_host.verbs.completion import CompletionQueue
@@ -124,7 +125,7 @@ while made < count:
 
 @pytest.mark.parametrize("fences", ["fences", "as the machine needs"])
 def test_two_processes_pass_whole_entries(fences: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(ring, "WEAK", ring.WEAK or fences == "fences")
+    monkeypatch.setattr(ring, "WEAK", ordering.WEAK or fences == "fences")
     count, entry_bytes = 20_000, 64
     nbytes = layout.ring_bytes(CAPACITY, entry_bytes)
     with (tmp_path / "ring").open("w+b") as file:

@@ -29,7 +29,14 @@ PROGRAM_DIR = CORE_DIR / "program"
 """What a generated program is linked with; `pipeline.h` there is its interface to the fabric core."""
 FABRIC_DIR = CORE_DIR / "fabric"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-COMMON_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-g1")
+COMMON_FLAGS: tuple[str, ...] = (
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-g1",
+)
 # A product and a sum are rounded one after the other, as on a machine that has no instruction for both.
 COMMON_FLAGS += ("-ffp-contract=off",)
 OPTIMISE = ("-O2",)
