@@ -20,7 +20,7 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check clean
+.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check arm64-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -150,6 +150,11 @@ soak: setup
 # `vagrant/provision.sh` proved on a Debian 12 of its own under qemu; as root, with debootstrap and qemu-system-x86.
 vm-check:
 	vagrant/vm-check.sh
+
+# Tests, and simulations compared with those here, on arm64 under qemu's user mode; as root, with debootstrap and
+# qemu-user-static.
+arm64-check: $(STAMP)
+	tests/platforms/arm64.sh
 
 clean:
 	rm -rf hosts/mrc_host/__compiled__ build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)

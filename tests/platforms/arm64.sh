@@ -75,3 +75,56 @@ if ! cmp -s pyproject.toml "$work/installed"; then
   cp pyproject.toml "$work/installed"
 fi
 
+echo "arm64-check: copying the project"
+rm -rf "$root/mrclab"
+mkdir -p "$root/mrclab"
+git ls-files -z | xargs -0 cp --parents -t "$root/mrclab"
+site=$(chroot "$root" /venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+printf '/mrclab/%s\n' p4 topologies controller hosts > "$root$site/mrclab.pth"
+
+: > "$work/summary"
+failed=
+step() { # NAME COMMAND...: runs it, and notes its exit code and its time
+  name=$1
+  shift
+  case " $parts " in *" $name "*) ;; *) return 0 ;; esac
+  echo "=== $name"
+  began=$(date +%s)
+  code=0
+  "$@" || code=$?
+  [ "$code" = 0 ] || failed=yes
+  echo "$name: exit code $code, $(($(date +%s) - began)) s" >> "$work/summary"
+}
+
+tests() { pure=1 inside /venv/bin/python -m pytest -q -p no:cacheprovider "$@"; }
+
+digests() {
+  pure=1 inside /venv/bin/python -m support.proto.digests $seeds > "$work/digests.arm64" &&
+    MRCLAB_PURE=1 PYTHONPATH=tests "$python" -m support.proto.digests $seeds > "$work/digests.here" &&
+    cmp "$work/digests.arm64" "$work/digests.here" && echo "the same digests of $(echo $seeds | wc -w) simulations"
+}
+
+simulation() {
+  rm -rf "$root/out" "$work/here"
+  inside /venv/bin/python -m mrc_cli.entry run "$experiment" --clock virtual --output /out > "$work/run.log" 2>&1 &&
+    "$python" -m mrc_cli.entry run "$experiment" --clock virtual --output "$work/here" > /dev/null 2>&1 &&
+    "$python" -m tests.platforms.same "$root/out" "$work/here"
+}
+
+compiled() {
+  inside /venv/bin/python -m mrc_host.build &&
+    inside /venv/bin/python -m support.proto.digests $seeds > "$work/digests.compiled" &&
+    head -1 "$work/digests.compiled" | grep -qx compiled &&
+    MRCLAB_PURE=1 PYTHONPATH=tests "$python" -m support.proto.digests $seeds | tail -n +2 > "$work/digests.here" &&
+    tail -n +2 "$work/digests.compiled" | cmp - "$work/digests.here" && echo "compiled, the same digests"
+}
+
+step filter tests tests/workshop/test_seccomp.py tests/hosts/verbs/test_ring.py tests/switch/native/test_store.py
+step digests digests
+step simulation simulation
+step unit tests -m "not lab and not netns and not root and not slow" tests/topo tests/proto/wire tests/switch/program
+step compiled compiled
+
+echo "=== summary ($(chroot "$root" uname -m), Python $python_version)"
+cat "$work/summary"
+[ -z "$failed" ]

@@ -60,7 +60,9 @@ def _without_folders(function: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(path, str | bytes | os.PathLike):
             text = os.fsdecode(path)
             reader = str(sys._getframe(1).f_globals.get("__name__", ""))
-            if not reader.startswith(LINUX_THEMSELVES) and any(text == folder or text.startswith(f"{folder}/") for folder in FOLDERS):
+            if not reader.startswith(LINUX_THEMSELVES) and any(
+                text == folder or text.startswith(f"{folder}/") for folder in FOLDERS
+            ):
                 raise FileNotFoundError(2, "No such file or directory", text)
         return function(path, *rest, **named)
 
