@@ -35,7 +35,7 @@ BROWSER := chromium-headless-shell
 RELEASE := build/release
 RELEASE_STAMP := $(RELEASE)/.installed
 
-.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check roots-check image-check clean
+.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check roots-check image-check arm64-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -234,6 +234,11 @@ roots-check:
 # The image of the Containerfile, built by buildah on a base of debootstrap's, measured and used; as root.
 image-check:
 	PYTHONPATH=tests $(PYTHON) -m support.platforms.image $(if $(BASE),--base $(BASE))
+
+# Tests, and simulations compared with those here, on arm64 under qemu's user mode; as root, with debootstrap and
+# qemu-user-static.
+arm64-check: $(STAMP)
+	tests/platforms/arm64.sh
 
 clean:
 	rm -rf hosts/mrc_host/__compiled__ build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)

@@ -1,6 +1,6 @@
 """What a confined process does to itself before anything of the learner's runs: limits, mounts, rights, system calls.
 
-Only the standard library is imported: this runs in a process with one thread, right after a fork.
+Only the standard library, and a table, is imported: this runs in a process with one thread, right after a fork.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import resource
 import signal
 import struct
 
+from mrc_workshop import seccomp
+
 SYS_MOUNT_SETATTR = 442  # the same on all architectures
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
@@ -19,7 +21,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND = 1, 2, 4, 4096
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 38, 22, 4, 24
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION_3 = 0x20080522
-CLONE_THREAD, CLONE_NEWIPC = 0x00010000, 0x08000000
+CLONE_NEWIPC = 0x08000000
 
 MAX_FILE_BYTES = 512 << 20
 MAX_OPEN_FILES = 1024
@@ -28,24 +30,6 @@ MAX_PROCESSES = 256
 MAX_NOTES_BYTES, MAX_NOTES = 64 << 20, 4096
 
 libc = ctypes.CDLL(None, use_errno=True)
-
-#: Numbers of system calls by machine: audit architecture, clone, clone3, and those that nothing here needs once the
-#: program is compiled: fork, vfork, execve, execveat, ptrace, unshare, setns, mount, umount2, bpf, io_uring_setup,
-#: userfaultfd, perf_event_open, keyctl; then those that reach other processes: kill, tkill, tgkill, rt_sigqueueinfo,
-#: rt_tgsigqueueinfo, pidfd_send_signal, process_vm_readv, process_vm_writev, pidfd_open, pidfd_getfd.
-_X86: tuple[int, ...] = (57, 58, 59, 322, 101, 272, 308, 165, 166, 321, 425, 323, 298, 250)
-_X86 += (62, 200, 234, 129, 297, 424, 310, 311, 434, 438)
-_ARM: tuple[int, ...] = (221, 281, 117, 97, 268, 40, 39, 280, 425, 282, 241, 219)
-_ARM += (129, 130, 131, 138, 240, 424, 270, 271, 434, 438)
-#: And those that allocate memory which no limit of a process counts, and some of which outlives the process:
-#: memfd_create, memfd_secret; shmget, shmat, shmctl, shmdt; semget, semop, semctl, semtimedop; msgget, msgsnd, msgrcv,
-#: msgctl; mq_open.
-_X86 += (319, 447, 29, 30, 31, 67, 64, 65, 66, 220, 68, 69, 70, 71, 240)
-_ARM += (279, 447, 194, 196, 195, 197, 190, 193, 191, 192, 186, 189, 188, 187, 180)
-_CALLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
-    "x86_64": (0xC000003E, 56, 435, _X86),
-    "aarch64": (0xC00000B7, 220, 435, _ARM),
-}
 
 
 class LimitError(OSError):
@@ -200,43 +184,15 @@ def forbid_processes() -> bool:
     Raises:
         LimitError: the kernel has no seccomp.
     """
-    known = _CALLS.get(os.uname().machine)
-    if known is None:
+    code = seccomp.filter_of(os.uname().machine)
+    if code is None:
         return False
-    architecture, clone, clone3, forbidden = known
-    load, jump_equal, jump_set, ret = 0x20, 0x15, 0x45, 0x06
-    allow, kill = 0x7FFF0000, 0x80000000
-    refuse, missing = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
-    program = [
-        (load, 0, 0, 4),  # architecture
-        (jump_equal, 1, 0, architecture),
-        (ret, 0, 0, kill),
-        (load, 0, 0, 0),  # number
-        (
-            jump_equal,
-            0,
-            1,
-            clone3,
-        ),  # its arguments are in memory that a filter cannot read: the C library then uses clone
-        (ret, 0, 0, missing),
-        (jump_equal, 0, 4, clone),
-        (load, 0, 0, 16),  # flags
-        (jump_set, 1, 0, CLONE_THREAD),
-        (ret, 0, 0, refuse),
-        (ret, 0, 0, allow),
-    ]
-    if architecture == 0xC000003E:  # the 32-bit numbers of x32 differ
-        program[4:4] = [(0x35, 0, 1, 0x40000000), (ret, 0, 0, kill)]
-    for number in forbidden:
-        program += [(jump_equal, 0, 1, number), (ret, 0, 0, refuse)]
-    program.append((ret, 0, 0, allow))
-    code = b"".join(struct.pack("HBBI", *each) for each in program)
     buffer = ctypes.create_string_buffer(code, len(code))
 
     class _Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
-    filter_ = _Program(len(program), ctypes.cast(buffer, ctypes.c_void_p).value)
+    filter_ = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p).value)
     forbid_new_rights()
     check(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0), "forbidding system calls")
     return True

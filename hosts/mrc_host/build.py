@@ -62,7 +62,10 @@ BESIDE: Final = (
 )
 # Functions of the core call each other directly: they are never replaced, and Python needs only the initialisers.
 _DIRECT: Final = ("-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt")
-_FLAGS: Final = ("-O2", "-g0", "-fPIC", *_DIRECT, "-fwrapv", "-DNDEBUG", "-w")
+# Without this gcc makes one instruction, with one rounding, of a product and a sum where the machine has it (arm64, not
+# the least x86-64), and a run would differ from machine to machine, and from the interpreted core.
+_ROUNDED: Final = ("-ffp-contract=off",)
+_FLAGS: Final = ("-O2", "-g0", "-fPIC", *_DIRECT, *_ROUNDED, "-fwrapv", "-DNDEBUG", "-w")
 _KEPT: Final = 4  # builds of other versions of the sources; processes may still load from the newest of them
 
 

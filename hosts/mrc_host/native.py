@@ -13,6 +13,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import platform
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -49,8 +50,11 @@ def _python() -> str:
 
 
 def key() -> str:
-    """Return the name of the build that fits the sources as they are now, this Python and this machine."""
-    digest = hashlib.blake2b(_python().encode(), digest_size=16)
+    """Return the name of the build that fits the sources as they are now, this Python and this machine.
+
+    The machine is named on its own: `SUFFIX` names it on Linux, but on macOS it is the same for both architectures.
+    """
+    digest = hashlib.blake2b(f"{_python()} {platform.machine()}".encode(), digest_size=16)
     for source in SOURCES:
         place = PACKAGE / source
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import pathlib
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 
 from mrc_host import build, native, running
 from mrc_host.proto.wire import crc, fast
+from p4lite.switch.native import build as native_switch
 from support.proto.soak import digest
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -94,6 +97,13 @@ def test_an_edit_of_any_module_that_is_compiled_asks_for_another_build(
         source.write_bytes(text)
 
 
+def test_another_machine_asks_for_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout may be shared by an x86-64 and an arm64 Linux, and by both architectures of Python on one Mac."""
+    here = native.key()
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    assert native.key() != here
+
+
 @pytest.mark.parametrize("lacking", ["compiler", "switch"])
 def test_build_without_a_compiler_prints_one_line(lacking: str, tmp_path: pathlib.Path) -> None:
     package = tmp_path / "mrc_host"
@@ -110,3 +120,24 @@ def test_the_version_says_how_the_core_runs(pure: bool) -> None:
     said = python("-c", "from mrc_cli.app import main; main()", "--version", pure=pure)
     core = "pure Python (MRCLAB_PURE is set)" if pure else running.description().partition(",")[0].partition("core ")[2]
     assert said == f"mrclab {importlib.metadata.version('mrclab')}, protocol core {core}, CRC by {crc.LIBRARY}\n"
+
+
+FUSABLE = "double f(double a, double b, double c) { return a * b + c; }\n"
+
+
+@pytest.mark.parametrize("flags", [build._FLAGS, native_switch.COMMON_FLAGS], ids=["protocol core", "switch"])
+def test_products_and_sums_are_rounded_one_after_the_other(flags: tuple[str, ...], tmp_path: pathlib.Path) -> None:
+    """arm64 has an instruction for both, which rounds once: a simulation would differ from one on x86-64."""
+    compiler = build.compiler()
+    machine = {"x86_64": ["-mfma"], "aarch64": []}.get(platform.machine())
+    if not compiler or machine is None:
+        pytest.skip("no C compiler, or an unknown machine")
+    (tmp_path / "f.c").write_text(FUSABLE)
+
+    def assembly(*more: str) -> str:
+        command = [compiler, "-S", "-o", "-", "-w", *more, *machine, str(tmp_path / "f.c")]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    fused = re.compile(r"^\s*v?fn?madd", re.MULTILINE)
+    assert fused.search(assembly("-O2", "-ffp-contract=fast")), "the test would see it"
+    assert not fused.search(assembly("-O2", *flags))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import pathlib
+import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +31,10 @@ INSTALL = (
     "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
     "where that cannot be, use `--clock virtual`"
 )
+NOT_LINUX = (
+    "labs on the real clock need network namespaces and Mininet, which only Linux has, and this is {system}; "
+    "use `--clock virtual`, or run mrclab in a Linux machine (docs/howto/virtual-machine.md)"
+)
 
 
 class HostNetError(MrclabError):
@@ -39,8 +45,10 @@ def check_installed() -> None:
     """Check that Mininet is installed before anything is created.
 
     Raises:
-        HostNetError: its Python package or its helper is missing.
+        HostNetError: its Python package or its helper is missing, or this is no Linux.
     """
+    if sys.platform != "linux":
+        raise HostNetError(NOT_LINUX.format(system=platform.system()))
     for what, found in (
         ("Mininet", importlib.util.find_spec("mininet") is not None),
         ("Mininet's helper mnexec", shutil.which("mnexec") is not None),

@@ -14,6 +14,8 @@ import socket
 import struct
 from collections.abc import Iterable
 
+from mrc_host.ordering import WEAK, fence
+
 ETH_P_ALL = 0x0003
 ETH_HEADER_BYTES = 14
 #: The frames that are handed on: IP, and MAC control (pauses), whose first byte is not an IP version.
@@ -143,6 +145,8 @@ class PacketRing:
             base = places[index]
             if not words[base // WORD_BYTES] & TP_STATUS_USER:
                 break
+            if WEAK:  # Acquire: the frame is read after the status that says that the kernel has written it.
+                fence()
             captured, seconds, nanoseconds, kind = unpack(memory, base)
             if captured > ETH_HEADER_BYTES and kind in IP_TYPES:
                 start = base + RX_MAC_BYTES
@@ -150,6 +154,8 @@ class PacketRing:
                 taken.append((seconds * 1_000_000_000 + nanoseconds, port, packet))
             else:
                 self.not_ip += 1
+            if WEAK:  # Release: the frame is read before the kernel sees that it may overwrite it.
+                fence()
             words[base // WORD_BYTES] = TP_STATUS_AVAILABLE
             index += 1
             if index == count:
@@ -181,11 +187,14 @@ class PacketRing:
             if length > room:
                 self.oversize += 1
                 continue
+            if WEAK:  # Acquire: the kernel has read the frame that was here before it is written to again.
+                fence()
             version = packet[0] >> 4
             if version != self._tx_versions[self._tx]:
                 self._head(self._tx, version)
             start = base + TX_PACKET_BYTES
             memory[start : start + length] = packet
+            # No fence: the kernel reads the status in the system call of `_kick`, on behalf of this very thread.
             TO_SEND.pack_into(memory, base, TP_STATUS_SEND_REQUEST, ETH_HEADER_BYTES + length)
             self._tx += 1
             if self._tx == self.tx_frames:

@@ -7,10 +7,11 @@ import errno
 import os
 from typing import Any, NamedTuple
 
+from mrc_host.ordering import WEAK, fence
 from mrc_host.verbs import layout, requests
 from mrc_host.verbs.connection import VerbsError, map_file
 from mrc_host.verbs.device import Context
-from mrc_host.verbs.layout import HEAD, TAIL, WcOpcode, WcStatus
+from mrc_host.verbs.layout import TAIL, WcOpcode, WcStatus
 from mrc_host.verbs.ring import Consumer
 
 _STATUS = {int(status): status for status in WcStatus}
@@ -115,14 +116,16 @@ class CompletionQueue:
             DeviceLostError: there are none, and the agent is gone (looked for once in a while).
         """
         ring = self._ring
-        words, head = ring.words, ring.head
-        count = words[TAIL] - head
+        head = ring.head
+        count = ring.words[TAIL] - head
         if count <= 0:
             self._empty_polls += 1
             if self._empty_polls >= _POLLS_PER_CHECK:
                 self._empty_polls = 0
                 self.context.check()
             return []
+        if WEAK:  # Acquire: no completion is read before the counter that says that it is there.
+            fence()
         found: list[WorkCompletion] = []
         unpack, buffer, at, pairs = layout.COMPLETION.unpack_from, ring.buffer, ring.at, self.context.queue_pairs
         for _ in range(min(count, limit)):
@@ -133,7 +136,7 @@ class CompletionQueue:
                 pair.ended(opcode, ended)
             found.append(WorkCompletion(wr_id, _STATUS[status], _OPCODE[opcode], number, nbytes, immediate, flags))
         ring.head = head
-        words[HEAD] = head
+        ring.release()
         return found
 
     def req_notify(self, solicited_only: bool = False) -> None:
@@ -151,7 +154,7 @@ class CompletionQueue:
 
     def take_event(self) -> bool:
         """Return whether a notification of this queue waits; it is taken."""
-        if self._ring.words[layout.NOTED] > self._events_taken:
+        if self._ring.noted() > self._events_taken:
             self._events_taken += 1
             return True
         return False
@@ -195,7 +198,7 @@ class CompletionQueue:
         if self.channel is not None:
             self.channel.queues.remove(self)
             with contextlib.suppress(BlockingIOError):
-                while self._events_taken < self._ring.words[layout.NOTED]:
+                while self._events_taken < self._ring.noted():
                     os.eventfd_read(self.channel.fd)
                     self._events_taken += 1
 

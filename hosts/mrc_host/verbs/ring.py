@@ -1,7 +1,10 @@
 """The two ends of a ring in shared memory: one producer, one consumer, no lock.
 
-Entries become visible with the counter that is written after them, by one store of 64 bits. That orders them on
-machines that keep the order of stores (x86-64); elsewhere nothing but what lies between two steps of Python does.
+Entries become visible with the counter that is written after them, by one store of 64 bits: a memoryview of format "Q"
+copies eight aligned bytes, which compilers make one instruction on x86-64 and on arm64. Where a machine may show stores
+or loads in another order (arm64), `ordering.fence` lies between the entries and their counter, at both ends. qemu on
+x86-64 shows no such reordering, so that an emulated run cannot prove it.
+
 A consumer must not trust what another process wrote: `Consumer.pending` says when a counter cannot be true.
 """
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mrc_host.ordering import WEAK, fence
 from mrc_host.verbs.layout import HEAD, HEAD_BYTES, NOTED, TAIL
 
 
@@ -58,14 +62,20 @@ class Producer(_RingEnd):
         used = self.tail - self.words[HEAD]
         if not 0 <= used <= self.capacity:
             raise RingCorrupt(f"{used} of {self.capacity} entries in use")
+        if WEAK:  # Acquire: the consumer has read the places that it gave back before they are written to again.
+            fence()
         return self.capacity - used
 
     def publish(self) -> None:
         """Make the entries before `tail` visible."""
+        if WEAK:  # Release: the entries are seen before the counter that stands for them.
+            fence()
         self.words[TAIL] = self.tail
 
     def note(self, count: int) -> None:
         """Set the second counter of the producer: of notifications, or of what was lost."""
+        if WEAK:  # Release: what is notified of is seen before the notification.
+            fence()
         self.words[NOTED] = count
 
 
@@ -85,8 +95,19 @@ class Consumer(_RingEnd):
         count = self.words[TAIL] - self.head
         if not 0 <= count <= self.capacity:
             raise RingCorrupt(f"{count} entries in {self.capacity} places")
+        if WEAK:  # Acquire: no entry is read before the counter that says that it is there.
+            fence()
+        return count
+
+    def noted(self) -> int:
+        """Return the second counter of the producer."""
+        count = self.words[NOTED]
+        if WEAK:  # Acquire: what was published before the notification is seen behind it.
+            fence()
         return count
 
     def release(self) -> None:
         """Give the places before `head` back."""
+        if WEAK:  # Release: the entries are read before the producer sees that it may overwrite them.
+            fence()
         self.words[HEAD] = self.head

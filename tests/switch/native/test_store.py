@@ -16,7 +16,7 @@ import pytest
 
 from p4lite.folders import FolderError, check_private, make_private
 from p4lite.switch.errors import BuildError
-from p4lite.switch.native.build import build, cache_dir
+from p4lite.switch.native.build import _compiler_identity, build, cache_dir
 from p4lite.switch.native.store import ABANDONED_S, Store
 
 SOURCE = {"a.c": 'int answer(void);\n__attribute__((visibility("default"))) int answer(void) { return 42; }\n'}
@@ -188,3 +188,24 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing_cut(tmp_path: Path, si
     assert "Traceback" not in done.stderr
     for line in done.stderr.splitlines():
         assert "cannot keep what was compiled: No space left on device; make room" in line or "compiler failed" in line
+
+
+def test_another_machine_has_objects_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home folder may be shared by an x86-64 and an arm64 machine, whose compilers print the same version."""
+    here = build("answer", generated=SOURCE)
+    assert build("answer", generated=SOURCE) == here
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    assert build("answer", generated=SOURCE) != here
+
+
+def test_another_target_of_the_compiler_has_objects_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command, its version the same, that compiles for another machine."""
+    wrapper = tmp_path / "cc-wrapper"
+    wrapper.write_text('#!/bin/sh\n[ "$1" = -dumpmachine ] && { echo "$MRCLAB_TEST_TARGET"; exit; }\nexec cc "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CC", str(wrapper))
+    monkeypatch.setenv("MRCLAB_TEST_TARGET", "x86_64-linux-gnu")
+    one = build("answer", generated=SOURCE)
+    monkeypatch.setenv("MRCLAB_TEST_TARGET", "aarch64-linux-gnu")
+    _compiler_identity.cache_clear()
+    assert build("answer", generated=SOURCE) != one

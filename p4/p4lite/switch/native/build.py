@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -28,7 +29,16 @@ PROGRAM_DIR = CORE_DIR / "program"
 """What a generated program is linked with; `pipeline.h` there is its interface to the fabric core."""
 FABRIC_DIR = CORE_DIR / "fabric"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-COMMON_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-g1")
+COMMON_FLAGS: tuple[str, ...] = (
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-g1",
+)
+# A product and a sum are rounded one after the other, as on a machine that has no instruction for both.
+COMMON_FLAGS += ("-ffp-contract=off",)
 OPTIMISE = ("-O2",)
 OPTIMISE_LARGE = ("-O1",)
 LARGE = 1_000_000
@@ -68,12 +78,23 @@ def compiler() -> list[str]:
 
 
 @cache
-def _compiler_version(command: tuple[str, ...]) -> str:
-    try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{command[0]}: cannot run the C compiler: {error}") from None
-    return done.stdout
+def _compiler_identity(command: tuple[str, ...]) -> bytes:
+    """Return the compiler's version and the machine that it compiles for, as the compiler prints them.
+
+    Debian's gcc prints the same version on x86-64 and arm64, so that the version alone does not tell objects of one
+    from objects of the other in a home folder that both share.
+
+    Raises:
+        BuildError: it cannot be run.
+    """
+    said = []
+    for question in ("--version", "-dumpmachine"):
+        try:
+            done = subprocess.run([*command, question], capture_output=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BuildError(f"{command[0]}: cannot run the C compiler: {error}") from None
+        said.append(done.stdout)
+    return b"\0".join(said)
 
 
 def _digest(parts: Sequence[bytes]) -> str:
@@ -124,8 +145,8 @@ def build(
 
     `sources` are files on disk, each compiled to an object that is cached on its own (so that common run-time
     files compile once); `generated` maps file names to C text. The key covers the text of sources and of the
-    headers they include from the `include` directories, flags and compiler version. With `large` the generated files
-    are optimised less. Raises BuildError.
+    headers they include from the `include` directories, flags, compiler version, the compiler's target and this
+    machine's architecture. With `large` the generated files are optimised less. Raises BuildError.
     """
     command = compiler()
     # The files on disk are ours and small; with `large` only what is generated is optimised less.
@@ -135,7 +156,7 @@ def build(
     common = [*COMMON_FLAGS, *WARNINGS, *flags, *(f"-I{d}" for d in include)]
     generated = dict(generated or {})
     headers = _headers([p.read_bytes() for p in sources] + [t.encode() for t in generated.values()], include)
-    base = [" ".join(command).encode(), _compiler_version(tuple(command)).encode(), *headers]
+    base = [" ".join(command).encode(), _compiler_identity(tuple(command)), platform.machine().encode(), *headers]
     base += [f.encode() for f in [*COMMON_FLAGS, *WARNINGS, *mode, *flags]]
     more = [f.encode() for f in [*generated_mode, *libs]]
     texts = [p.read_bytes() for p in sources] + [f"{n}\0{t}".encode() for n, t in sorted(generated.items())]

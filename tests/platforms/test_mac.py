@@ -1,0 +1,86 @@
+"""What runs without Linux: commands on `support.mac`, a stand-in for a Mac, which is Linux without what only Linux has."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from support.mac import ABSENT
+from tests.platforms.same import FILES, differences
+
+TESTS = pathlib.Path(__file__).parents[1]
+RUN = ("run", "write_bw", "--lab", "tiny", "--clock", "virtual", "--output")
+
+
+def run(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    command = [sys.executable, "-m", module, *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_stand_in_lacks_what_a_mac_lacks() -> None:
+    code = (
+        "from support import mac; mac.become(); import os, socket, select, sys;"
+        "print(sys.platform, hasattr(os, 'eventfd'), hasattr(socket, 'AF_PACKET'), hasattr(select, 'epoll'),"
+        "os.path.exists('/proc'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["darwin", "False", "False", "False", "False"], done.stderr
+    assert all(hasattr(module, name) for module, name in ((os, "eventfd"), (os, "setns"))), "only in that process"
+    assert ABSENT
+
+
+def test_a_simulated_run_leaves_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    for module, folder in (("support.mac", "mac"), ("mrc_cli.entry", "linux")):
+        done = run(module, *RUN, str(tmp_path / folder))
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert differences(tmp_path / "mac", tmp_path / "linux") == []
+    (tmp_path / "mac" / FILES[0]).write_bytes(b"")
+    assert differences(tmp_path / "mac", tmp_path / "linux") == [FILES[0]]
+
+
+@pytest.mark.parametrize(
+    "words", [("up", "tiny"), ("run", "write_bw", "--lab", "tiny", "--clock", "real"), ("demo", "--clock", "real")]
+)
+def test_commands_that_need_namespaces_say_so_once(words: tuple[str, ...]) -> None:
+    done = run("support.mac", *words)
+    assert done.returncode == 1, done.stdout
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    for part in ("network namespaces", "only Linux has", "this is Darwin", "--clock virtual", "virtual-machine.md"):
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--version",), 0), (("status",), 0), (("workshop", "list"), 0), (("topo", "show", "tiny"), 0),
+        (("exec", "h0", "ls"), 2), (("down",), 2),
+    ],
+)  # fmt: skip
+def test_commands_that_need_no_namespaces_answer(words: tuple[str, ...], code: int) -> None:
+    done = run("support.mac", *words)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+IMPORTS = """
+from support import mac
+mac.become()
+import mrc_cli.app, mrc_web.server, mrc_web.simulation, mrc_web.serve, mrc_workshop.perform, mrc_workshop.verify
+import mrc_workshop.confine, p4lite.cli, p4lite.compiler, p4lite.switch.fabric.fabric, p4lite.switch.p4rt.service
+import mrc_host.verbs, mrc_host.node.host, mrc_runs.execute
+"""
+
+
+def test_simulation_workshop_live_view_and_compiler_import() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
