@@ -147,7 +147,7 @@ lock: $(STAMP)
 coverage: setup
 	$(PIP) --editable ./p4 --editable '.[coverage]'
 	MRCLAB_PURE=1 $(PYTEST) -n auto --dist loadfile -p no:cacheprovider --cov=p4 --cov=topologies --cov=controller \
-	  --cov=hosts --cov-branch --cov-report=html:build/coverage --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE) \
+	  --cov=hosts --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=$(or $(COVERAGE),64) \
 	  -m "not lab and not netns and not root and not slow" @tests/quick.txt
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
