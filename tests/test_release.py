@@ -136,3 +136,28 @@ def test_every_package_and_folder_of_files_is_in_the_wheel() -> None:
     assert packages <= included
     assert not any("p4lite" in each for each in included)
     assert {wheel["sources"][each] for each in packages} == set(project()["tool"]["check-wheel-contents"]["toplevel"])
+
+
+def test_make_release_check_runs_what_the_guide_lists() -> None:
+    check = load("check")
+    guide = (ROOT / "docs/howto/install.md").read_text(encoding="utf-8")
+    rows = guide.split("| check | what must hold |\n|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows.splitlines()] == list(check.CHECKS)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.split("\nrelease-check:", 1)[1].split("\n\n", 1)[0]
+    assert recipe.endswith("$(RELEASE)/bin/python release/check.py")
+    tools = {Requirement(line).name for line in (ROOT / "release/requirements.txt").read_text().splitlines()[1:]}
+    hook = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert {Requirement(each).name for each in [*hook["needs"], *project()["build-system"]["requires"]]} <= tools
+
+
+def test_cibuildwheel_is_asked_for_the_wheels_that_the_check_expects() -> None:
+    check = load("check")
+    config = project()["tool"]["cibuildwheel"]
+    assert set(config["linux"]["archs"]) == {"x86_64", "aarch64"}
+    wanted = {
+        f"{build.removesuffix('*')}{machine}"
+        for build in config["build"].split()
+        for machine in config["linux"]["archs"]
+    }
+    assert wanted == set(check.IDENTIFIERS)
