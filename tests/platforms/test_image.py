@@ -9,7 +9,7 @@ import re
 import pytest
 
 from support.platforms import image
-from support.platforms.roots import PLATFORMS
+from support.platforms.roots import PLATFORMS, RootError
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = (ROOT / "Containerfile").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_dev_container_is_the_stage_dev() -> None:
 
 def test_base_image_of_the_check_is_the_one_that_is_named() -> None:
     assert image.release(TEXT) in {each.suite for each in PLATFORMS.values()}
-    with pytest.raises(image.RootError, match="ARG BASE"):
+    with pytest.raises(RootError, match="ARG BASE"):
         image.release("FROM scratch\n")
 
 
