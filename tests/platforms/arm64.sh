@@ -106,8 +106,8 @@ digests() {
 
 simulation() {
   rm -rf "$root/out" "$work/here"
-  inside /venv/bin/python -m mrc_cli.entry run "$experiment" --clock virtual --output /out > "$work/run.log" 2>&1 &&
-    "$python" -m mrc_cli.entry run "$experiment" --clock virtual --output "$work/here" > /dev/null 2>&1 &&
+  inside /venv/bin/python -m support.mrclab run "$experiment" --clock virtual --output /out > "$work/run.log" 2>&1 &&
+    PYTHONPATH=tests "$python" -m support.mrclab run "$experiment" --clock virtual --output "$work/here" > /dev/null 2>&1 &&
     "$python" -m tests.platforms.same "$root/out" "$work/here"
 }
 
