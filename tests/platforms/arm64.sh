@@ -64,7 +64,7 @@ inside() { # a command in the root, in the copy of the project, with an environm
 python_version=$(chroot "$root" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 if ! cmp -s pyproject.toml "$work/installed"; then
   echo "arm64-check: installing what mrclab needs, as wheels for arm64 and Python $python_version"
-  "$python" -m tests.platforms.needs > "$work/needs.txt"
+  PYTHONPATH=tests "$python" -m platforms.needs > "$work/needs.txt"
   "$python" -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version "$python_version" \
     --platform manylinux2014_aarch64 --platform manylinux_2_28_aarch64 --dest "$work/wheels" --requirement "$work/needs.txt"
   chroot "$root" python3 -m venv /venv
@@ -108,7 +108,7 @@ simulation() {
   rm -rf "$root/out" "$work/here"
   inside /venv/bin/python -m support.mrclab run "$experiment" --clock virtual --output /out > "$work/run.log" 2>&1 &&
     PYTHONPATH=tests "$python" -m support.mrclab run "$experiment" --clock virtual --output "$work/here" > /dev/null 2>&1 &&
-    "$python" -m tests.platforms.same "$root/out" "$work/here"
+    PYTHONPATH=tests "$python" -m platforms.same "$root/out" "$work/here"
 }
 
 compiled() {
