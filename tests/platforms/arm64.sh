@@ -24,6 +24,14 @@ binfmt=/proc/sys/fs/binfmt_misc
 
 [ "$(id -u)" = 0 ] || { echo "arm64-check: debootstrap and chroot need root; run it with sudo" >&2; exit 2; }
 [ -x "$python" ] || { echo "arm64-check: .venv is missing; run make setup first" >&2; exit 2; }
+registered= mounted= proc=
+leave() {
+  if [ -n "$proc" ]; then umount "$root/proc"; fi
+  if [ -n "$registered" ]; then echo -1 > "$binfmt/qemu-aarch64"; fi
+  if [ -n "$mounted" ]; then umount "$binfmt"; fi
+}
+trap leave EXIT
+trap 'exit 130' INT TERM
 if [ "$(uname -m)" != aarch64 ]; then
   for program in debootstrap qemu-aarch64-static; do
     command -v "$program" > /dev/null || {
@@ -32,13 +40,6 @@ if [ "$(uname -m)" != aarch64 ]; then
     }
   done
   # The kernel opens the emulator when it is registered (flag F), so that it is found in the root, too.
-  mounted= registered=
-  leave() {
-    if [ -n "$registered" ]; then echo -1 > "$binfmt/qemu-aarch64"; fi
-    if [ -n "$mounted" ]; then umount "$binfmt"; fi
-  }
-  trap leave EXIT
-  trap 'exit 130' INT TERM
   [ -e "$binfmt/register" ] || { mount -t binfmt_misc binfmt_misc "$binfmt" && mounted=yes; }
   if [ ! -e "$binfmt/qemu-aarch64" ]; then
     cat /usr/lib/binfmt.d/qemu-aarch64.conf > "$binfmt/register"
@@ -55,6 +56,8 @@ if [ ! -e "$work/base.done" ]; then
   chroot "$root" /debootstrap/debootstrap --second-stage >> "$work/debootstrap.log" 2>&1
   : > "$work/base.done"
 fi
+
+[ -e "$root/proc/self" ] || { mount -t proc proc "$root/proc" && proc=yes; }
 
 inside() { # a command in the root, in the copy of the project, with an environment of its own
   chroot "$root" env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
