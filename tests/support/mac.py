@@ -80,7 +80,7 @@ def become() -> None:
                 delattr(module, name)
     for name in LINUX_ONLY:
         sys.modules[name] = None  # type: ignore[assignment]
-    builtins.open = io.open = _without_folders(builtins.open)  # type: ignore[assignment]
+    builtins.open = io.open = _without_folders(builtins.open)
     for name in ("listdir", "lstat", "open", "readlink", "scandir", "stat"):
         setattr(os, name, _without_folders(getattr(os, name)))
     sys.platform = "darwin"
