@@ -24,6 +24,14 @@ binfmt=/proc/sys/fs/binfmt_misc
 
 [ "$(id -u)" = 0 ] || { echo "arm64-check: debootstrap and chroot need root; run it with sudo" >&2; exit 2; }
 [ -x "$python" ] || { echo "arm64-check: .venv is missing; run make setup first" >&2; exit 2; }
+registered= mounted= proc=
+leave() {
+  if [ -n "$proc" ]; then umount "$root/proc"; fi
+  if [ -n "$registered" ]; then echo -1 > "$binfmt/qemu-aarch64"; fi
+  if [ -n "$mounted" ]; then umount "$binfmt"; fi
+}
+trap leave EXIT
+trap 'exit 130' INT TERM
 if [ "$(uname -m)" != aarch64 ]; then
   for program in debootstrap qemu-aarch64-static; do
     command -v "$program" > /dev/null || {
@@ -32,13 +40,6 @@ if [ "$(uname -m)" != aarch64 ]; then
     }
   done
   # The kernel opens the emulator when it is registered (flag F), so that it is found in the root, too.
-  mounted= registered=
-  leave() {
-    if [ -n "$registered" ]; then echo -1 > "$binfmt/qemu-aarch64"; fi
-    if [ -n "$mounted" ]; then umount "$binfmt"; fi
-  }
-  trap leave EXIT
-  trap 'exit 130' INT TERM
   [ -e "$binfmt/register" ] || { mount -t binfmt_misc binfmt_misc "$binfmt" && mounted=yes; }
   if [ ! -e "$binfmt/qemu-aarch64" ]; then
     cat /usr/lib/binfmt.d/qemu-aarch64.conf > "$binfmt/register"
@@ -56,6 +57,8 @@ if [ ! -e "$work/base.done" ]; then
   : > "$work/base.done"
 fi
 
+[ -e "$root/proc/self" ] || { mount -t proc proc "$root/proc" && proc=yes; }
+
 inside() { # a command in the root, in the copy of the project, with an environment of its own
   chroot "$root" env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests ${pure:+MRCLAB_PURE=1} sh -c 'cd /mrclab && exec "$@"' sh "$@"
@@ -64,7 +67,7 @@ inside() { # a command in the root, in the copy of the project, with an environm
 python_version=$(chroot "$root" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 if ! cmp -s pyproject.toml "$work/installed"; then
   echo "arm64-check: installing what mrclab needs, as wheels for arm64 and Python $python_version"
-  "$python" -m tests.platforms.needs > "$work/needs.txt"
+  PYTHONPATH=tests "$python" -m platforms.needs > "$work/needs.txt"
   "$python" -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version "$python_version" \
     --platform manylinux2014_aarch64 --platform manylinux_2_28_aarch64 --dest "$work/wheels" --requirement "$work/needs.txt"
   chroot "$root" python3 -m venv /venv
@@ -106,9 +109,9 @@ digests() {
 
 simulation() {
   rm -rf "$root/out" "$work/here"
-  inside /venv/bin/python -m mrc_cli.entry run "$experiment" --clock virtual --output /out > "$work/run.log" 2>&1 &&
-    "$python" -m mrc_cli.entry run "$experiment" --clock virtual --output "$work/here" > /dev/null 2>&1 &&
-    "$python" -m tests.platforms.same "$root/out" "$work/here"
+  inside /venv/bin/python -m support.mrclab run "$experiment" --clock virtual --output /out > "$work/run.log" 2>&1 &&
+    PYTHONPATH=tests "$python" -m support.mrclab run "$experiment" --clock virtual --output "$work/here" > /dev/null 2>&1 &&
+    PYTHONPATH=tests "$python" -m platforms.same "$root/out" "$work/here"
 }
 
 compiled() {

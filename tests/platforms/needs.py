@@ -1,4 +1,4 @@
-"""Print what mrclab and its tests need of PyPI, one requirement a line: `python -m tests.platforms.needs`."""
+"""Print what mrclab and its tests need of PyPI, one requirement a line: `python -m platforms.needs`."""
 
 from __future__ import annotations
 

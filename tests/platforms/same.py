@@ -1,6 +1,6 @@
-"""Compare the results of a run on two machines byte by byte: `python -m tests.platforms.same FOLDER FOLDER`.
+"""Compare the results of a run on two machines byte by byte: `python -m platforms.same FOLDER FOLDER`.
 
-Left out are the provenance of `result.json` and of `verdict.json`, which names the machine, and the report, which shows it.
+The provenance of `result.json` and of `verdict.json` is left out, as it names the machine, and so is the report.
 Exit status: 0 (the same), 1 (a difference, named), 2 (usage).
 """
 

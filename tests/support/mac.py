@@ -1,9 +1,9 @@
 """A stand-in for a Mac: `python -m support.mac COMMAND ...` runs `mrclab COMMAND ...` without what only Linux has.
 
-Names that macOS lacks are deleted from Python's modules, folders of Linux do not exist, packages that only work on Linux
-cannot be imported, and `sys.platform` is `darwin`. What remains is still Linux: paths of the C library, its system calls,
-and third-party libraries, which are imported before. So a run in here shows that mrclab itself asks for nothing that a Mac
-lacks. It does not show that the libraries work there.
+Names that macOS lacks are deleted from Python's modules, folders of Linux do not exist, packages that are for Linux
+alone cannot be imported, and `sys.platform` is `darwin`. The rest is still Linux: the C library and its headers, system
+calls, and third-party libraries, which are imported before. So a run in here shows that mrclab's Python asks for
+nothing that a Mac lacks. It does not show that the libraries work there, nor that the switch's C compiles there.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ABSENT: Final[dict[ModuleType, tuple[str, ...]]] = {
     ),
     socket: (
         "AF_ALG", "AF_NETLINK", "AF_PACKET", "AF_VSOCK", "IP_TRANSPARENT", "MSG_CMSG_CLOEXEC", "MSG_ERRQUEUE",
-        "NETLINK_*", "PACKET_*", "SCM_CREDENTIALS", "SOCK_CLOEXEC", "SOCK_NONBLOCK", "SOCK_SEQPACKET", "SO_BINDTODEVICE",
-        "SO_DOMAIN", "SO_MARK", "SO_PASSCRED", "SO_PEERCRED", "SO_PRIORITY", "SO_PROTOCOL", "TCP_DEFER_ACCEPT",
-        "TCP_LINGER2", "TCP_QUICKACK", "TCP_USER_TIMEOUT",
+        "NETLINK_*", "PACKET_*", "SCM_CREDENTIALS", "SOCK_CLOEXEC", "SOCK_NONBLOCK", "SOCK_SEQPACKET",
+        "SO_BINDTODEVICE", "SO_DOMAIN", "SO_MARK", "SO_PASSCRED", "SO_PEERCRED", "SO_PRIORITY", "SO_PROTOCOL",
+        "TCP_DEFER_ACCEPT", "TCP_LINGER2", "TCP_QUICKACK", "TCP_USER_TIMEOUT",
     ),
     select: ("EPOLL*", "epoll"),
     selectors: ("EpollSelector",),
@@ -49,7 +49,7 @@ LINUX_ONLY: Final = ("mininet", "pyroute2")
 #: Libraries that ask for the platform when they are imported, or for one of the names.
 BEFORE: Final = (
     "asyncio", "ctypes", "grpc", "matplotlib.pyplot", "multiprocessing.connection", "numpy", "psutil", "rich.console",
-    "shutil", "subprocess", "tempfile", "typer", "uuid",
+    "shutil", "subprocess", "tempfile", "typer", "urllib.request", "uuid",
 )  # fmt: skip
 #: What reads these folders here, and asks the system in another way on a Mac.
 LINUX_THEMSELVES: Final = ("psutil", "multiprocessing")
@@ -80,7 +80,7 @@ def become() -> None:
                 delattr(module, name)
     for name in LINUX_ONLY:
         sys.modules[name] = None  # type: ignore[assignment]
-    builtins.open = io.open = _without_folders(builtins.open)  # type: ignore[assignment]
+    builtins.open = io.open = _without_folders(builtins.open)
     for name in ("listdir", "lstat", "open", "readlink", "scandir", "stat"):
         setattr(os, name, _without_folders(getattr(os, name)))
     sys.platform = "darwin"
