@@ -92,20 +92,24 @@ def messages_of(path: pathlib.Path) -> Iterator[Message]:
                 yield Message(place, node.lineno, keyword.arg, text)
 
 
-def messages(places: Iterable[pathlib.Path] = tuple(ROOT / package for package in PACKAGES)) -> list[Message]:
+def messages(places: Iterable[pathlib.Path] = ()) -> list[Message]:
     """Return the messages of files and folders, by default of all packages, by file and line."""
-    files = {path for place in places for path in (place.rglob("*.py") if place.is_dir() else [place])}
+    chosen = list(places) or [ROOT / package for package in PACKAGES]
+    files = {path for place in chosen for path in (place.rglob("*.py") if place.is_dir() else [place])}
     return sorted(message for path in files for message in messages_of(path))
 
 
 def main(words: list[str]) -> int:
-    """Print the messages of the given files and folders, or of all packages; return 2 if a place does not exist."""
-    places = [pathlib.Path(word).resolve() for word in words]
+    """Print the messages of the given files and folders, or of all packages; return 2 if a place does not exist.
+
+    A place is looked for in the current folder, and then in the repository.
+    """
+    places = [path.resolve() if (path := pathlib.Path(word)).exists() else ROOT / word for word in words]
     missing = [word for word, place in zip(words, places, strict=True) if not place.exists()]
     if missing:
         print(f"{missing[0]}: no such file or folder; name some below {ROOT}", file=sys.stderr)
         return 2
-    for message in messages(places) if places else messages():
+    for message in messages(places):
         print(f"{message.path}:{message.line}: {message.kind}: {' '.join(message.text.split())}")
     return 0
 

@@ -5,8 +5,8 @@ Does nothing where the build is there, and says in one line what is missing wher
 headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler failed; its words are on stderr).
 
 For the build of a wheel (`release/hook.py`), `--folder` prints the folder of the build on the last line. `--lacking`
-builds nothing and prints what the machine lacks for a build, or nothing. `--needed` builds nothing either, and exits with
-0 if a build would run the compiler, else with 1.
+builds nothing and prints what the machine lacks for a build, or nothing. `--needed` builds nothing either, and
+exits with 0 if a build would run the compiler, else with 1.
 """
 
 from __future__ import annotations
