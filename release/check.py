@@ -305,7 +305,7 @@ class Release:
         (self.dist / f"licences-{self.version}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         unknown = [f"{each['Name']}: {each['License']}" for each in found if not LICENCES.search(each["License"])]
         if unknown:
-            raise CheckError(f"licences that nobody has looked at: {unknown}; add them to LICENCES if they fit")
+            raise CheckError(f"licences of an unknown kind: {unknown}; read them, and add them to LICENCES if they fit")
         return f"{len(found)} packages"
 
     def sums(self) -> str:
