@@ -1,6 +1,7 @@
 """Compare the results of a run on two machines byte by byte: `python -m platforms.same FOLDER FOLDER`.
 
-The provenance of `result.json` and of `verdict.json` is left out, as it names the machine, and so is the report.
+Left out are the report, the provenance of `result.json` and of `verdict.json`, and the software that a result lists: they
+name the machine, and whether the protocol core is compiled.
 Exit status: 0 (the same), 1 (a difference, named), 2 (usage).
 """
 
@@ -21,6 +22,7 @@ def content(path: pathlib.Path) -> bytes:
         return data
     document = json.loads(data)
     document.pop("provenance", None)
+    document.get("fidelity", {}).pop("software", None)
     return json.dumps(document).encode()
 
 
