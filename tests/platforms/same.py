@@ -1,7 +1,7 @@
 """Compare the results of a run on two machines byte by byte: `python -m platforms.same FOLDER FOLDER`.
 
-Left out are the report, the provenance of `result.json` and of `verdict.json`, and the software that a result lists: they
-name the machine, and whether the protocol core is compiled.
+Left out are the report, the provenance of `result.json` and of `verdict.json`, and the software that a result lists:
+these name the machine and say whether the protocol core is compiled.
 Exit status: 0 (the same), 1 (a difference, named), 2 (usage).
 """
 
