@@ -89,4 +89,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         after = signal.getsignal(number)
         if after is not before:
             signal.signal(number, before)
+        # Libraries put back the usual handler even where a signal was ignored before, as it is in background jobs.
+        if after not in (before, signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler):
             pytest.fail(f"the test left the handler {after!r} of {number.name} behind; restore {before!r}")
