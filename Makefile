@@ -113,7 +113,8 @@ vendor: setup
 
 # Labs, and switches between interfaces, mostly wait: both kinds of tests run beside each other.
 test: setup $(DOCS_STAMP)
-	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -m "not lab and not netns and not root"
+	@# Without a restart a worker that dies ends the run with the name of its test; with one the last tests wait for ever.
+	$(PYTEST) -n auto --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not lab and not netns and not root"
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-netns test-labs
 	@if [ "$$(id -u)" = 0 ]; then $(PYTEST) -m root; fi
 
@@ -121,7 +122,7 @@ test-netns: setup
 	$(INSIDE) $(PYTEST) -p no:cacheprovider -m "netns and not root"
 
 test-labs: setup
-	$(PYTEST) -n $(LABS) --dist loadfile -m "lab and not root"
+	$(PYTEST) -n $(LABS) --max-worker-restart 0 --dist loadfile -m "lab and not root"
 
 # The files of tests/quick.txt: those whose tests need less than a tenth of a second of CPU each, and most of which start
 # no process.
