@@ -8,8 +8,8 @@ each of them. What is computed elsewhere and only passed on is found where it is
 from __future__ import annotations
 
 import ast
+import os
 import pathlib
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -115,5 +115,10 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `... | head` ends it quietly
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has ended, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 1
+    sys.exit(code)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import pathlib
 import re
-import signal
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -112,6 +112,10 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # So that `| head` ends it quietly.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has ended, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 1
+    sys.exit(code)

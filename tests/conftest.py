@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))
 CAP_NET_ADMIN = 12
-HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
 HANDLERS = pytest.StashKey[list[Any]]()
 
 settings.register_profile("mrclab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -90,5 +90,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         if after is not before:
             signal.signal(number, before)
         # Libraries put back the usual handler even where a signal was ignored before, as it is in background jobs.
-        if after not in (before, signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler):
+        usual = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler) if number is not signal.SIGPIPE else ()
+        if after is not before and after not in usual:
             pytest.fail(f"the test left the handler {after!r} of {number.name} behind; restore {before!r}")
