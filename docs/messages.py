@@ -8,11 +8,12 @@ each of them. What is computed elsewhere and only passed on is found where it is
 from __future__ import annotations
 
 import ast
-import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from mrc_cli.errors import report_errors
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ("controller", "hosts", "p4", "topologies")
@@ -115,10 +116,7 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
+    with report_errors():
         code = main(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has ended, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 1
     sys.exit(code)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import pathlib
 import re
 import sys
+
+from mrc_cli.errors import report_errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 PATTERNS = ("*.md", "docs/**/*.md", "experiments/**/*.md", "examples/*.md", "workshop/**/*.md")
@@ -112,10 +113,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
+    with report_errors():
         code = main(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has ended, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 1
     sys.exit(code)
