@@ -92,8 +92,7 @@ $(DOCS_STAMP): pyproject.toml $(STAMP)
 native: $(STAMP)
 	@if $(BIN)/python -m mrc_host.build --needed; then \
 	  $(STEP) 60 "protocol core in C" "MRCLAB_PURE=1 make setup goes on without it, at half the speed." \
-	    $(BIN)/python -m mrc_host.build; \
-	else $(BIN)/python -m mrc_host.build; fi
+	    $(BIN)/python -m mrc_host.build; fi
 
 # Bring what the set-up fetches into the folder vendor, for machines without a network that have the same distribution and
 # Python: copy the checkout with it, and type `make setup` there. Debian packages with those that they depend on and
@@ -233,9 +232,10 @@ vm-check:
 
 # `make demo` and `make test` in a bare root of debootstrap's: NAME=debian-12, debian-13, ubuntu-22.04 or ubuntu-24.04, as
 # PERSON=user or root, or other STEPS of the Makefile; as root, with debootstrap.
+roots-check: STEPS := setup,demo,test
 roots-check:
 	PYTHONPATH=tests $(PYTHON) -m support.platforms.check $(NAME) --person $(or $(PERSON),user) \
-	  --steps $(or $(STEPS),setup,demo,test) $(if $(KEEP),--keep $(KEEP))
+	  --steps $(STEPS) $(if $(KEEP),--keep $(KEEP))
 
 # The image of the Containerfile, built by buildah on a base of debootstrap's, measured and used; as root.
 image-check:
