@@ -22,6 +22,7 @@ from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_runs.sessions import session_for
 from mrc_topo.labfile import load_lab
+from mrc_topo.units import format_duration_ms
 
 LAB = "bmv2-tiny"
 CHOICES = (("p4lite", "p4lite"), ("p4lite", "p4c"), ("bmv2", "p4lite"), ("bmv2", "p4c"), ("kernel", "p4lite"))[
@@ -91,8 +92,7 @@ def row(session: Session, result: RunResult, judged: Verdict, counted: Mapping[s
     broken = next((each for each in judged.recoveries if each.breaks), None)
     after = ""
     if broken is not None:
-        took = "never" if broken.recovery_s is None else f"{broken.recovery_s * 1e3:.0f} ms"
-        after = f"{broken.after:.0%} after {took}"
+        after = f"{broken.after:.0%} after {format_duration_ms(broken.recovery_s)}"
     switches = sum(each.cpu_share for each in fidelity.switches.values())
     return [
         f"{verified / 1e6:.2f} MB",

@@ -14,12 +14,12 @@ from rich.table import Table
 from mrc_cli.common import need_namespaces
 from mrc_common.document import printable
 from mrc_results import performance
+from mrc_results.sections import recovery_cells
 from mrc_runs import again, execute
 from mrc_runs.again import EarlierRun, RepeatReport
 from mrc_runs.execute import Outcome
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_runs.interruption import Interrupted
-from mrc_topo.units import format_rate
 
 #: Differing parts of results that are named; `--json` names all.
 DIFFERING = 8
@@ -106,16 +106,7 @@ def show(outcome: Outcome) -> None:
         for column in ("at", "what", "before", "capacity left", "lowest", "settled", "recovered after"):
             table.add_column(column, justify="left" if column == "what" else "right")
         for each in outcome.verdict.recoveries:
-            took = "never" if each.recovery_s is None else f"{each.recovery_s * 1e3:.0f} ms"
-            table.add_row(
-                f"{each.at_s:.2f} s",
-                each.text,
-                format_rate(round(each.before_bps)),
-                f"{min(each.expected, 9.99):.1%}",
-                f"{each.dip:.1%}",
-                f"{each.after:.1%}",
-                took,
-            )
+            table.add_row(*recovery_cells(each))
         console.print(table)
     table = Table(title=f"verdict: {outcome.experiment.title}")
     for column in ("check", "expected", "measured", ""):

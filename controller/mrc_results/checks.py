@@ -12,6 +12,7 @@ from mrc_results.check import Check
 from mrc_results.expectation import Expectation, StepExpectation, StreamExpectation
 from mrc_results.record import BIN_S, Readings, RunResult
 from mrc_topo.topology import Topology
+from mrc_topo.units import format_duration_ms
 
 
 def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> float:
@@ -109,12 +110,11 @@ def _verified(result: RunResult, checks: list[Check]) -> None:
 
 
 def _recovered(recovery: Recovery, bound: float) -> Check:
-    measured = "never" if recovery.recovery_s is None else f"{recovery.recovery_s * 1e3:.0f} ms"
     passed = recovery.recovery_s is not None and recovery.recovery_s <= bound
     return Check(
         f"back to {analysis.RECOVERED:.0%} of {min(recovery.expected, 1.0):.1%} after {recovery.text}",
         f"within {bound * 1e3:.0f} ms",
-        measured,
+        format_duration_ms(recovery.recovery_s),
         passed,
         timed=True,
     )

@@ -9,10 +9,11 @@ from operator import attrgetter
 from mrc_host.answers import LagSummary, Software
 from mrc_lab import describe
 from mrc_lab.session.fidelity import Fidelity, MachineFidelity
+from mrc_results.analysis import Recovery
 from mrc_results.check import Check, Verdict
 from mrc_results.record import Readings, RunResult
 from mrc_topo.topology import Topology
-from mrc_topo.units import format_rate, format_time
+from mrc_topo.units import format_duration_ms, format_rate, format_time
 from p4lite.switch.fabric.values import Lag
 
 
@@ -93,21 +94,22 @@ def _check(check: Check, verdict: Verdict) -> list[str | Coloured]:
     return [check.what, check.expected, check.measured, mark]
 
 
-def _recoveries(verdict: Verdict) -> Grid:
-    rows = [
-        [
-            f"{each.at_s:.2f} s",
-            each.text,
-            format_rate(round(each.before_bps)),
-            f"{min(each.expected, 9.99):.1%}",
-            f"{each.dip:.1%}",
-            f"{each.after:.1%}",
-            "never" if each.recovery_s is None else f"{each.recovery_s * 1e3:.0f} ms",
-        ]
-        for each in verdict.recoveries
+def recovery_cells(recovery: Recovery) -> list[str]:
+    """Return a recovery as text: time, action, goodput before, shares (left, lowest, settled), and how long it took."""
+    return [
+        f"{recovery.at_s:.2f} s",
+        recovery.text,
+        format_rate(round(recovery.before_bps)),
+        f"{min(recovery.expected, 9.99):.1%}",
+        f"{recovery.dip:.1%}",
+        f"{recovery.after:.1%}",
+        format_duration_ms(recovery.recovery_s),
     ]
+
+
+def _recoveries(verdict: Verdict) -> Grid:
     heads = ["at", "what", "goodput before", "capacity left", "lowest", "settled at", "back to 95 % of that after"]
-    return Grid(heads, rows)
+    return Grid(heads, [recovery_cells(each) for each in verdict.recoveries])
 
 
 def _hosts(result: RunResult) -> Grid:

@@ -65,3 +65,8 @@ def format_time(ns: int) -> str:
 def format_size(count: int) -> str:
     """Return a size in bytes as text: `64 KiB`."""
     return _format(count, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])
+
+
+def format_duration_ms(seconds: float | None) -> str:
+    """Return how long something took as whole milliseconds, or "never" for None."""
+    return "never" if seconds is None else f"{seconds * 1e3:.0f} ms"
