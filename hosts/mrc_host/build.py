@@ -6,7 +6,7 @@ headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler fail
 
 For the build of a wheel (`release/hook.py`), `--folder` prints the folder of the build on the last line. `--lacking`
 builds nothing and prints what the machine lacks for a build, or nothing. `--needed` builds nothing either, and
-exits with 0 if a build would run the compiler, else with 1.
+exits with 0 if a build would run the compiler; else it says why there is no build, if there is none, and exits with 1.
 """
 
 from __future__ import annotations
@@ -193,21 +193,28 @@ def main(option: str = "") -> int:
         print("MRCLAB_PURE is set" if native.pure() else lacking())
         return 0
     if option == "--needed":
-        return int(native.pure() or (native.BUILDS / native.key()).is_dir() or bool(missing()))
+        return int(not _needed())
     status = _main()
     if option == "--folder" and status == 0:
         print(native.BUILDS / native.key())
     return status
 
 
-def _main() -> int:
+def _needed() -> bool:
+    """Return whether a build would run the compiler. Print why there is none if it is not wanted or not possible."""
     if native.pure():
         print("protocol core: not compiled, MRCLAB_PURE is set")
-        return 0
+        return False
     if (native.BUILDS / native.key()).is_dir():
-        return 0
+        return False
     if lacks := missing():
         print(f"protocol core: not compiled, {lacks}; pure Python runs, at half the speed")
+        return False
+    return True
+
+
+def _main() -> int:
+    if not _needed():
         return 0
     print("protocol core: compiling, about a minute", flush=True)
     started = time.monotonic()
