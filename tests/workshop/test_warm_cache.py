@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shutil
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -26,13 +26,13 @@ def test_builds_at_the_same_time_end_with_one_folder(cache: pathlib.Path, monkey
     def build(*_: Any, env: dict[str, str], **__: Any) -> None:
         pathlib.Path(env["MRCLAB_CACHE"], "core.so").write_text("built")
 
-    def remove(folder: pathlib.Path, **options: Any) -> None:
-        remove_now(folder, **options)
-        both.wait(60)
+    def make(**options: Any) -> str:
+        both.wait(60)  # neither has found the folder of the other
+        return make_now(**options)
 
-    remove_now = shutil.rmtree
+    make_now = tempfile.mkdtemp
     monkeypatch.setattr("mrc_workshop.confine.subprocess.run", build)
-    monkeypatch.setattr("mrc_workshop.confine.shutil.rmtree", remove)
+    monkeypatch.setattr("mrc_workshop.confine.tempfile.mkdtemp", make)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: confine._warm_cache(), range(2))
     assert first == second
