@@ -43,7 +43,7 @@ class VirtualFabric(Protocol):
         """Return the entry of `transmitters` for one place."""
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
-        """Take packets: (place, length, at, after, free) each, and their bytes."""
+        """Take packets: (place, length, at, free) each, and their bytes."""
 
     def exchange(
         self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int
@@ -139,9 +139,6 @@ class VirtualDriver:
         self._parts: list[bytes] = []
         self._ahead = 0
         self.now = fabric.now_ns
-        #: Up to where the fabric would have run if it received each packet at once: the order of packets that meet at
-        #: one instant depends on it.
-        self._after = self.now
 
     def touch(self, name: str) -> None:
         """Let a node that was commanded from outside act at the present time."""
@@ -178,7 +175,7 @@ class VirtualDriver:
 
     def run_until(self, end_ns: int) -> None:
         """Run everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
-        instant, when nothing else happens, is so by the next call."""
+        instant is so by the next call."""
         self._enter()
         for seat in self._seats:
             self._pump(seat, self.now)
@@ -187,14 +184,13 @@ class VirtualDriver:
         else:
             self._go(end_ns)
         self.now = max(self.now, end_ns)
-        self._after = max(self._after, end_ns)
 
     def _go(self, end_ns: int) -> None:
         """Advance the nodes and the fabric in turn until `end_ns`."""
         fabric = self.fabric
         while True:
             wake = self._next_wake()
-            due = wake < end_ns or wake == end_ns <= self._after
+            due = wake < end_ns
             if due and wake <= fabric.known_ns:
                 self._wake_up(wake)
                 continue
@@ -228,7 +224,7 @@ class VirtualDriver:
                 self._take(arrivals, end_ns)
                 while True:
                     wake = self._next_wake()
-                    due = wake < end_ns or wake == end_ns <= self._after
+                    due = wake < end_ns
                     if not due or wake > known:
                         break
                     self._wake_up(wake)
@@ -245,8 +241,6 @@ class VirtualDriver:
         for time_ns, place, packet in arrivals:
             while (wake := self._next_wake()) < time_ns:
                 self._wake_up(wake)
-            if time_ns > self._after:
-                self._after = min(time_ns + self._ahead, wake, end_ns)
             self._arrive(time_ns, place, packet)
 
     def _enter(self) -> None:
@@ -282,8 +276,6 @@ class VirtualDriver:
         seat.due = FOREVER
         if wake > self.now:
             self.now = wake
-        if wake > self._after:
-            self._after = wake
         if seat.timer <= self.now:
             seat.node.handle_timer(self.now)
         self._pump(seat, self.now)
@@ -341,7 +333,7 @@ class VirtualDriver:
         if free < now:
             free = now
         if rate and port.queue and (free - now) * rate // NS_BITS + length > port.queue:
-            self._words += (port.place, length, now, self._after, DROPPED)
+            self._words += (port.place, length, now, DROPPED)
         else:
             if rate:
                 scaled = (length + port.overhead) * NS_BITS + port.rest
@@ -350,6 +342,6 @@ class VirtualDriver:
             port.link_ns = free
             if free > port.free_ns:
                 port.free_ns = free
-            self._words += (port.place, length, now, self._after, free)
+            self._words += (port.place, length, now, free)
         self._parts.append(port.header)
         self._parts.append(packet)

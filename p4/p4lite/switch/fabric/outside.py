@@ -22,7 +22,7 @@ Arrival = tuple[int, int, bytes]
 #: in bytes (0: none), when it is free, and the fraction of a ns (times the rate) carried over to the next packet.
 Transmitter = tuple[int, int, int, int, int]
 
-SEND_WORDS = 5
+SEND_WORDS = 4
 
 #: Result, surprises, time then, up to when all arrivals are known, arrivals.
 Found = tuple[int, int, int, int, list[Arrival]]
@@ -155,9 +155,9 @@ class ExternalHosts:
         """Put frames on the hosts' links.
 
         Args:
-            words: `SEND_WORDS` per frame: place, length with header, when it is sent, the time up to which the fabric
-                had run when that was decided (packets that meet at one instant are ordered by it), and when the
-                link is free again.
+            words: `SEND_WORDS` per frame: place, length with header, when it is sent, and when the link is free again.
+                The frames of a place are in order of time. Packets that arrive at one instant are taken in order of
+                the times at which they were sent, and then of their ports.
             parts: the frames' bytes in order, cut anywhere.
 
         Raises FabricError for a frame that is not taken; those before it are.

@@ -184,10 +184,10 @@ struct pf_transmitter {
     uint64_t rate_bps, overhead_bytes, host_queue_bytes, free_at_ns, rate_rest;
 };
 
-/* A frame from a host: which of its ports, when, after what (see pf_send), and when the host takes its link to be free again
- * (PF_NO_TIME: the frame is dropped). */
+/* A frame from a host: which of its ports, when, and when the host takes its link to be free again (PF_NO_TIME: the frame
+ * is dropped). */
 struct pf_send {
-    uint64_t port, length, at_ns, after_ns, free_at_ns;
+    uint64_t port, length, at_ns, free_at_ns;
 };
 
 /* One delivered packet: where its bytes are in the batch. */
@@ -304,8 +304,9 @@ uint64_t pf_next_event(struct fabric *f);
 /* Many hosts at once, virtual clock. `ports` are theirs; `transmitters` (as many) is what decides when they are free. */
 int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count, struct pf_transmitter *transmitters,
                     uint64_t *lookahead_ns);
-/* What hosts sent, for each port in order of time; `bytes` holds the frames back to back. A send is taken as one that came
- * when the fabric had run up to and including `after_ns`, wherever it is now. `told`: how many took their link for another
+/* What hosts sent, for each port in order of time; `bytes` holds the frames back to back. The order of frames of several
+ * ports does not matter, and neither does the time to which the fabric has run: frames that arrive at one instant are
+ * taken in order of the times at which they were sent, and then of their ports. `told`: how many took their link for another
  * time than they said, and after an error which was refused. */
 int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
             const uint8_t *bytes, uint64_t *told);
