@@ -59,7 +59,7 @@ def session_on(
     """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock).
 
     Args:
-        cores: how many cores a simulation may use.
+        cores: how many cores a simulation may use, each by a process of at least `partition.LEAST_HOSTS` hosts.
     """
     lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -26,6 +26,7 @@ from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
+from mrc_lab.session.partition import LEAST_HOSTS, PartitionedHosts
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.program import FabricProgram, fill, primary, program_of
 from mrc_topo import rules
@@ -58,10 +59,9 @@ def _garbage_collected_rarely() -> Iterator[None]:
 class VirtualHost:
     """A host that is commanded by function calls."""
 
-    def __init__(self, session: VirtualSession, node: HostNode) -> None:
+    def __init__(self, session: VirtualSession, name: str) -> None:
         self.session = session
-        self.node = node
-        self.name = node.name
+        self.name = name
         self.dead = False
         self.frozen = False
 
@@ -76,17 +76,16 @@ class VirtualHost:
             raise HostGone(f"host {self.name}: its agent is gone (stopped)")
         if self.frozen:
             raise HostError(f"host {self.name}: its agent does not answer (frozen)")
-        try:
-            answer: Plain = self.node.command(verb, arguments, self.session.now_ns())
-        except CommandError as error:
-            raise HostError(str(error), error.number, error.code) from error
-        self.session.driver.touch(self.name)
-        return answer
+        return self.session.command(self.name, verb, arguments)
 
 
 class VirtualSession(Session):
-    """Builds the lab; `close` frees it. `transport` is mrc or roce. With two `cores` the fabric runs beside the hosts
-    in a separate thread, and the result is the same."""
+    """Builds the lab; `close` frees it. `transport` is mrc or roce.
+
+    With several `cores` the hosts of a large lab are in as many processes, and the fabric runs beside them in a thread
+    (`partition.py`); the hosts of a small lab stay in this process. The result is the same. `nodes` are the hosts that
+    are simulated in this process.
+    """
 
     clock = "virtual"
 
@@ -106,15 +105,20 @@ class VirtualSession(Session):
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         for switch in topology.switches:
             self._refill(switch.name)
-        self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
         planes = topology.lab.planes
         outside = self.server.fabric.outside(
             [self._port(host, plane) for host in topology.hosts for plane in range(planes)]
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
+        self.partition: PartitionedHosts | None = None
+        processes = min(cores, len(places) // LEAST_HOSTS)
+        if processes > 1:
+            self.partition = PartitionedHosts(topology, transport, outside, places, processes)
+        here = [] if self.partition else topology.hosts
+        self.nodes = {host.name: self._node(host, transport) for host in here}
         paths = {name: node.datapath for name, node in self.nodes.items()}
         self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, cores > 1)
-        self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
+        self.virtual_hosts = {name: VirtualHost(self, name) for name in places}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
         self.failures = FaultLedger(topology, self._refill)
@@ -124,11 +128,20 @@ class VirtualSession(Session):
     def program(self) -> FabricProgram:
         return self._program
 
-    def _node(self, host: Host, transport: str) -> HostNode:
+    def _node(self, host: Host, transport: str, seed: str | None = None) -> HostNode:
         config = describe.host_config(self.topology, host, self.clock, transport)
-        # A restarted node must differ for its peers, as a real one does.
-        started = self._started[host.name] = self._started.get(host.name, 0) + 1
-        return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
+        return HostNode(config, random.Random(config.seed if seed is None else seed))
+
+    def command(self, host: str, verb: str, arguments: Mapping[str, Any]) -> Plain:
+        """Carry out a verb of a host. Raises HostError."""
+        if self.partition is not None:
+            return self.partition.command(host, verb, arguments)
+        try:
+            answer: Plain = self.nodes[host].command(verb, dict(arguments), self.now_ns())
+        except CommandError as error:
+            raise HostError(str(error), error.number, error.code) from error
+        self.driver.touch(host)
+        return answer
 
     def _port(self, host: Host, plane: int) -> tuple[Port, bytes]:
         """Return the switch's end of a host's cable, and the Ethernet header of frames that the host sends there."""
@@ -148,7 +161,7 @@ class VirtualSession(Session):
             device.close()
 
     def now_ns(self) -> int:
-        return self.driver.now
+        return (self.partition or self.driver).now
 
     def stats(self) -> dict[int, DeviceStats]:
         # Calls over gRPC would take ten times as long.
@@ -185,7 +198,8 @@ class VirtualSession(Session):
 
     def advance(self, seconds: float) -> None:
         with _garbage_collected_rarely():
-            self.driver.run_until(self.driver.now + round(seconds * 1e9))
+            driver = self.partition or self.driver
+            driver.run_until(driver.now + round(seconds * 1e9))
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         self._carriers[host, port] = up
@@ -196,10 +210,15 @@ class VirtualSession(Session):
         agent = self.virtual_hosts[host]
         if agent.frozen or agent.dead:
             return
-        for (name, port), up in self._carriers.items():
-            if name == host:
-                self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
+        if self.partition is not None:
+            self.partition.set_carriers(host, self._carriers_of(host))
+            return
+        for port, up in self._carriers_of(host):
+            self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
         self.driver.touch(host)
+
+    def _carriers_of(self, host: str) -> list[tuple[int, bool]]:
+        return [(port, up) for (name, port), up in self._carriers.items() if name == host]
 
     def p4runtime_address(self, switch: str) -> str:
         return self.address
@@ -212,23 +231,30 @@ class VirtualSession(Session):
 
     def freeze_agent(self, host: str) -> None:
         self._agent(host).frozen = True
-        self.driver.hold(host)
+        (self.partition or self.driver).hold(host)
 
     def thaw_agent(self, host: str) -> None:
         self._agent(host).frozen = False
-        self.driver.release(host)
+        (self.partition or self.driver).release(host)
         self._send_carriers(host)
 
     def kill_agent(self, host: str) -> None:
         self._agent(host).dead = True
-        self.driver.hold(host, dead=True)
+        (self.partition or self.driver).hold(host, dead=True)
 
     def restart_agent(self, host: str) -> None:
         agent = self.virtual_hosts[host]
-        agent.node = self.nodes[host] = self._node(self.topology.host(host), self.transport)
+        # A restarted node must differ for its peers, as a real one does.
+        started = self._started[host] = self._started.get(host, 1) + 1
+        config = describe.host_config(self.topology, self.topology.host(host), self.clock, self.transport)
+        seed = f"{config.seed} {started}"
         agent.dead = agent.frozen = False
+        if self.partition is not None:
+            self.partition.release(host, seed, self._carriers_of(host))
+            return
+        node = self.nodes[host] = self._node(self.topology.host(host), self.transport, seed)
         self._send_carriers(host)
-        self.driver.release(host, agent.node.datapath)
+        self.driver.release(host, node.datapath)
 
     def frozen(self) -> list[StoppedProcess]:
         return [StoppedProcess(name) for name, host in self.virtual_hosts.items() if host.frozen]
@@ -241,6 +267,8 @@ class VirtualSession(Session):
         return None
 
     def close(self) -> None:
+        if self.partition is not None:
+            self.partition.close()
         self.target.close()
         self._channel.close()
         self.server.stop()

@@ -176,14 +176,46 @@ class VirtualDriver:
     def run_until(self, end_ns: int) -> None:
         """Run everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
         instant is so by the next call."""
-        self._enter()
-        for seat in self._seats:
-            self._pump(seat, self.now)
+        self.begin(self.now)
         if self.overlapped:
             self._advance_concurrently(end_ns)
         else:
             self._go(end_ns)
         self.now = max(self.now, end_ns)
+
+    def begin(self, now: int) -> int:
+        """Let all nodes act at `now`, as `run_until` does first; return when the next one is to be woken (ns)."""
+        self.now = now
+        self._enter()
+        for seat in self._seats:
+            self._pump(seat, now)
+        return self._next_wake()
+
+    def react(self, arrivals: list[tuple[int, int, bytes]], known_ns: int, end_ns: int) -> int:
+        """Let the nodes do what is due up to `known_ns` and before `end_ns`; return when the next one is due (ns).
+
+        `arrivals` are all that arrives until `known_ns`.
+        """
+        self._take(arrivals)
+        while True:
+            wake = self._next_wake()
+            if wake >= end_ns or wake > known_ns:
+                return wake
+            self._wake_up(wake)
+
+    def next_wake(self) -> int:
+        """Return when the next node is to be woken (ns), FOREVER if there is none."""
+        return self._next_wake()
+
+    def refresh_links(self) -> None:
+        """Take the hosts' ends of all links as they are now: another caller has changed one."""
+        self._enter()
+
+    def take_sent(self) -> tuple[list[int], list[bytes]]:
+        """Return what nodes have sent and the fabric has not received yet, and forget it (see `VirtualFabric.send`)."""
+        words, parts = self._words, self._parts
+        self._words, self._parts = [], []
+        return words, parts
 
     def _go(self, end_ns: int) -> None:
         """Advance the nodes and the fabric in turn until `end_ns`."""
@@ -196,12 +228,11 @@ class VirtualDriver:
                 continue
             # No packet that a node sends when it wakes up reaches a switch before this.
             limit = max(min(wake + self._ahead, end_ns), fabric.now_ns)
-            words, parts = self._words, self._parts
-            self._words, self._parts = [], []
+            words, parts = self.take_sent()
             arrivals = fabric.exchange(words, parts, limit, end_ns)
             if fabric.surprises:
                 self._enter()  # another caller has changed a link meanwhile
-            self._take(arrivals, end_ns)
+            self._take(arrivals)
             if not (arrivals or due) and limit >= end_ns:
                 break
 
@@ -216,18 +247,11 @@ class VirtualDriver:
             first = min(arrivals[0][0], wake) if arrivals else wake
             # No packet that a node sends from now on reaches a switch before this.
             limit = max(min(first + self._ahead, end_ns), fabric.now_ns)
-            words, parts = self._words, self._parts
-            self._words, self._parts = [], []
+            words, parts = self.take_sent()
             known = fabric.known_ns
             fabric.begin(words, parts, limit, end_ns)
             try:
-                self._take(arrivals, end_ns)
-                while True:
-                    wake = self._next_wake()
-                    due = wake < end_ns
-                    if not due or wake > known:
-                        break
-                    self._wake_up(wake)
+                due = self.react(arrivals, known, end_ns) < end_ns
             finally:
                 arrivals = fabric.finish()
             if fabric.surprises:
@@ -236,7 +260,7 @@ class VirtualDriver:
             if not (arrivals or due or self._words) and limit >= end_ns:
                 break
 
-    def _take(self, arrivals: list[tuple[int, int, bytes]], end_ns: int) -> None:
+    def _take(self, arrivals: list[tuple[int, int, bytes]]) -> None:
         """Deliver the packets that arrive, each after the wake-ups that are due before it."""
         for time_ns, place, packet in arrivals:
             while (wake := self._next_wake()) < time_ns:
@@ -255,8 +279,7 @@ class VirtualDriver:
     def _tell(self) -> None:
         """Hand the packets that were sent to the fabric before it is changed in any other way."""
         if self._words:
-            words, parts = self._words, self._parts
-            self._words, self._parts = [], []
+            words, parts = self.take_sent()
             self.fabric.send(words, parts)
 
     def _next_wake(self) -> int:
