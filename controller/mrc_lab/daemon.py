@@ -36,7 +36,7 @@ from mrc_lab.processes.exits import SHELL, ProcessExit, StoppedProcess, cause, s
 from mrc_lab.processes.process import ProgressTimeout, frozen
 from mrc_lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_lab.records.rundir import RunError
-from mrc_lab.scheduling import AGENT_NICE, raise_session
+from mrc_lab.scheduling import AGENT_NICE, raise_session, shorten_slice
 from mrc_lab.switches.backend import COMMANDS, ForwardingBackend, ProcessSupervisor
 from mrc_lab.switches.bmv2 import Bmv2Switches
 from mrc_lab.switches.forwarders import chosen
@@ -368,6 +368,7 @@ def main(argv: list[str]) -> int:
     name, transport, links, switch, compiler = argv[:5]
     folder = LabFolder(pathlib.Path(LAB_FOLDER))
     daemon: Daemon | None = None
+    shorten_slice()
     try:
         topology = chosen(load_lab(folder.path / f"{name}.yaml"), switch, compiler)
         daemon = Daemon(folder, topology, transport, links, *argv[5:])
