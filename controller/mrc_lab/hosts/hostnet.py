@@ -32,8 +32,9 @@ INSTALL = (
     "where that cannot be, use `--clock virtual`"
 )
 NOT_LINUX = (
-    "labs need Linux, on the real clock for network namespaces and in simulated time for the switch's C code, and this "
-    "is {system}; run mrclab in a Linux machine (docs/howto/virtual-machine.md) or a container (docs/howto/container.md)"
+    "labs need Linux, on the real clock for network namespaces and in simulated time for the switch's C code, and "
+    "this is {system}; run mrclab in a Linux machine (docs/howto/virtual-machine.md) or a container "
+    "(docs/howto/container.md)"
 )
 
 
