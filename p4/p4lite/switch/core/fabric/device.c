@@ -23,6 +23,8 @@
 #define BATCH 64u
 #define RING_BYTES (2u << 20)
 #define MIN_FRAMES 256u
+#define AHEAD 2u     /* frames; MIN_FRAMES is more */
+#define FETCHED 256u /* bytes of a frame: the ring's header and those of a packet */
 
 struct device {
     struct device *next;
@@ -440,6 +442,31 @@ static void tunnel_receive(struct fabric *f, struct device *d)
     }
 }
 
+struct device *device_next(const struct device *d)
+{
+    return d->next;
+}
+
+static struct tpacket2_hdr *frame_at(const struct device *d, uint32_t index)
+{
+    return (struct tpacket2_hdr *)(void *)(d->ring + (size_t)index * d->frame_size);
+}
+
+/* Whether the ring holds a packet, as far as can be told without asking the kernel. */
+bool device_has_input(const struct device *d)
+{
+    return d->port && d->ring && __atomic_load_n(&frame_at(d, d->cursor)->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER;
+}
+
+/* The kernel wrote the ring on another CPU: fetch what will be read next while this packet is processed. */
+static void fetch_ahead(const struct device *d)
+{
+    uint32_t index = d->cursor + AHEAD < d->frames ? d->cursor + AHEAD : d->cursor + AHEAD - d->frames;
+    const uint8_t *frame = d->ring + (size_t)index * d->frame_size;
+    for (unsigned at = 0; at < FETCHED; at += 64)
+        __builtin_prefetch(frame + at);
+}
+
 void device_receive(struct fabric *f, struct device *d)
 {
     if (!d->port || d->rx_fd < 0)
@@ -450,11 +477,12 @@ void device_receive(struct fabric *f, struct device *d)
     }
     uint32_t n = 0;
     for (; n < BATCH; n++) {
-        uint8_t *frame = d->ring + (size_t)d->cursor * d->frame_size;
-        struct tpacket2_hdr *h = (struct tpacket2_hdr *)(void *)frame;
+        struct tpacket2_hdr *h = frame_at(d, d->cursor);
+        const uint8_t *frame = (const uint8_t *)h;
         uint32_t status = __atomic_load_n(&h->tp_status, __ATOMIC_ACQUIRE);
         if (!(status & TP_STATUS_USER))
             break;
+        fetch_ahead(d);
         struct packet *p = NULL;
         struct received r = {0};
         if (!(status & TP_STATUS_COPY) && h->tp_snaplen == h->tp_len && (p = packet_new(f, h->tp_snaplen))) {
