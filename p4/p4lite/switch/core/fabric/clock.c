@@ -19,6 +19,9 @@
 /* How long packets gather in the rings between two looks. */
 #define GATHER_NS 5000u
 
+/* When the kernel is offered again what it has not taken. */
+#define AGAIN_NS 100000u
+
 static void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -270,8 +273,10 @@ static void *loop(void *argument)
         for (int i = 0; i < count; i++)
             work |= attend(f, events[i].data.ptr);
         run_real(f);
-        devices_flush(f);
+        bool left = devices_flush(f);
         wait = until_next(f);
+        if (left && wait > AGAIN_NS)
+            wait = AGAIN_NS;
         if (f->captures_dirty && wait > 1000000)
             pcap_flush(f);
         uint64_t ended = clock_read(f);
