@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,21 @@ def test_frames_that_the_interface_does_not_take_are_counted(mtu: int) -> None:
         source.generate([packet(Op.FORWARD, 2, size=mtu + 14 + more) for more in (0, 1)], 2, interval_ns=1000)
         assert eventually(lambda: port.stats().drops["device"] == 1)
         assert port.stats().tx_packets == 2
+
+
+def xdp_sockets() -> int:
+    """Return how many AF_XDP sockets there are in this network namespace."""
+    lines = Path("/proc/net/protocols").read_text().splitlines()
+    return sum(int(line.split()[2]) for line in lines if line.startswith("XDP "))
+
+
+@pytest.mark.parametrize(("mtu", "sockets"), [(1500, 1), (9000, 0)])
+def test_ports_send_by_xdp_where_frames_fit(mtu: int, sockets: int) -> None:
+    with Hosts("xs", count=1, mtu=mtu) as hosts, Fabric("real") as fabric:
+        before = xdp_sockets()
+        fabric.add_switch(1).add_port(1, interface=hosts.port(1))
+        assert xdp_sockets() == before + sockets
+        assert not has_program(hosts.port(1))
 
 
 def test_another_mtu_holds_at_once() -> None:

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
+#include <net/if_arp.h>
 #include <sys/ioctl.h>
 
 #include "device.h"
@@ -28,9 +29,17 @@ int device_xdp_open(struct device *d, int index, int mtu)
     return result;
 }
 
+/* Frames of other interfaces have no Ethernet header, by which what may be sent is judged. */
+static bool is_ethernet(const struct device *d)
+{
+    struct ifreq request = {0};
+    memcpy(request.ifr_name, d->name, sizeof d->name);
+    return ioctl(d->tx_fd, SIOCGIFHWADDR, &request) == 0 && request.ifr_hwaddr.sa_family == ARPHRD_ETHER;
+}
+
 void device_xdp_sender(struct device *d, int index, int mtu)
 {
-    if (xdp_open_sender(index, (uint32_t)mtu, &d->sender) != PF_OK)
+    if (is_ethernet(d) && xdp_open_sender(index, (uint32_t)mtu, &d->sender) != PF_OK)
         errno = 0; /* there is another way */
 }
 
