@@ -262,6 +262,7 @@ class _Builder:
         port = switch.add_port(
             item.port,
             interface=item.interface,
+            xdp=item.xdp,
             name=item.name,
             to_host=item.to_host or LinkSettings(),
             to_switch=item.to_switch or LinkSettings(),

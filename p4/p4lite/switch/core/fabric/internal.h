@@ -383,10 +383,12 @@ bool deliver(struct fabric *f, const struct port *q, const struct packet *p, uin
 /* device.c */
 void device_send(struct fabric *f, struct port *q, struct packet *p);
 void device_close(struct fabric *f, struct port *q);
-void devices_flush(struct fabric *f);
+bool devices_flush(struct fabric *f);
 void device_collect_drops(struct port *q);
 bool device_is_up(const struct port *q);
 void device_receive(struct fabric *f, struct device *d);
+bool device_has_input(const struct device *d);
+struct device *device_next(const struct device *d);
 void device_link_event(struct fabric *f);
 int device_loop_fds(struct fabric *f);
 void device_loop_close(struct fabric *f);
