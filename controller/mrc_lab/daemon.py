@@ -41,7 +41,8 @@ from mrc_lab.switches.backend import COMMANDS, ForwardingBackend, ProcessSupervi
 from mrc_lab.switches.bmv2 import Bmv2Switches
 from mrc_lab.switches.forwarders import chosen
 from mrc_lab.switches.kernel import KernelSwitches
-from mrc_lab.switches.p4rt import Device, P4RuntimeError
+from mrc_lab.switches.names import P4RuntimeError
+from mrc_lab.switches.p4rt import Device
 from mrc_lab.switches.program import FabricProgram, ProgramError, fabric_program, fill, primary
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.placement import Placement

@@ -186,6 +186,12 @@ class Device:
             self._forwarding = self._fresh(pipeline)
             self._drop_saved()
 
+    def adopt(self, pipeline: Pipeline) -> None:
+        """Take over a pipeline that the switch runs already, with the entries in its tables."""
+        with self.lock:
+            self._forwarding = self._fresh(pipeline)
+            self._drop_saved()
+
     def _fresh(self, pipeline: Pipeline) -> Forwarding:
         return Forwarding(Target(pipeline, lambda: self.switch.instance, self.switch, self._port_up))
 
