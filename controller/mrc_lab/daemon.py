@@ -22,9 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import IO
-
-import grpc
+from typing import IO, TYPE_CHECKING
 
 from mrc_common.files import write_whole
 from mrc_common.rpc import SelectLoop, Server, refusing
@@ -42,12 +40,14 @@ from mrc_lab.switches.bmv2 import Bmv2Switches
 from mrc_lab.switches.forwarders import chosen
 from mrc_lab.switches.kernel import KernelSwitches
 from mrc_lab.switches.names import P4RuntimeError
-from mrc_lab.switches.p4rt import Device
 from mrc_lab.switches.program import FabricProgram, ProgramError, fabric_program, fill, primary
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Switch, Topology
 from p4lite.switch import documents
+
+if TYPE_CHECKING:
+    from mrc_lab.switches.p4rt import Device
 
 #: The time in which a process must answer; it is granted again as long as the process works.
 READY_S = 90.0
@@ -294,12 +294,17 @@ class Daemon:
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=inherited)
         self._keep(process, role)
+        # What `push` needs takes as long to import as the process takes to start, and both can be done at once.
+        import mrc_lab.switches.p4rt  # noqa: F401
+
         words = first_line(process).split()
         if len(words) != 2 or words[0] != "ready":
             raise RunError(f"the process of {role} did not start: {self._last(role) or 'no word from it'}")
 
     def push(self, program: FabricProgram, address: str, devices: list[int]) -> None:
         """Load program and tables into the switches behind an address, by P4Runtime. They never change afterwards."""
+        import grpc
+
         channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         for switch in (each for each in self.topology.switches if each.device_id in devices):
             device = primary(channel, switch, program, first=True)
