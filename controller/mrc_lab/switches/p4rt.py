@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from mrc_lab.switches.names import (
@@ -33,13 +32,16 @@ BATCH = 500
 
 
 @cache
-def parsed(p4info: str) -> Any:
-    """Return P4Info from its text; all switches of a lab have the same."""
-    return text_format.Parse(p4info, p4info_pb2.P4Info())
+def _config_field(p4info: str, bmv2_json: bytes) -> bytes:
+    """Return the field `config` of a SetForwardingPipelineConfigRequest; all switches of a lab have the same."""
+    request = p4runtime_pb2.SetForwardingPipelineConfigRequest()
+    text_format.Parse(p4info, request.config.p4info)
+    request.config.p4_device_config = bmv2_json
+    return bytes(request.SerializeToString())
 
 
-def entry_message(names: P4InfoNames, entry: TableEntry) -> Any:
-    """Return the P4Runtime message of an entry.
+def write_entry(names: P4InfoNames, entry: TableEntry, message: Any) -> None:
+    """Write an entry into an empty message of P4Runtime.
 
     Raises:
         P4RuntimeError: a name is unknown.
@@ -47,7 +49,9 @@ def entry_message(names: P4InfoNames, entry: TableEntry) -> Any:
     """
     table = names.find("table", names.tables, entry.table)
     action = names.find("action", names.actions, entry.action)
-    message = p4runtime_pb2.TableEntry(table_id=table.id, priority=entry.priority)
+    message.table_id = table.id
+    if entry.priority:
+        message.priority = entry.priority
     fields = {each.name: each for each in table.keys}
     for name, value in entry.match.items():
         if name not in fields:
@@ -61,7 +65,6 @@ def entry_message(names: P4InfoNames, entry: TableEntry) -> Any:
         param = message.action.action.params.add()
         param.param_id = params[name].id
         param.value = to_bytes(number, params[name].width)
-    return message
 
 
 def _match(message: Any, key: KeyName, value: Match) -> None:
@@ -104,9 +107,15 @@ class Device:
         self._pipeline_s = None if patient else PIPELINE_S
         self._wait = patient
         self.name = name
-        self.p4info = parsed(p4info)
+        self.p4info_text = p4info
         self.names = P4InfoNames.of(p4info)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        # The stub's own method serialises the pipeline of every switch again.
+        self._set_pipeline = channel.unary_unary(
+            "/p4.v1.P4Runtime/SetForwardingPipelineConfig",
+            request_serializer=bytes,
+            response_deserializer=p4runtime_pb2.SetForwardingPipelineConfigResponse.FromString,
+        )
         self.election = p4runtime_pb2.Uint128(high=0, low=1)
         self._requests: queue.Queue[Any] = queue.Queue()
         self._stream: Any = None
@@ -162,10 +171,9 @@ class Device:
             election_id=self.election,
             action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
         )
-        request.config.p4info.CopyFrom(self.p4info)
-        request.config.p4_device_config = bmv2_json
+        data = request.SerializeToString() + _config_field(self.p4info_text, bmv2_json)
         try:
-            self.stub.SetForwardingPipelineConfig(request, timeout=self._pipeline_s, wait_for_ready=self._wait)
+            self._set_pipeline(data, timeout=self._pipeline_s, wait_for_ready=self._wait)
         except grpc.RpcError as error:
             raise self._error("set pipeline", error) from error
 
@@ -187,7 +195,7 @@ class Device:
         updates = []
         for entry in entries:
             update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT)
-            update.entity.table_entry.CopyFrom(entry_message(self.names, entry))
+            write_entry(self.names, entry, update.entity.table_entry)
             updates.append(update)
         self._write(updates, "insert")
         return len(updates)
@@ -195,9 +203,9 @@ class Device:
     def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
         """Set a table's default action."""
         update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.MODIFY)
-        message = entry_message(self.names, TableEntry(table, {}, action, params))
+        message = update.entity.table_entry
+        write_entry(self.names, TableEntry(table, {}, action, params), message)
         message.is_default_action = True
-        update.entity.table_entry.CopyFrom(message)
         self._write([update], "set default")
 
     def _read_entities(self, entity: Any) -> Iterator[Any]:

@@ -2,8 +2,9 @@
 
     python -m p4lite.switch.server --fabric DESC.json
 
-The description is a JSON object (`p4lite.switch.description`). Once everything runs, one line `ready ADDRESS` is
-written to standard output. SIGINT and SIGTERM end the process cleanly.
+The description is a JSON object (`p4lite.switch.description`). With `--wait` it is read once a line has come on
+standard input, so that the process can be started before what it describes is there. Once everything runs, one line
+`ready ADDRESS` is written to standard output. SIGINT and SIGTERM end the process cleanly.
 """
 
 from __future__ import annotations
@@ -273,11 +274,14 @@ def run(argv: list[str]) -> int:
     """Run `python -m p4lite.switch.server`; return 0, 1 for a failed run, 2 for wrong usage."""
     parser = argparse.ArgumentParser(prog="p4lite.switch.server", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--fabric", required=True, metavar="FILE", help="fabric description (JSON), '-' for stdin")
+    parser.add_argument("--wait", action="store_true", help="begin after a line on standard input, end at its end")
     listen.add_options(parser, "the description's, else fabric.sock in the run folder")
     parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
     path = Path(arguments.fabric)
+    if arguments.wait and not sys.stdin.readline():
+        return 1
     try:
         data = sys.stdin.read() if arguments.fabric == "-" else path.read_text(encoding="utf-8")
         document = json.loads(data)
