@@ -3,8 +3,8 @@
     python -m mrc_host.agent [--wait] CONFIG.json SOCKET [CONFIG.json SOCKET]...
 
 It reads each host's configuration, opens a ring on every port, serves a control socket for each host and beside it one
-for programs (SOCKET with the suffix .verbs), and runs until SIGTERM or SIGINT. With `--wait` it begins when a line comes
-on standard input: most of its start is imports, for which the lab's switches need not be ready. Exit code 2: unusable
+for programs (SOCKET with the suffix .verbs), and runs until SIGTERM or SIGINT. With `--wait` it begins at a line on
+standard input: most of its start is imports, for which the lab's switches need not be ready. Exit code 2: unusable
 configuration; 1: a port could not be opened, a policy made a mistake, or standard input ended.
 """
 
