@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_lab.switches.p4rt import Device
 from mrc_lab.switches.program import fabric_program
 from mrc_topo.labfile import load_lab
+from p4lite.switch.native import build as native
+from p4lite.switch.runtime import loader
 from support.lab.labs import session
 
 Rows = dict[str, dict[str, Any]]
@@ -82,6 +85,25 @@ def test_a_switch_that_lost_its_tables_gets_them_again_served_or_not() -> None:
             made.failures.perform(made, Action("fail", name, "reboot"))
             made.failures.perform(made, Action("restore", name))
             assert tables(made) == direct
+
+
+def test_the_cache_is_asked_for_a_program_once_and_not_for_every_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def build(name: str, *given: Any, **named: Any) -> pathlib.Path:
+        asked.append(name)
+        return native.build(name, *given, **named)
+
+    monkeypatch.setattr(loader, "build", build)
+    with session("tiny", "virtual") as made:
+        assert isinstance(made, VirtualSession)
+        assert asked == ["fabric"]
+        made._serve()
+        for switch in made.topology.switches:
+            made._refill(switch.name)
+        assert len(made.topology.switches) == 8
+        # P4Runtime has a program of its own. It is built at each check until the first switch has loaded it.
+        assert asked == ["fabric"] * 4
 
 
 def test_both_ways_to_command_a_fabric_say_the_same() -> None:

@@ -24,7 +24,7 @@ class DirectTables:
     """The project's program, ready for switches of this process."""
 
     def __init__(self, program: FabricProgram) -> None:
-        """Check the program and compile its C, if that is not cached.
+        """Check the program and load its C, compiled if that is not cached.
 
         Raises:
             ProgramError, BuildError: as `p4lite.switch.runtime.loader`.
@@ -33,7 +33,7 @@ class DirectTables:
         source = document.get("program")
         self.program = program
         self._loaded = load_program(document, name=pathlib.Path(source).stem if isinstance(source, str) else None)
-        self._loaded.build()
+        _ = self._loaded.opened
 
     def fill(self, topology: Topology, switch: Switch, into: FabricSwitch) -> None:
         """Load the program with empty tables into a switch, and fill them.

@@ -109,7 +109,8 @@ class PipelineCache:
         try:
             # One at a time: devices that get the same program at once share one compiler run.
             with self._building:
-                found.program.build()
+                if not found.program.is_opened:
+                    found.program.build()
         except BuildError as error:
             raise P4RtError(INTERNAL, f"the program cannot be compiled: {error}") from None
         return replace(found, cookie=config.cookie.cookie if config.HasField("cookie") else None)
