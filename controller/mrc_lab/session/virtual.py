@@ -9,9 +9,8 @@ import contextlib
 import gc
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
-
-import grpc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mrc_common.plain import decode, encode
 from mrc_common.rpc import Request
@@ -28,14 +27,21 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
 from mrc_lab.session.partition import LEAST_HOSTS, PartitionedHosts
 from mrc_lab.switches import forwarders
+from mrc_lab.switches.direct import DirectTables
 from mrc_lab.switches.program import FabricProgram, fill, primary, program_of
 from mrc_topo import rules
 from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
+from p4lite.switch.assembly import assemble
 from p4lite.switch.fabric.fabric import Port
-from p4lite.switch.server import FabricServer
-from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.inside import FabricInside
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
+
+if TYPE_CHECKING:
+    import grpc
+
+    from p4lite.switch.server import FabricServer
+    from p4lite.switch.targetapi.client import TargetClient
 
 #: The number of new objects after which Python searches for cycles while simulated time passes, instead of 700: packets
 #: form no cycles, and the search takes some percent of such a run.
@@ -54,6 +60,16 @@ def _garbage_collected_rarely() -> Iterator[None]:
     finally:
         gc.set_threshold(*threshold)
         gc.unfreeze()
+
+
+@dataclass(frozen=True)
+class Served:
+    """The server of a simulation, and what calls it."""
+
+    server: FabricServer
+    target: TargetClient
+    channel: grpc.Channel
+    address: str
 
 
 class VirtualHost:
@@ -85,6 +101,10 @@ class VirtualSession(Session):
     With several `cores` the hosts of a large lab are in as many processes, and the fabric runs beside them in a thread
     (`partition.py`); the hosts of a small lab stay in this process. The result is the same. `nodes` are the hosts that
     are simulated in this process.
+
+    `simulated` is the fabric, and `fabric` commands it. Calls within the process fill its tables. P4Runtime and the
+    target API are served once `server`, `target` or `p4runtime_address` is asked for; a lab with a program of its own,
+    or with one by p4c, is served from the beginning.
     """
 
     clock = "virtual"
@@ -97,16 +117,17 @@ class VirtualSession(Session):
         self._program = program_of(topology)
         self._started: dict[str, int] = {}
         plan = describe.FabricPlan(listen.PRIVATE, "virtual", {})
-        self.server = FabricServer.from_description(describe.fabric_description(topology, plan), patient=True)
-        address = self.server.start()
-        self.address = address
-        self.target = TargetClient(address, timeout_s=None)
-        self.fabric = self.target
-        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+        self.simulated = assemble(describe.fabric_description(topology, plan))
+        self.fabric = FabricInside(self.simulated)
+        self._served: Served | None = None
+        ours = topology.lab.program is None and topology.lab.compiler == "p4lite"
+        self._tables = DirectTables(self._program) if ours else None
+        if not ours:
+            self._serve()
         for switch in topology.switches:
             self._refill(switch.name)
         planes = topology.lab.planes
-        outside = self.server.fabric.outside(
+        outside = self.simulated.outside(
             [self._port(host, plane) for host in topology.hosts for plane in range(planes)]
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
@@ -148,12 +169,16 @@ class VirtualSession(Session):
         port = host.ports[plane]
         switch = self.topology.switch(port.t0)
         header = port.gateway_mac.to_bytes(6, "big") + port.mac.to_bytes(6, "big") + b"\x86\xdd"
-        return self.server.fabric.switch(switch.device_id).port(port.t0_port), header
+        return self.simulated.switch(switch.device_id).port(port.t0_port), header
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
+        if self._served is None:
+            assert self._tables is not None  # other programs are served from the beginning
+            self._tables.fill(self.topology, switch, self.simulated.switch(switch.device_id))
+            return
         # Arbitration is repeated each time, because another controller may have been primary since.
-        device = primary(self._channel, switch, self._program, patient=True)
+        device = primary(self._served.channel, switch, self._program, patient=True)
         try:
             fill(self.topology, switch, device, self._program)
         finally:
@@ -165,36 +190,19 @@ class VirtualSession(Session):
 
     def stats(self) -> dict[int, DeviceStats]:
         # Calls over gRPC would take ten times as long.
-        fabric = self.server.fabric
-        return {
-            ident: DeviceStats(
-                fabric.now_ns, switch.stats(), {number: port.stats() for number, port in switch.ports.items()}
-            )
-            for ident, switch in fabric.switches.items()
-        }
+        return FabricInside(self.simulated).stats()
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
-        fabric = self.server.fabric
-        ports = [port for switch in fabric.switches.values() for port in switch.ports.values()]
-        rows = iter(fabric.port_samples(ports, rules.DATA_PRIORITY, counters.FAILURE_DROPS))
-        return {
-            ident: DeviceSample(
-                fabric.now_ns,
-                switch.state,
-                {number: next(rows) for number in switch.ports},
-                {name: switch.instance.counter_total(name).packets for name in counted},
-            )
-            for ident, switch in fabric.switches.items()
-        }
+        return FabricInside(self.simulated).samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
 
     def fabric_sample(self) -> counters.FabricSample:
-        return counters.sample_inside(self.topology, self.server.fabric)
+        return counters.sample_inside(self.topology, self.simulated)
 
     def pauses(self) -> counters.ByPriority:
-        return counters.pauses(self.topology, counters.InProcessCounters(self.server.fabric))
+        return counters.pauses(self.topology, counters.InProcessCounters(self.simulated))
 
     def stalls(self) -> counters.ByPriority:
-        return counters.stalls(self.topology, counters.InProcessCounters(self.server.fabric))
+        return counters.stalls(self.topology, counters.InProcessCounters(self.simulated))
 
     def advance(self, seconds: float) -> None:
         with _garbage_collected_rarely():
@@ -220,8 +228,38 @@ class VirtualSession(Session):
     def _carriers_of(self, host: str) -> list[tuple[int, bool]]:
         return [(port, up) for (name, port), up in self._carriers.items() if name == host]
 
+    def _serve(self) -> Served:
+        """Serve P4Runtime and the target API from now on."""
+        if self._served is None:
+            # Few runs are asked for a server, and importing gRPC takes longer than building a small simulation.
+            import grpc
+
+            from p4lite.switch.server import FabricServer
+            from p4lite.switch.targetapi.client import TargetClient
+
+            server = FabricServer(self.simulated, listen.PRIVATE, patient=True)
+            if self._tables is not None and self.simulated.switches:
+                server.adopt(self._program.p4info, self._program.bmv2)
+            address = server.start()
+            target = TargetClient(address, timeout_s=None)
+            channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+            self._served = Served(server, target, channel, address)
+            # From here on P4Runtime has to know when a switch is restarted.
+            self.fabric = target
+        return self._served
+
+    @property
+    def server(self) -> FabricServer:
+        """The server of P4Runtime and of the target API."""
+        return self._serve().server
+
+    @property
+    def target(self) -> TargetClient:
+        """A client of the target API."""
+        return self._serve().target
+
     def p4runtime_address(self, switch: str) -> str:
-        return self.address
+        return self._serve().address
 
     def _agent(self, host: str) -> VirtualHost:
         agent = self.virtual_hosts[host]
@@ -269,6 +307,9 @@ class VirtualSession(Session):
     def close(self) -> None:
         if self.partition is not None:
             self.partition.close()
-        self.target.close()
-        self._channel.close()
-        self.server.stop()
+        if self._served is None:
+            self.simulated.close()
+            return
+        self._served.target.close()
+        self._served.channel.close()
+        self._served.server.stop()

@@ -10,10 +10,11 @@ from pathlib import Path
 from p4lite import progress
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
+from p4lite.switch.assembly import capture_all
 from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.p4rt.errors import P4RtError
-from p4lite.switch.server import FabricServer, capture_all, serve_until_signal
+from p4lite.switch.server import FabricServer, serve_until_signal
 from p4lite.switch.source import load_source
 from p4lite.switch.targetapi.grants import Grants
 
