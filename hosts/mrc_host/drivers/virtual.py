@@ -4,10 +4,12 @@ The fabric is handed in as an object that takes what the nodes send and gives wh
 (`Fabric.outside` of the embedded switch's Python API makes one); nothing here knows switches.
 
 Nodes act at instants: packets that arrive, links that become free, timers. All that lies before a time up to which the
-fabric can tell what arrives is done in order of time before the fabric goes on, and what the nodes sent meanwhile goes
-to it in one call. The fabric is never further ahead than the shortest host link is long, so every packet still reaches
-it in time; and it tells what arrives as much earlier. So nodes and fabric can also go on at the same time, each in its
-own thread (`overlapped`), with the same result to the byte.
+fabric can tell what arrives is done before the fabric goes on, and what the nodes sent meanwhile goes to it in one
+call. Each node does its part in order of time, and one node after the other: nodes concern each other only by packets,
+which the fabric orders by when they were sent, and what a node needs stays in the processor's caches meanwhile. The
+fabric is never further ahead than the shortest host link is long, so every packet still reaches it in time; and it
+tells what arrives as much earlier. So nodes and fabric can also go on at the same time, each in its own thread
+(`overlapped`), with the same result to the byte.
 """
 
 from __future__ import annotations
@@ -79,18 +81,20 @@ class _Port:
 
 
 class _ScheduledNode:
-    """A node and its ports. `due`: when it is to be woken; `timer`: the earliest time at which its own timer can be
-    due.
+    """A node and its ports. `due`: when it is to be woken; `queued`: the same, as the driver's heap has it; `timer`:
+    the earliest time at which its own timer can be due; `inbox`: what arrives next (time, port, packet).
     """
 
-    __slots__ = ("due", "held", "node", "number", "ports", "runs", "timer")
+    __slots__ = ("due", "held", "inbox", "node", "number", "ports", "queued", "runs", "timer")
 
     def __init__(self, number: int, node: NodeInterface, ports: list[_Port]) -> None:
         self.number = number
         self.node = node
         self.ports = ports
         self.due = FOREVER
+        self.queued = FOREVER
         self.timer = FOREVER
+        self.inbox: list[tuple[int, int, bytes]] = []
         self.runs = True
         #: What has arrived for a node that does not run: (port, packet); None: it will never be read.
         self.held: list[tuple[int, bytes]] | None = None
@@ -147,6 +151,7 @@ class VirtualDriver:
             found = self.fabric.transmitter(port.place)
             port.rate, port.overhead, port.queue, port.link_ns, port.rest = found
         self._pump(seat, self.now)
+        self._schedule(seat)
         self._tell()
 
     def hold(self, name: str, *, dead: bool = False) -> None:
@@ -158,6 +163,7 @@ class VirtualDriver:
             seat.held = []
         seat.runs = False
         seat.due = FOREVER
+        self._schedule(seat)
 
     def release(self, name: str, node: NodeInterface | None = None) -> None:
         """Let a node run again with what has arrived meanwhile, or another in its place, which starts without state."""
@@ -171,6 +177,7 @@ class VirtualDriver:
             seat.node.receive(index, packet, self.now)
         seat.node.handle_timer(self.now)
         self._pump(seat, self.now)
+        self._schedule(seat)
         self._tell()
 
     def run_until(self, end_ns: int) -> None:
@@ -189,6 +196,7 @@ class VirtualDriver:
         self._enter()
         for seat in self._seats:
             self._pump(seat, now)
+            self._schedule(seat)
         return self._next_wake()
 
     def react(self, arrivals: list[tuple[int, int, bytes]], known_ns: int, end_ns: int) -> int:
@@ -196,12 +204,29 @@ class VirtualDriver:
 
         `arrivals` are all that arrives until `known_ns`.
         """
-        self._take(arrivals)
-        while True:
-            wake = self._next_wake()
-            if wake >= end_ns or wake > known_ns:
-                return wake
-            self._wake_up(wake)
+        until = min(known_ns, end_ns)
+        if until > self.now:
+            self.now = until
+        limit = min(known_ns + 1, end_ns)
+        concerned: list[_ScheduledNode] = []
+        where = self._where
+        for time_ns, place, packet in arrivals:
+            found = where[place] if place >= 0 else None
+            if found is None:
+                continue
+            seat, index = found
+            if not seat.inbox:
+                concerned.append(seat)
+            seat.inbox.append((time_ns, index, packet))
+        mask = (1 << self._shift) - 1
+        while self._next_wake() < limit:
+            seat = self._seats[heapq.heappop(self._wakes) & mask]
+            seat.queued = FOREVER
+            if not seat.inbox:
+                concerned.append(seat)
+        for seat in concerned:
+            self._react(seat, limit)
+        return self._next_wake()
 
     def next_wake(self) -> int:
         """Return when the next node is to be woken (ns), FOREVER if there is none."""
@@ -224,7 +249,7 @@ class VirtualDriver:
             wake = self._next_wake()
             due = wake < end_ns
             if due and wake <= fabric.known_ns:
-                self._wake_up(wake)
+                self.react([], fabric.known_ns, end_ns)
                 continue
             # No packet that a node sends when it wakes up reaches a switch before this.
             limit = max(min(wake + self._ahead, end_ns), fabric.now_ns)
@@ -232,7 +257,7 @@ class VirtualDriver:
             arrivals = fabric.exchange(words, parts, limit, end_ns)
             if fabric.surprises:
                 self._enter()  # another caller has changed a link meanwhile
-            self._take(arrivals)
+            self.react(arrivals, fabric.known_ns, end_ns)
             if not (arrivals or due) and limit >= end_ns:
                 break
 
@@ -260,12 +285,20 @@ class VirtualDriver:
             if not (arrivals or due or self._words) and limit >= end_ns:
                 break
 
-    def _take(self, arrivals: list[tuple[int, int, bytes]]) -> None:
-        """Deliver the packets that arrive, each after the wake-ups that are due before it."""
-        for time_ns, place, packet in arrivals:
-            while (wake := self._next_wake()) < time_ns:
-                self._wake_up(wake)
-            self._arrive(time_ns, place, packet)
+    def _react(self, seat: _ScheduledNode, limit_ns: int) -> None:
+        """Deliver what is in a node's inbox, each packet after the wake-ups that are due before it; then wake the node
+        as often as it is due before the limit.
+        """
+        inbox = seat.inbox
+        if inbox:
+            seat.inbox = []
+            for time_ns, index, packet in inbox:
+                while seat.due < time_ns:
+                    self._wake_up(seat)
+                self._arrive(seat, time_ns, index, packet)
+        while seat.due < limit_ns:
+            self._wake_up(seat)
+        self._schedule(seat)
 
     def _enter(self) -> None:
         """Update when links become free, which other callers may have changed since the last call."""
@@ -289,27 +322,27 @@ class VirtualDriver:
         while wakes:
             first = wakes[0]
             wake = first >> shift
-            if seats[first & mask].due == wake:
+            if seats[first & mask].queued == wake:
                 return wake
             heapq.heappop(wakes)
         return FOREVER
 
-    def _wake_up(self, wake: int) -> None:
-        seat = self._seats[self._wakes[0] & (1 << self._shift) - 1]
-        seat.due = FOREVER
-        if wake > self.now:
-            self.now = wake
-        if seat.timer <= self.now:
-            seat.node.handle_timer(self.now)
-        self._pump(seat, self.now)
+    def _schedule(self, seat: _ScheduledNode) -> None:
+        """Put a node into the heap by when it is due."""
+        due = seat.due
+        if due != seat.queued:
+            seat.queued = due
+            if due < FOREVER:
+                heapq.heappush(self._wakes, due << self._shift | seat.number)
 
-    def _arrive(self, time_ns: int, place: int, packet: bytes) -> None:
-        found = self._where[place] if place >= 0 else None
-        if found is None:
-            return
-        seat, index = found
-        if time_ns > self.now:
-            self.now = time_ns
+    def _wake_up(self, seat: _ScheduledNode) -> None:
+        now = seat.due
+        seat.due = FOREVER
+        if seat.timer <= now:
+            seat.node.handle_timer(now)
+        self._pump(seat, now)
+
+    def _arrive(self, seat: _ScheduledNode, time_ns: int, index: int, packet: bytes) -> None:
         if not seat.runs:
             waiting = seat.held
             if waiting is not None and len(waiting) < RING_PACKETS:
@@ -319,7 +352,7 @@ class VirtualDriver:
         self._pump(seat, time_ns)
 
     def _pump(self, seat: _ScheduledNode, now: int) -> None:
-        """Let a node send what it can now, and schedule its next wake-up."""
+        """Let a node send what it can now, and set when it is due next."""
         if not seat.runs:
             return
         node = seat.node
@@ -343,10 +376,7 @@ class VirtualDriver:
             seat.timer = timer
             if timer < wake:
                 wake = timer if timer > now else now
-        if wake != seat.due:
-            seat.due = wake
-            if wake < FOREVER:
-                heapq.heappush(self._wakes, wake << self._shift | seat.number)
+        seat.due = wake
 
     def _send(self, port: _Port, packet: bytes, now: int) -> None:
         """Note a packet for the fabric, and when its link has carried it."""
