@@ -114,6 +114,8 @@ def test_status_as_json(lab: dict[str, str]) -> None:
 @pytest.mark.slow
 def test_exec_and_sh(lab: dict[str, str]) -> None:
     assert "h0-p1" in mrclab(lab, "exec", "h0", "ip", "-br", "link").stdout
+    asked = "/proc/sys/net/ipv6/conf/h0-p1/router_solicitations"
+    assert mrclab(lab, "exec", "h0", "cat", asked).stdout == "0\n", "captures show no packets of the kernel"
     mrclab(lab, "exec", "h1", "--", "sh", "-c", "exit 7", code=7)
     assert "no host 'h7' in lab 'tiny'; it has: h0, h1" in mrclab(lab, "exec", "h7", "true", code=2).stderr
     text = mrclab(lab, "sh", stdin="hosts\n\nh1 cat /proc/net/dev\nfail h9:0\n'\nstatus --json\nexit\n")

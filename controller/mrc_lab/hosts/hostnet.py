@@ -190,6 +190,9 @@ class HostNet:
 
     def _configure_host(self, host: Host) -> None:
         mtu = self.mtu
+        # All routes are static. The kernel would ask for routers on every port, and a capture show its packets.
+        quiet = {f"net/ipv6/conf/{port.interface}/router_solicitations": "0" for port in host.ports}
+        self.write_settings(self.command(host.name), quiet)
         lines = ["link set dev lo up"]
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
