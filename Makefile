@@ -232,8 +232,8 @@ soak: setup
 vm-check:
 	vagrant/vm-check.sh
 
-# `make demo` and `make test` in a bare root of debootstrap's: NAME=debian-12, debian-13, ubuntu-22.04 or ubuntu-24.04, as
-# PERSON=user or root, or other STEPS of the Makefile; as root, with debootstrap.
+# `make demo` and `make test` in a bare root of debootstrap's: NAME=debian-12, debian-13, debian-testing, ubuntu-22.04 or
+# ubuntu-24.04, as PERSON=user or root, or other STEPS of the Makefile; as root, with debootstrap.
 roots-check: STEPS := setup,demo,test
 roots-check:
 	PYTHONPATH=tests $(PYTHON) -m support.platforms.check $(NAME) --person $(or $(PERSON),user) \

@@ -55,6 +55,7 @@ _UBUNTU_KEYS: Final = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 PLATFORMS: Final[Mapping[str, Platform]] = {
     "debian-12": Platform("bookworm", DEBIAN, _DEBIAN_KEYS),
     "debian-13": Platform("trixie", DEBIAN, _DEBIAN_KEYS),
+    "debian-testing": Platform("testing", DEBIAN, _DEBIAN_KEYS),
     "ubuntu-22.04": Platform("jammy", UBUNTU, _UBUNTU_KEYS, "main,universe", "python3.11"),
     "ubuntu-24.04": Platform("noble", UBUNTU, _UBUNTU_KEYS, "main,universe"),
 }
