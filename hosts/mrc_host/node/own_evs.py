@@ -19,15 +19,25 @@ def replaced(values: Sequence[Sequence[int]], old: int, new: int) -> Values | No
 
 
 class HostEvs:
-    """The EV values of a host by the address of the peer; queue pairs to one peer share one EV profile."""
+    """The EV values of a host by the address of the peer; queue pairs to one peer share one EV profile.
+
+    Values are read only of peers that are asked for: all pairs of a large lab would take more memory than its
+    simulation.
+    """
 
     def __init__(self, values: Mapping[str, Sequence[Sequence[int]]]) -> None:
-        self._values = {peer: tuple(tuple(plane) for plane in planes) for peer, planes in values.items()}
+        self._given = values
+        self._values: dict[str, Values] = {}
         self._made: dict[tuple[int, str], tuple[EvConfig, EvConfig]] = {}
+
+    def _towards(self, peer: str) -> Values:
+        if peer not in self._values:
+            self._values[peer] = tuple(tuple(plane) for plane in self._given.get(peer, ()))
+        return self._values[peer]
 
     def towards(self, default: EvConfig, peer: str) -> EvConfig:
         """Return the EV profile `default` with the host's values towards a peer, the same object each time."""
-        values = self._values.get(peer)
+        values = self._towards(peer)
         if not values:
             return default
         known = self._made.get((id(default), peer))
@@ -39,8 +49,8 @@ class HostEvs:
     def replace(self, old: int, new: int, peer: str | None) -> int:
         """Replace an EV towards a peer, or towards all (None), for later queue pairs; return towards how many peers."""
         count = 0
-        for address in self._values if peer is None else (peer,):
-            values = replaced(self._values.get(address, ()), old, new)
+        for address in self._given if peer is None else (peer,):
+            values = replaced(self._towards(address), old, new)
             if values is not None:
                 self._values[address] = values
                 count += 1
