@@ -5,6 +5,7 @@ Its standard input is an `Order` as JSON, its standard output a `Spent`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ from typing import Any
 
 from mrc_common.errors import MrclabError
 from mrc_common.plain import decode, encode
+from mrc_studies.estimates.yardstick import Watch
 
 #: A run of the calibration takes seconds.
 PATIENCE_S = 600.0
@@ -39,7 +41,8 @@ class Order:
 @dataclass(frozen=True)
 class Spent:
     """CPU seconds by phase (`mrc_studies.estimates.work`), the peak of the resident memory in bytes, and what was done:
-    seconds of the lab's clock, data packets, messages and payload."""
+    seconds of the lab's clock, data packets, messages, payload and iterations of the rank that has fewest.
+    `slowness` is that of the machine meanwhile (`mrc_studies.estimates.yardstick`)."""
 
     cpu: dict[str, float]
     memory_bytes: int
@@ -47,6 +50,8 @@ class Spent:
     packets: int
     messages: int
     payload_bytes: int
+    iterations: int
+    slowness: float = 1.0
 
 
 def spent(order: Order) -> Spent:
@@ -55,17 +60,20 @@ def spent(order: Order) -> Spent:
     Raises:
         MeasureError: the run failed.
     """
+    # It watches how busy the machine is meanwhile.
+    watch = Watch()
     command = [sys.executable, "-P", "-m", "mrc_studies.estimates.child"]
+    asked = json.dumps(encode(order))
     try:
-        done = subprocess.run(
-            command, input=json.dumps(encode(order)), capture_output=True, text=True, check=False, timeout=PATIENCE_S
-        )
+        with watch:
+            done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         raise MeasureError(f"a run that was to be measured took more than {PATIENCE_S:g} s; try again later") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise MeasureError(f"a run that was to be measured failed: {last}")
-    return decode(Spent, json.loads(done.stdout.splitlines()[-1]))
+    found = decode(Spent, json.loads(done.stdout.splitlines()[-1]))
+    return dataclasses.replace(found, slowness=watch.slowness)
 
 
 def peak_bytes() -> int:
@@ -147,6 +155,7 @@ def _run(order: Order) -> Spent:
         _packets(outcome.result.statistics),
         sum(each.requests_posted for each in progress),
         sum(each.bytes_sent for each in progress),
+        min((each.iterations for each in progress if each.takes_part), default=0),
     )
 
 

@@ -23,6 +23,7 @@ from mrc_lab.faults.action import Action
 from mrc_lab.faults.effects import DOWN, UP, Way, together
 from mrc_lab.faults.kinds import effects_of, resolved
 from mrc_runs.ideal import Costs, costs
+from mrc_runs.runner import POLL_S
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import addressing
 from mrc_topo.topology import Topology
@@ -31,8 +32,9 @@ from mrc_topo.topology import Topology
 MOST_MESSAGES, MOST_BYTES = 24_000, 3 << 30
 #: The share of a replay that is its beginning, from which nothing is extrapolated.
 WARM_UP = 1 / 3
-#: The share of a link's rate that a workload gets: windows and queues leave some of it unused.
-USABLE = 0.96
+#: The share of a link's rate that a workload gets, by transport: windows and queues leave some of it unused, and what
+#: RoCE's queue pairs lose by sharing a path.
+USABLE = {"mrc": 0.96, "roce": 0.7}
 #: A pipe without any link: it carries so little that a run waits for the end of the failure.
 NOTHING_BPS = 1.0
 #: Iterations of a workload that time bounds.
@@ -96,11 +98,13 @@ class Count:
 
 @dataclass(frozen=True)
 class Route:
-    """The way of a message: its pipes, and how long after the sender a byte has arrived, ns; `hops` are switches."""
+    """The way of a message: its pipes, the delay of its links in ns, and how much longer than in a pipe its last packet
+    takes, and how long an acknowledgement, in ns per byte; `hops` are switches."""
 
     pipes: Sequence[Pipe]
-    ahead_ns: float
-    back_ns: float
+    delay_ns: float
+    packet_ns: float
+    ack_ns: float
     hops: int
 
 
@@ -111,7 +115,7 @@ class Network:
         self.topology = topology
         self.transport, self.qps_per_peer = transport, qps_per_peer
         self.costs: Callable[[int], Costs] = lru_cache(maxsize=None)(self._costs)
-        self.share = USABLE * self.costs(topology.lab.path_mtu).ports / topology.lab.planes
+        self.share = USABLE[transport] * self.costs(topology.lab.path_mtu).ports / topology.lab.planes
         self.route: Callable[[int, int], Route] = lru_cache(maxsize=None)(self._route)
         self._pipes: dict[tuple[str, int], tuple[Pipe, tuple[Way, ...]]] = {}
         self._broken: list[Action] = []
@@ -156,15 +160,13 @@ class Network:
         first, last = topology.t0_of(src), topology.t0_of(dst)
         inside = first == last
         between = () if inside else (self._pipe("t0", first, UP), self._pipe("t0", last, DOWN))
-        cost = self.costs(lab.path_mtu)
-        delays = 2 * lab.links.host.delay + (0 if inside else 2 * lab.links.fabric.delay)
-        again = 1 / lab.links.host.rate + (0 if inside else 2 / lab.links.fabric.rate)
-        return Route(
-            (self._pipe("host", src, UP), *between, self._pipe("host", dst, DOWN)),
-            delays + min(cost.frame_bytes, cost.data_bytes) * 8e9 * again,
-            delays + cost.ack_bytes * 8e9 * again,
-            1 if inside else 3,
-        )
+        delay = 2 * lab.links.host.delay + (0 if inside else 2 * lab.links.fabric.delay)
+        host = 8e9 / lab.links.host.rate
+        beyond = host + (0 if inside else 2 * 8e9 / lab.links.fabric.rate)
+        # A packet leaves by one port, and a pipe is all of them.
+        alone = host * (1 - 1 / self.costs(lab.path_mtu).ports)
+        pipes = (self._pipe("host", src, UP), *between, self._pipe("host", dst, DOWN))
+        return Route(pipes, delay, beyond + alone, beyond + host, 1 if inside else 3)
 
 
 class _Channel:
@@ -219,14 +221,14 @@ class Replay:
         for pipe in route.pipes:
             # A pipe begins with the first bytes of the one before, and cannot end before it.
             when = max(pipe.carry(count.now_ns, cost.data_bytes), when)
-        arrived = when + route.ahead_ns
+        arrived = when + route.delay_ns + min(cost.frame_bytes, cost.data_bytes) * route.packet_ns
         # Acknowledgements take their share of the way back.
         back = network.route(self.hosts[peer], self.hosts[rank])
         for pipe in back.pipes:
             pipe.carry(count.now_ns, cost.acks * cost.ack_bytes)
         if imm is not None:
             self.at(arrived, self.ranks[peer].arrived, rank, imm)
-        self.at(arrived + route.back_ns, self.ranks[rank].put_done, peer, tag)
+        self.at(arrived + back.delay_ns + cost.ack_bytes * back.ack_ns, self.ranks[rank].put_done, peer, tag)
         packets = max(math.ceil(length / network.topology.lab.path_mtu), 1)
         count.messages += 1
         count.payload_bytes += length
@@ -278,7 +280,7 @@ def expected(
     if spec.duration_s is not None:
         params.setdefault("iterations", ENDLESS)
     wanted = int(params.get("iterations", 1))
-    lasts_ns = (spec.duration_s if spec.duration_s is not None else spec.limit_s) * 1e9
+    lasts_ns = (spec.limit_s if spec.duration_s is None else _until_asked(spec.duration_s)) * 1e9
     network = Network(topology, transport, spec.qps_per_peer)
     replay = Replay(network, WORKLOADS[spec.workload], params, [topology.host(name).index for name in names])
     for at, action in schedule:
@@ -288,6 +290,11 @@ def expected(
     if not replay.full or replay.done:
         return _traffic(marks[-1], marks[-1], 0.0)
     return _extrapolated(marks, wanted, lasts_ns)
+
+
+def _until_asked(seconds: float) -> float:
+    """Return when a workload is asked to stop: at the end of the turn in which its time is up."""
+    return math.ceil(round(seconds / POLL_S, 6)) * POLL_S
 
 
 def _replay(replay: Replay, lasts_ns: float) -> list[Count]:

@@ -23,19 +23,21 @@ PHASES = ("imports", "start", "connect", "simulate", "report")
 TIME: Mapping[str, tuple[str, ...]] = {
     "imports": ("run",),
     "start": ("run", "switches", "host_ports", "probe_targets"),
-    "connect": ("run", "ranks", "queue_pairs", "evs", "region_bytes"),
+    "connect": ("run", "ranks", "rank_squares", "queue_pairs", "roce_pairs", "evs", "region_bytes"),
     "simulate": (
         "packets",
         "roce_packets",
         "payload_bytes",
         "hops",
         "messages",
+        "rank_iterations",
         "rank_turns",
         "port_turns",
         "switch_turns",
         "pair_samples",
         "ev_samples",
         "probes",
+        "target_turns",
     ),
     "report": ("run", "switches", "host_ports", "rank_seconds"),
 }
@@ -46,6 +48,7 @@ MEMORY: tuple[str, ...] = (
     "probe_targets",
     "ranks",
     "queue_pairs",
+    "roce_pairs",
     "evs",
     "region_bytes",
     "rank_seconds",
@@ -62,7 +65,8 @@ class Work:
         host_ports: ports of all hosts.
         probe_targets: of the Clustermapper, added up over hosts.
         ranks: hosts that take part in the workload.
-        queue_pairs: of all ranks.
+        rank_squares: ranks times ranks, as each is given the list of all.
+        queue_pairs, roce_pairs: of all ranks, by transport.
         evs: of all queue pairs.
         region_bytes: memory of the workload at all ranks.
         packets: data packets of MRC.
@@ -70,11 +74,13 @@ class Work:
         payload_bytes: of all messages.
         hops: switches that all packets pass, added up: data, acknowledgements and probes.
         messages: writes of the workload.
+        rank_iterations: iterations of all ranks.
         seconds: of the lab's clock.
         rank_seconds: seconds of all ranks together.
         rank_turns, port_turns, switch_turns: how often ranks, ports of hosts and switches are asked for their counters.
         pair_samples, ev_samples: how often queue pairs and EVs are counted for the hosts' samples.
         probes: of the Clustermapper.
+        target_turns: how often the results of the Clustermapper are asked for, target by target, after a failure.
     """
 
     run: float
@@ -83,7 +89,9 @@ class Work:
     host_ports: float
     probe_targets: float
     ranks: float
+    rank_squares: float
     queue_pairs: float
+    roce_pairs: float
     evs: float
     region_bytes: float
     packets: float
@@ -91,6 +99,7 @@ class Work:
     payload_bytes: float
     hops: float
     messages: float
+    rank_iterations: float
     seconds: float
     rank_seconds: float
     rank_turns: float
@@ -99,6 +108,7 @@ class Work:
     pair_samples: float
     ev_samples: float
     probes: float
+    target_turns: float
 
     def of(self, names: tuple[str, ...]) -> list[float]:
         """Return these quantities, in this order."""
@@ -118,6 +128,8 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
     # A run ends with a turn of its loop.
     turns = math.ceil(traffic.seconds / POLL_S) + 1
     probes = targets * traffic.seconds * 1e9 / PROBE_INTERVAL_NS
+    actions = experiment.actions()
+    first = actions[0][0] if actions else 0.0
     samples = traffic.seconds * 1e9 / SAMPLE_NS
     evs = 0 if roce else pairs * lab.ev.size
     answers = 1 / 4 if roce else 1 / lab.reliability.sack_every
@@ -128,7 +140,9 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
         host_ports=ports,
         probe_targets=targets,
         ranks=ranks,
-        queue_pairs=pairs,
+        rank_squares=ranks * ranks,
+        queue_pairs=0 if roce else pairs,
+        roce_pairs=pairs if roce else 0,
         evs=evs,
         region_bytes=kind.plan(ranks, params) * ranks,
         packets=0 if roce else traffic.packets,
@@ -136,6 +150,7 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
         payload_bytes=traffic.payload_bytes,
         hops=traffic.hops * (1 + answers) + probes * 2,
         messages=traffic.messages,
+        rank_iterations=ranks * traffic.iterations,
         seconds=traffic.seconds,
         rank_seconds=ranks * traffic.seconds,
         rank_turns=ranks * turns,
@@ -144,6 +159,7 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
         pair_samples=pairs * samples,
         ev_samples=evs * samples,
         probes=probes,
+        target_turns=targets * max(turns - first / POLL_S, 0) if actions else 0,
     )
 
 
