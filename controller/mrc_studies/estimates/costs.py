@@ -23,7 +23,7 @@ from mrc_studies.estimates import cases
 from mrc_studies.estimates.child import Spent, spent
 from mrc_studies.estimates.traffic import Traffic, expected
 from mrc_studies.estimates.work import MEMORY, TIME, Work, work_of
-from p4lite.folders import FolderError, is_private_file, make_private
+from p4lite.folders import is_private_file, make_private
 from p4lite.switch.native.build import cache_dir
 
 #: The layout of the stored file, and the meaning of its quantities.
