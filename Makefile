@@ -93,6 +93,8 @@ native: $(STAMP)
 	@if $(BIN)/python -m mrc_host.build --needed; then \
 	  $(STEP) 60 "protocol core in C" "MRCLAB_PURE=1 make setup goes on without it, at half the speed." \
 	    $(BIN)/python -m mrc_host.build; fi
+	@# Without bytecode every process of a lab compiles its modules: the user of root's labs cannot write any here.
+	@$(BIN)/python -m compileall -q controller hosts topologies p4
 
 # Bring what the set-up fetches into the folder vendor, for machines without a network that have the same distribution and
 # Python: copy the checkout with it, and type `make setup` there. Debian packages with those that they depend on and

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 
-def measured(module: str, *arguments: int, **environment: str) -> dict[str, Any]:
+def measured(module: str, *arguments: int | str, **environment: str) -> dict[str, Any]:
     """Return what `measure(*arguments)` of a module of this package returns, with these variables beside our own.
 
     Raises:

@@ -1,17 +1,37 @@
-"""Every import in the files that no other test runs can be carried out, those inside functions too."""
+"""Every import in the files that no other test runs can be carried out, those inside functions too; and what takes long
+to import is imported by the commands that need it alone."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import importlib.util
+import json
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted(path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
 OURS = ("benchmarks", "p4lite", "mrc_")
+
+
+#: Runs a command in this process, and then prints which of the modules that it is given have been imported.
+COMMAND = """
+import json, sys
+heavy, sys.argv = json.loads(sys.argv[1]), ["mrclab", *sys.argv[2:]]
+from mrc_cli.entry import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps([name for name in heavy if name in sys.modules]))
+"""
+#: gRPC and P4Runtime's messages; without them protobuf is of no use either.
+RPC = ("grpc", "google.protobuf", "p4.v1.p4runtime_pb2")
+RUN = ("run", "write_bw", "--lab", "tiny", "--clock", "virtual", "--duration", "0.01")
 
 
 def is_module(name: str) -> bool:
@@ -52,3 +72,30 @@ def test_imports_work(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_missing_name_is_found() -> None:
     text = "def f():\n    from mrc_host.proto.limits import ConfigError, nothing\n    import mrc_nowhere\n"
     assert missing(text) == ["mrc_host.proto.limits.nothing", "mrc_nowhere"]
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        (("--version",), ("numpy", "pydantic", "networkx", "rich.console", *RPC)),
+        (("--help",), ("numpy", "pydantic", "networkx", *RPC)),
+        (("list",), ("numpy", "networkx", "mrc_host.workloads", *RPC)),
+        (("up", "--help"), ("numpy", "networkx", "mrc_runs.experiment", "mrc_lab.session.real", *RPC)),
+        (("topo", "validate", "tiny"), ("networkx", *RPC)),
+        (RUN, ("networkx", "asyncio", "mrc_lab.session.real", "mrc_lab.machines", "p4lite.switch.server", *RPC)),
+    ],
+    ids=lambda value: value[0],
+)
+def test_a_command_imports_nothing_that_takes_long_and_that_it_does_not_need(
+    words: tuple[str, ...], heavy: tuple[str, ...], tmp_path: pathlib.Path
+) -> None:
+    output = ("-o", str(tmp_path / "results")) if words == RUN else ()
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, json.dumps(heavy), *words, *output],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == []

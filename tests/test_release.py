@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -46,6 +47,8 @@ def git(folder: pathlib.Path, *words: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: pathlib.Path) -> pathlib.Path:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "one")
     return tmp_path

@@ -6,7 +6,6 @@ A verb's module is imported only when the verb is used: all of them together tak
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -122,6 +121,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        import importlib.metadata
+
         from mrc_host import running
 
         typer.echo(f"mrclab {importlib.metadata.version('mrclab')}, {running.description()}")

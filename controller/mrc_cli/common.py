@@ -1,21 +1,23 @@
-"""What the verbs share: options, and finding the lab that is meant."""
+"""What the verbs share: options, and finding the lab that is meant.
+
+Sessions on labs are imported in the functions that open them: most of what such a session imports (gRPC, NumPy) is
+nothing to a verb that simulates or only lists labs, and takes longer than the rest of its start.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrc_lab import lifecycle
-from mrc_lab.hosts.hostclient import HostError
-from mrc_lab.machines.session import session_of
 from mrc_lab.records import shells
 from mrc_lab.records.rundir import RunError, all_runs, in_part
-from mrc_lab.session.real import RealSession
-from mrc_runs.endings import LOST, is_silence
+
+if TYPE_CHECKING:
+    from mrc_lab.session.real import RealSession
 
 #: A lab by its name, as an argument or as an option.
 _NAME = "the lab's name (default: $MRCLAB_LAB, otherwise the only lab of this shell)"
@@ -40,6 +42,10 @@ def on_lab(name: str | None) -> Iterator[RealSession]:
         RunError: there is no such lab.
         HostError: something of it does not answer.
     """
+    from mrc_lab.hosts.hostclient import HostError
+    from mrc_lab.machines.session import session_of
+    from mrc_runs.endings import LOST, is_silence
+
     session = session_of(the_lab(name))
     try:
         yield session
@@ -120,4 +126,6 @@ def need_namespaces() -> None:
         HostNetError: Mininet is missing.
         NamespaceError: the machine gives no namespaces; the text names the setting and the ways out.
     """
+    from mrc_lab import lifecycle
+
     lifecycle.check()

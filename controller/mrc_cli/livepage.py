@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mrc_lab.records.rundir import RunError
-from mrc_runs.experiment import known_experiments, load_experiment
 
 if TYPE_CHECKING:
     from mrc_web.page import Page
@@ -46,6 +45,8 @@ def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
         RunError: a part of the live view is missing, or the port is taken.
     """
     check_page()
+    # `mrclab up` has the option `--web`, and starts sooner without the experiments and what they import.
+    from mrc_runs.experiment import known_experiments, load_experiment
     from mrc_web import page as web
 
     with web.Page.served(host, port, list(known_experiments()), load_experiment) as made:

@@ -61,8 +61,8 @@ def verb(
         int | None,
         typer.Option(
             min=1,
-            max=2,
-            help="cores of a simulation; 2 simulates the fabric in parallel to the hosts, with the same result",
+            max=64,
+            help="cores of a simulation; from 16 hosts on this many processes simulate them, with the same result",
         ),
     ] = None,
     again: Annotated[

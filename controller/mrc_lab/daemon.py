@@ -22,9 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import IO
-
-import grpc
+from typing import IO, TYPE_CHECKING
 
 from mrc_common.files import write_whole
 from mrc_common.rpc import SelectLoop, Server, refusing
@@ -36,17 +34,20 @@ from mrc_lab.processes.exits import SHELL, ProcessExit, StoppedProcess, cause, s
 from mrc_lab.processes.process import ProgressTimeout, frozen
 from mrc_lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_lab.records.rundir import RunError
-from mrc_lab.scheduling import AGENT_NICE, raise_session
+from mrc_lab.scheduling import AGENT_NICE, raise_session, shorten_slice
 from mrc_lab.switches.backend import COMMANDS, ForwardingBackend, ProcessSupervisor
 from mrc_lab.switches.bmv2 import Bmv2Switches
 from mrc_lab.switches.forwarders import chosen
 from mrc_lab.switches.kernel import KernelSwitches
-from mrc_lab.switches.p4rt import Device, P4RuntimeError
+from mrc_lab.switches.names import P4RuntimeError
 from mrc_lab.switches.program import FabricProgram, ProgramError, fabric_program, fill, primary
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Switch, Topology
 from p4lite.switch import documents
+
+if TYPE_CHECKING:
+    from mrc_lab.switches.p4rt import Device
 
 #: The time in which a process must answer; it is granted again as long as the process works.
 READY_S = 90.0
@@ -106,6 +107,13 @@ def first_line(process: subprocess.Popen[bytes]) -> str:
     return ""
 
 
+def release(process: subprocess.Popen[bytes]) -> None:
+    """Let a process that was started with `--wait` begin; one that has died is noticed when it does not answer."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as line:
+        line.write(b"\n")
+
+
 class Daemon:
     """One lab from start to end."""
 
@@ -152,6 +160,10 @@ class Daemon:
         self.write()
         made = self.folder.path / PROGRAM
         program = FabricProgram.load(made) if made.exists() else fabric_program()
+        # Fabric and agents import their modules while the namespaces are made and the switches are filled.
+        roles = [switch.name for switch in self.topology.switches] if self.net.veth else ["fabric"]
+        for role in roles:
+            self._spawn_fabric(role)
         self.net.start()
         self.shells = {f"{name}{SHELL}": shell for name, shell in self.net.shells().items()}
         self.record.roles |= {role: shell.pid for role, shell in self.shells.items()}
@@ -170,9 +182,10 @@ class Daemon:
         else:
             self._start_fabric("fabric", self.switches)
             fabric["fabric"] = [switch.device_id for switch in self.switches]
+        groups = self._spawn_agents()
         for role, devices in servers.items():
             self.push(program, self.folder.address(role), devices)
-        self._start_agents()
+        self._start_agents(groups)
         self.record.fabric = fabric
         self.record.hosts = {host.name: self.net.pid(host.name) for host in self.hosts}
         self.record_exits()
@@ -276,48 +289,71 @@ class Daemon:
         lines = self.folder.log(role).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
+    def _spawn_fabric(self, role: str) -> None:
+        """Spawn a fabric process, which waits for `_start_fabric`."""
+        command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--wait", "--fabric"]
+        inherited = () if self.part is None else tuple(self.part.sockets.values())
+        with self._log(role) as log:
+            process = subprocess.Popen(
+                [*command, str(self._description(role))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                pass_fds=inherited,
+            )
+        self._keep(process, role)
+
+    def _description(self, role: str) -> pathlib.Path:
+        return self.folder.path / f"{role}.fabric.json"
+
     def _start_fabric(self, role: str, switches: list[Switch]) -> None:
-        """Start a fabric process with these switches, which listens on the role's socket."""
+        """Have a fabric process carry these switches, and listen on the role's socket."""
         wires = {place: pair[0] for place, pair in self.net.behind.items()}
         address, interfaces = self.folder.address(role), self.net.interfaces
         plan = describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires)
-        inherited: tuple[int, ...] = ()
         if self.part is not None:
             plan = self.part.wired(plan, self.placement)
-            inherited = tuple(self.part.sockets.values())
-        description = self.folder.path / f"{role}.fabric.json"
-        write_whole(
-            description, json.dumps(documents.plain(describe.fabric_description(self.topology, plan, switches)))
-        )
-        command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
-        with self._log(role) as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=inherited)
-        self._keep(process, role)
+        description = describe.fabric_description(self.topology, plan, switches)
+        write_whole(self._description(role), json.dumps(documents.plain(description)))
+        process = self.children[role]
+        release(process)
+        # What `push` needs takes as long to import as the process takes to start, and both can be done at once.
+        import mrc_lab.switches.p4rt  # noqa: F401
+
         words = first_line(process).split()
         if len(words) != 2 or words[0] != "ready":
             raise RunError(f"the process of {role} did not start: {self._last(role) or 'no word from it'}")
 
     def push(self, program: FabricProgram, address: str, devices: list[int]) -> None:
         """Load program and tables into the switches behind an address, by P4Runtime. They never change afterwards."""
+        import grpc
+
         channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         for switch in (each for each in self.topology.switches if each.device_id in devices):
             device = primary(channel, switch, program, first=True)
             fill(self.topology, switch, device, program)
             self.devices.append(device)
 
-    def _start_agents(self) -> None:
+    def _spawn_agents(self) -> list[list[str]]:
+        """Spawn the agents, which wait for `_start_agents`; return the hosts of each."""
+        groups = describe.agent_groups(self.topology, self.hosts)
+        for names in groups:
+            agent = describe.agent_command(self.folder, names, wait=True)
+            command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
+            with self._log(names[0]) as log:
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            for name in names[1:]:
+                os.link(self.folder.log(names[0]), self.folder.log(name))
+            self._keep(process, *names)
+        return groups
+
+    def _start_agents(self, groups: list[list[str]]) -> None:
         for host in self.hosts:
             config = describe.host_config(self.topology, host, "real", self.transport)
             config = replace(config, netns=f"/proc/{self.net.pid(host.name)}/ns/net")
             write_whole(self.folder.config(host.name), json.dumps(vars(config), default=asdict))
-        for names in describe.agent_groups(self.topology, self.hosts):
-            agent = describe.agent_command(self.folder, names)
-            command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
-            with self._log(names[0]) as log:
-                process = subprocess.Popen(command, stdout=log, stderr=log)
-            for name in names[1:]:
-                os.link(self.folder.log(names[0]), self.folder.log(name))
-            self._keep(process, *names)
+        for names in groups:
+            release(self.children[names[0]])
         for host in self.hosts:
             client = HostClient(host.name, self.folder.socket(host.name))
             try:
@@ -368,6 +404,7 @@ def main(argv: list[str]) -> int:
     name, transport, links, switch, compiler = argv[:5]
     folder = LabFolder(pathlib.Path(LAB_FOLDER))
     daemon: Daemon | None = None
+    shorten_slice()
     try:
         topology = chosen(load_lab(folder.path / f"{name}.yaml"), switch, compiler)
         daemon = Daemon(folder, topology, transport, links, *argv[5:])

@@ -74,10 +74,10 @@ class FabricPlan:
     relays: Mapping[str, TunnelDescription] = field(default_factory=dict)
 
 
-def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
-    """Return the command that runs the agent of these hosts."""
+def agent_command(folder: LabFolder, hosts: Sequence[str], *, wait: bool = False) -> list[str]:
+    """Return the command that runs the agent of these hosts, or with `wait` has it wait for a line first."""
     places = [str(path) for host in hosts for path in (folder.config(host), folder.socket(host))]
-    return [sys.executable, "-P", "-m", "mrc_host.agent", *places]
+    return [sys.executable, "-P", "-m", "mrc_host.agent", *(["--wait"] if wait else []), *places]
 
 
 def agent_groups(topology: Topology, hosts: Sequence[Host] | None = None) -> list[list[str]]:

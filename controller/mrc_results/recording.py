@@ -227,7 +227,7 @@ class SpooledEvents(Events):
             file = self._spool.file
             file.seek(0, os.SEEK_END)
             self._offsets.append(file.tell())
-            file.write(gzip.compress(text.encode(), LEVEL))
+            file.write(gzip.compress(text.encode(), LEVEL, mtime=0))
             file.flush()
         self._begins.append(min(times))
         self._ends.append(max(times))

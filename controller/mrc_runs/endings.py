@@ -16,11 +16,11 @@ from mrc_lab.hosts.hostclient import HostControl, HostError, HostGone
 from mrc_lab.processes.exits import SHELL, ProcessExit
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.base import Session
-from mrc_lab.switches.p4rt import P4RuntimeError
+from mrc_lab.switches.names import P4RuntimeError
 from mrc_results.record import RunResult
 from mrc_runs import stall
 from mrc_runs.workload import WorkloadSpec
-from p4lite.switch.targetapi.client import TargetError
+from p4lite.switch.errors import TargetError
 
 #: What a run of some seconds may take longer than that.
 GRACE_S = 30.0

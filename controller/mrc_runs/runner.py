@@ -21,7 +21,7 @@ from mrc_runs.endings import LOST, EndDetector, Losses, RunCannotContinue
 from mrc_runs.interruption import Interrupted
 from mrc_runs.loop import Loop
 from mrc_runs.workload import WorkloadSpec, set_up, stop_together
-from p4lite.switch.targetapi.client import TargetError
+from p4lite.switch.errors import TargetError
 
 POLL_S = 0.1
 

@@ -6,11 +6,9 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from mrc_lab import describe, lifecycle
+from mrc_lab import describe
 from mrc_lab import policies as own
 from mrc_lab.faults.ledger import UnsettledError
-from mrc_lab.machines import lifecycle as machines
-from mrc_lab.machines.session import session_of
 from mrc_lab.processes.exits import several
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import RunDir, RunError
@@ -59,7 +57,7 @@ def session_on(
     """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock).
 
     Args:
-        cores: how many cores a simulation may use.
+        cores: how many cores a simulation may use, each by a process of at least `partition.LEAST_HOSTS` hosts.
     """
     lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):
@@ -73,12 +71,24 @@ def session_on(
         finally:
             session.close()
         return
+    with _real_session(wanted, progress) as real:
+        yield real
+
+
+@contextlib.contextmanager
+def _real_session(wanted: RequestedLab, progress: Callable[[str], None]) -> Iterator[Session]:
+    """Open a session on a lab on the real clock, which is brought up and down again unless it is up."""
+    # A simulation does without these, which import gRPC and take as long as the rest of its start.
+    from mrc_lab.machines import lifecycle as machines
+    from mrc_lab.machines.session import session_of
+
+    lab, topology = wanted.lab, wanted.topology
     run = RunDir(topology.lab.name)
     ours = not run.exists() or run.is_dead()
     if ours:
         machines.bring_up(wanted, progress)
     else:
-        check_usable(run, transport=transport, switch=wanted.switch, compiler=wanted.compiler)
+        check_usable(run, transport=wanted.transport, switch=wanted.switch, compiler=wanted.compiler)
         if not own.same(topology, load_lab(run.lab_file)):
             raise RunError(f"lab '{run.name}' is up with other policies; `mrclab down {run.name}` first")
     first = None
@@ -123,6 +133,8 @@ def check_usable(run: RunDir, **wanted: str | None) -> None:
 
 def _down(run: RunDir, first: Process | None) -> None:
     """Take the lab with this first process down, unless another process already does."""
+    from mrc_lab import lifecycle
+
     with contextlib.suppress(RunError):
         if first is None or run.read().first == first:
             lifecycle.down(run.name)

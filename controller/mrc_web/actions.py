@@ -19,14 +19,14 @@ from mrc_lab.management import denylist
 from mrc_lab.management.denylist import DenylistError
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.base import Session
-from mrc_lab.switches.p4rt import P4RuntimeError
+from mrc_lab.switches.names import P4RuntimeError
 from mrc_lab.switches.program import ProgramError
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.runner import WorkloadRun
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from mrc_web.hub import Answer, CommandError
-from p4lite.switch.targetapi.client import TargetError
+from p4lite.switch.errors import TargetError
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 #: The errors of actions that cannot be carried out; their text is shown to the user.

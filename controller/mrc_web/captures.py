@@ -63,7 +63,7 @@ class Captures:
             session.target.capture(*place, following.name)
             self._going[port] = following
         elif isinstance(session, VirtualSession):
-            session.server.fabric.switch(place[0]).port(place[1]).capture(path)
+            session.simulated.switch(place[0]).port(place[1]).capture(path)
             self._going[port] = None
         self._places[port] = place
         self._files[port] = path
@@ -92,7 +92,7 @@ class Captures:
         if isinstance(session, RealSession):
             session.target.capture(*place, None)
         elif isinstance(session, VirtualSession):
-            session.server.fabric.switch(place[0]).port(place[1]).capture(None)
+            session.simulated.switch(place[0]).port(place[1]).capture(None)
         if following is not None:
             following.__exit__(None, None, None)
 

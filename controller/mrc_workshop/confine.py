@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import psutil
 from pydantic import ValidationError
@@ -137,17 +138,28 @@ def give(folder: pathlib.Path, owner: Owner) -> None:
             os.chown(os.path.join(parent, name), owner.uid, owner.gid, follow_symlinks=False)
 
 
+#: A build of the shared cache takes seconds; one of this age is not under way any more.
+_ABANDONED_S: Final = 3600.0
+
+
 def _warm_cache() -> pathlib.Path:
-    """Return the fabric's core and the parts that all compiled programs share, built once per version."""
+    """Return the fabric's core and the parts that all compiled programs share, built once per version.
+
+    Processes may build it at the same time: each builds in a folder of its own, and the first one to end gives its
+    folder the shared name.
+    """
     base = build.cache_dir() / "workshop"
     digest = hashlib.sha256()
     for path in sorted(build.CORE_DIR.rglob("*.[ch]")):
         digest.update(path.read_bytes())
     folder = base / digest.hexdigest()[:16]
-    if (folder / "complete").is_file():
+    if folder.is_dir():
         return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o700)
+    base.mkdir(parents=True, mode=0o700, exist_ok=True)
+    for left in base.glob("*.*"):  # of processes that were killed meanwhile
+        if time.time() - left.stat().st_mtime > _ABANDONED_S:
+            shutil.rmtree(left, ignore_errors=True)
+    made = pathlib.Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=base))
     code = (
         "from p4lite.switch.fabric.fabric import Fabric\n"
         "from p4lite.switch.source import load_source\n"
@@ -155,13 +167,19 @@ def _warm_cache() -> pathlib.Path:
         "with Fabric('virtual') as fabric:\n"
         "    fabric.add_switch(1).load(load_source(shipped('programs') / 'fabric.p4').program())\n"
     )
-    subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        env={**os.environ, "MRCLAB_CACHE": str(folder)},
-        check=True,
-        stdin=subprocess.DEVNULL,
-    )
-    (folder / "complete").touch()
+    try:
+        subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            env={**os.environ, "MRCLAB_CACHE": str(made)},
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        made.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
     return folder
 
 

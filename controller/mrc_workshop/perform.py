@@ -25,7 +25,7 @@ from mrc_host.proto.limits import ConfigError
 from mrc_lab.faults.ledger import UnsettledError
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.virtual import VirtualSession
-from mrc_lab.switches.p4rt import P4RuntimeError
+from mrc_lab.switches.names import P4RuntimeError
 from mrc_lab.switches.program import SOURCE, ProgramError, fabric_program
 from mrc_results import resultdir, verdict
 from mrc_results.recording import Recording

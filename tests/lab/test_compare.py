@@ -20,7 +20,7 @@ from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
-from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.results import plain
 
 
@@ -186,7 +186,7 @@ def test_a_comparison_whose_impairment_is_only_booked_is_missed(monkeypatch: pyt
     )
     (judged,) = compare.judge(comparison, compare.compare(comparison))
     assert judged.passed, judged
-    monkeypatch.setattr(TargetClient, "set_port_link", lambda *_, **__: None)
+    monkeypatch.setattr(FabricInside, "set_port_link", lambda *_, **__: None)
     (judged,) = compare.judge(comparison, compare.compare(comparison))
     assert not judged.passed
     assert judged.what == "evidence of bad, a: packets lost"

@@ -49,7 +49,7 @@ class Wire:
 
     def __init__(self, session: VirtualSession, port: tuple[str, int], folder: pathlib.Path) -> None:
         self.session, self.folder, self.number = session, folder, 0
-        self.port = session.server.fabric.switch(session.topology.switch(port[0]).device_id).port(port[1])
+        self.port = session.simulated.switch(session.topology.switch(port[0]).device_id).port(port[1])
 
     def start(self) -> None:
         self.number += 1

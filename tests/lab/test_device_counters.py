@@ -6,7 +6,8 @@ from contextlib import closing
 
 import grpc
 
-from mrc_lab.switches.p4rt import Device, TableEntry
+from mrc_lab.switches.names import TableEntry
+from mrc_lab.switches.p4rt import Device
 from p4lite.switch.source import load_source
 from support.switch.p4rt import PROGRAMS, Bench, ethernet
 

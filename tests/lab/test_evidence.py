@@ -18,7 +18,7 @@ from mrc_runs import execute
 from mrc_runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
-from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.results import result_of
 from support.lab.usual import usual_experiments
 
@@ -29,7 +29,7 @@ BREAKING = [name for name in usual_experiments() if load_experiment(name).schedu
 def nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures are booked, and that is all: neither the fabric nor a host hears of them."""
     for method in ("set_port_up", "set_port_link", "set_state", "restart"):
-        monkeypatch.setattr(TargetClient, method, lambda *_, **__: None)
+        monkeypatch.setattr(FabricInside, method, lambda *_, **__: None)
     monkeypatch.setattr(VirtualSession, "set_carrier", lambda *_: None)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import p4lite.compiler
 from mrc_lab.switches import program
+from mrc_lab.switches.names import P4InfoNames
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append(source)
         made = p4lite.compiler.Compiled.__new__(p4lite.compiler.Compiled)
         made.bmv2 = {"file": source.read_text()[:20], "number": len(calls)}
-        made.__dict__["p4info"] = "info"
+        made.__dict__["p4info"] = f'counters {{ preamble {{ id: {len(calls)} name: "count" }} }}'
         return made
 
     monkeypatch.setattr(p4lite.compiler, "compile_program", compile_program)
@@ -41,7 +42,10 @@ def test_it_is_compiled_once_for_the_same_sources(
     cache: pathlib.Path, compiled: list[Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = program.fabric_program()
-    assert (program.fabric_program(), len(compiled)) == (first, 1)
+    again = program.fabric_program()
+    assert (again, len(compiled)) == (first, 1)
+    assert (again.known, first.known) == (P4InfoNames.of(first.p4info), None)
+    assert again.names.counters["count"].id == 1
     copy = shutil.copytree(program.FOLDER, tmp_path / "programs")
     assert program.fabric_program(copy / "fabric.p4").bmv2 != first.bmv2, "nobody's but the project's own is kept"
     monkeypatch.setattr(program, "FOLDER", copy)

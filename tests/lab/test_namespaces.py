@@ -209,6 +209,11 @@ def test_list_and_fidelity_say_what_runs(lab: RunDir) -> None:
     assert measured.agents.granted in ("nice -15", f"nice {os.nice(0)}")
     # Beside other sessions the agents' niceness is worth what their session's is.
     assert measured.agents.session in (measured.agents.granted, "not grouped")
+    # Where the kernel has slices of processes, tried in one of our own.
+    tried = [sys.executable, "-c", "from mrc_lab.scheduling import shorten_slice; print(shorten_slice())"]
+    if subprocess.run(tried, capture_output=True, text=True, check=True).stdout == "True\n":
+        agents = [each for each in lab.processes() if each.role in ("h0", "h1")]
+        assert [scheduling.slice_ns(each.pid) for each in agents] == [scheduling.SLICE_NS] * 2
     around = scheduling.machine_activity(lab)
     assert set(vars(around)) == {"other_labs", "labs_of_others", "cores", "load_1min"}
     assert "tiny" not in str(around.other_labs)

@@ -279,6 +279,22 @@ def document_of(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def test_events_on_disk_are_the_same_bytes_at_any_time_of_day(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = event_of({"t_ns": 3 * SECOND, "kind": "port", "port": 0, "up": False, "peer": None})
+    found = []
+    for now in (1e9, 2e9):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        folder = tmp_path / str(now)
+        folder.mkdir()
+        with Recording(folder) as record:
+            record.events.extend(NAMES[0], [event])
+            record.keep()
+        found.append((folder / EVENTS).read_bytes())
+    assert found[0] == found[1]
+
+
 def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
     session: Any = CheapSession(TOPOLOGY)
     session.begun = 0

@@ -13,7 +13,7 @@ from mrc_results.expectation import Evidence
 from mrc_results.record import RunResult
 from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
-from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.labs import lab_file, session
 
 STORM = ExperimentStep(
@@ -58,7 +58,7 @@ def test_a_storm_stops_who_has_nothing_to_do_with_it(lossless: dict[str, Any], t
 
 
 def test_without_the_storm_its_evidence_is_missing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TargetClient, "set_port_link", lambda *_, **__: None)
+    monkeypatch.setattr(FabricInside, "set_port_link", lambda *_, **__: None)
     _, found = run(tmp_path, "roce", [STORM, OVER])
     assert [finding.passed for finding in found] == [False, False, False]
 

@@ -198,6 +198,15 @@ def test_fabric_process_serves_the_described_switches(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+def test_with_wait_a_process_begins_at_a_line_and_ends_without_one(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.json")
+    agent = [sys.executable, "-m", "mrc_host.agent", "--wait", missing, str(tmp_path / "h0.sock")]
+    for command in ([*SERVER, "--wait", "--fabric", missing], agent):
+        for line, code in (("", 1), ("\n", 2)):
+            done = subprocess.run(command, input=line, capture_output=True, text=True, timeout=120, check=False)
+            assert (done.returncode, missing in done.stderr) == (code, bool(line)), done
+
+
 def test_wrong_descriptions_name_the_place(tmp_path: Path) -> None:
     def broken(change: Any) -> dict[str, Any]:
         made = description()

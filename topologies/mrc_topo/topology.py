@@ -6,13 +6,15 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from mrc_common.errors import UsageError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.schema import Lab, LinkSpec, Override, QueueSpec
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class TopologyError(Exception):
@@ -291,6 +293,9 @@ class Topology:
     def graph(self) -> nx.Graph:
         """Nodes `h3`, `p0-t0.1`, `p0-t1.0` with `kind` (host, t0, t1), `plane` (None for hosts) and `index`;
         edges keyed by link name, with `plane`, `rate_bps`, `delay_ns` and `ports` (node -> port)."""
+        # networkx takes a quarter of the start of a command, and few commands ask for the graph.
+        import networkx as nx
+
         graph = nx.MultiGraph(name=self.lab.name)
         for host in self.hosts:
             graph.add_node(host.name, kind="host", plane=None, index=host.index)

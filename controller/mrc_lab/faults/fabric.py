@@ -13,7 +13,7 @@ from p4lite.switch.targetapi.values import End, FabricInfo, LinkChanges
 
 
 class FabricControl(Protocol):
-    """The part of the target API that failures use (`p4lite.switch.targetapi.client.TargetClient` has it)."""
+    """The part of the target API that failures use; `TargetClient` and `FabricInside` have it."""
 
     def info(self) -> FabricInfo:
         """Return the state of all switches and ports."""

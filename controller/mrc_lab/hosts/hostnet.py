@@ -32,8 +32,9 @@ INSTALL = (
     "where that cannot be, use `--clock virtual`"
 )
 NOT_LINUX = (
-    "labs on the real clock need network namespaces and Mininet, which only Linux has, and this is {system}; "
-    "use `--clock virtual`, or run mrclab in a Linux machine (docs/howto/virtual-machine.md)"
+    "labs need Linux, on the real clock for network namespaces and in simulated time for the switch's C code, and "
+    "this is {system}; run mrclab in a Linux machine (docs/howto/virtual-machine.md) or a container "
+    "(docs/howto/container.md)"
 )
 
 

@@ -8,12 +8,11 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from mrc_lab import describe, lifecycle
 from mrc_lab.lifecycle import quiet
 from mrc_lab.machines import connect as reach
-from mrc_lab.machines.coordinator import CoordinatorOrder, recorded_machines
-from mrc_lab.machines.remote import VERBS
 from mrc_lab.records import shells
 from mrc_lab.records.record import State, last_line
 from mrc_lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
@@ -21,6 +20,9 @@ from mrc_lab.requested import RequestedLab
 from mrc_topo.labfile import lab_path
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
+
+if TYPE_CHECKING:
+    from mrc_lab.machines.coordinator import CoordinatorOrder
 
 #: A shell script that starts a command and exits, so that the lab's first process reaps the command instead of a busy
 #: parent.
@@ -59,6 +61,9 @@ def bring_up(
         if connect is not None:
             raise RunError(f"--connect leads to other machines, and lab '{topology.lab.name}' has no `machines`")
         return lifecycle.bring_up(wanted, progress, links)
+    # Most labs are on one machine, and come up sooner without what leads to others.
+    from mrc_lab.machines.coordinator import CoordinatorOrder
+
     check(wanted, links)
     commands = reach.commands(topology.lab.machines, connect)
     placement = Placement(topology)
@@ -106,6 +111,8 @@ def in_pieces(name: str, topology: Topology) -> list[str]:
     fragment the frame is lost, and fragmentation costs time."""
     frame, found = describe.frame_bytes(topology), []
     if topology.lab.machines:
+        from mrc_lab.machines.coordinator import recorded_machines
+
         for machine, known in recorded_machines(RunDir(name)).items():
             room = known.frame_bytes
             if room is not None and room < frame:
@@ -120,6 +127,8 @@ def in_pieces(name: str, topology: Topology) -> list[str]:
 
 def roles(placement: Placement) -> list[str]:
     """Return the roles that have a socket in the run directory."""
+    from mrc_lab.machines.remote import VERBS
+
     hosts = [host.name for host in placement.topology.hosts]
     return [*hosts, *(f"{name}.{each}" for name in placement.machines for each in ("fabric", VERBS))]
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
-from p4.config.v1 import p4info_pb2
-
-from mrc_lab.switches.p4rt import P4InfoNames
+from mrc_lab.switches.names import P4InfoNames
 from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.fabric import Fabric
@@ -177,8 +175,7 @@ def own_counters(topology: Topology, source: CounterSource, names: P4InfoNames) 
     for name, counter in (names.counters | names.direct_counters).items():
         cells = [cell for switch in topology.switches for cell in source.read_counter(switch.device_id, name)]
         packets, octets = (sum(cell[part] for cell in cells) for part in (0, 1))
-        unit = counter.spec.unit
-        found[name] = octets if unit == p4info_pb2.CounterSpec.BYTES else packets
-        if unit == p4info_pb2.CounterSpec.BOTH:
+        found[name] = octets if counter.unit == "BYTES" else packets
+        if counter.unit == "BOTH":
             found[f"{name}.bytes"] = octets
     return found

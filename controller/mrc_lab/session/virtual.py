@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeVar
-
-import grpc
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mrc_common.plain import decode, encode
 from mrc_common.rpc import Request
@@ -26,15 +25,23 @@ from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
+from mrc_lab.session.partition import LEAST_HOSTS, PartitionedHosts
 from mrc_lab.switches import forwarders
+from mrc_lab.switches.direct import DirectTables
 from mrc_lab.switches.program import FabricProgram, fill, primary, program_of
 from mrc_topo import rules
 from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
+from p4lite.switch.assembly import assemble
 from p4lite.switch.fabric.fabric import Port
-from p4lite.switch.server import FabricServer
-from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.inside import FabricInside
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
+
+if TYPE_CHECKING:
+    import grpc
+
+    from p4lite.switch.server import FabricServer
+    from p4lite.switch.targetapi.client import TargetClient
 
 #: The number of new objects after which Python searches for cycles while simulated time passes, instead of 700: packets
 #: form no cycles, and the search takes some percent of such a run.
@@ -55,13 +62,22 @@ def _garbage_collected_rarely() -> Iterator[None]:
         gc.unfreeze()
 
 
+@dataclass(frozen=True)
+class Served:
+    """The server of a simulation, and what calls it."""
+
+    server: FabricServer
+    target: TargetClient
+    channel: grpc.Channel
+    address: str
+
+
 class VirtualHost:
     """A host that is commanded by function calls."""
 
-    def __init__(self, session: VirtualSession, node: HostNode) -> None:
+    def __init__(self, session: VirtualSession, name: str) -> None:
         self.session = session
-        self.node = node
-        self.name = node.name
+        self.name = name
         self.dead = False
         self.frozen = False
 
@@ -76,17 +92,20 @@ class VirtualHost:
             raise HostGone(f"host {self.name}: its agent is gone (stopped)")
         if self.frozen:
             raise HostError(f"host {self.name}: its agent does not answer (frozen)")
-        try:
-            answer: Plain = self.node.command(verb, arguments, self.session.now_ns())
-        except CommandError as error:
-            raise HostError(str(error), error.number, error.code) from error
-        self.session.driver.touch(self.name)
-        return answer
+        return self.session.command(self.name, verb, arguments)
 
 
 class VirtualSession(Session):
-    """Builds the lab; `close` frees it. `transport` is mrc or roce. With two `cores` the fabric runs beside the hosts
-    in a separate thread, and the result is the same."""
+    """Builds the lab; `close` frees it. `transport` is mrc or roce.
+
+    With several `cores` the hosts of a large lab are in as many processes, and the fabric runs beside them in a thread
+    (`partition.py`); the hosts of a small lab stay in this process. The result is the same. `nodes` are the hosts that
+    are simulated in this process.
+
+    `simulated` is the fabric, and `fabric` commands it. Calls within the process fill its tables. P4Runtime and the
+    target API are served once `server`, `target` or `p4runtime_address` is asked for; a lab with a program of its own,
+    or with one by p4c, is served from the beginning.
+    """
 
     clock = "virtual"
 
@@ -98,23 +117,29 @@ class VirtualSession(Session):
         self._program = program_of(topology)
         self._started: dict[str, int] = {}
         plan = describe.FabricPlan(listen.PRIVATE, "virtual", {})
-        self.server = FabricServer.from_description(describe.fabric_description(topology, plan), patient=True)
-        address = self.server.start()
-        self.address = address
-        self.target = TargetClient(address, timeout_s=None)
-        self.fabric = self.target
-        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+        self.simulated = assemble(describe.fabric_description(topology, plan))
+        self.fabric = FabricInside(self.simulated)
+        self._served: Served | None = None
+        ours = topology.lab.program is None and topology.lab.compiler == "p4lite"
+        self._tables = DirectTables(self._program) if ours else None
+        if not ours:
+            self._serve()
         for switch in topology.switches:
             self._refill(switch.name)
-        self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
         planes = topology.lab.planes
-        outside = self.server.fabric.outside(
+        outside = self.simulated.outside(
             [self._port(host, plane) for host in topology.hosts for plane in range(planes)]
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
+        self.partition: PartitionedHosts | None = None
+        processes = min(cores, len(places) // LEAST_HOSTS)
+        if processes > 1:
+            self.partition = PartitionedHosts(topology, transport, outside, places, processes)
+        here = [] if self.partition else topology.hosts
+        self.nodes = {host.name: self._node(host, transport) for host in here}
         paths = {name: node.datapath for name, node in self.nodes.items()}
         self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, cores > 1)
-        self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
+        self.virtual_hosts = {name: VirtualHost(self, name) for name in places}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
         self.failures = FaultLedger(topology, self._refill)
@@ -124,23 +149,36 @@ class VirtualSession(Session):
     def program(self) -> FabricProgram:
         return self._program
 
-    def _node(self, host: Host, transport: str) -> HostNode:
+    def _node(self, host: Host, transport: str, seed: str | None = None) -> HostNode:
         config = describe.host_config(self.topology, host, self.clock, transport)
-        # A restarted node must differ for its peers, as a real one does.
-        started = self._started[host.name] = self._started.get(host.name, 0) + 1
-        return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
+        return HostNode(config, random.Random(config.seed if seed is None else seed))
+
+    def command(self, host: str, verb: str, arguments: Mapping[str, Any]) -> Plain:
+        """Carry out a verb of a host. Raises HostError."""
+        if self.partition is not None:
+            return self.partition.command(host, verb, arguments)
+        try:
+            answer: Plain = self.nodes[host].command(verb, dict(arguments), self.now_ns())
+        except CommandError as error:
+            raise HostError(str(error), error.number, error.code) from error
+        self.driver.touch(host)
+        return answer
 
     def _port(self, host: Host, plane: int) -> tuple[Port, bytes]:
         """Return the switch's end of a host's cable, and the Ethernet header of frames that the host sends there."""
         port = host.ports[plane]
         switch = self.topology.switch(port.t0)
         header = port.gateway_mac.to_bytes(6, "big") + port.mac.to_bytes(6, "big") + b"\x86\xdd"
-        return self.server.fabric.switch(switch.device_id).port(port.t0_port), header
+        return self.simulated.switch(switch.device_id).port(port.t0_port), header
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
+        if self._served is None:
+            assert self._tables is not None  # other programs are served from the beginning
+            self._tables.fill(self.topology, switch, self.simulated.switch(switch.device_id))
+            return
         # Arbitration is repeated each time, because another controller may have been primary since.
-        device = primary(self._channel, switch, self._program, patient=True)
+        device = primary(self._served.channel, switch, self._program, patient=True)
         try:
             fill(self.topology, switch, device, self._program)
         finally:
@@ -148,44 +186,28 @@ class VirtualSession(Session):
             device.close()
 
     def now_ns(self) -> int:
-        return self.driver.now
+        return (self.partition or self.driver).now
 
     def stats(self) -> dict[int, DeviceStats]:
         # Calls over gRPC would take ten times as long.
-        fabric = self.server.fabric
-        return {
-            ident: DeviceStats(
-                fabric.now_ns, switch.stats(), {number: port.stats() for number, port in switch.ports.items()}
-            )
-            for ident, switch in fabric.switches.items()
-        }
+        return FabricInside(self.simulated).stats()
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
-        fabric = self.server.fabric
-        ports = [port for switch in fabric.switches.values() for port in switch.ports.values()]
-        rows = iter(fabric.port_samples(ports, rules.DATA_PRIORITY, counters.FAILURE_DROPS))
-        return {
-            ident: DeviceSample(
-                fabric.now_ns,
-                switch.state,
-                {number: next(rows) for number in switch.ports},
-                {name: switch.instance.counter_total(name).packets for name in counted},
-            )
-            for ident, switch in fabric.switches.items()
-        }
+        return FabricInside(self.simulated).samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
 
     def fabric_sample(self) -> counters.FabricSample:
-        return counters.sample_inside(self.topology, self.server.fabric)
+        return counters.sample_inside(self.topology, self.simulated)
 
     def pauses(self) -> counters.ByPriority:
-        return counters.pauses(self.topology, counters.InProcessCounters(self.server.fabric))
+        return counters.pauses(self.topology, counters.InProcessCounters(self.simulated))
 
     def stalls(self) -> counters.ByPriority:
-        return counters.stalls(self.topology, counters.InProcessCounters(self.server.fabric))
+        return counters.stalls(self.topology, counters.InProcessCounters(self.simulated))
 
     def advance(self, seconds: float) -> None:
         with _garbage_collected_rarely():
-            self.driver.run_until(self.driver.now + round(seconds * 1e9))
+            driver = self.partition or self.driver
+            driver.run_until(driver.now + round(seconds * 1e9))
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         self._carriers[host, port] = up
@@ -196,13 +218,48 @@ class VirtualSession(Session):
         agent = self.virtual_hosts[host]
         if agent.frozen or agent.dead:
             return
-        for (name, port), up in self._carriers.items():
-            if name == host:
-                self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
+        if self.partition is not None:
+            self.partition.set_carriers(host, self._carriers_of(host))
+            return
+        for port, up in self._carriers_of(host):
+            self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
         self.driver.touch(host)
 
+    def _carriers_of(self, host: str) -> list[tuple[int, bool]]:
+        return [(port, up) for (name, port), up in self._carriers.items() if name == host]
+
+    def _serve(self) -> Served:
+        """Serve P4Runtime and the target API from now on."""
+        if self._served is None:
+            # Few runs are asked for a server, and importing gRPC takes longer than building a small simulation.
+            import grpc
+
+            from p4lite.switch.server import FabricServer
+            from p4lite.switch.targetapi.client import TargetClient
+
+            server = FabricServer(self.simulated, listen.PRIVATE, patient=True)
+            if self._tables is not None and self.simulated.switches:
+                server.adopt(self._program.p4info, self._program.bmv2)
+            address = server.start()
+            target = TargetClient(address, timeout_s=None)
+            channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+            self._served = Served(server, target, channel, address)
+            # From here on P4Runtime has to know when a switch is restarted.
+            self.fabric = target
+        return self._served
+
+    @property
+    def server(self) -> FabricServer:
+        """The server of P4Runtime and of the target API."""
+        return self._serve().server
+
+    @property
+    def target(self) -> TargetClient:
+        """A client of the target API."""
+        return self._serve().target
+
     def p4runtime_address(self, switch: str) -> str:
-        return self.address
+        return self._serve().address
 
     def _agent(self, host: str) -> VirtualHost:
         agent = self.virtual_hosts[host]
@@ -212,23 +269,30 @@ class VirtualSession(Session):
 
     def freeze_agent(self, host: str) -> None:
         self._agent(host).frozen = True
-        self.driver.hold(host)
+        (self.partition or self.driver).hold(host)
 
     def thaw_agent(self, host: str) -> None:
         self._agent(host).frozen = False
-        self.driver.release(host)
+        (self.partition or self.driver).release(host)
         self._send_carriers(host)
 
     def kill_agent(self, host: str) -> None:
         self._agent(host).dead = True
-        self.driver.hold(host, dead=True)
+        (self.partition or self.driver).hold(host, dead=True)
 
     def restart_agent(self, host: str) -> None:
         agent = self.virtual_hosts[host]
-        agent.node = self.nodes[host] = self._node(self.topology.host(host), self.transport)
+        # A restarted node must differ for its peers, as a real one does.
+        started = self._started[host] = self._started.get(host, 1) + 1
+        config = describe.host_config(self.topology, self.topology.host(host), self.clock, self.transport)
+        seed = f"{config.seed} {started}"
         agent.dead = agent.frozen = False
+        if self.partition is not None:
+            self.partition.release(host, seed, self._carriers_of(host))
+            return
+        node = self.nodes[host] = self._node(self.topology.host(host), self.transport, seed)
         self._send_carriers(host)
-        self.driver.release(host, agent.node.datapath)
+        self.driver.release(host, node.datapath)
 
     def frozen(self) -> list[StoppedProcess]:
         return [StoppedProcess(name) for name, host in self.virtual_hosts.items() if host.frozen]
@@ -241,6 +305,11 @@ class VirtualSession(Session):
         return None
 
     def close(self) -> None:
-        self.target.close()
-        self._channel.close()
-        self.server.stop()
+        if self.partition is not None:
+            self.partition.close()
+        if self._served is None:
+            self.simulated.close()
+            return
+        self._served.target.close()
+        self._served.channel.close()
+        self._served.server.stop()

@@ -19,7 +19,8 @@ from mrc_lab.describe import BEHIND
 from mrc_lab.hosts.hostclient import HostClient, HostGone
 from mrc_lab.session.fabricset import FabricSet
 from mrc_lab.switches.backend import CheckSwitch, HoldSwitch, RestartSwitch, SizeQueue
-from mrc_lab.switches.p4rt import Device, P4RuntimeError
+from mrc_lab.switches.names import P4RuntimeError
+from mrc_lab.switches.p4rt import Device
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats, FabricInfo, LinkChanges

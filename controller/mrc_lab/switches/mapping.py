@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from p4.config.v1 import p4info_pb2
-
-from mrc_lab.switches.p4rt import Match, P4InfoNames, P4RuntimeError, TableEntry, to_bytes
+from mrc_lab.switches.names import ActionName, Match, P4InfoNames, P4RuntimeError, TableEntry, TableName, to_bytes
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
 
@@ -41,14 +38,14 @@ def _listed(names: Iterable[str]) -> str:
 class _MappedTable:
     """A table of the program that corresponds to one of `fabric.p4`."""
 
-    def __init__(self, names: P4InfoNames, table: Any) -> None:
-        self.name: str = table.preamble.name
-        self.size: int = table.size
-        self.is_const: bool = table.is_const_table
-        self.keys = list(table.match_fields)
-        by_id = {each.preamble.id: each for each in names.actions.values()}
-        actions = [by_id[each.id] for each in table.action_refs if each.id in by_id]
-        self.actions = {last(each.preamble.name): each for each in actions}
+    def __init__(self, names: P4InfoNames, table: TableName) -> None:
+        self.name = table.name
+        self.size = table.size
+        self.is_const = table.is_const
+        self.keys = table.keys
+        by_id = {each.id: each for each in names.actions.values()}
+        actions = [by_id[each] for each in table.actions if each in by_id]
+        self.actions = {last(each.name): each for each in actions}
 
     def match(self, given: rules.TableEntry) -> Mapping[str, Match]:
         """Return the entry's key in the form of this table. Raises P4RuntimeError."""
@@ -56,10 +53,10 @@ class _MappedTable:
             return {}
         (key,) = given.match
         bits = rules.KEY_BITS[key.field]
-        if len(self.keys) != 1 or self.keys[0].bitwidth != bits:
-            found = _listed(f"{each.name} ({each.bitwidth} bits)" for each in self.keys)
+        if len(self.keys) != 1 or self.keys[0].width != bits:
+            found = _listed(f"{each.name} ({each.width} bits)" for each in self.keys)
             raise P4RuntimeError(f"table {self.name} must have one key, of {bits} bits ({key.field}); it has: {found}")
-        kind = p4info_pb2.MatchField.MatchType.Name(self.keys[0].match_type)
+        kind = self.keys[0].kind
         name = self.keys[0].name
         if kind == "LPM":
             return {name: (key.value, bits if key.prefix_length is None else key.prefix_length)}
@@ -70,22 +67,21 @@ class _MappedTable:
             f"table {self.name}: its key {name} is {kind.lower()}; the controller fills it as {wanted}"
         )
 
-    def params(self, given: rules.TableEntry, action: Any) -> dict[str, int]:
+    def params(self, given: rules.TableEntry, action: ActionName) -> dict[str, int]:
         """Return the entry's parameters that the action takes. Raises P4RuntimeError."""
         found = {}
         for param in action.params:
             if param.name not in given.params:
                 raise P4RuntimeError(
-                    f"action {action.preamble.name} takes '{param.name}', which the controller does not know; "
+                    f"action {action.name} takes '{param.name}', which the controller does not know; "
                     f"it gives: {_listed(given.params)}"
                 )
             value = given.params[param.name]
             try:
-                to_bytes(value, param.bitwidth)
+                to_bytes(value, param.width)
             except ValueError:
                 raise P4RuntimeError(
-                    f"action {action.preamble.name}: its parameter '{param.name}' has {param.bitwidth} bits, "
-                    f"too few for {value}"
+                    f"action {action.name}: its parameter '{param.name}' has {param.width} bits, too few for {value}"
                 ) from None
             found[param.name] = value
         return found
@@ -97,7 +93,7 @@ def _table(names: P4InfoNames, wanted: str) -> _MappedTable | None:
         return _MappedTable(names, names.tables[wanted])
     found = [each for full, each in names.tables.items() if last(full) == last(wanted)]
     if len(found) > 1:
-        several = _listed(each.preamble.name for each in found)
+        several = _listed(each.name for each in found)
         raise P4RuntimeError(f"several tables are called {last(wanted)}: {several}; the controller fills one")
     return _MappedTable(names, found[0]) if found else None
 
@@ -137,10 +133,8 @@ def fit(topology: Topology, switch: Switch, names: P4InfoNames) -> MappedEntries
         params = table.params(given, action)
         if len(params) < len(given.params):
             missing = ", ".join(each for each in given.params if each not in params)
-            made.lacking.append(
-                f"action {action.preamble.name} takes no {missing}: what the lab file says of it is lost"
-            )
-        entry = TableEntry(table.name, table.match(given), action.preamble.name, params)
+            made.lacking.append(f"action {action.name} takes no {missing}: what the lab file says of it is lost")
+        entry = TableEntry(table.name, table.match(given), action.name, params)
         (made.defaults if given.default else made.entries).append(entry)
     _check_sizes(tables, made)
     made.lacking = list(dict.fromkeys(made.lacking))

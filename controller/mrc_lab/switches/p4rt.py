@@ -9,128 +9,84 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from mrc_common.errors import MrclabError
+from mrc_lab.switches.names import (
+    KeyName,
+    Match,
+    P4InfoNames,
+    P4RuntimeError,
+    TableEntry,
+    to_bytes,
+)
 
 TIMEOUT_S = 20.0
 #: A program may have to be compiled first, which takes minutes on an emulated machine.
 PIPELINE_S = 600.0
 BATCH = 500
 
-#: A match value: exact/optional an integer; LPM (value, prefix length); ternary (value, mask); range (low, high).
-Match = int | tuple[int, int]
-T = TypeVar("T")
-
-
-class P4RuntimeError(MrclabError):
-    """A request that a switch refused; the text names the switch, the request and the server's reason."""
-
-
-@dataclass(frozen=True)
-class TableEntry:
-    """A table entry by the names in the P4 program (`hdr.ipv6.dst_addr`); for LPM and other values see `Match`."""
-
-    table: str
-    match: Mapping[str, Match]
-    action: str
-    params: Mapping[str, int] = field(default_factory=dict)
-    priority: int = 0
-
-
-def to_bytes(value: int, bits: int) -> bytes:
-    """Return the canonical byte string: no leading zeros, at least one byte."""
-    if value < 0 or value >> bits:
-        raise ValueError(f"{value:#x} does not fit {bits} bits")
-    return value.to_bytes(max((value.bit_length() + 7) // 8, 1), "big")
-
 
 @cache
-def parsed(p4info: str) -> Any:
-    """Return P4Info from its text; all switches of a lab have the same."""
-    return text_format.Parse(p4info, p4info_pb2.P4Info())
+def _config_field(p4info: str, bmv2_json: bytes) -> bytes:
+    """Return the field `config` of a SetForwardingPipelineConfigRequest; all switches of a lab have the same."""
+    request = p4runtime_pb2.SetForwardingPipelineConfigRequest()
+    text_format.Parse(p4info, request.config.p4info)
+    request.config.p4_device_config = bmv2_json
+    return bytes(request.SerializeToString())
 
 
-class P4InfoNames:
-    """The identifiers and widths of a P4Info, by the full name, the alias, or a suffix that only one object has."""
+def write_entry(names: P4InfoNames, entry: TableEntry, message: Any) -> None:
+    """Write an entry into an empty message of P4Runtime.
 
-    def __init__(self, info: Any) -> None:
-        self.info = info
-        self.tables = {table.preamble.name: table for table in info.tables}
-        self.actions = {action.preamble.name: action for action in info.actions}
-        self.counters = {counter.preamble.name: counter for counter in info.counters}
-        self.direct_counters = {counter.preamble.name: counter for counter in info.direct_counters}
-        self.registers = {register.preamble.name: register for register in info.registers}
+    Raises:
+        P4RuntimeError: a name is unknown.
+        ValueError: a value does not fit.
+    """
+    table = names.find("table", names.tables, entry.table)
+    action = names.find("action", names.actions, entry.action)
+    message.table_id = table.id
+    if entry.priority:
+        message.priority = entry.priority
+    fields = {each.name: each for each in table.keys}
+    for name, value in entry.match.items():
+        if name not in fields:
+            raise P4RuntimeError(f"table {entry.table} has no key '{name}'; it has: {', '.join(fields)}")
+        _match(message.match.add(), fields[name], value)
+    message.action.action.action_id = action.id
+    params = {each.name: each for each in action.params}
+    if set(params) != set(entry.params):
+        raise P4RuntimeError(f"action {entry.action} takes ({', '.join(params)}), not ({', '.join(entry.params)})")
+    for name, number in entry.params.items():
+        param = message.action.action.params.add()
+        param.param_id = params[name].id
+        param.value = to_bytes(number, params[name].width)
 
-    @classmethod
-    def of(cls, p4info: str) -> P4InfoNames:
-        """Return the names in a P4Info text."""
-        return cls(parsed(p4info))
 
-    @staticmethod
-    def find(kind: str, objects: Mapping[str, T], name: str) -> T:
-        """Return the object with this name.
-
-        Raises:
-            P4RuntimeError: no object or several objects have it.
-        """
-        if name in objects:
-            return objects[name]
-        found = [each for full, each in objects.items() if full.endswith("." + name)]
-        if len(found) != 1:
-            what = f"several {kind}s end in" if found else f"no {kind}"
-            raise P4RuntimeError(f"{what} '{name}'; the program has: {', '.join(sorted(objects)) or 'none'}")
-        return found[0]
-
-    def entry(self, entry: TableEntry) -> Any:
-        """Return the P4Runtime message of an entry."""
-        table = self.find("table", self.tables, entry.table)
-        action = self.find("action", self.actions, entry.action)
-        message = p4runtime_pb2.TableEntry(table_id=table.preamble.id, priority=entry.priority)
-        fields = {each.name: each for each in table.match_fields}
-        for name, value in entry.match.items():
-            if name not in fields:
-                raise P4RuntimeError(f"table {entry.table} has no key '{name}'; it has: {', '.join(fields)}")
-            self._match(message.match.add(), fields[name], value)
-        message.action.action.action_id = action.preamble.id
-        params = {each.name: each for each in action.params}
-        if set(params) != set(entry.params):
-            raise P4RuntimeError(f"action {entry.action} takes ({', '.join(params)}), not ({', '.join(entry.params)})")
-        for name, number in entry.params.items():
-            param = message.action.action.params.add()
-            param.param_id = params[name].id
-            param.value = to_bytes(number, params[name].bitwidth)
-        return message
-
-    @staticmethod
-    def _match(message: Any, info: Any, value: Match) -> None:
-        message.field_id = info.id
-        width = info.bitwidth
-        kind = p4info_pb2.MatchField.MatchType.Name(info.match_type)
-        if isinstance(value, int):
-            if kind == "OPTIONAL":
-                message.optional.value = to_bytes(value, width)
-            elif kind == "EXACT":
-                message.exact.value = to_bytes(value, width)
-            else:
-                raise P4RuntimeError(f"key {info.name} is {kind}; give a pair of numbers, not {value}")
-            return
-        first, second = value
-        if kind == "LPM":
-            message.lpm.value, message.lpm.prefix_len = to_bytes(first, width), second
-        elif kind == "TERNARY":
-            message.ternary.value, message.ternary.mask = to_bytes(first & second, width), to_bytes(second, width)
-        elif kind == "RANGE":
-            message.range.low, message.range.high = to_bytes(first, width), to_bytes(second, width)
+def _match(message: Any, key: KeyName, value: Match) -> None:
+    message.field_id = key.id
+    width, kind = key.width, key.kind
+    if isinstance(value, int):
+        if kind == "OPTIONAL":
+            message.optional.value = to_bytes(value, width)
+        elif kind == "EXACT":
+            message.exact.value = to_bytes(value, width)
         else:
-            raise P4RuntimeError(f"key {info.name} is {kind}; give one number, not {value}")
+            raise P4RuntimeError(f"key {key.name} is {kind}; give a pair of numbers, not {value}")
+        return
+    first, second = value
+    if kind == "LPM":
+        message.lpm.value, message.lpm.prefix_len = to_bytes(first, width), second
+    elif kind == "TERNARY":
+        message.ternary.value, message.ternary.mask = to_bytes(first & second, width), to_bytes(second, width)
+    elif kind == "RANGE":
+        message.range.low, message.range.high = to_bytes(first, width), to_bytes(second, width)
+    else:
+        raise P4RuntimeError(f"key {key.name} is {kind}; give one number, not {value}")
 
 
 class Device:
@@ -151,9 +107,15 @@ class Device:
         self._pipeline_s = None if patient else PIPELINE_S
         self._wait = patient
         self.name = name
-        self.p4info = parsed(p4info)
-        self.names = P4InfoNames(self.p4info)
+        self.p4info_text = p4info
+        self.names = P4InfoNames.of(p4info)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        # The stub's own method serialises the pipeline of every switch again.
+        self._set_pipeline = channel.unary_unary(
+            "/p4.v1.P4Runtime/SetForwardingPipelineConfig",
+            request_serializer=bytes,
+            response_deserializer=p4runtime_pb2.SetForwardingPipelineConfigResponse.FromString,
+        )
         self.election = p4runtime_pb2.Uint128(high=0, low=1)
         self._requests: queue.Queue[Any] = queue.Queue()
         self._stream: Any = None
@@ -209,10 +171,9 @@ class Device:
             election_id=self.election,
             action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
         )
-        request.config.p4info.CopyFrom(self.p4info)
-        request.config.p4_device_config = bmv2_json
+        data = request.SerializeToString() + _config_field(self.p4info_text, bmv2_json)
         try:
-            self.stub.SetForwardingPipelineConfig(request, timeout=self._pipeline_s, wait_for_ready=self._wait)
+            self._set_pipeline(data, timeout=self._pipeline_s, wait_for_ready=self._wait)
         except grpc.RpcError as error:
             raise self._error("set pipeline", error) from error
 
@@ -234,7 +195,7 @@ class Device:
         updates = []
         for entry in entries:
             update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT)
-            update.entity.table_entry.CopyFrom(self.names.entry(entry))
+            write_entry(self.names, entry, update.entity.table_entry)
             updates.append(update)
         self._write(updates, "insert")
         return len(updates)
@@ -242,9 +203,9 @@ class Device:
     def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
         """Set a table's default action."""
         update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.MODIFY)
-        message = self.names.entry(TableEntry(table, {}, action, params))
+        message = update.entity.table_entry
+        write_entry(self.names, TableEntry(table, {}, action, params), message)
         message.is_default_action = True
-        update.entity.table_entry.CopyFrom(message)
         self._write([update], "set default")
 
     def _read_entities(self, entity: Any) -> Iterator[Any]:
@@ -269,10 +230,10 @@ class Device:
         refuses to read it, it is treated as missing.
         """
         if name in self.names.direct_counters:
-            return dict(enumerate(self._direct_cells(self.names.direct_counters[name].direct_table_id)))
+            return dict(enumerate(self._direct_cells(self.names.direct_counters[name].table)))
         counter = self.names.find("counter", self.names.counters, name)
         entity = p4runtime_pb2.Entity()
-        entity.counter_entry.counter_id = counter.preamble.id
+        entity.counter_entry.counter_id = counter.id
         cells = {}
         for each in self._read_entities(entity):
             data = each.counter_entry.data

@@ -16,24 +16,29 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import grpc
+from typing import TYPE_CHECKING
 
 import p4lite.compiler
 from mrc_common import document
 from mrc_common.document import DocumentError
 from mrc_common.errors import ExitCode, MrclabError
 from mrc_common.files import write_whole
-from mrc_common.plain import decode, encode
+from mrc_common.plain import DecodeError, decode, encode
 from mrc_lab.records import trusted
 from mrc_lab.switches import forwarders, mapping
-from mrc_lab.switches.p4rt import Device, P4InfoNames, P4RuntimeError
+from mrc_lab.switches import names as p4info_names
+from mrc_lab.switches.names import P4InfoNames, P4RuntimeError
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
 from p4lite.folders import FolderError
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.build import cache_dir
 from p4lite.switch.native.store import Store
+
+if TYPE_CHECKING:
+    import grpc
+
+    from mrc_lab.switches.p4rt import Device
 
 FOLDER = shipped("programs")
 SOURCE = FOLDER / "fabric.p4"
@@ -75,6 +80,8 @@ class FabricProgram:
     p4info: str
     path: str = field(default="", compare=False)
     files: Mapping[str, str] = field(default_factory=dict, compare=False)
+    #: What `names` returns, where that is known without reading the P4Info.
+    known: P4InfoNames | None = field(default=None, compare=False, repr=False)
 
     def save(self, path: pathlib.Path) -> None:
         """Write the JSON to a file and the P4Info to one beside it."""
@@ -93,7 +100,7 @@ class FabricProgram:
     @cached_property
     def names(self) -> P4InfoNames:
         """The names in the program's P4Info."""
-        return P4InfoNames.of(self.p4info)
+        return P4InfoNames.of(self.p4info) if self.known is None else self.known
 
     @property
     def counters(self) -> dict[str, str]:
@@ -218,14 +225,18 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
 
 
 class _CachedProgram:
-    """The compiled project program in the private cache of compiled switches, by a digest of the files beside it and of
-    the compiler. An incomplete file, or one that others can change, counts as missing (`native.store`)."""
+    """The compiled project program with its names in the private cache of compiled switches.
+
+    It is found by a digest of the files beside it, of the compiler, and of the module that makes the names. An
+    incomplete file, or one that others can change, counts as missing (`native.store`).
+    """
 
     PREFIX = "p4-program-"
     MOST = 8
 
     def __init__(self) -> None:
         digest = hashlib.sha256(f"{SOURCE}\n".encode())
+        digest.update(pathlib.Path(p4info_names.__file__).read_bytes())
         for folder in (FOLDER, pathlib.Path(p4lite.compiler.__file__).parent):
             for path in sorted(folder.rglob("*")):
                 if "__pycache__" in path.parts or not path.is_file():
@@ -241,17 +252,17 @@ class _CachedProgram:
             path = Store(cache_dir()).find(self.name)
             if path is None:
                 return None
-            bmv2, p4info = json.loads(path.read_text())
-        except (BuildError, OSError, ValueError):
+            bmv2, p4info, known = json.loads(path.read_text())
+            return FabricProgram(bmv2.encode(), p4info, known=decode(P4InfoNames, known))
+        except (BuildError, OSError, ValueError, DecodeError):
             return None
-        return FabricProgram(bmv2.encode(), p4info)
 
     def put(self, made: FabricProgram) -> None:
         """Cache the program, and remove all but the most recent versions."""
         try:
             store = Store(cache_dir())
             with tempfile.NamedTemporaryFile("w", dir=store.folder, prefix=Store.BUILD_PREFIX) as file:
-                json.dump([made.bmv2.decode(), made.p4info], file)
+                json.dump([made.bmv2.decode(), made.p4info, encode(made.names)], file)
                 file.flush()
                 store.put(self.name, pathlib.Path(file.name))
             kept = store.folder.glob(f"{self.PREFIX}*.json")
@@ -302,6 +313,9 @@ def primary(
     Raises:
         P4RuntimeError: the switch refuses.
     """
+    # A simulation fills its tables without gRPC, until it is asked to serve P4Runtime.
+    from mrc_lab.switches.p4rt import Device
+
     device = Device(channel, switch.device_id, switch.name, program.p4info, patient=patient)
     device.become_primary(election_id=1 if first else time.time_ns())
     return device

@@ -17,7 +17,8 @@ from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
-from mrc_lab.switches.p4rt import Device, P4RuntimeError
+from mrc_lab.switches.names import P4RuntimeError
+from mrc_lab.switches.p4rt import Device
 from mrc_lab.switches.program import primary
 from mrc_runs import sessions
 from mrc_runs.experiment import Workload
@@ -28,7 +29,7 @@ from mrc_studies.chaos.work import Work
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
-from p4lite.switch.targetapi.client import TargetError
+from p4lite.switch.errors import TargetError
 
 POLL_S = 0.1
 #: What must end does so within the retry time of a queue pair and this many seconds more.

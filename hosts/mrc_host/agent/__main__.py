@@ -1,10 +1,11 @@
 """The host agent: one or several hosts in a process, each on the rings of its own network namespace.
 
-    python -m mrc_host.agent CONFIG.json SOCKET [CONFIG.json SOCKET]...
+    python -m mrc_host.agent [--wait] CONFIG.json SOCKET [CONFIG.json SOCKET]...
 
 It reads each host's configuration, opens a ring on every port, serves a control socket for each host and beside it one
-for programs (SOCKET with the suffix .verbs), and runs until SIGTERM or SIGINT. Exit code 2: unusable configuration; 1:
-a port could not be opened, or a policy made a mistake.
+for programs (SOCKET with the suffix .verbs), and runs until SIGTERM or SIGINT. With `--wait` it begins at a line on
+standard input: most of its start is imports, for which the lab's switches need not be ready. Exit code 2: unusable
+configuration; 1: a port could not be opened, a policy made a mistake, or standard input ended.
 """
 
 from __future__ import annotations
@@ -128,8 +129,12 @@ def main(argv: list[str]) -> int:
     # Memory and bells of programs are files.
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    if argv[:1] == ["--wait"]:
+        argv = argv[1:]
+        if not sys.stdin.readline():
+            return 1
     if not argv or len(argv) % 2:
-        print("usage: python -m mrc_host.agent CONFIG.json SOCKET [CONFIG.json SOCKET]...", file=sys.stderr)
+        print("usage: python -m mrc_host.agent [--wait] CONFIG.json SOCKET [CONFIG.json SOCKET]...", file=sys.stderr)
         return 2
     nodes: list[HostNode] = []
     for path in argv[::2]:

@@ -43,7 +43,7 @@ class VirtualFabric(Protocol):
         """Return the entry of `transmitters` for one place."""
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
-        """Take packets: (place, length, at, after, free) each, and their bytes."""
+        """Take packets: (place, length, at, free) each, and their bytes."""
 
     def exchange(
         self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int
@@ -139,9 +139,6 @@ class VirtualDriver:
         self._parts: list[bytes] = []
         self._ahead = 0
         self.now = fabric.now_ns
-        #: Up to where the fabric would have run if it received each packet at once: the order of packets that meet at
-        #: one instant depends on it.
-        self._after = self.now
 
     def touch(self, name: str) -> None:
         """Let a node that was commanded from outside act at the present time."""
@@ -178,34 +175,64 @@ class VirtualDriver:
 
     def run_until(self, end_ns: int) -> None:
         """Run everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
-        instant, when nothing else happens, is so by the next call."""
-        self._enter()
-        for seat in self._seats:
-            self._pump(seat, self.now)
+        instant is so by the next call."""
+        self.begin(self.now)
         if self.overlapped:
             self._advance_concurrently(end_ns)
         else:
             self._go(end_ns)
         self.now = max(self.now, end_ns)
-        self._after = max(self._after, end_ns)
+
+    def begin(self, now: int) -> int:
+        """Let all nodes act at `now`, as `run_until` does first; return when the next one is to be woken (ns)."""
+        self.now = now
+        self._enter()
+        for seat in self._seats:
+            self._pump(seat, now)
+        return self._next_wake()
+
+    def react(self, arrivals: list[tuple[int, int, bytes]], known_ns: int, end_ns: int) -> int:
+        """Let the nodes do what is due up to `known_ns` and before `end_ns`; return when the next one is due (ns).
+
+        `arrivals` are all that arrives until `known_ns`.
+        """
+        self._take(arrivals)
+        while True:
+            wake = self._next_wake()
+            if wake >= end_ns or wake > known_ns:
+                return wake
+            self._wake_up(wake)
+
+    def next_wake(self) -> int:
+        """Return when the next node is to be woken (ns), FOREVER if there is none."""
+        return self._next_wake()
+
+    def refresh_links(self) -> None:
+        """Take the hosts' ends of all links as they are now: another caller has changed one."""
+        self._enter()
+
+    def take_sent(self) -> tuple[list[int], list[bytes]]:
+        """Return what nodes have sent and the fabric has not received yet, and forget it (see `VirtualFabric.send`)."""
+        words, parts = self._words, self._parts
+        self._words, self._parts = [], []
+        return words, parts
 
     def _go(self, end_ns: int) -> None:
         """Advance the nodes and the fabric in turn until `end_ns`."""
         fabric = self.fabric
         while True:
             wake = self._next_wake()
-            due = wake < end_ns or wake == end_ns <= self._after
+            due = wake < end_ns
             if due and wake <= fabric.known_ns:
                 self._wake_up(wake)
                 continue
             # No packet that a node sends when it wakes up reaches a switch before this.
             limit = max(min(wake + self._ahead, end_ns), fabric.now_ns)
-            words, parts = self._words, self._parts
-            self._words, self._parts = [], []
+            words, parts = self.take_sent()
             arrivals = fabric.exchange(words, parts, limit, end_ns)
             if fabric.surprises:
                 self._enter()  # another caller has changed a link meanwhile
-            self._take(arrivals, end_ns)
+            self._take(arrivals)
             if not (arrivals or due) and limit >= end_ns:
                 break
 
@@ -220,18 +247,11 @@ class VirtualDriver:
             first = min(arrivals[0][0], wake) if arrivals else wake
             # No packet that a node sends from now on reaches a switch before this.
             limit = max(min(first + self._ahead, end_ns), fabric.now_ns)
-            words, parts = self._words, self._parts
-            self._words, self._parts = [], []
+            words, parts = self.take_sent()
             known = fabric.known_ns
             fabric.begin(words, parts, limit, end_ns)
             try:
-                self._take(arrivals, end_ns)
-                while True:
-                    wake = self._next_wake()
-                    due = wake < end_ns or wake == end_ns <= self._after
-                    if not due or wake > known:
-                        break
-                    self._wake_up(wake)
+                due = self.react(arrivals, known, end_ns) < end_ns
             finally:
                 arrivals = fabric.finish()
             if fabric.surprises:
@@ -240,13 +260,11 @@ class VirtualDriver:
             if not (arrivals or due or self._words) and limit >= end_ns:
                 break
 
-    def _take(self, arrivals: list[tuple[int, int, bytes]], end_ns: int) -> None:
+    def _take(self, arrivals: list[tuple[int, int, bytes]]) -> None:
         """Deliver the packets that arrive, each after the wake-ups that are due before it."""
         for time_ns, place, packet in arrivals:
             while (wake := self._next_wake()) < time_ns:
                 self._wake_up(wake)
-            if time_ns > self._after:
-                self._after = min(time_ns + self._ahead, wake, end_ns)
             self._arrive(time_ns, place, packet)
 
     def _enter(self) -> None:
@@ -261,8 +279,7 @@ class VirtualDriver:
     def _tell(self) -> None:
         """Hand the packets that were sent to the fabric before it is changed in any other way."""
         if self._words:
-            words, parts = self._words, self._parts
-            self._words, self._parts = [], []
+            words, parts = self.take_sent()
             self.fabric.send(words, parts)
 
     def _next_wake(self) -> int:
@@ -282,8 +299,6 @@ class VirtualDriver:
         seat.due = FOREVER
         if wake > self.now:
             self.now = wake
-        if wake > self._after:
-            self._after = wake
         if seat.timer <= self.now:
             seat.node.handle_timer(self.now)
         self._pump(seat, self.now)
@@ -341,7 +356,7 @@ class VirtualDriver:
         if free < now:
             free = now
         if rate and port.queue and (free - now) * rate // NS_BITS + length > port.queue:
-            self._words += (port.place, length, now, self._after, DROPPED)
+            self._words += (port.place, length, now, DROPPED)
         else:
             if rate:
                 scaled = (length + port.overhead) * NS_BITS + port.rest
@@ -350,6 +365,6 @@ class VirtualDriver:
             port.link_ns = free
             if free > port.free_ns:
                 port.free_ns = free
-            self._words += (port.place, length, now, self._after, free)
+            self._words += (port.place, length, now, free)
         self._parts.append(port.header)
         self._parts.append(packet)

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -286,16 +286,24 @@ def immediate(iteration: int, step: int) -> int:
     return (iteration & 0xFFFF) << STEP_BITS | step
 
 
-_ramps: dict[int, npt.NDArray[np.uint32]] = {}
+#: Patterns are parts of one sequence; there is one for each of this many seeds.
+_PATTERNS: Final = 1 << 16
+_sequence: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
 
 
 def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return a pattern of bytes that differ by seed and by position, so that a misplaced or stale byte shows."""
-    ramp = _ramps.get(nbytes)
-    if ramp is None:
-        ramp = _ramps[nbytes] = np.arange(nbytes, dtype=np.uint32) * np.uint32(2654435761)
-    mixed = (ramp + np.uint32(seed * 40503 & 0xFFFFFFFF)) >> np.uint32(24)
-    return mixed.astype(np.uint8)
+    """Return a pattern of bytes that differ by seed (modulo 2^16) and by position, so that a misplaced or stale byte
+    shows. It is a read-only part of a sequence that all ranks of a process share, since to compute a pattern for each
+    message took a tenth of a simulation's time.
+    """
+    global _sequence  # it grows with the longest pattern
+    first = seed * 40503 % _PATTERNS  # odd, so that no two seeds begin at the same place
+    if len(_sequence) < nbytes + _PATTERNS:
+        # The high bytes of multiples of 2^32 divided by the golden ratio: neighbours differ, and no period is short.
+        high = np.arange(nbytes + _PATTERNS, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(24)
+        _sequence = high.astype(np.uint8)
+        _sequence.flags.writeable = False
+    return _sequence[first : first + nbytes]
 
 
 #: A rank's values repeat after this many elements, which makes both inputs and expected sums cheap to write down.

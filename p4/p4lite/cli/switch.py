@@ -10,10 +10,11 @@ from pathlib import Path
 from p4lite import progress
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
+from p4lite.switch.assembly import capture_all
 from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.p4rt.errors import P4RtError
-from p4lite.switch.server import FabricServer, capture_all, serve_until_signal
+from p4lite.switch.server import FabricServer, serve_until_signal
 from p4lite.switch.source import load_source
 from p4lite.switch.targetapi.grants import Grants
 
@@ -40,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-p4", action="store_true", help="start without program; a controller sets the pipeline")
     add("--p4info", metavar="FILE", help="P4Info of a JSON program, which makes it the device's pipeline")
     add("-i", "--interface", action="append", default=[], metavar="PORT@IFACE", help="attach an interface")
+    add("--xdp", action="store_true", help="drive the interfaces of -i by AF_XDP instead of AF_PACKET")
     add("--device-id", type=int, default=0, metavar="N", help="P4Runtime device_id (default 0)")
     listen.add_options(parser, "the socket switch-N.sock in your run folder, N the device_id")
     add("--files", metavar="DIR", help="folder for captures and traces that clients of the target API ask for")
@@ -116,7 +118,7 @@ def _start(arguments: argparse.Namespace, ports: dict[int, str], tls: listen.Tls
             cpu_port=arguments.cpu_port,
         )
         for number, interface in ports.items():
-            switch.add_port(number, interface=interface)
+            switch.add_port(number, interface=interface, xdp=arguments.xdp)
         if loaded is not None:
             server.load(switch, loaded)
         if arguments.pcap is not None:

@@ -29,6 +29,15 @@ class GrantError(P4liteError):
     code = "not_granted"
 
 
+class TargetError(P4liteError):
+    """A refused or failed call of the target API: `code` is the gRPC status code's name, the text the server's
+    reason."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class ControlError(P4liteError):
     """A control operation refused; nothing was changed."""
 

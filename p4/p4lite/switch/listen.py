@@ -21,12 +21,13 @@ import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from p4lite.errors import P4liteError
 from p4lite.folders import FolderError, make_private
+
+if TYPE_CHECKING:
+    import grpc
 
 #: Linux limits the path of a unix socket to this many bytes (and a NUL).
 SOCKET_PATH_BYTES = 107
@@ -53,6 +54,9 @@ class Tls:
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials for gRPC. Raises ServerError, which names the file that cannot be used."""
+        # A fabric that is not served, as in a simulation, needs no gRPC, whose import takes as long as a small lab.
+        import grpc
+
         cert, key = _pem(self.cert, "CERTIFICATE"), _pem(self.key, "KEY")
         cacert = None if self.cacert is None else _pem(self.cacert, "CERTIFICATE")
         return grpc.ssl_server_credentials([(key, cert)], cacert, require_client_auth=self.client_auth)

@@ -2,8 +2,9 @@
 
     python -m p4lite.switch.server --fabric DESC.json
 
-The description is a JSON object (`p4lite.switch.description`). Once everything runs, one line `ready ADDRESS` is
-written to standard output. SIGINT and SIGTERM end the process cleanly.
+The description is a JSON object (`p4lite.switch.description`). With `--wait` it is read once a line has come on
+standard input, so that the process can be started before what it describes is there. Once everything runs, one line
+`ready ADDRESS` is written to standard output. SIGINT and SIGTERM end the process cleanly.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import dataclasses
 import gc
 import json
 import logging
-import os
 import signal
 import sys
 import threading
@@ -25,18 +25,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
 
 from p4lite.switch import documents, listen
-from p4lite.switch.description import (
-    FabricDescription,
-    LinkDescription,
-    PortDescription,
-    SwitchDescription,
-    TunnelDescription,
-)
+from p4lite.switch.assembly import assemble
+from p4lite.switch.description import FabricDescription, SwitchDescription
 from p4lite.switch.errors import BuildError, DocumentError, GrantError, ProgramError
 from p4lite.switch.fabric.fabric import Fabric, Switch
-from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES, FabricError, LinkSettings, TunnelSettings
+from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.listen import ServerError, Tls
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.errors import P4RtError
@@ -105,7 +103,41 @@ class FabricServer:
                 description = documents.read(FabricDescription, description, "")
             except DocumentError as error:
                 raise ServerError(str(error)) from None
-        return _Builder(description, base, tls, patient).server()
+        fabric = assemble(description, base)
+        files = None if description.files is None else base / description.files
+        named = [port.interface for each in description.switches for port in each.ports if port.interface is not None]
+        address = description.grpc_server_addr or listen.PRIVATE
+        try:
+            grants = Grants(files, description.files_limit, (*description.interfaces, *named))
+            server = cls(fabric, address, tls=tls, grants=grants, patient=patient)
+        except (GrantError, BuildError) as error:
+            fabric.close()
+            raise ServerError(str(error)) from None
+        try:
+            server._load_programs(description.switches, base)
+        except ServerError:
+            server.stop()
+            raise
+        return server
+
+    def _load_programs(self, switches: Iterable[SwitchDescription], base: Path) -> None:
+        """Run the programs that a description names. Raises ServerError."""
+        programs: dict[tuple[object, ...], Loaded] = {}
+        for index, item in enumerate(switches):
+            if item.program is None:
+                continue
+            key = (item.program, item.p4info, item.include_dirs, tuple(item.defines.items()))
+            try:
+                if key not in programs:
+                    programs[key] = load_source(
+                        base / item.program,
+                        p4info=None if item.p4info is None else base / item.p4info,
+                        include_dirs=[base / each for each in item.include_dirs],
+                        defines=item.defines,
+                    )
+                self.load(self.fabric.switch(item.device_id), programs[key])
+            except (FabricError, ProgramError, BuildError, P4RtError) as error:
+                raise ServerError(f"switches[{index}]: {error}") from None
 
     def add_switch(self, device_id: int, **options: Any) -> Switch:
         """Return a new switch (see `Fabric.add_switch`), served at once."""
@@ -126,6 +158,20 @@ class FabricServer:
         else:
             with self.service.programs:
                 switch.load(what)
+
+    def adopt(self, p4info: str, bmv2: bytes) -> None:
+        """Have P4Runtime take over the program that all switches run already, with the entries in their tables.
+
+        Args:
+            p4info: in text form.
+            bmv2: the program as BMv2 JSON.
+        """
+        config = p4runtime_pb2.ForwardingPipelineConfig(
+            p4info=text_format.Parse(p4info, p4info_pb2.P4Info()), p4_device_config=bmv2
+        )
+        pipeline = self.service.cache.verify(config)
+        for device in self.service.devices():
+            device.adopt(pipeline)
 
     def start(self) -> str:
         """Serve, and start the real clock (a virtual one is the owner's to advance).
@@ -189,122 +235,12 @@ def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
     return not any(each.is_alive() for each in waiting)
 
 
-class _Builder:
-    """Builds the fabric of a description; every error names the place in it."""
-
-    def __init__(self, description: FabricDescription, base: Path, tls: Tls | None, patient: bool) -> None:
-        self.patient = patient
-        self.description = description
-        self.base = base
-        self.tls = tls
-        self.programs: dict[tuple[object, ...], Loaded] = {}
-
-    def server(self) -> FabricServer:
-        place, given = "fabric", self.description
-        try:
-            fabric = Fabric(
-                given.clock,
-                given.seed,
-                busy_poll_us=given.busy_poll_us,
-                round_us=given.round_us,
-                realtime=given.realtime,
-            )
-            files = None if given.files is None else self.base / given.files
-            grants = Grants(files, given.files_limit, given.interfaces)
-            address = given.grpc_server_addr or listen.PRIVATE
-            server = FabricServer(fabric, address, tls=self.tls, grants=grants, patient=self.patient)
-        except (FabricError, BuildError, GrantError) as error:
-            raise ServerError(f"{place}: {error}" if isinstance(error, FabricError) else str(error)) from None
-        try:
-            for index, switch in enumerate(given.switches):
-                place = f"switches[{index}]"
-                self.switch(server, switch, place)
-            for index, link in enumerate(given.links):
-                place = f"links[{index}]"
-                self.link(server, link)
-            if given.trace is not None:
-                fabric.trace(self.base / given.trace)
-            if given.pcap_dir is not None:
-                capture_all(fabric, self.base / given.pcap_dir)
-        except DocumentError as error:
-            server.stop()
-            raise ServerError(str(error)) from None
-        except (FabricError, ProgramError, BuildError, P4RtError) as error:
-            server.stop()
-            raise ServerError(f"{place}: {error}") from None
-        return server
-
-    def switch(self, server: FabricServer, item: SwitchDescription, place: str) -> None:
-        options = {"priority_queues": item.priority_queues, "drop_port": item.drop_port, "loop_limit": item.loop_limit}
-        given = {key: value for key, value in options.items() if value is not None}
-        switch = server.add_switch(item.device_id, name=item.name, cpu_port=item.cpu_port, **given)
-        for index, port in enumerate(item.ports):
-            self.port(server, switch, port, f"{place}.ports[{index}]")
-        for one, other in item.patches:
-            switch.patch(one, other)
-        if item.program is not None:
-            server.load(switch, self.program(item, self.base / item.program))
-
-    def program(self, item: SwitchDescription, path: Path) -> Loaded:
-        key = (path, item.p4info, item.include_dirs, tuple(item.defines.items()))
-        if key not in self.programs:
-            self.programs[key] = load_source(
-                path,
-                p4info=None if item.p4info is None else self.base / item.p4info,
-                include_dirs=[self.base / each for each in item.include_dirs],
-                defines=item.defines,
-            )
-        return self.programs[key]
-
-    def port(self, server: FabricServer, switch: Switch, item: PortDescription, place: str) -> None:
-        if item.interface is not None:
-            server.grants.interfaces.add(item.interface)
-        port = switch.add_port(
-            item.port,
-            interface=item.interface,
-            name=item.name,
-            to_host=item.to_host or LinkSettings(),
-            to_switch=item.to_switch or LinkSettings(),
-            pcap=None if item.pcap is None else self.base / item.pcap,
-            tunnel=None if item.tunnel is None else self.tunnel(item.tunnel, f"{place}.tunnel"),
-        )
-        if item.queue is not None:
-            port.set_queue(item.queue)
-        for priority, limits in item.queues.items():
-            port.set_queue(limits, priority)
-        for priority, pfc in item.pfc.items():
-            port.set_pfc(priority, pfc, item.mac)
-        for priority, credits in item.credits.items():
-            port.set_credits(priority, credits, item.mac)
-        if item.buffer is not None:
-            port.set_buffer(item.buffer)
-
-    def tunnel(self, item: TunnelDescription, place: str) -> TunnelSettings:
-        key = read_key(self.base / item.key_file, f"{place}.key_file")
-        return TunnelSettings(item.local, item.peer, key, item.end, item.peer_end, item.socket)
-
-    def link(self, server: FabricServer, item: LinkDescription) -> None:
-        a, b = (server.fabric.switch(device_id).port(number) for device_id, number in (item.a, item.b))
-        server.fabric.link(a, b, item.settings or LinkSettings(), item.back)
-
-
 def _tune_gc() -> None:
     """Collect garbage seldom: P4Runtime's messages are trees of many small objects that die by themselves, and a
     pass over them at CPython's usual rate takes several times as long as parsing them does."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 50)
-
-
-def capture_all(fabric: Fabric, directory: Path) -> None:
-    """Capture every port of the fabric into `directory`/SWITCH-PORT.pcapng. Raises FabricError."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FabricError(f"{directory}: cannot make the directory: {error.strerror}") from None
-    for switch in fabric.switches.values():
-        for port in switch.ports.values():
-            port.capture(directory / f"{switch.name}-{port.number}.pcapng")
 
 
 def serve_until_signal(server: FabricServer, program: str) -> int:
@@ -334,39 +270,18 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
     return 0
 
 
-def read_key(path: Path, place: str) -> bytes:
-    """Return the secret of a lab's tunnels from a file of hexadecimal digits that only its owner can read.
-
-    Raises:
-        DocumentError: the file does not exist, or has another form.
-    """
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            given = file.read(1024)
-    except OSError as error:
-        raise DocumentError(f"{place}: {path}: {error.strerror}") from None
-    if mode & 0o077:
-        raise DocumentError(f"{place}: {path}: others can open it; chmod 600 {path}")
-    try:
-        key = bytes.fromhex(given.decode("ascii"))
-    except ValueError:
-        key = b""
-    if len(key) != TUNNEL_KEY_BYTES:
-        wanted = f"{2 * TUNNEL_KEY_BYTES} hexadecimal digits"
-        raise DocumentError(f"{place}: {path}: expected {wanted}, as `openssl rand -hex {TUNNEL_KEY_BYTES}` makes them")
-    return key
-
-
 def run(argv: list[str]) -> int:
     """Run `python -m p4lite.switch.server`; return 0, 1 for a failed run, 2 for wrong usage."""
     parser = argparse.ArgumentParser(prog="p4lite.switch.server", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--fabric", required=True, metavar="FILE", help="fabric description (JSON), '-' for stdin")
+    parser.add_argument("--wait", action="store_true", help="begin after a line on standard input, end at its end")
     listen.add_options(parser, "the description's, else fabric.sock in the run folder")
     parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
     path = Path(arguments.fabric)
+    if arguments.wait and not sys.stdin.readline():
+        return 1
     try:
         data = sys.stdin.read() if arguments.fabric == "-" else path.read_text(encoding="utf-8")
         document = json.loads(data)

@@ -13,7 +13,7 @@ from p4lite.switch.fabric.fabric import Fabric, Port
 
 
 class OneAtATime:
-    """As `VirtualDriver`, over the fabric's `advance` and `inject`."""
+    """As `VirtualDriver`, over the fabric's `advance`, and `send` for each packet."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class OneAtATime:
     ) -> None:
         self.fabric = fabric
         self.cables = list(cables)
+        self.outside = fabric.outside(cables)
         self.nodes = dict(nodes)
         self.places = places
         self.mtu_bytes = mtu_bytes
@@ -63,7 +64,7 @@ class OneAtATime:
             self.pump(name, self.now)
         while True:
             wake = min(self.due.values())
-            if wake <= min(self.fabric.now_ns, end_ns):
+            if wake <= self.fabric.now_ns and wake < end_ns:
                 self.wake_up()
                 continue
             limit = min(wake, end_ns)
@@ -104,16 +105,23 @@ class OneAtATime:
         node.settle(now)
         wakes = []
         for index, place in enumerate(self.places[name]):
-            port, header = self.cables[place]
             while self.free_ns[place] <= now:
                 packets = node.to_send(index, now, self.mtu_bytes)
                 if not packets:
                     break
                 for packet in packets:
-                    self.free_ns[place] = max(self.free_ns[place], self.fabric.inject(port, header + packet, now))
+                    self.send(place, packet, now)
             if self.free_ns[place] > now:
                 wakes.append(self.free_ns[place])
         timer = node.next_timer()
         if timer is not None:
             wakes.append(max(timer, now))
         self.due[name] = min(wakes, default=FOREVER)
+
+    def send(self, place: int, packet: bytes, now: int) -> None:
+        """Put a packet on a host's link, and note when that is free, unless the host's queue is full."""
+        port, header = self.cables[place]
+        before = port.stats().drops["host_queue_full"]
+        self.outside.send([place, len(header) + len(packet), now, 0], [header, packet])
+        if port.stats().drops["host_queue_full"] == before:
+            self.free_ns[place] = max(self.free_ns[place], self.outside.transmitter(place)[3])

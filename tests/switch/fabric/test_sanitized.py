@@ -80,6 +80,12 @@ def test_interfaces_under_sanitizers() -> None:
     run_sanitized(str(HERE / "test_real.py"), "-k", "not iperf3")
 
 
+@pytest.mark.root
+@pytest.mark.slow
+def test_xdp_under_sanitizers() -> None:
+    run_sanitized(str(HERE / "test_xdp.py"))
+
+
 def test_segmentation_of_random_frames_under_sanitizers() -> None:
     """offload_fuzz.c checks the sizes and checksums of what is cut; the sanitizers its memory."""
     program = build("offload-fuzz", [HERE / "offload_fuzz.c", FABRIC_DIR / "offload.c"], sanitize=True, executable=True)

@@ -18,7 +18,7 @@ from p4.v1 import p4runtime_pb2
 from p4lite.switch.p4rt import service
 from p4lite.switch.p4rt.device import Forwarding
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError
-from p4lite.switch.p4rt.wire import PlainInsert, parse_write
+from p4lite.switch.p4rt.wire import PlainInsert, parse_pipeline, parse_write
 from support.switch.p4rt import DELETE, INSERT, Bench, Controller, control_config, ethernet
 
 pb = p4runtime_pb2
@@ -173,6 +173,28 @@ def test_the_short_cut_means_the_same_as_protobuf(forwarding: Forwarding, seed: 
         assert codes[:half] == codes[half:]
     del request.updates[:]
     assert batch.request == request
+
+
+def test_a_pipeline_means_the_same_as_protobuf_and_is_parsed_once() -> None:
+    request = pb.SetForwardingPipelineConfigRequest(device_id=3, role="r", action=2)
+    bare = parse_pipeline(request.SerializeToString())
+    assert (bare.request, bare.config) == (request, None)
+    config = control_config()
+    request.config.CopyFrom(config)
+    one = parse_pipeline(request.SerializeToString())
+    request.device_id = 4
+    other = parse_pipeline(request.SerializeToString())
+    assert other.config is one.config == config
+    assert (one.request.device_id, other.request.device_id) == (3, 4)
+    # A field that comes twice is merged.
+    cookie = pb.SetForwardingPipelineConfigRequest()
+    cookie.config.cookie.cookie = 7
+    merged = parse_pipeline(request.SerializeToString() + cookie.SerializeToString())
+    request.config.cookie.cookie = 7
+    assert merged.config == request.config != config
+    for data in (b"\x2a\x05abc", b"\x2a\x02\xff\xff", b"\xff"):
+        parsed = service._parser(pb.SetForwardingPipelineConfigRequest, parse_pipeline)(data)
+        assert isinstance(parsed, service.Malformed), data
 
 
 @settings(max_examples=100)

@@ -15,6 +15,8 @@ FUNCTIONS = {
     "identity": "p4_hash_identity",
     "xxh64": "p4_hash_xxh64",
 }
+SUMS = frozenset({"csum16", "cksum16"})
+"""Those that are a ones' complement sum of 16-bit words (RFC 1071)."""
 
 
 @dataclass(frozen=True)

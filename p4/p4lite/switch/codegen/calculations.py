@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from p4lite.switch.bmv2.model import Header, Model
 from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.codegen.algorithms import CRCS, FUNCTIONS, Crc, custom_crc
+from p4lite.switch.codegen.algorithms import CRCS, FUNCTIONS, SUMS, Crc, custom_crc
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.expr import Builder, Expr
 from p4lite.switch.codegen.packing import (
@@ -20,6 +20,7 @@ from p4lite.switch.codegen.packing import (
     put_at,
     store,
     store_header,
+    sum_terms,
     total,
 )
 from p4lite.switch.codegen.phv import HeaderPlace, comment
@@ -69,6 +70,10 @@ class Calculations:
         lines = [f"/* {comment(title)} */", f"static uint64_t {function}({SIGNATURE},"]
         lines.append("    const uint8_t *payload P4_UNUSED, uint32_t payload_len P4_UNUSED)")
         lines.append("{")
+        sums = self._summed(parts, payload) if aligned and node["algo"].str() in SUMS else None
+        if sums is not None:
+            self.code += [*lines, *sums, "}"]
+            return Calculation(function, payload)
         size = sum(self._max_bits(p) for p in parts) // 8 + 2
         if payload:
             lines.append(f"    uint8_t *buffer = p4_scratch(in, {size} + (size_t)payload_len);")
@@ -103,6 +108,21 @@ class Calculations:
                     body += self._append(segment)
             out += self._guard(place, body)
         return [*out, "    size_t n = (size_t)(b - buffer);"]
+
+    def _summed(self, parts: list[Part], payload: bool) -> list[str] | None:
+        """Return statements that add up the words of a ones' complement sum straight from the fields, without a
+        buffer; None where a field's place in its word is known at run time only."""
+        out = ["    uint64_t sum = 0;"]
+        for i, part in enumerate(parts):
+            terms = sum_terms(part.items)
+            last = i == len(parts) - 1 and not payload
+            if terms is None or (total(part.items) % 16 and not last):
+                return None
+            place = self.cx.layout.place(part.header) if part.header else None
+            out += self._guard(place, [f"sum += {term};" for term in terms])
+        if payload:
+            out.append("    sum += p4_sum16(payload, payload_len);")
+        return [*out, "    return p4_sum16_fold(sum);"]
 
     def _append(self, items: list[Item]) -> list[str]:
         first = items[0]

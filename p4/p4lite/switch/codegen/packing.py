@@ -113,13 +113,7 @@ def store(items: list[Item], base: str) -> list[str]:
         if len(run) == 1 and bits == 128:
             out.append(f"p4_wr128({where}, {run[0].code(128)});")
         elif bits <= 64:
-            left = n * 8
-            parts = []
-            for item in run:
-                left -= item.width
-                code = item.code(64)
-                parts.append(f"{code} << {left}" if left else code)
-            out.append(f"p4_wr({where}, {n}, {' | '.join(parts)});")
+            out.append(f"p4_wr({where}, {n}, {_joined(run, n)});")
         else:
             out.append(f"memset({where}, 0, {n});")
             for item in run:
@@ -128,6 +122,41 @@ def store(items: list[Item], base: str) -> list[str]:
             continue
         offset += bits
     return out
+
+
+def sum_terms(items: list[Item]) -> list[str] | None:
+    """Return C terms that add up to the sum of the 16-bit words that `store` would write, modulo 65535.
+
+    The sum is 0 only if all words are. 2**16 is 1 modulo 65535, so that a run counts as the number it is, times 256 if
+    it ends within a word. Terms stay below 2**42, which leaves room for four million of them. None for items that are
+    no loads and stores of up to 128 bits.
+    """
+    out: list[str] = []
+    offset = 0
+    for run in runs(items):
+        bits = total(run)
+        if any(item.field is not None and item.field.varbit for item in run) or bits > (128 if len(run) == 1 else 64):
+            return None
+        n = (bits + 7) // 8
+        if bits > 64:
+            code = f"p4_sum128({run[0].code(128)}{f' << {n * 8 - bits}' if n * 8 > bits else ''})"
+        else:
+            code = _joined(run, n)
+            code = f"p4_sum64({code})" if n > 4 else f"({code})"
+        offset += n
+        out.append(f"({code} << 8)" if offset % 2 else code)
+    return out
+
+
+def _joined(run: list[Item], n: int) -> str:
+    """Return C of a run of up to 64 bits as one number of `n` bytes, padded with 0 on the right."""
+    left = n * 8
+    parts = []
+    for item in run:
+        left -= item.width
+        code = item.code(64)
+        parts.append(f"{code} << {left}" if left else code)
+    return " | ".join(parts)
 
 
 def _put(item: Item, base: str, offset: str) -> list[str]:

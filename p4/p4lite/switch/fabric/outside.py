@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import sysconfig
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from p4lite.switch.errors import BuildError
 from p4lite.switch.fabric.core import Core
@@ -22,7 +23,7 @@ Arrival = tuple[int, int, bytes]
 #: in bytes (0: none), when it is free, and the fraction of a ns (times the rate) carried over to the next packet.
 Transmitter = tuple[int, int, int, int, int]
 
-SEND_WORDS = 5
+SEND_WORDS = 4
 
 #: Result, surprises, time then, up to when all arrivals are known, arrivals.
 Found = tuple[int, int, int, int, list[Arrival]]
@@ -60,6 +61,39 @@ class _PacketExchange:
         self.exchange: Callable[[int, list[int], list[bytes], int, int], Found] = partial(library.ferry_exchange, ferry)
         self.begin: Callable[[int, list[int], list[bytes], int, int], int] = partial(library.ferry_begin, ferry)
         self.finish: Callable[[int], Found] = partial(library.ferry_finish, ferry)
+
+
+class ArrivalFormat(NamedTuple):
+    """What a process without the fabric needs in order to read arrivals.
+
+    `record`: the format of a record (`struct`); `places`: those of ports, by device and number; `skip`: the length of
+    the header before a packet.
+    """
+
+    record: str
+    places: dict[tuple[int, int], int]
+    skip: int
+
+    def unpack(self, records: bytes, octets: bytes | memoryview, *, others: bool = False) -> list[Arrival]:
+        """Return the arrivals, from the records and packets of the core; `others`: those at unknown ports, too, with
+        place -1.
+        """
+        places, skip = self.places, self.skip
+        return [
+            (time_ns, place, bytes(octets[offset + skip : offset + length]))
+            for time_ns, device_id, port, offset, length in struct.iter_unpack(self.record, records)
+            if (place := places.get((device_id, port), -1)) >= 0 or others
+        ]
+
+
+class PackedArrivals(NamedTuple):
+    """Arrivals in the core's memory: the time of the first (ns), and the places and sizes of records and packets."""
+
+    first_ns: int
+    records: int
+    records_bytes: int
+    octets: int
+    octets_bytes: int
 
 
 def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
@@ -103,6 +137,7 @@ class ExternalHosts:
             raise FabricError("headers of ports that are driven together are equally long")
         self._pointers = (ctypes.c_void_p * max(1, len(ports)))(*(port.pointer for port in self._ports))
         self._places = {(port.device_id, port.number): place for place, port in enumerate(self._ports)}
+        self.format = ArrivalFormat(core.delivery.format, self._places, self.header_bytes)
         self._transmitters = core.array("pf_transmitter", len(ports))
         self._one, self._one_pointer = core.array("pf_transmitter", 1), (ctypes.c_void_p * 1)()
         self._lookahead = ctypes.c_uint64()
@@ -155,9 +190,9 @@ class ExternalHosts:
         """Put frames on the hosts' links.
 
         Args:
-            words: `SEND_WORDS` per frame: place, length with header, when it is sent, the time up to which the fabric
-                had run when that was decided (packets that meet at one instant are ordered by it), and when the
-                link is free again.
+            words: `SEND_WORDS` per frame: place, length with header, when it is sent, and when the link is free again.
+                The frames of a place are in order of time. Packets that arrive at one instant are taken in order of
+                the times at which they were sent, and then of their ports.
             parts: the frames' bytes in order, cut anywhere.
 
         Raises FabricError for a frame that is not taken; those before it are.
@@ -174,10 +209,7 @@ class ExternalHosts:
         if len(words) % SEND_WORDS:
             raise ValueError("a packet is some words short")
         numbers, octets = array("Q", words), b"".join(parts)
-        if max(numbers[::SEND_WORDS], default=-1) >= len(self._ports):
-            raise IndexError("no such port")
-        if sum(numbers[1::SEND_WORDS]) > len(octets):
-            raise ValueError("the packets have fewer bytes than they say")
+        self._check_packed(numbers, len(octets))
         return numbers.tobytes(), len(words) // SEND_WORDS, octets
 
     def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
@@ -227,19 +259,60 @@ class ExternalHosts:
             found = self._read(core.c.pf_finish(core.pointer, self._told_by, self._batch_by))
         return self._taken(found, words, limit_ns)
 
+    # --- in the form in which C has them, for hosts that are simulated by other processes ---
+
+    def send_packed(self, words: memoryview, octets: memoryview) -> None:
+        """Do as `send`, with the words as unsigned 64-bit numbers of this machine, and the frames' bytes back to back.
+
+        Both are writable memory that this process shares with the sender. Raises as `send`.
+        """
+        if not len(words):
+            return
+        numbers = array("Q", words.tobytes())
+        self._check_packed(numbers, len(octets))
+        core = self._core
+        one, other = (ctypes.c_char.from_buffer(each) for each in (words, octets))
+        result = core.c.pf_send(
+            core.pointer,
+            self._pointers,
+            ctypes.c_char_p(ctypes.addressof(one)),
+            len(numbers) // SEND_WORDS,
+            ctypes.c_char_p(ctypes.addressof(other)),
+            self._told_by,
+        )
+        if result != 0:
+            raise self._refused(result, numbers.tolist())
+        self.surprises += self._told.value
+
+    def finish_packed(self) -> PackedArrivals:
+        """Do as `finish`, and return the arrivals in the core's memory. They are valid until its next call."""
+        core = self._core
+        if self._begun is None:
+            raise FabricError("no exchange has begun")
+        (words, limit_ns, _), self._begun = self._begun, None
+        result, batch = core.c.pf_finish(core.pointer, self._told_by, self._batch_by), self._batch
+        self._taken((result, self._told.value, batch.now_ns, batch.known_ns, []), words, limit_ns)
+        size = batch.count * core.delivery.size
+        first = core.delivery.unpack(ctypes.string_at(batch.records, core.delivery.size))[0] if batch.count else 0
+        return PackedArrivals(first, batch.records or 0, size, batch.bytes or 0, batch.size)
+
+    def _check_packed(self, numbers: array[int], octets: int) -> None:
+        """Check what C relies on (as in `ferry.c`)."""
+        if len(numbers) % SEND_WORDS:
+            raise ValueError("a packet is some words short")
+        if max(numbers[::SEND_WORDS], default=-1) >= len(self._ports):
+            raise IndexError("no such port")
+        if sum(numbers[1::SEND_WORDS]) > octets:
+            raise ValueError("the packets have fewer bytes than they say")
+
     def _read(self, result: int) -> Found:
         """Return the arrivals in the batch, read by ctypes."""
         batch = self._batch
         arrived = batch.count if result == 0 else 0
         if not arrived:
             return result, self._told.value, batch.now_ns, batch.known_ns, []
-        delivery, places, skip = self._core.delivery, self._places, self.header_bytes
-        records = ctypes.string_at(batch.records, arrived * delivery.size)
-        data = ctypes.string_at(batch.bytes, batch.size)
-        arrivals = [
-            (time_ns, places.get((device_id, port), -1), data[offset + skip : offset + length])
-            for time_ns, device_id, port, offset, length in delivery.iter_unpack(records)
-        ]
+        records = ctypes.string_at(batch.records, arrived * self._core.delivery.size)
+        arrivals = self.format.unpack(records, ctypes.string_at(batch.bytes, batch.size), others=True)
         return result, self._told.value, batch.now_ns, batch.known_ns, arrivals
 
     def _taken(self, found: Found, words: list[int], limit_ns: int) -> list[Arrival]:

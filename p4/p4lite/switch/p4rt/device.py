@@ -35,7 +35,7 @@ from p4lite.switch.p4rt.profiles import Profiles
 from p4lite.switch.p4rt.replication import Replication
 from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, NoReplicator, Target, control
 from p4lite.switch.p4rt.tables import Tables
-from p4lite.switch.p4rt.wire import PlainInsert, WriteBatch
+from p4lite.switch.p4rt.wire import PipelineRequest, PlainInsert, WriteBatch
 from p4lite.switch.runtime.instance import ProgramInstance
 
 _Set = p4runtime_pb2.SetForwardingPipelineConfigRequest
@@ -150,13 +150,14 @@ class Device:
 
     # -- pipeline ----------------------------------------------------------------------------------------
 
-    def set_pipeline(self, request: Any) -> None:
+    def set_pipeline(self, asked: PipelineRequest) -> None:
         """Perform the RPC SetForwardingPipelineConfig."""
+        request = asked.request
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
         action = request.action
         if action == _Set.COMMIT:
-            if request.HasField("config"):
+            if asked.config is not None:
                 raise invalid("COMMIT takes no config: it commits the one that was saved")
             with self.lock:
                 self._commit_saved()
@@ -168,9 +169,9 @@ class Device:
             )
         if action not in (_Set.VERIFY, _Set.VERIFY_AND_SAVE, _Set.VERIFY_AND_COMMIT):
             raise invalid(f"action {action} is not defined by the specification")
-        if not request.HasField("config"):
+        if asked.config is None:
             raise invalid("the request has no config")
-        pipeline = self._cache.verify(request.config)
+        pipeline = self._cache.verify(asked.config)
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
             if action == _Set.VERIFY_AND_SAVE:
@@ -183,6 +184,12 @@ class Device:
         with self.lock:
             with control(), self._programs:
                 self.switch.load(pipeline.program)
+            self._forwarding = self._fresh(pipeline)
+            self._drop_saved()
+
+    def adopt(self, pipeline: Pipeline) -> None:
+        """Take over a pipeline that the switch runs already, with the entries in its tables."""
+        with self.lock:
             self._forwarding = self._fresh(pipeline)
             self._drop_saved()
 

@@ -90,6 +90,8 @@ class PipelineCache:
         self._building = threading.Lock()
         self._programs: OrderedDict[bytes, Program] = OrderedDict()
         self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
+        #: The message that came last, and its digest.
+        self._latest: tuple[Any, bytes] | None = None
 
     def verify(self, config: Any) -> Pipeline:
         """Return the compiled pipeline of a ForwardingPipelineConfig. Raises P4RtError if it cannot be realised."""
@@ -98,9 +100,8 @@ class PipelineCache:
         if not config.HasField("p4info"):
             raise invalid("the config has no P4Info")
         blob = bytes(config.p4_device_config)
-        info_blob = config.p4info.SerializeToString(deterministic=True)
-        key = hashlib.sha256(len(blob).to_bytes(8, "big") + blob + info_blob).digest()
         with self._lock:
+            key = self._key(config, blob)
             found = self._pipelines.get(key)
             if found is None:
                 found = _bind(config, index_info(config.p4info), self._program(blob))
@@ -108,10 +109,18 @@ class PipelineCache:
         try:
             # One at a time: devices that get the same program at once share one compiler run.
             with self._building:
-                found.program.build()
+                if not found.program.is_opened:
+                    found.program.build()
         except BuildError as error:
             raise P4RtError(INTERNAL, f"the program cannot be compiled: {error}") from None
         return replace(found, cookie=config.cookie.cookie if config.HasField("cookie") else None)
+
+    def _key(self, config: Any, blob: bytes) -> bytes:
+        """Return the digest of a config, which is taken once of a message that comes for one switch after the other."""
+        if self._latest is None or self._latest[0] is not config:
+            info_blob = config.p4info.SerializeToString(deterministic=True)
+            self._latest = config, hashlib.sha256(len(blob).to_bytes(8, "big") + blob + info_blob).digest()
+        return self._latest[1]
 
     def _program(self, blob: bytes) -> Program:
         key = hashlib.sha256(blob).digest()

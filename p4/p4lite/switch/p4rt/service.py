@@ -41,7 +41,7 @@ from p4lite.switch.p4rt.errors import (
 )
 from p4lite.switch.p4rt.patience import StreamThreads, Waiting
 from p4lite.switch.p4rt.pipeline import PipelineCache
-from p4lite.switch.p4rt.wire import parse_write
+from p4lite.switch.p4rt.wire import PipelineRequest, parse_pipeline, parse_write
 
 API_VERSION = "1.4.1"
 SERVICE = "p4.v1.P4Runtime"
@@ -254,10 +254,10 @@ class P4RuntimeService:
 
         methods = {
             "Capabilities": unary(self._capabilities, pb.CapabilitiesRequest, pb.CapabilitiesResponse),
-            "SetForwardingPipelineConfig": unary(
-                self._set_pipeline,
-                pb.SetForwardingPipelineConfigRequest,
-                pb.SetForwardingPipelineConfigResponse,
+            "SetForwardingPipelineConfig": self.one_to_one(
+                lambda message, context: self.guard(context, self._set_pipeline, message),
+                _parser(pb.SetForwardingPipelineConfigRequest, parse_pipeline),
+                pb.SetForwardingPipelineConfigResponse.SerializeToString,
             ),
             "GetForwardingPipelineConfig": unary(
                 lambda request: self.device(request.device_id).get_pipeline(request),
@@ -323,8 +323,8 @@ class P4RuntimeService:
         del request  # has no fields in this version of the API
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
-    def _set_pipeline(self, request: Any) -> Any:
-        self.device(request.device_id).set_pipeline(request)
+    def _set_pipeline(self, asked: PipelineRequest) -> Any:
+        self.device(asked.request.device_id).set_pipeline(asked)
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _write(self, request: Any, context: Any) -> Any:

@@ -1,14 +1,16 @@
-"""WriteRequests read from the wire with a short cut for plain table entries.
+"""WriteRequests read from the wire with a short cut for plain table entries, and pipelines parsed once.
 
 Filling tables is what controllers do most, and protobuf in pure Python takes longer to parse and to serialise an entry
 than all the rest together. So an INSERT of an entry that has nothing but a match, one action, a priority and metadata
 is read straight from its bytes; the same bytes are then kept for reads. Whatever else there is, or is written in an
-unusual way (fields twice, unknown fields), goes through protobuf.
+unusual way (fields twice, unknown fields), goes through protobuf. A controller sends every switch of a fabric the same
+pipeline, whose P4Info is parsed for the first of them only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from p4.v1 import p4runtime_pb2
@@ -16,6 +18,7 @@ from p4.v1 import p4runtime_pb2
 from p4lite.switch.p4rt.match import MatchItem
 
 _INSERT = p4runtime_pb2.Update.INSERT
+_CONFIG = p4runtime_pb2.SetForwardingPipelineConfigRequest.DESCRIPTOR.fields_by_name["config"].number
 _UPDATES = p4runtime_pb2.WriteRequest.DESCRIPTOR.fields_by_name["updates"].number
 _KINDS = {2: "exact", 3: "ternary", 4: "lpm", 6: "range", 7: "optional"}
 _TABLE_ENTRY = 2  # of Entity
@@ -51,6 +54,40 @@ class WriteBatch:
 
     request: Any
     updates: list[Any]
+
+
+@dataclass(slots=True)
+class PipelineRequest:
+    """A SetForwardingPipelineConfigRequest: `request` has all but the config, which is None if there is none. Requests
+    with equal configs share the message, which must not be changed."""
+
+    request: Any
+    config: Any | None
+
+
+def parse_pipeline(data: bytes) -> PipelineRequest:
+    """Read a SetForwardingPipelineConfigRequest. Raises protobuf's error for invalid bytes."""
+    head, configs, at = bytearray(), [], 0
+    try:
+        while at < len(data):
+            start = at
+            number, value, at = _field(data, at)
+            if number == _CONFIG and isinstance(value, bytes):
+                configs.append(value)
+            else:
+                head += data[start:at]
+    except (_NeedsProtobuf, IndexError):
+        configs = [b"", b""]
+    if len(configs) > 1:  # protobuf merges them, and says what is wrong with bytes that are no request
+        whole = p4runtime_pb2.SetForwardingPipelineConfigRequest.FromString(data)
+        return PipelineRequest(whole, whole.config if whole.HasField("config") else None)
+    request = p4runtime_pb2.SetForwardingPipelineConfigRequest.FromString(bytes(head))
+    return PipelineRequest(request, _config(configs[0]) if configs else None)
+
+
+@lru_cache(maxsize=1)
+def _config(data: bytes) -> Any:
+    return p4runtime_pb2.ForwardingPipelineConfig.FromString(data)
 
 
 def parse_write(data: bytes) -> WriteBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,18 @@ class Program(Facts):
         `lock` and `host` are addresses of a `struct p4_lock` and a `struct p4_host` (pipeline.h), 0 for none;
         the fabric core hands them in.
         """
-        return ProgramInstance(self, _opened(self), seed=seed, drop_port=drop_port, lock=lock, host=host)
+        return ProgramInstance(self, self.opened, seed=seed, drop_port=drop_port, lock=lock, host=host)
+
+    @cached_property
+    def opened(self) -> OpenedProgram:
+        """The loaded object, which all instances share; finding it in the cache takes longer than making an instance.
+        Raises BuildError."""
+        return _opened(self)
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether `opened` has been asked for, so that nothing is left to compile."""
+        return "opened" in self.__dict__
 
 
 def load_program(source: str | Path | dict[str, Any], *, name: str | None = None) -> Program:

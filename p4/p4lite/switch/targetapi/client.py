@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from p4lite.errors import P4liteError
+from p4lite.switch.errors import TargetError as TargetError
 from p4lite.switch.fabric.values import (
     CreditSettings,
     Lateness,
@@ -43,14 +43,6 @@ from p4lite.switch.targetapi.values import (
 
 End = tuple[int, int]
 M = TypeVar("M", bound=Message)
-
-
-class TargetError(P4liteError):
-    """A refused or failed call: `code` is the gRPC status code's name, the text the server's reason."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class TargetClient:

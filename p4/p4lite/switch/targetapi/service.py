@@ -34,14 +34,13 @@ from p4lite.switch.targetapi import codec
 from p4lite.switch.targetapi import target_pb2 as pb
 from p4lite.switch.targetapi.codec import CodecError
 from p4lite.switch.targetapi.grants import Grants
+from p4lite.switch.targetapi.inside import port_info, switch_info, totals
 from p4lite.switch.targetapi.values import (
     AllSamples,
     AllStats,
     DeviceSample,
     DeviceStats,
-    End,
     FabricInfo,
-    PortInfo,
     SwitchInfo,
 )
 
@@ -142,30 +141,7 @@ class TargetService:
         )
 
     def _describe(self, switch: Switch) -> SwitchInfo:
-        return SwitchInfo(
-            device_id=switch.device_id,
-            name=switch.name,
-            state=switch.state,
-            program=None if switch.program is None else switch.program.name,
-            cpu_port=switch.cpu_port,
-            drop_port=switch.drop_port,
-            priority_queues=switch.priority_queues,
-            stream_drops=self._service.device(switch.device_id).stream_drops,
-            ports={port.number: self._describe_port(port) for port in switch.ports.values()},
-        )
-
-    def _describe_port(self, port: Port) -> PortInfo:
-        other = None if port.link is None else port.link.other(port)
-        return PortInfo(
-            port=port.number,
-            name=port.name,
-            interface=port.interface,
-            peer=None if other is None else End(other.device_id, other.number),
-            up_outgoing=port.is_up("outgoing"),
-            up_incoming=port.is_up("incoming"),
-            outgoing=port.link_settings("outgoing"),
-            incoming=port.link_settings("incoming"),
-        )
+        return switch_info(switch, self._service.device(switch.device_id).stream_drops)
 
     def add_switch(self, request: pb.AddSwitchRequest) -> pb.SwitchInfo:
         """See `TargetClient.add_switch`."""
@@ -213,7 +189,7 @@ class TargetService:
             except BaseException:
                 switch.remove_port(port.number)
                 raise
-        return codec.message(pb.PortInfo, self._describe_port(port))
+        return codec.message(pb.PortInfo, port_info(port))
 
     def remove_port(self, request: pb.End) -> None:
         """See `TargetClient.remove_port`."""
@@ -231,7 +207,7 @@ class TargetService:
             if request.HasField(key)
         }
         port.set_link(outgoing=settings.get("outgoing"), incoming=settings.get("incoming"))
-        return codec.message(pb.PortInfo, self._describe_port(port))
+        return codec.message(pb.PortInfo, port_info(port))
 
     def set_port_up(self, request: pb.SetPortUpRequest) -> None:
         """See `TargetClient.set_port_up`."""
@@ -345,13 +321,8 @@ class TargetService:
 
     def _totals(self, switch: Switch, counters: Sequence[str]) -> dict[str, int]:
         """Return packets of all cells of those counters that the switch's program has."""
-        if not counters or switch.program is None:
-            return {}
-        device = self._service.device(switch.device_id)
-        with device.lock:
-            instance = switch.instance
-            known = instance.program.counters
-            return {name: instance.counter_total(name).packets for name in counters if name in known}
+        with self._service.device(switch.device_id).lock:
+            return totals(switch, counters)
 
     def reset_stats(self, request: pb.StatsRequest) -> None:
         """See `TargetClient.reset_stats`."""

@@ -29,7 +29,7 @@ struct fabric *pf_create(const struct pf_config *config)
     f->realtime = config->realtime;
     f->pool_limit = config->memory_limit_bytes;
     f->switches_tail = &f->switches;
-    f->lookahead_ns = f->after = PF_NO_TIME;
+    f->lookahead_ns = f->sending_at = PF_NO_TIME;
     f->epoll_fd = f->wake_fd = f->netlink_fd = -1;
     f->notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (f->real) {

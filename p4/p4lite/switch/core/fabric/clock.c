@@ -10,6 +10,27 @@
 #define EVENTS_PER_LOCK 512u /* then control operations get their turn */
 #define EPOLL_EVENTS 64
 
+/* How long the loop looks at the rings of its interfaces before it sleeps: as long as falling asleep and being woken
+ * takes, so that looking in vain at most doubles the cost. Under load this spares the call, the sender's wake-up of
+ * another CPU, and batches of few packets. */
+#define LOOK_NS 10000u
+/* How long rounds look at rings alone; then epoll tells of tunnels, links and wake-ups, too. */
+#define ASK_NS 50000u
+/* How long packets gather in the rings between two looks. */
+#define GATHER_NS 5000u
+
+/* When the kernel is offered again what it has not taken. */
+#define AGAIN_NS 100000u
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
 static uint64_t clock_ns(clockid_t id)
 {
     struct timespec ts;
@@ -161,7 +182,22 @@ static int wait_for(struct fabric *f, struct epoll_event *events, uint64_t wait)
     return epoll_pwait2(f->epoll_fd, events, EPOLL_EVENTS, &ts, NULL);
 }
 
-/* One source of input; then what became due meanwhile, so that a round over many ports makes no link late. */
+/* Packets of one device; then what became due meanwhile, so that a round over many ports makes no link late. */
+static void take_from(struct fabric *f, struct device *d)
+{
+    uint64_t wall = clock_read(f);
+    if (wall > f->now)
+        f->now = wall;
+    device_receive(f, d);
+    run_real(f);
+    devices_flush(f);
+    if (atomic_load_explicit(&f->lock.waiting, memory_order_relaxed) > 0) {
+        p4_unlock(&f->lock);
+        p4_lock_packets(&f->lock);
+    }
+}
+
+/* One source of input that epoll named. */
 static bool attend(struct fabric *f, void *source)
 {
     if (source == &f->wake_fd) {
@@ -174,17 +210,20 @@ static bool attend(struct fabric *f, void *source)
         device_link_event(f);
         return false;
     }
-    uint64_t wall = clock_read(f);
-    if (wall > f->now)
-        f->now = wall;
-    device_receive(f, source);
-    run_real(f);
-    devices_flush(f);
-    if (atomic_load_explicit(&f->lock.waiting, memory_order_relaxed) > 0) {
-        p4_unlock(&f->lock);
-        p4_lock_packets(&f->lock);
-    }
+    take_from(f, source);
     return true;
+}
+
+/* The devices whose rings hold packets, without asking the kernel. A device stays in the list when its port goes. */
+static bool look(struct fabric *f)
+{
+    bool work = false;
+    for (struct device *d = f->devices; d; d = device_next(d))
+        if (device_has_input(d)) {
+            take_from(f, d);
+            work = true;
+        }
+    return work;
 }
 
 /* What became due or arrived since the last round is done in one: a wake-up costs more than a packet. */
@@ -196,13 +235,24 @@ static void rest(const struct fabric *f, uint64_t began)
     }
 }
 
+/* Looks again after GATHER_NS only: a ring that is read while the sender writes it slows both, and packets cost less by
+ * the batch. An event that is due before is not late. */
+static void gather(const struct fabric *f, uint64_t began, uint64_t next)
+{
+    uint64_t until = next < began + GATHER_NS ? next : began + GATHER_NS;
+    while (clock_read(f) < until)
+        for (unsigned i = 0; i < 16; i++)
+            cpu_relax();
+}
+
 static void *loop(void *argument)
 {
     struct fabric *f = argument;
     struct epoll_event events[EPOLL_EVENTS];
     prctl(PR_SET_TIMERSLACK, 1);
     prctl(PR_SET_NAME, "p4lite-fabric");
-    uint64_t last_work = 0, wait = 0;
+    uint64_t last_work = 0, last_input = 0, asked = 0, wait = 0;
+    bool looking = false; /* the last packets came soon after those before */
     const struct sched_param lowest = {.sched_priority = 1};
     f->start_errno = f->realtime && sched_setscheduler(0, SCHED_RR, &lowest) != 0 ? errno : 0;
     bool refused = f->start_errno != 0;
@@ -212,17 +262,21 @@ static void *loop(void *argument)
     while (!atomic_load(&f->stop_requested)) {
         if (f->busy_poll_ns && clock_read(f) - last_work < f->busy_poll_ns)
             wait = 0;
-        int count = wait_for(f, events, wait);
+        bool ask = !looking || last_work - asked >= ASK_NS;
+        int count = ask ? wait_for(f, events, looking ? 0 : wait) : 0;
         p4_lock_packets(&f->lock);
         uint64_t began = clock_read(f), events_before = f->events;
         f->wall = began;
         run_real(f);
-        bool work = false;
+        bool work = !ask && look(f);
+        asked = ask ? began : asked;
         for (int i = 0; i < count; i++)
             work |= attend(f, events[i].data.ptr);
         run_real(f);
-        devices_flush(f);
+        bool left = devices_flush(f);
         wait = until_next(f);
+        if (left && wait > AGAIN_NS)
+            wait = AGAIN_NS;
         if (f->captures_dirty && wait > 1000000)
             pcap_flush(f);
         uint64_t ended = clock_read(f);
@@ -230,7 +284,16 @@ static void *loop(void *argument)
             histogram_add(&f->busy, ended - began);
             last_work = ended;
         }
+        if (work) {
+            looking = began - last_input < LOOK_NS && !f->round_ns;
+            last_input = ended;
+        } else if (ended - last_input >= LOOK_NS) {
+            looking = false;
+        }
+        uint64_t next = next_time(f);
         p4_unlock(&f->lock);
+        if (looking)
+            gather(f, began, next);
         if (f->round_ns) {
             rest(f, began);
             uint64_t rested = clock_read(f) - ended;

@@ -69,10 +69,11 @@ static const struct p4_described rows[] = {
     BATCH(known_ns),
     P4_STRUCT(pf_transmitter), TRANSMITTER(rate_bps), TRANSMITTER(overhead_bytes), TRANSMITTER(host_queue_bytes),
     TRANSMITTER(free_at_ns), TRANSMITTER(rate_rest),
-    P4_STRUCT(pf_send), SEND(port), SEND(length), SEND(at_ns), SEND(after_ns), SEND(free_at_ns),
+    P4_STRUCT(pf_send), SEND(port), SEND(length), SEND(at_ns), SEND(free_at_ns),
     P4_STRUCT(pf_notification), NOTE(time_ns), NOTE(kind), NOTE(device_id), NOTE(ident), NOTE(up), NOTE(length),
     ERROR(MEMORY), ERROR(RANGE), ERROR(EXISTS), ERROR(MISSING), ERROR(BUSY), ERROR(PAST), ERROR(SYSTEM),
-    ERROR(CLOCK), ERROR(LOOP),
+    ERROR(CLOCK), ERROR(LOOP), ERROR(XDP_SOCKET), ERROR(XDP_MEMORY), ERROR(XDP_PROGRAM), ERROR(XDP_BIND),
+    ERROR(XDP_ATTACH), ERROR(XDP_MTU), ERROR(XDP_QUEUES),
     P4_CONSTANT(pf_state, PF_, RUNNING), P4_CONSTANT(pf_state, PF_, FROZEN), P4_CONSTANT(pf_state, PF_, STOPPED),
     PF_PORT_DROP_REASONS(PORT_DROP)
     PF_SWITCH_DROP_REASONS(SWITCH_DROP)

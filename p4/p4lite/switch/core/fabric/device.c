@@ -1,4 +1,4 @@
-/* Ports on network interfaces, and tunnels. Interfaces: AF_PACKET. Reception by a TPACKET_V2 ring (measured here: two thirds of the CPU
+/* Ports on network interfaces, and tunnels. Interfaces: AF_PACKET, or AF_XDP (xdp.c). Reception by a TPACKET_V2 ring (measured here: two thirds of the CPU
  * time of recvmmsg per packet, and no block time-out as V3 has), transmission by sendmmsg past the qdisc. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,29 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "device.h"
 #include "offload.h"
-#include "tunnel.h"
 
-#define BATCH 64u
 #define RING_BYTES (2u << 20)
 #define MIN_FRAMES 256u
-
-struct device {
-    struct device *next;
-    struct port *port; /* NULL: retired; the structure stays, an epoll event may still name it */
-    char name[IFNAMSIZ];
-    int rx_fd, tx_fd, index;
-    bool up;
-    uint8_t *ring;
-    uint32_t frame_size, frames, cursor;
-    uint32_t queued;
-    struct packet *out[BATCH];
-    struct mmsghdr messages[BATCH];
-    struct iovec vectors[BATCH][2];
-    struct tunnel *tunnel; /* NULL: an interface */
-    uint8_t (*headers)[TUNNEL_HEADER]; /* of what is queued */
-};
+#define AHEAD 2u     /* frames; MIN_FRAMES is more */
+#define FETCHED 256u /* bytes of a frame: the ring's header and those of a packet */
 
 /* What one datagram is read into; the fabric's lock is held. */
 static uint8_t datagram[65536];
@@ -76,6 +60,7 @@ void device_loop_close(struct fabric *f)
 
 static void sockets_close(struct device *d)
 {
+    device_xdp_close(d);
     if (d->ring)
         munmap(d->ring, (size_t)d->frame_size * d->frames);
     if (d->rx_fd >= 0)
@@ -116,48 +101,60 @@ static int ring_make(struct device *d, int mtu)
     return 0;
 }
 
-static int sockets_open(struct fabric *f, struct device *d)
+static int packet_open(struct device *d, int index, int mtu)
 {
-    struct ifreq request = {0};
-    memcpy(request.ifr_name, d->name, sizeof d->name);
-    int index = (int)if_nametoindex(d->name);
-    if (index == 0) {
-        errno = ENODEV;
-        return PF_E_SYSTEM;
-    }
     d->rx_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    d->tx_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct packet_mreq promiscuous = {.mr_ifindex = index, .mr_type = PACKET_MR_PROMISC};
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
-    if (d->rx_fd < 0 || d->tx_fd < 0 || ioctl(d->rx_fd, SIOCGIFMTU, &request) != 0 ||
-        set_option(d->rx_fd, SOL_PACKET, PACKET_VERSION, TPACKET_V2) != 0 ||
+    if (d->rx_fd < 0 || set_option(d->rx_fd, SOL_PACKET, PACKET_VERSION, TPACKET_V2) != 0 ||
         set_option(d->rx_fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) != 0 ||
         set_option(d->rx_fd, SOL_PACKET, PACKET_VNET_HDR, 1) != 0 ||
         set_option(d->rx_fd, SOL_PACKET, PACKET_COPY_THRESH, 1) != 0 ||
-        set_option(d->rx_fd, SOL_PACKET, PACKET_AUXDATA, 1) != 0 ||
-        setsockopt(d->rx_fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous) != 0 ||
-        set_option(d->tx_fd, SOL_PACKET, PACKET_QDISC_BYPASS, 1) != 0 || ring_make(d, request.ifr_mtu) != 0)
-        goto fail;
+        set_option(d->rx_fd, SOL_PACKET, PACKET_AUXDATA, 1) != 0 || ring_make(d, mtu) != 0)
+        return PF_E_SYSTEM;
     /* room for super-frames; a lower limit of the system is no reason to refuse */
     if (set_option(d->rx_fd, SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20) != 0 ||
         set_option(d->tx_fd, SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20) != 0)
         errno = 0;
-    if (bind_to(d->rx_fd, index, ETH_P_ALL) != 0 || bind_to(d->tx_fd, index, 0) != 0 ||
+    device_xdp_sender(d, index, mtu);
+    return PF_OK;
+}
+
+/* The socket that sends by AF_PACKET holds the interface promiscuous either way. */
+static int sockets_open(struct fabric *f, struct device *d)
+{
+    struct ifreq request = {0};
+    memcpy(request.ifr_name, d->name, sizeof d->name);
+    int index = (int)if_nametoindex(d->name), result = PF_E_SYSTEM;
+    if (index == 0) {
+        errno = ENODEV;
+        return result;
+    }
+    d->tx_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct packet_mreq promiscuous = {.mr_ifindex = index, .mr_type = PACKET_MR_PROMISC};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
+    if (d->tx_fd < 0 || ioctl(d->tx_fd, SIOCGIFMTU, &request) != 0 ||
+        setsockopt(d->tx_fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous) != 0 ||
+        set_option(d->tx_fd, SOL_PACKET, PACKET_QDISC_BYPASS, 1) != 0)
+        goto fail;
+    result = d->by_xdp ? device_xdp_open(d, index, request.ifr_mtu) : packet_open(d, index, request.ifr_mtu);
+    if (result != PF_OK)
+        goto fail;
+    result = PF_E_SYSTEM;
+    if ((!d->xdp && bind_to(d->rx_fd, index, ETH_P_ALL) != 0) || bind_to(d->tx_fd, index, 0) != 0 ||
         epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, d->rx_fd, &event) != 0)
         goto fail;
     d->index = index;
     struct ifreq flags = {0};
     memcpy(flags.ifr_name, d->name, sizeof d->name);
-    d->up = ioctl(d->rx_fd, SIOCGIFFLAGS, &flags) == 0 && (flags.ifr_flags & IFF_UP) && (flags.ifr_flags & IFF_RUNNING);
+    d->up = ioctl(d->tx_fd, SIOCGIFFLAGS, &flags) == 0 && (flags.ifr_flags & IFF_UP) && (flags.ifr_flags & IFF_RUNNING);
     return PF_OK;
 fail:;
     int saved = errno;
     sockets_close(d);
     errno = saved;
-    return PF_E_SYSTEM;
+    return result;
 }
 
-int pf_port_interface(struct port *q, const char *name)
+int pf_port_interface(struct port *q, const char *name, uint32_t by_xdp)
 {
     struct fabric *f = q->sw->fabric;
     size_t length = strlen(name);
@@ -174,6 +171,7 @@ int pf_port_interface(struct port *q, const char *name)
     if (d) {
         memcpy(d->name, name, length);
         d->rx_fd = d->tx_fd = -1;
+        d->by_xdp = by_xdp;
         result = sockets_open(f, d);
         if (result == PF_OK) {
             d->port = q;
@@ -261,7 +259,7 @@ int pf_port_tunnel_stats(struct port *q, struct pf_tunnel_stats *out, uint32_t r
 
 static void forget_queued(struct fabric *f, struct device *d, uint32_t from)
 {
-    for (uint32_t i = from; i < d->queued; i++) {
+    for (uint32_t i = d->sender ? d->queued : from; i < d->queued; i++) {
         if (d->port)
             d->port->stats.drops[PF_D_DEVICE]++;
         packet_free(f, d->out[i]);
@@ -284,6 +282,10 @@ void device_close(struct fabric *f, struct port *q)
 static void flush(struct fabric *f, struct device *d)
 {
     uint32_t sent = 0;
+    if (d->sender) {
+        d->queued = xdp_flush(d->sender) ? 0 : 1;
+        return;
+    }
     while (sent < d->queued) {
         int done = d->tx_fd >= 0 ? sendmmsg(d->tx_fd, d->messages + sent, d->queued - sent, MSG_DONTWAIT) : -1;
         if (done <= 0) {
@@ -301,11 +303,16 @@ static void flush(struct fabric *f, struct device *d)
     d->queued = 0;
 }
 
-void devices_flush(struct fabric *f)
+/* Returns whether something is left that the kernel has not taken. */
+bool devices_flush(struct fabric *f)
 {
+    bool left = false;
     for (struct device *d = f->devices; d; d = d->next)
-        if (d->queued)
+        if (d->queued) {
             flush(f, d);
+            left |= d->queued != 0;
+        }
+    return left;
 }
 
 void device_send(struct fabric *f, struct port *q, struct packet *p)
@@ -313,6 +320,11 @@ void device_send(struct fabric *f, struct port *q, struct packet *p)
     struct device *d = q->device;
     if (!d) {
         port_drop(f, q, p, PF_D_DEVICE);
+        return;
+    }
+    if (d->sender) {
+        if (device_xdp_send(f, d, p) && ++d->queued == BATCH)
+            flush(f, d);
         return;
     }
     struct iovec *parts = d->vectors[d->queued];
@@ -332,7 +344,7 @@ void device_send(struct fabric *f, struct port *q, struct packet *p)
         flush(f, d);
 }
 
-static void take_in(struct fabric *f, struct port *q, struct packet *p)
+void device_take_in(struct fabric *f, struct port *q, struct packet *p)
 {
     struct linkdir *d = &q->host_in;
     if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns && !q->credits)
@@ -368,7 +380,7 @@ static void finish(struct fabric *f, struct port *q, struct packet *p, const str
             offload_checksum(p->data, p->len, r->head.csum_start, r->head.csum_offset);
         if (r->vlan && p->len >= 14)
             insert_vlan(p, r->tpid, r->tci);
-        take_in(f, q, p);
+        device_take_in(f, q, p);
         return;
     }
     struct offload_plan plan;
@@ -383,7 +395,7 @@ static void finish(struct fabric *f, struct port *q, struct packet *p, const str
         segment->len = offload_segment(p->data, &plan, i, segment->data);
         if (r->vlan)
             insert_vlan(segment, r->tpid, r->tci);
-        take_in(f, q, segment);
+        device_take_in(f, q, segment);
     }
     packet_free(f, p);
 }
@@ -436,8 +448,35 @@ static void tunnel_receive(struct fabric *f, struct device *d)
         }
         p->len = (uint32_t)got - TUNNEL_HEADER;
         memcpy(p->data, datagram + TUNNEL_HEADER, p->len);
-        take_in(f, d->port, p);
+        device_take_in(f, d->port, p);
     }
+}
+
+struct device *device_next(const struct device *d)
+{
+    return d->next;
+}
+
+static struct tpacket2_hdr *frame_at(const struct device *d, uint32_t index)
+{
+    return (struct tpacket2_hdr *)(void *)(d->ring + (size_t)index * d->frame_size);
+}
+
+/* Whether the ring holds a packet, as far as can be told without asking the kernel. */
+bool device_has_input(const struct device *d)
+{
+    if (d->port && d->xdp)
+        return xdp_has_input(d->xdp);
+    return d->port && d->ring && __atomic_load_n(&frame_at(d, d->cursor)->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER;
+}
+
+/* The kernel wrote the ring on another CPU: fetch what will be read next while this packet is processed. */
+static void fetch_ahead(const struct device *d)
+{
+    uint32_t index = d->cursor + AHEAD < d->frames ? d->cursor + AHEAD : d->cursor + AHEAD - d->frames;
+    const uint8_t *frame = d->ring + (size_t)index * d->frame_size;
+    for (unsigned at = 0; at < FETCHED; at += 64)
+        __builtin_prefetch(frame + at);
 }
 
 void device_receive(struct fabric *f, struct device *d)
@@ -448,13 +487,14 @@ void device_receive(struct fabric *f, struct device *d)
         tunnel_receive(f, d);
         return;
     }
-    uint32_t n = 0;
-    for (; n < BATCH; n++) {
-        uint8_t *frame = d->ring + (size_t)d->cursor * d->frame_size;
-        struct tpacket2_hdr *h = (struct tpacket2_hdr *)(void *)frame;
+    uint32_t n = d->xdp ? device_xdp_receive(f, d) : 0;
+    for (; !d->xdp && n < BATCH; n++) {
+        struct tpacket2_hdr *h = frame_at(d, d->cursor);
+        const uint8_t *frame = (const uint8_t *)h;
         uint32_t status = __atomic_load_n(&h->tp_status, __ATOMIC_ACQUIRE);
         if (!(status & TP_STATUS_USER))
             break;
+        fetch_ahead(d);
         struct packet *p = NULL;
         struct received r = {0};
         if (!(status & TP_STATUS_COPY) && h->tp_snaplen == h->tp_len && (p = packet_new(f, h->tp_snaplen))) {
@@ -487,7 +527,9 @@ void device_collect_drops(struct port *q)
 {
     struct tpacket_stats stats;
     socklen_t size = sizeof stats;
-    if (q->device && q->device->rx_fd >= 0 &&
+    if (q->device && q->device->xdp)
+        q->stats.drops[PF_D_RX_RING] += xdp_lost(q->device->xdp);
+    else if (q->device && q->device->rx_fd >= 0 &&
         getsockopt(q->device->rx_fd, SOL_PACKET, PACKET_STATISTICS, &stats, &size) == 0)
         q->stats.drops[PF_D_RX_RING] += stats.tp_drops;
 }
@@ -509,10 +551,12 @@ static void link_changed(struct fabric *f, const struct nlmsghdr *m)
 {
     const struct ifinfomsg *info = NLMSG_DATA(m);
     const char *name = NULL;
-    int left = (int)IFLA_PAYLOAD(m);
+    int mtu = 0, left = (int)IFLA_PAYLOAD(m);
     for (const struct rtattr *a = IFLA_RTA(info); RTA_OK(a, left); a = RTA_NEXT(a, left))
         if (a->rta_type == IFLA_IFNAME)
             name = RTA_DATA(a);
+        else if (a->rta_type == IFLA_MTU)
+            memcpy(&mtu, RTA_DATA(a), sizeof mtu);
     for (struct device *d = f->devices; d; d = d->next) {
         if (!d->port)
             continue;
@@ -527,6 +571,9 @@ static void link_changed(struct fabric *f, const struct nlmsghdr *m)
                 if (sockets_open(f, d) != PF_OK)
                     continue;
                 d->up = was_up;
+            } else if (mtu > 0 && d->sender) {
+                flush(f, d);
+                device_xdp_mtu(d, mtu);
             }
             set_up(f, d, (info->ifi_flags & IFF_UP) && (info->ifi_flags & IFF_RUNNING));
         }

@@ -50,8 +50,7 @@ static void sift_down(struct event_list *l, uint32_t pos, struct heap_entry e)
 
 struct order next_order(struct fabric *f)
 {
-    bool here = f->after == PF_NO_TIME || f->after == f->now;
-    return (struct order){here ? 2 * f->now : 2 * f->after + 1, ++f->seq};
+    return (struct order){2 * f->now, ++f->seq};
 }
 
 /* Arms or moves a timer. Running out of memory for the event list is the one error that ends the process. */

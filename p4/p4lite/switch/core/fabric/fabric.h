@@ -26,6 +26,13 @@ enum pf_error {
     PF_E_SYSTEM = -7,   /* errno says why */
     PF_E_CLOCK = -8,    /* not on this clock, or the loop runs */
     PF_E_LOOP = -9,     /* packets go round without any delay: time stands still */
+    PF_E_XDP_SOCKET = -10,  /* steps to AF_XDP; errno says why: no such socket */
+    PF_E_XDP_MEMORY = -11,  /* no memory that is shared with the kernel */
+    PF_E_XDP_PROGRAM = -12, /* the XDP program was not loaded */
+    PF_E_XDP_BIND = -13,    /* the socket has no place at the interface */
+    PF_E_XDP_ATTACH = -14,  /* nor has the program */
+    PF_E_XDP_MTU = -15,     /* packets do not fit into a page (no errno) */
+    PF_E_XDP_QUEUES = -16,  /* several receive queues (no errno) */
 };
 
 enum pf_state { PF_RUNNING, PF_FROZEN, PF_STOPPED };
@@ -184,10 +191,10 @@ struct pf_transmitter {
     uint64_t rate_bps, overhead_bytes, host_queue_bytes, free_at_ns, rate_rest;
 };
 
-/* A frame from a host: which of its ports, when, after what (see pf_send), and when the host takes its link to be free again
- * (PF_NO_TIME: the frame is dropped). */
+/* A frame from a host: which of its ports, when, and when the host takes its link to be free again (PF_NO_TIME: the frame
+ * is dropped). */
 struct pf_send {
-    uint64_t port, length, at_ns, after_ns, free_at_ns;
+    uint64_t port, length, at_ns, free_at_ns;
 };
 
 /* One delivered packet: where its bytes are in the batch. */
@@ -263,7 +270,7 @@ int pf_port_patch(struct port *a, struct port *b);
 int pf_port_link(struct port *a, struct port *b);
 int pf_port_unlink(struct port *a);
 /* Binds to an interface by name; it must exist now, and is looked for again when it vanishes. */
-int pf_port_interface(struct port *p, const char *name);
+int pf_port_interface(struct port *p, const char *name, uint32_t by_xdp);
 /* Makes the port one end of a link whose other end is on another machine: its frames go through a UDP socket that is bound
  * and connected, and ours from then on. `key` has 16 bytes; `from` and `to` are the numbers of our end and of the peer's. */
 int pf_port_tunnel(struct port *p, int socket, const uint8_t *key, uint32_t from, uint32_t to);
@@ -304,8 +311,9 @@ uint64_t pf_next_event(struct fabric *f);
 /* Many hosts at once, virtual clock. `ports` are theirs; `transmitters` (as many) is what decides when they are free. */
 int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count, struct pf_transmitter *transmitters,
                     uint64_t *lookahead_ns);
-/* What hosts sent, for each port in order of time; `bytes` holds the frames back to back. A send is taken as one that came
- * when the fabric had run up to and including `after_ns`, wherever it is now. `told`: how many took their link for another
+/* What hosts sent, for each port in order of time; `bytes` holds the frames back to back. The order of frames of several
+ * ports does not matter, and neither does the time to which the fabric has run: frames that arrive at one instant are
+ * taken in order of the times at which they were sent, and then of their ports. `told`: how many took their link for another
  * time than they said, and after an error which was refused. */
 int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
             const uint8_t *bytes, uint64_t *told);

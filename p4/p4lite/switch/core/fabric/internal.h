@@ -95,6 +95,7 @@ struct linkdir {
     uint64_t last_inject;
     uint64_t rate_rest;
     uint32_t epoch;             /* rises when the wire is cut */
+    uint32_t ordinal, ordered;  /* which direction of the fabric's this is; frames of hosts that were put on it */
     bool up, impaired, ge_bad;
 };
 
@@ -240,7 +241,7 @@ struct fabric {
     uint64_t epoch_ns; /* what to add for the wall clock (captures) */
     uint64_t now, seq, events, seed, busy_poll_ns, round_ns, rng_count;
     uint32_t credit_epochs;
-    uint64_t after; /* what happens now was planned right after this instant (see `pf_send`); PF_NO_TIME: now */
+    uint64_t sending_at; /* the time of sending of the host's frame that is being taken (`pf_send`); PF_NO_TIME: none is */
     struct event_list list;
     struct event_list outbox; /* virtual clock: what arrives outside, which changes nothing inside */
     struct sw *switches, **switches_tail;
@@ -382,10 +383,12 @@ bool deliver(struct fabric *f, const struct port *q, const struct packet *p, uin
 /* device.c */
 void device_send(struct fabric *f, struct port *q, struct packet *p);
 void device_close(struct fabric *f, struct port *q);
-void devices_flush(struct fabric *f);
+bool devices_flush(struct fabric *f);
 void device_collect_drops(struct port *q);
 bool device_is_up(const struct port *q);
 void device_receive(struct fabric *f, struct device *d);
+bool device_has_input(const struct device *d);
+struct device *device_next(const struct device *d);
 void device_link_event(struct fabric *f);
 int device_loop_fds(struct fabric *f);
 void device_loop_close(struct fabric *f);

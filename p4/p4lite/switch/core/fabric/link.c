@@ -12,7 +12,8 @@ void linkdir_init(struct fabric *f, struct linkdir *d, struct port *owner, struc
     d->owner = owner;
     d->to = to;
     d->up = true;
-    uint64_t state = f->seed + ++f->rng_count * UINT64_C(0xd1342543de82ef95);
+    d->ordinal = (uint32_t)++f->rng_count;
+    uint64_t state = f->seed + f->rng_count * UINT64_C(0xd1342543de82ef95);
     d->rng = random_next(&state);
 }
 
@@ -73,6 +74,16 @@ static bool outbound(const struct fabric *f, const struct linkdir *d)
     return !d->to && !f->real;
 }
 
+/* The order of an arrival among others of its instant. That of a frame of hosts (pf_send) depends only on when and from
+ * where it was sent, so that it is the same however many frames the fabric is given at once, and in whichever order. It
+ * follows what the fabric did at the time of sending. */
+static struct order order_on_wire(struct fabric *f, struct linkdir *d)
+{
+    if (f->sending_at == PF_NO_TIME)
+        return next_order(f);
+    return (struct order){2 * f->sending_at + 1, (uint64_t)d->ordinal << 32 | d->ordered++};
+}
+
 static void put_on_wire(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t arrival)
 {
     if (arrival < d->last_arrival)
@@ -83,7 +94,7 @@ static void put_on_wire(struct fabric *f, struct linkdir *d, struct packet *p, u
         return;
     }
     p->time = arrival;
-    p->order = next_order(f);
+    p->order = order_on_wire(f, d);
     bool first = !d->wire.head;
     list_push(&d->wire, p);
     if (first) {
@@ -113,7 +124,7 @@ static void put_aside(struct fabric *f, struct linkdir *d, struct packet *p, uin
     p->epoch = d->epoch;
     p->next = NULL;
     p->timer.outbound = outbound(f, d);
-    timer_arm(f, &p->timer, arrival, next_order(f));
+    timer_arm(f, &p->timer, arrival, order_on_wire(f, d));
 }
 
 static void send_it(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves, bool aside)

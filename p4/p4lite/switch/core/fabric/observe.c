@@ -49,7 +49,7 @@ static bool take_room(struct fabric *f, uint64_t bytes)
 /* "time_ns what device_id port length crc32" */
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p)
 {
-    unsigned long long now = f->after == PF_NO_TIME ? f->now : f->after;
+    unsigned long long now = f->sending_at == PF_NO_TIME ? f->now : f->sending_at;
     int written = fprintf(f->trace, "%llu %s %u %u %u %08x\n", now, what, q->sw->config.device_id, q->number, p->len,
                           crc32_of(p->data, p->len));
     if (f->trace_limited && !take_room(f, written < 0 ? UINT64_MAX : (uint64_t)written)) {

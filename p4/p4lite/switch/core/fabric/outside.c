@@ -25,7 +25,7 @@ static int send_locked(struct fabric *f, struct port *const *ports, const struct
     for (uint64_t i = 0; i < count && result == PF_OK; i++) {
         const struct pf_send *s = &sends[i];
         uint64_t free_at = 0;
-        f->after = s->after_ns;
+        f->sending_at = s->at_ns;
         result = s->length > MAX_PACKET
                      ? PF_E_RANGE
                      : port_inject(f, ports[s->port], bytes, (uint32_t)s->length, s->at_ns, &free_at);
@@ -33,7 +33,7 @@ static int send_locked(struct fabric *f, struct port *const *ports, const struct
         bytes += s->length;
         *told = result == PF_OK ? surprises : i;
     }
-    f->after = PF_NO_TIME;
+    f->sending_at = PF_NO_TIME;
     return result;
 }
 

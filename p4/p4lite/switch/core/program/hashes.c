@@ -55,7 +55,7 @@ uint64_t p4_crc_compute(const struct p4_crc *crc, const uint8_t *data, size_t le
     return (r ^ crc->final_xor) & mask;
 }
 
-uint64_t p4_hash_csum16(const uint8_t *data, size_t len)
+uint64_t p4_sum16(const uint8_t *data, size_t len)
 {
     uint64_t sum = 0;
     for (; len >= 4; data += 4, len -= 4)
@@ -67,9 +67,12 @@ uint64_t p4_hash_csum16(const uint8_t *data, size_t len)
     }
     if (len)
         sum += (uint64_t)data[0] << 8;
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return ~sum & 0xffff;
+    return sum;
+}
+
+uint64_t p4_hash_csum16(const uint8_t *data, size_t len)
+{
+    return p4_sum16_fold(p4_sum16(data, len));
 }
 
 uint64_t p4_hash_xor16(const uint8_t *data, size_t len)

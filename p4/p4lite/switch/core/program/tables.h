@@ -126,6 +126,8 @@ static inline struct p4_node *p4_table_node(const struct p4_table *t, uint32_t i
     return (struct p4_node *)(void *)(t->nodes + (size_t)t->node_stride * index);
 }
 
+/* Slots are chosen by the lowest bits of the hash, but a product's lowest bits depend on the lowest bits of its factors
+ * alone, which are 0 in all prefixes of a table. The upper half of a second product depends on all bits. */
 static inline __attribute__((always_inline)) uint32_t p4_key_hash(const uint64_t *key, unsigned words, uint32_t tuple)
 {
     uint64_t h = UINT64_C(0x9E3779B97F4A7C15) * (tuple + 1u);
@@ -133,7 +135,7 @@ static inline __attribute__((always_inline)) uint32_t p4_key_hash(const uint64_t
         h = (h ^ key[i]) * UINT64_C(0xD6E8FEB86659FD93);
         h ^= h >> 32;
     }
-    return (uint32_t)h;
+    return (uint32_t)(h * UINT64_C(0x9FB21C651E98DF25) >> 32);
 }
 
 static inline __attribute__((always_inline)) int p4_words_equal(const uint64_t *a, const uint64_t *b, unsigned words)
