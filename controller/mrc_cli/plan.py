@@ -52,7 +52,7 @@ def verb(
     switch: Switch = None,
     compiler: Compiler = None,
     clock: Clock = None,
-    cores: Annotated[int | None, typer.Option(min=1, max=2, help="cores of a simulation")] = None,
+    cores: Annotated[int | None, typer.Option(min=1, max=64, help="cores of a simulation, as for `mrclab run`")] = None,
     again: Annotated[
         pathlib.Path | None, typer.Option(help="plan the repetition of the run whose results are in this folder")
     ] = None,
@@ -77,7 +77,7 @@ def verb(
         for option, value in {"a name": name, **given, "--clock": clock}.items():
             if value is not None:
                 raise ExperimentError(f"{option} with --again: the results say what is run; leave one of them out")
-    costs, machine = stored.known(), Machine.here(yardstick.slowness())
+    costs, machine = stored.known(), Machine.here(yardstick.pace())
     if again is None and name is not None and _is_cluster(name):
         for option, value in {**given, "--clock": clock, "--cores": cores}.items():
             if value is not None:

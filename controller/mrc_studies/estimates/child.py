@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,25 @@ def spent(order: Order) -> Spent:
         raise MeasureError(f"a run that was to be measured failed: {last}")
     found = decode(Spent, json.loads(done.stdout.splitlines()[-1]))
     return dataclasses.replace(found, slowness=watch.slowness)
+
+
+def command_seconds() -> float:
+    """Return the CPU seconds of a command that runs next to nothing, with all that it imports, on the reference machine.
+
+    Raises:
+        MeasureError: it failed.
+    """
+    code = "from mrc_cli.entry import main; main()"
+    asked = ("run", "write_lat", "--lab", "tiny", "--clock", "virtual", "--set", "iterations=1", "--json")
+    with tempfile.TemporaryDirectory(prefix="mrclab-plan-") as folder, Watch() as watch:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-P", "-c", code, *asked, "-o", f"{folder}/results"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise MeasureError(f"a run that was to be measured failed: {done.stderr.strip()}")
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used / watch.slowness
 
 
 def peak_bytes() -> int:

@@ -54,7 +54,7 @@ def estimate(loaded: Loaded, machine: Machine) -> Estimate:
         extrapolated=0,
         parts=parts,
         cpu_seconds=cpu,
-        wall_seconds=wall * max(machine.busy, 1.0),
+        wall_seconds=wall * machine.waiting,
         memory_bytes=memory,
         cores=cpu / wall,
         dominates=[

@@ -20,7 +20,7 @@ from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
 from mrc_host import native
 from mrc_studies.estimates import cases
-from mrc_studies.estimates.child import Spent, spent
+from mrc_studies.estimates.child import Spent, command_seconds, spent
 from mrc_studies.estimates.traffic import Traffic, expected
 from mrc_studies.estimates.work import MEMORY, TIME, Work, work_of
 from p4lite.folders import is_private_file, make_private
@@ -38,6 +38,8 @@ AGAIN = "`mrclab plan --calibrate` writes it again"
 #: Below this share of the largest measurement, a measurement's error counts in absolute terms.
 SMALL = 0.02
 _ROUNDS = 4000
+#: How often each case is run, and how many commands that do next to nothing; the fastest counts.
+TURNS, COMMANDS = 2, 3
 
 
 class CostsError(UsageError):
@@ -165,11 +167,18 @@ def measure(progress: Callable[[str, float], None] = lambda name, share: None) -
     Raises:
         MeasureError: a run failed.
     """
-    found = {}
-    for number, name in enumerate(cases.CASES):
-        progress(name, number / len(cases.CASES))
-        found[name] = spent(cases.order_of(name))
-    return fitted(found)
+    found: dict[str, Spent] = {}
+    for number, name in enumerate(list(cases.CASES) * TURNS):
+        progress(name, number / (TURNS * len(cases.CASES)))
+        run = spent(cases.order_of(name))
+        # Of several runs the one counts that other load has disturbed least.
+        if name not in found or sum(run.cpu.values()) < sum(found[name].cpu.values()):
+            found[name] = run
+    costs = fitted(found)
+    # The runs above import less than a command does, and end without what Python does at its end.
+    least = min(command_seconds() for _ in range(COMMANDS))
+    rest = sum(each["run"] for phase, each in costs.cpu.items() if phase != "imports" and "run" in each)
+    return replaced(costs, cpu={**costs.cpu, "imports": {"run": max(least - rest, 0.0)}})
 
 
 def fitted(runs: Mapping[str, Spent]) -> Costs:

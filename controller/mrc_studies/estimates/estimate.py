@@ -15,6 +15,7 @@ from mrc_studies.estimates import real
 from mrc_studies.estimates.costs import Costs
 from mrc_studies.estimates.traffic import Traffic, expected
 from mrc_studies.estimates.work import PHASES, Work, work_of
+from mrc_studies.estimates.yardstick import Pace
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size
 
@@ -32,21 +33,18 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """This machine: cores that this process may use, memory, and how much slower it is than the reference at present."""
+    """This machine: cores that this process may use, memory, and its pace at present (`yardstick.Pace`)."""
 
     cores: int
     memory_available_bytes: int
     slowness: float
+    waiting: float
 
     @classmethod
-    def here(cls, slowness: float) -> Machine:
+    def here(cls, pace: Pace) -> Machine:
         """Return this machine."""
-        return cls(len(os.sched_getaffinity(0)), psutil.virtual_memory().available, slowness)
-
-    @property
-    def busy(self) -> float:
-        """How many programs want a core at present, for each core."""
-        return os.getloadavg()[0] / self.cores
+        cores = len(os.sched_getaffinity(0))
+        return cls(cores, psutil.virtual_memory().available, pace.slowness, pace.waiting)
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def _virtual(
         "virtual clock",
         traffic,
         parts,
-        wall=(cpu - beside) * max(machine.busy, 1.0),
+        wall=(cpu - beside) * machine.waiting,
         memory=memory,
         cores=cpu / (cpu - beside),
         dominates=dominant(rows, work, machine.slowness),
@@ -206,7 +204,7 @@ def _real(
         "real clock",
         traffic,
         parts,
-        wall=imports + found.start_s + traffic.seconds + report * max(machine.busy, 1.0),
+        wall=imports + found.start_s + traffic.seconds + report * machine.waiting,
         memory=found.memory_bytes,
         cores=found.cores,
         dominates=[

@@ -10,14 +10,15 @@ import statistics
 import struct
 import threading
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
-#: CPU seconds of `piece` on the machine on which the default costs were measured, while it had nothing else to do.
+#: CPU seconds of a `look` on the machine on which the default costs were measured, while it had nothing else to do.
 REFERENCE_S = 0.00093
-#: CPU seconds that `slowness` takes.
-LOOK_S = 0.2
-#: How often a watch takes a piece while a run is measured; a piece is a hundredth of it.
-EVERY_S = 0.1
+#: CPU seconds that `pace` takes.
+LOOK_S = 0.4
+#: How often a watch looks while a run is measured; a look is a hundredth of it.
+EVERY_S = 0.3
 _WORDS = struct.Struct("!QIIH")
 
 
@@ -37,19 +38,35 @@ def piece() -> float:
     return time.thread_time() - began
 
 
-def slowness(seconds: float = LOOK_S) -> float:
-    """Return how many times longer work takes than on the reference machine, from this much CPU time."""
-    found, end = [piece()], time.thread_time() + seconds
-    while time.thread_time() < end:
-        found.append(piece())
-    return statistics.median(found) / REFERENCE_S
+def look() -> float:
+    """Return the CPU seconds of a piece of work, once caches have what it needs."""
+    piece()
+    return min(piece(), piece())
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The machine's pace at present: `slowness` is how many times longer work takes than on the reference machine, in
+    CPU time, and `waiting` how many seconds pass for a second of CPU time."""
+
+    slowness: float
+    waiting: float
+
+
+def pace(seconds: float = LOOK_S) -> Pace:
+    """Return the pace of this machine, from this much CPU time."""
+    found, cpu, wall = [look()], time.thread_time(), time.monotonic()
+    while time.thread_time() < cpu + seconds:
+        found.append(look())
+    spent = time.thread_time() - cpu
+    return Pace(statistics.median(found) / REFERENCE_S, max((time.monotonic() - wall) / spent, 1.0))
 
 
 class Watch:
-    """A context that takes pieces of work in a thread while another process is measured; `slowness` is their median."""
+    """A context that looks in a thread while another process is measured; `slowness` is their median."""
 
     def __init__(self) -> None:
-        self._pieces: list[float] = []
+        self._looks: list[float] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._take, name="yardstick", daemon=True)
 
@@ -65,11 +82,11 @@ class Watch:
 
     def _take(self) -> None:
         while True:
-            self._pieces.append(piece())
+            self._looks.append(look())
             if self._over.wait(EVERY_S):
                 return
 
     @property
     def slowness(self) -> float:
         """How many times longer work took than on the reference machine."""
-        return statistics.median(self._pieces) / REFERENCE_S
+        return statistics.median(self._looks) / REFERENCE_S
