@@ -20,6 +20,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_runs import again as repetition
 from mrc_runs.experiment import ExperimentError, known_experiments
 from mrc_runs.interruption import interruptible
+from mrc_runs.remaining import duration_text
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_studies.estimates import cluster as clusters
 from mrc_studies.estimates import costs as stored
@@ -30,8 +31,6 @@ from mrc_topo.units import format_rate, format_size
 
 #: A number of seconds has this many digits behind the point below the first of these limits, and so on.
 DIGITS = ((10.0, 2), (100.0, 1))
-#: Seconds of a minute, and of an hour.
-MINUTE, HOUR = 60, 3600
 
 
 def verb(
@@ -182,10 +181,3 @@ def seconds(value: float) -> str:
     """Return seconds as text, with fewer digits the more there are."""
     digits = next((count for limit, count in DIGITS if value < limit), 0)
     return f"{value:,.{digits}f}"
-
-
-def duration_text(value: float) -> str:
-    """Return a duration as text: `43 s`, `12 min`, `3.5 h`."""
-    if value < 2 * MINUTE:
-        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
-    return f"{value / MINUTE:.0f} min" if value < 2 * HOUR else f"{value / HOUR:.1f} h"

@@ -16,6 +16,9 @@ from mrc_topo.topology import Topology
 
 #: The interval of the hosts' samples.
 SAMPLE_NS: int = {each.name: each.default for each in fields(NodeConfig)}["sample_ns"]  # type: ignore[assignment]
+#: Up to so many ranks the state of hosts stays in caches, and from so many on none does: measured with permutations of
+#: 4 to 256 hosts, where a packet at 64 costs twice as much as at 16.
+CACHED = (16, 64)
 #: Phases of a run, in their order.
 PHASES = ("imports", "start", "connect", "simulate", "report")
 
@@ -30,6 +33,7 @@ TIME: Mapping[str, tuple[str, ...]] = {
         "payload_bytes",
         "hops",
         "messages",
+        "scattered",
         "rank_iterations",
         "rank_turns",
         "port_turns",
@@ -74,7 +78,8 @@ class Work:
         payload_bytes: of all messages.
         hops: switches that all packets pass, added up: data, acknowledgements and probes.
         messages: writes of the workload.
-        rank_iterations: iterations of all ranks.
+        scattered: packets of MRC and messages, as far as the state of this many hosts does not fit into caches.
+        rank_iterations: iterations of all ranks that take part.
         seconds: of the lab's clock.
         rank_seconds: seconds of all ranks together.
         rank_turns, port_turns, switch_turns: how often ranks, ports of hosts and switches are asked for their counters.
@@ -99,6 +104,7 @@ class Work:
     payload_bytes: float
     hops: float
     messages: float
+    scattered: float
     rank_iterations: float
     seconds: float
     rank_seconds: float
@@ -122,7 +128,8 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
     ranks = len(spec.hosts or topology.hosts)
     params = kind.complete(spec.params)
     roce = experiment.transport == "roce"
-    pairs = _pairs(ranks, [kind.peers(rank, ranks, params) for rank in range(ranks)]) * spec.qps_per_peer
+    peers = [kind.peers(rank, ranks, params) for rank in range(ranks)]
+    pairs = _pairs(ranks, peers) * spec.qps_per_peer
     ports = lab.hosts * lab.planes
     targets = 0 if roce else ports * (1 + lab.t1_per_plane)
     # A run ends with a turn of its loop.
@@ -150,7 +157,8 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
         payload_bytes=traffic.payload_bytes,
         hops=traffic.hops * (1 + answers) + probes * 2,
         messages=traffic.messages,
-        rank_iterations=ranks * traffic.iterations,
+        scattered=0 if roce else _scattered(ranks) * (traffic.packets + traffic.messages),
+        rank_iterations=sum(1 for each in peers if each) * traffic.iterations,
         seconds=traffic.seconds,
         rank_seconds=ranks * traffic.seconds,
         rank_turns=ranks * turns,
@@ -161,6 +169,12 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
         probes=probes,
         target_turns=targets * max(turns - first / POLL_S, 0) if actions else 0,
     )
+
+
+def _scattered(ranks: int) -> float:
+    """Return which share of packets finds the state of its hosts displaced from caches."""
+    few, many = CACHED
+    return min(max(math.log2(ranks / few) / math.log2(many / few), 0.0), 1.0)
 
 
 def _pairs(ranks: int, peers: list[set[int]]) -> int:
