@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from mrc_lab.session import partition
 from mrc_runs import precheck
 from mrc_runs.experiment import Experiment
 from mrc_studies.estimates import real
@@ -25,6 +26,11 @@ DOMINANT = 4
 MEMORY_SHARE = 0.9
 #: A run of a simulation that takes longer than this is named as long, s.
 LONG_S = 3600.0
+#: What each process of `--cores` takes: CPU seconds until it has started, its memory beside its hosts' as a share of a
+#: whole command's, and what exchanging packets adds to simulating.
+PROCESS_START_S, PROCESS_MEMORY, PROCESS_WORK = 0.6, 0.7, 0.15
+#: The part of simulating that processes share; with all of it, n cores would take an nth of the time.
+EFFICIENCY = 1.25
 ASSUMPTIONS = (
     "traffic: the workload's own steps on links that lose nothing; MRC gets 96 % of them, RoCE 70 %",
     "failures of the schedule take their links' rates away; detection, repair and retransmissions are left out",
@@ -151,10 +157,22 @@ def _virtual(
     parts = [Part(phase, machine.slowness * sum(rows[phase].values())) for phase in PHASES]
     cpu = sum(part.cpu_seconds for part in parts)
     simulating = next(part.cpu_seconds for part in parts if part.name == "simulate")
-    # With two cores the fabric's share passes beside the hosts'.
-    beside = machine.slowness * rows["simulate"]["hops"] if cores > 1 else 0.0
-    memory = sum(costs.resident_bytes(work).values())
-    warnings = memory_warnings(memory, machine, "use fewer hosts or smaller messages")
+    resident = costs.resident_bytes(work)
+    memory = sum(resident.values())
+    beside = 0.0
+    processes = partition.processes(topology.lab.hosts, cores)
+    if processes > 1:
+        more = machine.slowness * processes * PROCESS_START_S + PROCESS_WORK * simulating
+        parts.append(Part("processes", more))
+        # The fabric runs beside the hosts' processes, and no more than all cores are busy.
+        share = EFFICIENCY / min(processes, machine.cores)
+        beside = (simulating + more) * (1 - share) if share < 1 else 0.0
+        cpu += more
+        memory += processes * (PROCESS_MEMORY * resident["run"]) + resident["probe_targets"] * (processes - 1)
+    elif cores > 1:
+        # The fabric's share passes beside the hosts'.
+        beside = machine.slowness * rows["simulate"]["hops"]
+    warnings = memory_warnings(memory, machine, "use fewer hosts, smaller messages or fewer --cores")
     fits = not warnings
     if simulating > LONG_S:
         text = f"simulating takes {simulating / 3600:.1f} h of one core"
