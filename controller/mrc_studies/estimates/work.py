@@ -16,9 +16,9 @@ from mrc_topo.topology import Topology
 
 #: The interval of the hosts' samples.
 SAMPLE_NS: int = {each.name: each.default for each in fields(NodeConfig)}["sample_ns"]  # type: ignore[assignment]
-#: Up to so many ranks the state of hosts stays in caches; a packet's cost then grows by the same for each doubling:
-#: permutations of 4, 16, 36, 64 and 144 hosts took 18, 21, 37, 45 and 63 µs per packet.
-CACHED = 16
+#: Up to so many ranks the state of hosts stays in caches, and from so many on little of it does: permutations of 4, 16,
+#: 36, 64 and 144 hosts took 18, 21, 37, 45 and 63 µs per packet on a busy machine.
+CACHED = (16, 64)
 #: Phases of a run, in their order.
 PHASES = ("imports", "start", "connect", "simulate", "report")
 
@@ -78,7 +78,7 @@ class Work:
         payload_bytes: of all messages.
         hops: switches that all packets pass, added up: data, acknowledgements and probes.
         messages: writes of the workload.
-        scattered: packets of MRC and messages, times the doublings of ranks beyond those whose state caches hold.
+        scattered: packets of MRC and messages, as far as the state of this many hosts does not fit into caches.
         rank_iterations: iterations of all ranks that take part.
         seconds: of the lab's clock.
         rank_seconds: seconds of all ranks together.
@@ -172,8 +172,9 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
 
 
 def _scattered(ranks: int) -> float:
-    """Return how many times more than in caches there are ranks, in powers of two."""
-    return max(math.log2(ranks / CACHED), 0.0)
+    """Return which share of packets finds the state of its hosts displaced from caches."""
+    few, many = CACHED
+    return min(max(math.log2(ranks / few) / math.log2(many / few), 0.0), 1.0)
 
 
 def _pairs(ranks: int, peers: list[set[int]]) -> int:
