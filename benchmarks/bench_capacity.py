@@ -69,4 +69,6 @@ def run() -> None:
     for nics, radix in CLUSTERS:
         loaded = load_cluster("cluster-131k", {"nics": nics, "radix": radix, "failures": []})
         made = cluster.estimate(loaded, Machine(1, 1 << 50, 1.0, 1.0))
-        print(f"{'scale, a run':<14}{nics:>10,}{made.cpu_seconds:>24,.1f}{made.memory_bytes / 2**30:>12,.2f}", flush=True)
+        print(
+            f"{'scale, a run':<14}{nics:>10,}{made.cpu_seconds:>24,.1f}{made.memory_bytes / 2**30:>12,.2f}", flush=True
+        )

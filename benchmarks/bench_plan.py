@@ -66,7 +66,11 @@ def measure(*arguments: str) -> dict[str, Any]:
             except ChildProcessError:
                 break
     return {
-        "predicted": {"cpu": planned["cpu_seconds"], "wall": planned["wall_seconds"], "memory": planned["memory_bytes"]},
+        "predicted": {
+            "cpu": planned["cpu_seconds"],
+            "wall": planned["wall_seconds"],
+            "memory": planned["memory_bytes"],
+        },
         "measured": {"cpu": _cpu() - before, "wall": wall, "memory": peak.bytes},
         "slower": watch.slowness / planned["machine"]["slowness"],
     }

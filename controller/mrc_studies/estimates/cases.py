@@ -43,7 +43,7 @@ CASES: Mapping[str, tuple[dict[str, object], dict[str, object], str]] = {
     # Three switches on the way.
     "spine": (_shape(2, 2, 2, 2, "100Mbps"), _load("permutation", 0.6, message_bytes=1 << 18, shift=2), "mrc"),
     "ring": (_shape(2, 4, 2, 4, "50Mbps"), _load("ring_all_reduce", 0.5, size_bytes=1 << 22), "mrc"),
-    # So many hosts that caches do not hold their state.
+    # More hosts than caches hold the state of.
     "scattered": (
         _shape(2, 8, 8, 8, "1Gbps"),
         {"name": "permutation", "params": {"message_bytes": 1 << 18, "shift": 8, "iterations": 24}},

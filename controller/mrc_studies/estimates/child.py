@@ -32,7 +32,7 @@ class MeasureError(MrclabError):
 
 @dataclass(frozen=True)
 class Order:
-    """The experiment to run, as its file has it, and the lab as a lab file's text; `turns`: end after so many."""
+    """The experiment to run, as its file has it, and the lab as a lab file's text; `turns`: end after this many."""
 
     experiment: Mapping[str, object]
     lab: str | None = None
@@ -78,7 +78,7 @@ def spent(order: Order) -> Spent:
 
 
 def command_seconds() -> float:
-    """Return the CPU seconds of a command that runs next to nothing, with all that it imports, on the reference machine.
+    """Return the CPU seconds of a command that runs next to nothing, imports included, on the reference machine.
 
     Raises:
         MeasureError: it failed.

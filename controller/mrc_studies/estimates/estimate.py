@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -120,6 +119,20 @@ class Estimate:
     machine: Machine
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What follows from traffic and costs; the fields are those of `Estimate`."""
+
+    parts: list[Part]
+    wall: float
+    memory: float
+    cores: float
+    dominates: list[Share]
+    fits: bool
+    warnings: list[str]
+    costs: str
+
+
 def estimate(experiment: Experiment, clock: str, costs: Costs, machine: Machine, cores: int = 1) -> Estimate:
     """Return what an experiment will take on a clock; nothing of it is run.
 
@@ -179,12 +192,8 @@ def _virtual(
         warnings.append(
             f"{text}; shorten the run, or use the fluid model (mrclab scale) for what packets do not decide"
         )
-    return _made(
-        experiment,
-        topology,
-        "virtual clock",
-        traffic,
-        parts,
+    found = _Found(
+        parts=parts,
         wall=(cpu - beside) * machine.waiting,
         memory=memory,
         cores=cpu / (cpu - beside),
@@ -192,65 +201,48 @@ def _virtual(
         fits=fits,
         warnings=warnings,
         costs=costs.source,
-        machine=machine,
     )
+    return _made(experiment, topology, "virtual clock", traffic, found, machine)
 
 
 def _real(
     experiment: Experiment, topology: Topology, traffic: Traffic, work: Work, costs: Costs, machine: Machine
 ) -> Estimate:
-    found = real.needs(topology, traffic, work, machine.slowness)
+    needed = real.needs(topology, traffic, work, machine.slowness)
     report = machine.slowness * sum(costs.seconds("report", work).values())
     imports = machine.slowness * sum(costs.seconds("imports", work).values())
     parts = [
         Part("imports", imports),
-        Part("start", found.start_s),
-        Part("agents", found.agents_s),
-        Part("fabric", found.fabric_s),
+        Part("start", needed.start_s),
+        Part("agents", needed.agents_s),
+        Part("fabric", needed.fabric_s),
         Part("report", report),
     ]
-    warnings = memory_warnings(found.memory_bytes, machine, "use fewer hosts, or --clock virtual")
-    if found.cores > real.FULL * machine.cores:
-        most = found.goodput_bps(topology) * real.FULL * machine.cores / found.cores
+    warnings = memory_warnings(needed.memory_bytes, machine, "use fewer hosts, or --clock virtual")
+    if needed.cores > real.FULL * machine.cores:
+        most = needed.goodput_bps(topology) * real.FULL * machine.cores / needed.cores
         warnings.append(
-            f"the real clock needs {found.cores:.1f} cores for this rate and this machine has {machine.cores}: the run "
+            f"the real clock needs {needed.cores:.1f} cores for this rate and this machine has {machine.cores}: the run "
             f"will probably not be valid above some {most / 1e6:.0f} Mb/s of goodput; --clock virtual has no such limit"
         )
-    return _made(
-        experiment,
-        topology,
-        "real clock",
-        traffic,
-        parts,
-        wall=imports + found.start_s + traffic.seconds + report * machine.waiting,
-        memory=found.memory_bytes,
-        cores=found.cores,
+    found = _Found(
+        parts=parts,
+        wall=imports + needed.start_s + traffic.seconds + report * machine.waiting,
+        memory=needed.memory_bytes,
+        cores=needed.cores,
         dominates=[
-            Share("agents", "packets", traffic.packets, found.agents_s),
-            Share("fabric", "packets", traffic.packets, found.fabric_s),
+            Share("agents", "packets", traffic.packets, needed.agents_s),
+            Share("fabric", "packets", traffic.packets, needed.fabric_s),
         ],
         fits=not warnings,
         warnings=warnings,
         costs="rates of docs/measurements.md, scaled to this machine; CPU of the real clock is a coarse estimate",
-        machine=machine,
     )
+    return _made(experiment, topology, "real clock", traffic, found, machine)
 
 
 def _made(
-    experiment: Experiment,
-    topology: Topology,
-    level: str,
-    traffic: Traffic,
-    parts: Sequence[Part],
-    *,
-    wall: float,
-    memory: float,
-    cores: float,
-    dominates: list[Share],
-    fits: bool,
-    warnings: list[str],
-    costs: str,
-    machine: Machine,
+    experiment: Experiment, topology: Topology, level: str, traffic: Traffic, found: _Found, machine: Machine
 ) -> Estimate:
     return Estimate(
         name=experiment.name,
@@ -265,15 +257,15 @@ def _made(
         payload_bytes=traffic.payload_bytes,
         goodput_bps=8 * traffic.payload_bytes / traffic.seconds if traffic.seconds else 0.0,
         extrapolated=traffic.extrapolated,
-        parts=list(parts),
-        cpu_seconds=sum(part.cpu_seconds for part in parts),
-        wall_seconds=wall,
-        memory_bytes=memory,
-        cores=cores,
-        dominates=dominates,
-        fits=fits,
-        warnings=warnings,
-        costs=costs,
+        parts=found.parts,
+        cpu_seconds=sum(part.cpu_seconds for part in found.parts),
+        wall_seconds=found.wall,
+        memory_bytes=found.memory,
+        cores=found.cores,
+        dominates=found.dominates,
+        fits=found.fits,
+        warnings=found.warnings,
+        costs=found.costs,
         assumptions=list(ASSUMPTIONS),
         machine=machine,
     )
