@@ -222,8 +222,8 @@ def _real(
     if needed.cores > real.FULL * machine.cores:
         most = needed.goodput_bps(topology) * real.FULL * machine.cores / needed.cores
         warnings.append(
-            f"the real clock needs {needed.cores:.1f} cores for this rate and this machine has {machine.cores}: the run "
-            f"will probably not be valid above some {most / 1e6:.0f} Mb/s of goodput; --clock virtual has no such limit"
+            f"the real clock needs {needed.cores:.1f} cores for this rate and this machine has {machine.cores}: the "
+            f"run will probably not be valid above some {most / 1e6:.0f} Mb/s of goodput; --clock virtual has no such limit"
         )
     found = _Found(
         parts=parts,
