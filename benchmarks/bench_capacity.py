@@ -24,7 +24,7 @@ def lab(side: int) -> Any:
     from mrc_topo.topology import Topology
 
     link = {"rate": "10Mbps", "delay": "100us"}
-    shape = {"planes": 2, "t0_per_plane": side, "t1_per_plane": min(side, 8), "hosts": side * side}
+    shape: dict[str, object] = {"planes": 2, "t0_per_plane": side, "t1_per_plane": min(side, 8), "hosts": side * side}
     shape |= {"hosts_per_t0": side, "links": {"host": link, "fabric": {**link, "rate": "40Mbps"}}}
     return Topology(Lab.model_validate({"name": "capacity", "max_oversubscription": 8, **shape}))
 

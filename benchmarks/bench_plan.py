@@ -54,7 +54,7 @@ RUNS = scaled(
     (("write_lat", "--clock", "virtual", "--lab", "tiny", "--set", "iterations=2"),),
 )
 #: Turns of every run; the median counts.
-TURNS = scaled(3, 1)
+TURNS = scaled(1, 1)
 #: How often memory is looked at, s.
 EVERY_S = 0.5
 #: `prctl` option: orphans of this process become its children, so that their CPU time counts.

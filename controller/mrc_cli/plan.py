@@ -68,7 +68,8 @@ def verb(
     given: dict[str, Any] = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
     given |= {"--transport": transport, "--switch": switch, "--compiler": compiler}
     if calibrating:
-        if name is not None or again is not None or any(value is not None for value in given.values()):
+        others = [name, again, clock, cores, *given.values()]
+        if any(value is not None for value in others):
             raise ExperimentError("--calibrate measures this machine and takes no run; plan the run afterwards")
         _calibrate(as_json)
         return
@@ -145,7 +146,8 @@ def _calibrate(as_json: bool) -> None:
 
 def _show(made: Estimate) -> None:
     console = Console()
-    table = Table(title=f"{made.name}: {made.level}, lab {made.lab}", title_justify="left")
+    console.print(f"{made.name}: {made.level}, lab {made.lab}", markup=False, highlight=False, soft_wrap=True)
+    table = Table()
     for column in ("part", "CPU s"):
         table.add_column(column, justify="right" if column == "CPU s" else "left")
     for part in made.parts:
@@ -153,10 +155,11 @@ def _show(made: Estimate) -> None:
     table.add_row("all", seconds(made.cpu_seconds))
     console.print(table)
     lines = [
+        "fits this machine" if made.fits else "does not fit this machine",
         f"duration {duration_text(made.wall_seconds)} at the present load, for {made.simulated_seconds:.2f} s of the "
         "lab's clock",
         f"memory {format_size(round(made.memory_bytes))}, cores {made.cores:.1f}",
-        f"{made.hosts:,} hosts, {made.switches:,} switches",
+        f"{made.hosts:,} {'NICs' if made.level == 'fluid model' else 'hosts'}, {made.switches:,} switches",
     ]
     if made.data_packets:
         lines.append(
@@ -166,9 +169,9 @@ def _show(made: Estimate) -> None:
     if made.extrapolated:
         lines.append(f"{made.extrapolated:.0%} of the traffic is extrapolated")
     for share in made.dominates:
-        part = share.cpu_seconds / made.cpu_seconds if made.cpu_seconds else 0.0
+        portion = share.cpu_seconds / made.cpu_seconds if made.cpu_seconds else 0.0
         lines.append(
-            f"{part:4.0%} of the CPU time: {share.part}, {share.count:,.0f} {share.quantity.replace('_', ' ')}"
+            f"{portion:4.0%} of the CPU time: {share.part}, {share.count:,.0f} {share.quantity.replace('_', ' ')}"
         )
     lines.append(f"costs: {made.costs}; this machine takes {made.machine.slowness:.2f} times the reference's time now")
     for line in lines:

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from mrc_cli import plan as command
 from mrc_cli.app import app, main
 from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
-from mrc_runs.conduct import WorkloadRun
 from mrc_runs.experiment import Experiment, known_experiments, load_experiment
 from mrc_runs.remaining import Remaining, duration_text
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_scale.clusterfile import load_cluster
 from mrc_studies.estimates import cases, cluster, costs, estimate
@@ -38,8 +37,9 @@ SHIPPED = costs.shipped()
 @pytest.fixture(autouse=True)
 def _no_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     """Let plans use the shipped costs and a machine of always the same pace."""
-    monkeypatch.setattr(command.yardstick, "pace", lambda: Pace(1.0, 1.0))
+    monkeypatch.setattr("mrc_studies.estimates.yardstick.pace", lambda: Pace(1.0, 1.0))
     monkeypatch.setattr(costs, "place", lambda: tmp_path / "costs.json")
+    monkeypatch.setattr(costs, "measure", lambda progress: pytest.fail("nothing is to be measured"))
 
 
 def mrclab(*words: str) -> Result:
@@ -177,7 +177,9 @@ def test_a_failure_slows_the_workload_down() -> None:
     whole = expected(topology, spec, "mrc")
     broken = expected(topology, spec, "mrc", [(0.0, action) for action in ports])
     assert broken.messages == whole.messages
-    assert broken.seconds > 1.5 * whole.seconds
+    # The first of three iterations has begun before; the others have one port less.
+    planes = topology.lab.planes
+    assert broken.seconds == pytest.approx(whole.seconds * (1 + 2 * planes / (planes - 1)) / 3, rel=0.02)
 
 
 # --- costs ---
@@ -214,7 +216,7 @@ def test_costs_are_found_again_from_what_runs_took() -> None:
         assert sum(found.resident_bytes(work).values()) == pytest.approx(run.memory_bytes, rel=0.05)
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(st.lists(st.floats(0, 10), min_size=3, max_size=3), st.integers(0, 2**32 - 1))
 def test_solving_finds_costs_of_at_least_zero(wanted: list[float], seed: int) -> None:
     rows = np.random.default_rng(seed).uniform(0.1, 10, (8, 3))
@@ -426,7 +428,7 @@ def test_a_cluster_is_planned() -> None:
 
 
 def test_a_run_that_does_not_fit_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate.psutil, "virtual_memory", lambda: SimpleNamespace(available=50 << 20))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=50 << 20))
     done = mrclab("lossy-link")
     assert done.exit_code == 1
     assert "warning: the run needs" in done.stdout
@@ -450,6 +452,7 @@ def test_a_run_that_does_not_fit_ends_with_1(monkeypatch: pytest.MonkeyPatch) ->
         (("--calibrate", "lossy-link"), "--calibrate measures this machine"),
         (("--calibrate", "--duration", "3"), "--calibrate measures this machine"),
         (("--calibrate", "--cores", "2"), "--calibrate measures this machine"),
+        (("--calibrate", "--clock", "real"), "--calibrate measures this machine"),
         (("--again", "nosuch"), "nosuch"),
         (("lossy-link", "--again", "nosuch"), "a name with --again"),
     ],

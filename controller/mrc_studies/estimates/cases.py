@@ -105,7 +105,13 @@ def order_of(name: str) -> Order:
     """Return what a child is to run for a case."""
     shape, load, transport = CASES[name]
     lab = {"name": "plan", **shape}
-    experiment = {"name": "plan", "title": name, "transport": transport, "workload": load, "expect": {"valid": False}}
+    experiment: dict[str, object] = {
+        "name": "plan",
+        "title": name,
+        "transport": transport,
+        "workload": load,
+        "expect": {"valid": False},
+    }
     if name in FAILURES:
         experiment["schedule"] = [FAILURES[name]]
     return Order(experiment, json.dumps(lab))  # JSON is YAML, too

@@ -223,7 +223,8 @@ def _real(
         most = needed.goodput_bps(topology) * real.FULL * machine.cores / needed.cores
         warnings.append(
             f"the real clock needs {needed.cores:.1f} cores for this rate and this machine has {machine.cores}: the "
-            f"run will probably not be valid above some {most / 1e6:.0f} Mb/s of goodput; --clock virtual has no such limit"
+            f"run will probably not be valid above some {most / 1e6:.0f} Mb/s of goodput; --clock virtual has no such "
+            "limit"
         )
     found = _Found(
         parts=parts,

@@ -333,5 +333,11 @@ def _traffic(first: Count, last: Count, ratio: float) -> Traffic:
     seconds = grown("now_ns") / 1e9
     share = 1 - last.now_ns / 1e9 / seconds if seconds else 0.0
     return Traffic(
-        seconds, *(grown(name) for name in ("messages", "payload_bytes", "packets", "hops", "iterations")), share
+        seconds,
+        messages=grown("messages"),
+        payload_bytes=grown("payload_bytes"),
+        packets=grown("packets"),
+        hops=grown("hops"),
+        iterations=grown("iterations"),
+        extrapolated=share,
     )

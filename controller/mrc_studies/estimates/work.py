@@ -16,8 +16,8 @@ from mrc_topo.topology import Topology
 
 #: The interval of the hosts' samples.
 SAMPLE_NS: int = {each.name: each.default for each in fields(NodeConfig)}["sample_ns"]  # type: ignore[assignment]
-#: Up to the first number of ranks the state of hosts stays in caches, from the second on little does: permutations of 4,
-#: 16, 36, 64 and 144 hosts took 18, 21, 37, 45 and 63 µs per packet on a busy machine.
+#: Up to the first number of ranks the state of hosts stays in caches, from the second on little does: permutations of
+#: 4, 16, 36, 64 and 144 hosts took 18, 21, 37, 45 and 63 µs per packet on a busy machine.
 CACHED = (16, 64)
 #: Phases of a run, in their order.
 PHASES = ("imports", "start", "connect", "simulate", "report")
