@@ -26,7 +26,9 @@ MEMORY_SHARE = 0.9
 #: A run of a simulation that takes longer than this is named as long, s.
 LONG_S = 3600.0
 #: What each process of `--cores` takes: CPU seconds until it has started, its memory beside its hosts' as a share of a
-#: whole command's, and what exchanging packets adds to simulating.
+#: whole command's, what exchanging packets adds to simulating, and what a round of exchanging costs (one busy run of
+#: training-64 with two cores: a coarse value). A round is at least a look-ahead, the delay of a host's link.
+PROCESS_ROUND_S = 130e-6
 PROCESS_START_S, PROCESS_MEMORY, PROCESS_WORK = 0.6, 0.7, 0.15
 #: The part of simulating that processes share; with all of it, n cores would take an nth of the time.
 EFFICIENCY = 1.25
@@ -175,7 +177,9 @@ def _virtual(
     beside = 0.0
     processes = partition.processes(topology.lab.hosts, cores)
     if processes > 1:
-        more = machine.slowness * processes * PROCESS_START_S + PROCESS_WORK * simulating
+        rounds = min(1e9 * traffic.seconds / topology.lab.links.host.delay, 2 * (traffic.packets + traffic.messages))
+        each = PROCESS_START_S + PROCESS_ROUND_S * rounds
+        more = machine.slowness * processes * each + PROCESS_WORK * simulating
         parts.append(Part("processes", more))
         # The fabric runs beside the hosts' processes, and no more than all cores are busy.
         share = EFFICIENCY / min(processes, machine.cores)
