@@ -24,6 +24,7 @@ VERBS = {
     "cleanup": "Remove what killed labs left behind: processes, namespaces, files.",
     "list": "List your running labs, with the start time and the user of each.",
     "run": "Run an experiment or a workload, check it, and write a report.",
+    "plan": "Predict the CPU time, duration and memory of a run before it starts.",
     "demo": "Run the demonstration: MRC continues while links, ports and switches fail.",
     "experiments": "List the experiments, comparisons and sweeps that come with mrclab.",
     "compare": "Run one workload over several transports and conditions, and compare the results.",

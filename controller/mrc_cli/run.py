@@ -29,6 +29,9 @@ OPTIONS: dict[tuple[int | str, ...], str] = {
     ("lab",): "--lab",
 }
 
+#: Options of workloads; an experiment has all of this in its file.
+LOADS = ("--set", "--lab", "--hosts", "--duration", "--qps", "--transport")
+
 
 def verb(
     name: Annotated[str | None, typer.Argument(help="an experiment (name or file) or a workload")] = None,
@@ -85,17 +88,29 @@ def verb(
             trust_code=trust_code,
             cores=cores,
         )
+    experiment = experiment_of(name, {**given, "--switch": switch, "--compiler": compiler}, clock, "run")
+    check_cores(cores, clock or experiment.clock)
+    run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+
+
+def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None, command: str) -> Experiment:
+    """Return what a command's name and options ask for; `given`: the value of each option, None where it is left out.
+
+    Raises:
+        ExperimentError: there is no such experiment or workload, or an option that does not belong to it.
+    """
     if name is None:
-        raise ExperimentError("Missing argument 'name'; see mrclab run --help")
+        raise ExperimentError(f"Missing argument 'name'; see mrclab {command} --help")
+    lab, hosts, qps, transport = (given[option] for option in ("--lab", "--hosts", "--qps", "--transport"))
     if name in WORKLOADS:
         up = None if clock == "virtual" or lab is not None else own_lab()
         running = up is not None or (lab is not None and _is_up(lab))
         chosen = lab if lab is not None else "default" if up is None else RunDir(up).read().lab_file
         workload = {
             "name": name,
-            "params": parse_settings(param or []),
+            "params": parse_settings(given["--set"] or []),
             "hosts": None if hosts is None else hosts.split(","),
-            "duration": duration,
+            "duration": given["--duration"],
             "qps_per_peer": 1 if qps is None else qps,
         }
         experiment = _from_options(
@@ -114,18 +129,21 @@ def verb(
             experiment = load_experiment(name)
         except UnknownExperiment as error:
             raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
-        ignored = [option for option, value in given.items() if value is not None]
+        ignored = [option for option in LOADS if given[option] is not None]
         if ignored:
             raise ExperimentError(
                 f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
             )
-    asked = {"switch": switch, "compiler": compiler}
-    experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
-    _check_cores(cores, clock or experiment.clock)
-    run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+    asked = {"switch": given["--switch"], "compiler": given["--compiler"]}
+    return experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
 
 
-def _check_cores(cores: int | None, clock: str) -> None:
+def check_cores(cores: int | None, clock: str) -> None:
+    """Check that `--cores` is given for simulated time only.
+
+    Raises:
+        ExperimentError: it is given for the real clock.
+    """
     if cores is not None and clock == "real":
         raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
 
@@ -151,7 +169,7 @@ def _repeat(
     earlier = repetition.load(folder)
     if output is not None:
         repetition.check_other(output, earlier)
-    _check_cores(cores, earlier.experiment.clock)
+    check_cores(cores, earlier.experiment.clock)
     with repetition.repeatable(earlier) as experiment:
         run_and_show(experiment, None, output, as_json, trust_code=trust_code, cores=cores or 1, earlier=earlier)
 

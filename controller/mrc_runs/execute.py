@@ -87,7 +87,7 @@ def execute(
                 interruption.patient = True
                 if view is not None:
                     view.begin(session, experiment, interruption.check)
-                with LiveView(topology) if live else contextlib.nullcontext(None) as terminal:
+                with LiveView(topology, workload.spec()) if live else contextlib.nullcontext(None) as terminal:
                     result = conduct.run_on(session, experiment, terminal, recording, interruption.check, view)
                 origin.complete(session, result, recorded)
                 program = None if session.topology.lab.program is None else session.program

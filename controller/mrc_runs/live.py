@@ -1,4 +1,4 @@
-"""The live view of a run: goodput, load of the planes, EV states, what happened last."""
+"""The live view of a run: progress and remaining time, goodput, load of the planes, EV states, what happened last."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from types import TracebackType
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from mrc_results.analysis import goodput_before
 from mrc_results.record import RunResult
+from mrc_runs.remaining import Remaining
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
 
@@ -31,8 +34,9 @@ def bar(share: float, width: int = 30) -> str:
 class LiveView:
     """Observes a run; a context manager. Where output is not a terminal it prints a line when something happens."""
 
-    def __init__(self, topology: Topology, console: Console | None = None) -> None:
+    def __init__(self, topology: Topology, spec: WorkloadSpec, console: Console | None = None) -> None:
         self.topology = topology
+        self.remaining = Remaining(spec)
         self.console = console or Console(stderr=True)
         self.history: deque[float] = deque(maxlen=WIDTH)
         self._shown = 0
@@ -53,6 +57,7 @@ class LiveView:
     def __call__(self, result: RunResult) -> None:
         """Take the result so far."""
         self._result = result
+        self.remaining.observe(result)
         rate = self._rate(result, "delivered_bytes")
         self.history.append(rate)
         if not self.console.is_terminal:
@@ -105,4 +110,6 @@ class LiveView:
             at = result.since_start(happening.done_ns)
             broke = happening.fails
             log.append(f"{at:6.2f} s  {happening.action.describe()}\n", style="red" if broke else "green")
-        return Panel(Group(head, planes, evs, log), title=f"{lab.name}: {result.workload}")
+        passed = Table.grid(padding=(0, 1))
+        passed.add_row(ProgressBar(total=1.0, completed=self.remaining.share, width=30), self.remaining.text())
+        return Panel(Group(passed, head, planes, evs, log), title=f"{lab.name}: {result.workload}")

@@ -26,9 +26,15 @@ DEFAULT = "default"
 
 
 def check_workload(
-    workload: Workload, topology: Topology, transport: str, profiles: Sequence[ProfileSpec], where: str
+    workload: Workload,
+    topology: Topology,
+    transport: str,
+    profiles: Sequence[ProfileSpec],
+    where: str,
+    *,
+    memory: bool = True,
 ) -> None:
-    """Check hosts, parameters, memory and profiles; `where` begins the error.
+    """Check hosts, parameters, memory (unless it is False) and profiles; `where` begins the error.
 
     Raises:
         ExperimentError: it cannot run on this lab.
@@ -45,7 +51,7 @@ def check_workload(
     except WorkloadError as error:
         raise ExperimentError(f"{where}: {error}") from error
     free = psutil.virtual_memory().available
-    if needed > free:
+    if memory and needed > free:
         text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
         raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
     _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
@@ -117,6 +123,15 @@ def check(experiment: Experiment, topology: Topology) -> None:
     where = f"experiment {experiment.name}"
     check_policies(topology, where)
     check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where)
+    check_steps(experiment, topology)
+
+
+def check_steps(experiment: Experiment, topology: Topology) -> None:
+    """Check that every step can be done on this lab.
+
+    Raises:
+        ExperimentError: one cannot.
+    """
     for _, action in experiment.actions():
         try:
             kinds.check(topology, action)

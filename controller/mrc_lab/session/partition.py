@@ -44,6 +44,11 @@ LEAST_HOSTS: Final = 8
 END_S: Final = 5.0
 
 
+def processes(hosts: int, cores: int) -> int:
+    """Return in how many processes hosts are simulated; up to 1, in the command's own."""
+    return min(cores, hosts // LEAST_HOSTS)
+
+
 class PartitionError(MrclabError):
     """A process that simulates hosts has ended before the run."""
 

@@ -25,7 +25,7 @@ from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
-from mrc_lab.session.partition import LEAST_HOSTS, PartitionedHosts
+from mrc_lab.session.partition import PartitionedHosts, processes
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.direct import DirectTables
 from mrc_lab.switches.program import FabricProgram, fill, primary, program_of
@@ -132,9 +132,9 @@ class VirtualSession(Session):
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
         self.partition: PartitionedHosts | None = None
-        processes = min(cores, len(places) // LEAST_HOSTS)
-        if processes > 1:
-            self.partition = PartitionedHosts(topology, transport, outside, places, processes)
+        count = processes(len(places), cores)
+        if count > 1:
+            self.partition = PartitionedHosts(topology, transport, outside, places, count)
         here = [] if self.partition else topology.hosts
         self.nodes = {host.name: self._node(host, transport) for host in here}
         paths = {name: node.datapath for name, node in self.nodes.items()}
