@@ -62,7 +62,7 @@ def verb(
         typer.Option(
             min=1,
             max=64,
-            help="cores of a simulation; from 16 hosts on this many processes simulate them, with the same result",
+            help="cores of a simulation; up to this many processes simulate 16 or more hosts, with the same result",
         ),
     ] = None,
     again: Annotated[

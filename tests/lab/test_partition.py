@@ -12,6 +12,7 @@ import pytest
 
 from mrc_lab.faults.action import Action, flapping
 from mrc_lab.hosts.hostclient import HostError, HostGone
+from mrc_lab.session import partition
 from mrc_lab.session.base import closing
 from mrc_lab.session.partition import PartitionError
 from mrc_lab.session.virtual import VirtualSession
@@ -34,6 +35,27 @@ links:
 path_mtu: 1024
 ev: {size: 32, active: 16}
 """
+
+
+@pytest.fixture(autouse=True)
+def few_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes exchange as few packets as this slow lab has: 19 per exchange."""
+    monkeypatch.setattr(partition, "LEAST_PACKETS", 5)
+
+
+@pytest.mark.parametrize(
+    ("rate", "delay", "cores", "count"),
+    [
+        ("100Gbps", "100us", 1, 1), ("100Gbps", "100us", 2, 2), ("100Gbps", "100us", 9, 2), ("50Mbps", "100us", 2, 0),
+        ("260Mbps", "100us", 2, 2), ("260Mbps", "50us", 2, 1), ("100Gbps", "0", 2, 0),
+    ],
+)  # fmt: skip
+def test_there_are_processes_where_their_hosts_have_enough_to_do_between_two_exchanges(
+    rate: str, delay: str, cores: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "LEAST_PACKETS", 50)
+    text = LAB.replace("rate: 50Mbps", f"rate: {rate}").replace("delay: 100us", f"delay: {delay}", 1)
+    assert partition.processes(parse_lab(text, "halves").lab, cores) == count
 
 
 def session(cores: int, transport: str = "mrc") -> VirtualSession:

@@ -358,7 +358,7 @@ def test_slowness_and_waiting_scale_time_but_not_memory() -> None:
 
 def test_more_cores_take_more_cpu_time_and_memory() -> None:
     one, two = (
-        planned("permutation", "training-64", message_bytes=1 << 18, duration=1.0, cores=cores) for cores in (1, 2)
+        planned("permutation", "thousand", message_bytes=1 << 16, duration=1.0, cores=cores) for cores in (1, 2)
     )
     assert two.cpu_seconds > one.cpu_seconds
     assert two.memory_bytes > one.memory_bytes

@@ -132,7 +132,7 @@ class VirtualSession(Session):
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
         self.partition: PartitionedHosts | None = None
-        count = processes(len(places), cores)
+        count = processes(topology.lab, cores)
         if count > 1:
             self.partition = PartitionedHosts(topology, transport, outside, places, count)
         here = [] if self.partition else topology.hosts

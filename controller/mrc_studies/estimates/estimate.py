@@ -175,7 +175,7 @@ def _virtual(
     resident = costs.resident_bytes(work)
     memory = sum(resident.values())
     beside = 0.0
-    processes = partition.processes(topology.lab.hosts, cores)
+    processes = partition.processes(topology.lab, cores)
     if processes > 1:
         rounds = min(1e9 * traffic.seconds / topology.lab.links.host.delay, 2 * (traffic.packets + traffic.messages))
         each = PROCESS_START_S + PROCESS_ROUND_S * rounds
