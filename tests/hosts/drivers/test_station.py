@@ -61,7 +61,7 @@ class Node(NodeInterface):
         self.due: int | None = None
         self.carriers: list[tuple[int, bool]] = []
 
-    def receive(self, port: int, packet: bytes, now: int) -> None:
+    def receive(self, port: int, packet: bytes, now: int, missing: int = 0) -> None:
         self.log.append(("packet", now, packet))
 
     def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:

@@ -194,9 +194,9 @@ class ExternalHosts:
 
         Args:
             words: `SEND_WORDS` per frame: place, length with header, when it is sent, and when the link is free again.
-                The length may count bytes that are missing in `parts` before the frame's last 4: their number is then
-                in the upper half of this word (`MISSING_SHIFT`). The frames of a place are in order of time. Packets that arrive at one instant are taken in order of
-                the times at which they were sent, and then of their ports.
+                The frames of a place are in order of time. Packets that arrive at one instant are taken in order of
+                the times at which they were sent, and then of their ports. The length may count bytes that are missing
+                in `parts` before the frame's last 4; the upper half of its word is then their number (`MISSING_SHIFT`).
             parts: the frames' bytes in order, cut anywhere.
 
         Raises FabricError for a frame that is not taken; those before it are.
