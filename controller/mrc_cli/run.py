@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 from pydantic import ValidationError
 
-from mrc_cli.common import Compiler, Switch, TrustCode, own_lab
+from mrc_cli.common import Compiler, Payload, Switch, TrustCode, own_lab
 from mrc_cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_cli.settings import parse_settings
 from mrc_common.document import dotted, explain, printable
@@ -18,6 +18,7 @@ from mrc_lab.records.rundir import RunDir
 from mrc_results.expectation import Expectation
 from mrc_runs import again as repetition
 from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
+from mrc_topo import schema
 from mrc_topo.labfile import LabError, load_lab
 
 OPTIONS: dict[tuple[int | str, ...], str] = {
@@ -52,6 +53,7 @@ def verb(
     qps: Annotated[int | None, typer.Option(help="for a workload: queue pairs per peer (default: 1)")] = None,
     switch: Switch = None,
     compiler: Compiler = None,
+    payload: Payload = None,
     trust_code: TrustCode = False,
     clock: Clock = None,
     cores: Annotated[
@@ -79,7 +81,14 @@ def verb(
     if again is not None:
         _repeat(
             again,
-            {"a name": name, **given, "--switch": switch, "--compiler": compiler, "--clock": clock},
+            {
+                "a name": name,
+                **given,
+                "--switch": switch,
+                "--compiler": compiler,
+                "--payload": payload,
+                "--clock": clock,
+            },
             output,
             as_json,
             trust_code=trust_code,
@@ -119,7 +128,9 @@ def verb(
             raise ExperimentError(
                 f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
             )
-    asked = {"switch": switch, "compiler": compiler}
+    if payload not in (None, *get_args(schema.Payload)):
+        raise ExperimentError(f"--payload: '{printable(payload)[:60]}'; known: {', '.join(get_args(schema.Payload))}")
+    asked = {"switch": switch, "compiler": compiler, "payload": payload}
     experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
     _check_cores(cores, clock or experiment.clock)
     run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mrc_lab import payloads
 from mrc_results.check import Verdict
 from mrc_results.checks import goodput_share
 from mrc_results.record import Readings, RunResult
@@ -97,7 +98,11 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
         Figure(
             format_rate(round(readings.mean_bps)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"
         ),
-        Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors),
+        Figure(
+            "none", f"data checked byte by byte: {payloads.NOT_VERIFIED}", "packets had the length of payloads alone"
+        )
+        if result.length_only
+        else Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors),
         Figure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
         Figure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
         Figure(str(dead), "connections lost", f"of {sum(each.qps for each in progress)} queue pairs"),

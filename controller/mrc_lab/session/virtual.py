@@ -18,7 +18,7 @@ from mrc_host import running
 from mrc_host.answers import Software
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.host import CommandError, HostNode
-from mrc_lab import describe, policies
+from mrc_lab import describe, payloads, policies
 from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError, HostGone, Plain
 from mrc_lab.processes.exits import StoppedProcess
@@ -112,6 +112,7 @@ class VirtualSession(Session):
     def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
         forwarders.check_clock(topology, self.clock)
         policies.check_files(topology)
+        payloads.check(topology, self.clock)
         self.topology = topology = topology.for_transport(transport)
         self.transport = transport
         self._program = program_of(topology)
@@ -300,7 +301,8 @@ class VirtualSession(Session):
 
     def fidelity(self) -> Fidelity:
         # Simulated time waits for the machine, so no process can be late.
-        return Fidelity(valid=True, simulated=True, software=Software(**running.document()))
+        payload = "length" if self.topology.lab.payload == "length" else ""
+        return Fidelity(valid=True, simulated=True, payload=payload, software=Software(**running.document()))
 
     def reset_fidelity(self) -> None:
         return None
