@@ -128,7 +128,7 @@ def verb(
             raise ExperimentError(
                 f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
             )
-    if payload not in (None, *get_args(schema.Payload)):
+    if payload is not None and payload not in get_args(schema.Payload):
         raise ExperimentError(f"--payload: '{printable(payload)[:60]}'; known: {', '.join(get_args(schema.Payload))}")
     asked = {"switch": switch, "compiler": compiler, "payload": payload}
     experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})

@@ -226,7 +226,7 @@ def test_rings_are_looked_at_once_in_an_interval(moderation_ms: int) -> None:
     driver = RawDriver([station], moderation_ms * MS)
     looks: list[float] = []
 
-    def receive(port: int, packet: bytes, now: int) -> None:
+    def receive(port: int, packet: bytes, now: int, missing: int = 0) -> None:
         if port == 1:
             looks.append(time.monotonic())
             if len(looks) >= 20:

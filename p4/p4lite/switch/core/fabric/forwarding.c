@@ -239,12 +239,10 @@ static void parse(struct fabric *f, struct sw *s, struct packet *p, uint32_t byt
  * it is given zeros then. */
 static void parse_head(struct fabric *f, struct sw *s, struct packet *p)
 {
-    if (p->loops == 0) {
-        parse(f, s, p, packet_head(p));
-        if (!p->phv->parser_error)
-            return;
-        fresh_phv(f, s, p);
-    }
+    parse(f, s, p, packet_head(p));
+    if (!p->phv->parser_error || p->loops) /* what a PHV keeps from an earlier round cannot be had again */
+        return;
+    fresh_phv(f, s, p);
     packet_reveal(f, p);
     parse(f, s, p, packet_head(p));
 }
