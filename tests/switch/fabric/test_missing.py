@@ -1,4 +1,4 @@
-"""Packets whose payload is only a length do what whole ones do: same times, places, counters, drops and failed checks."""
+"""Packets whose payload is only a length do as whole ones do: times, places, counters, drops and failed checks."""
 
 from __future__ import annotations
 
