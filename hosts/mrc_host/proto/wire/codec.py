@@ -112,7 +112,10 @@ class Codec(Encoders):
         dscp = word >> DSCP_AT & 0x3F
         ecn = word >> ECN_AT & 3
         if next_header != NEXT_UDP:
-            packet = packet[encapsulation_length(packet, next_header) :]
+            start = encapsulation_length(packet, next_header)
+            if missing and len(packet) < start + SHORTEST_BYTES:
+                packet, missing = with_zeros(packet, missing), 0
+            packet = packet[start:]
             total = len(packet) + missing
             if total < HEAD_BYTES or packet[0] >> 4 != 6:
                 raise WireError(Drop.SHORT, "inside SRv6")

@@ -21,7 +21,8 @@ def encapsulation_length(packet: bytes, next_header: int) -> int:
     if next_header == NEXT_IPV6:
         return 40
     if next_header == NEXT_ROUTING and packet[42] == 4:  # at least 60 bytes are there
-        if packet[40] != NEXT_IPV6 or packet[41] & 1:
+        # What the last entry contradicts is corrupt: the inner header would be looked for in the payload.
+        if packet[40] != NEXT_IPV6 or packet[41] != 2 * (packet[44] + 1):
             raise WireError(Drop.NEXT_HEADER, f"{packet[40]} after SRH")
         return 48 + 8 * packet[41]
     raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
