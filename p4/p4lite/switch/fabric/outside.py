@@ -308,9 +308,12 @@ class ExternalHosts:
             raise IndexError("no such port")
         lengths = numbers[1::SEND_WORDS]
         wanted = sum(lengths)
+        absurd = False
         if wanted >> MISSING_SHIFT:
-            wanted = sum(max((each & 0xFFFFFFFF) - (each >> MISSING_SHIFT), 0) for each in lengths)
-        if wanted > octets:
+            split = [(each & 0xFFFFFFFF, each >> MISSING_SHIFT) for each in lengths]
+            absurd = any(0 < missing >= length for length, missing in split)
+            wanted = sum(length - missing for length, missing in split)
+        if absurd or wanted > octets:
             raise ValueError("the packets have fewer bytes than they say")
 
     def _read(self, result: int) -> Found:

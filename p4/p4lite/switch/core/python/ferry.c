@@ -112,7 +112,10 @@ static int take_bytes(struct ferry *ferry, PyObject *parts, uint64_t sends)
     }
     for (uint64_t i = 0; i < sends; i++) {
         const struct pf_send *each = (const struct pf_send *)ferry->words + i;
-        wanted += each->length - (each->missing < each->length ? each->missing : 0);
+        if (each->missing && each->missing >= each->length)
+            wanted = SIZE_MAX; /* nonsense */
+        else if (__builtin_add_overflow(wanted, each->length - each->missing, &wanted))
+            wanted = SIZE_MAX;
     }
     if (wanted > size) {
         PyErr_SetString(PyExc_ValueError, "the packets have fewer bytes than they say");
