@@ -143,6 +143,8 @@ class RoceCodec(Codec):
         WireError, nothing else.
         """
         total = len(packet) + missing
+        if missing and len(packet) < 64:
+            packet, missing = with_zeros(packet, missing), 0
         if total < 64:
             raise WireError(Drop.SHORT, f"{total} bytes of IP packet")
         (

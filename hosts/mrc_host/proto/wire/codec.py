@@ -87,6 +87,8 @@ class Codec(Encoders):
         Before its ICRC `missing` bytes may not be there (`Sealing.length_only`); its payload is then zeros.
         """
         total = len(packet) + missing
+        if missing and len(packet) < SHORTEST_BYTES:
+            packet, missing = with_zeros(packet, missing), 0
         if total < HEAD_BYTES or packet[0] >> 4 != 6:
             return self._decode_fully(with_zeros(packet, missing) if missing else packet)
         # Declared for the compiler: machine words.
