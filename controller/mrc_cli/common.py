@@ -26,6 +26,12 @@ LabOption = Annotated[str | None, typer.Option("--lab", help=_NAME)]
 
 #: What forwards in a lab, and what compiles its program; the lab file's by default.
 Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel (default: as in the lab file)")]
+Payload = Annotated[
+    str | None,
+    typer.Option(
+        "--payload", help="bytes, or in simulated time length: packets without their payload (default: as in the file)"
+    ),
+]
 Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c (default: as in the lab file)")]
 
 TrustCode = Annotated[

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from mrc_cli.common import need_namespaces
 from mrc_common.document import printable
+from mrc_lab import payloads
 from mrc_results import performance
 from mrc_results.sections import recovery_cells
 from mrc_runs import again, execute
@@ -165,4 +166,5 @@ def _sums(outcome: Outcome) -> str:
     iterations = [each.iterations for each in progress if each.takes_part]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
     counted = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
-    return f"{result.seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"
+    right = f"bytes {payloads.NOT_VERIFIED}" if result.length_only else f"bytes verified {verified}"
+    return f"{result.seconds:.2f} s, iterations {spread}, {right}; the hosts counted: {counted}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 from pydantic import ValidationError
 
-from mrc_cli.common import Compiler, Switch, TrustCode, own_lab
+from mrc_cli.common import Compiler, Payload, Switch, TrustCode, own_lab
 from mrc_cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_cli.settings import parse_settings
 from mrc_common.document import dotted, explain, printable
@@ -18,6 +18,7 @@ from mrc_lab.records.rundir import RunDir
 from mrc_results.expectation import Expectation
 from mrc_runs import again as repetition
 from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
+from mrc_topo import schema
 from mrc_topo.labfile import LabError, load_lab
 
 OPTIONS: dict[tuple[int | str, ...], str] = {
@@ -55,6 +56,7 @@ def verb(
     qps: Annotated[int | None, typer.Option(help="for a workload: queue pairs per peer (default: 1)")] = None,
     switch: Switch = None,
     compiler: Compiler = None,
+    payload: Payload = None,
     trust_code: TrustCode = False,
     clock: Clock = None,
     cores: Annotated[
@@ -79,16 +81,17 @@ def verb(
     clock = clock_of(clock)
     given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
     given["--transport"] = transport
+    of_lab = {"--switch": switch, "--compiler": compiler, "--payload": payload}
     if again is not None:
         _repeat(
             again,
-            {"a name": name, **given, "--switch": switch, "--compiler": compiler, "--clock": clock},
+            {"a name": name, **given, **of_lab, "--clock": clock},
             output,
             as_json,
             trust_code=trust_code,
             cores=cores,
         )
-    experiment = experiment_of(name, {**given, "--switch": switch, "--compiler": compiler}, clock, "run")
+    experiment = experiment_of(name, {**given, **of_lab}, clock, "run")
     check_cores(cores, clock or experiment.clock)
     run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
 
@@ -134,7 +137,10 @@ def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None,
             raise ExperimentError(
                 f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
             )
-    asked = {"switch": given["--switch"], "compiler": given["--compiler"]}
+    payload = given.get("--payload")
+    if payload is not None and payload not in get_args(schema.Payload):
+        raise ExperimentError(f"--payload: '{printable(payload)[:60]}'; known: {', '.join(get_args(schema.Payload))}")
+    asked = {"switch": given["--switch"], "compiler": given["--compiler"], "payload": payload}
     return experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
 
 

@@ -339,6 +339,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Set
     return {
         "wire": {
             "mtu": lab.path_mtu,
+            "payload": lab.payload,
             "udp_port": addressing.UDP_PORT,
             "fabric_trims": lab.queues.trim is not None,
             "dscp_no_trim": rules.DSCP_CREDITED if credits else rules.DSCP_NO_TRIM,

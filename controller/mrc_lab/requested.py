@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mrc_lab import payloads
 from mrc_lab import policies as own
 from mrc_lab.records import limits
 from mrc_lab.switches import forwarders
@@ -14,8 +15,8 @@ from mrc_topo.topology import Topology
 
 @dataclass(frozen=True)
 class RequestedLab:
-    """A lab as requested: `topology` is that of the file `lab`, with the given `switch`, `compiler` and policies (None:
-    those of the file). `trust_code`: policies may run on the real clock."""
+    """A lab as requested: `topology` is that of the file `lab`, with the given `switch`, `compiler`, policies and
+    `payload` (None: those of the file). `trust_code`: policies may run on the real clock."""
 
     lab: str
     topology: Topology
@@ -33,6 +34,7 @@ class RequestedLab:
         switch: str | None = None,
         compiler: str | None = None,
         policies: PoliciesSpec | None = None,
+        payload: str | None = None,
         trust_code: bool = False,
         clock: str | None = None,
     ) -> RequestedLab:
@@ -41,6 +43,7 @@ class RequestedLab:
         Raises:
             LabError: there is no such lab, or its file is wrong.
             ReferencePartMissing: the backend cannot run the lab or has another clock, or is not installed.
+            PayloadRefused: its packets have no payload, and it needs some.
             RunError: a limit of the shell (`ulimit`) is too low.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """
@@ -48,7 +51,9 @@ class RequestedLab:
         if clock is not None:
             limits.check(clock)
         topology = own.chosen(forwarders.chosen(file, switch, compiler, clock), policies)
+        topology = payloads.chosen(topology, payload)
         if clock is not None:
+            payloads.check(topology, clock, lab)
             own.check(topology, clock, transport, trust_code=trust_code)
             own.check_lab_file(lab, topology)
         return cls(lab, topology, transport, switch, compiler, trust_code)

@@ -27,7 +27,7 @@ class Verdict:
     """All checks; `valid`: the machine kept up with the run (a simulation always does).
 
     `deaths`: the processes of the lab that died meanwhile (`lab.death.ProcessExit`). `interrupted`: the signal that
-    ended the run before its time.
+    ended the run before its time. `payload`: that packets had only its length, if so.
     """
 
     checks: list[Check]
@@ -36,6 +36,7 @@ class Verdict:
     reasons: list[str]
     deaths: list[ProcessExit] = field(default_factory=list)
     interrupted: str = ""
+    payload: str = ""
 
     @property
     def passed(self) -> bool:
@@ -75,6 +76,7 @@ class Verdict:
             "passed": self.passed,
             "holds": self.holds,
             "valid": self.valid,
+            **({"payload": self.payload} if self.payload else {}),
             "reasons": self.reasons,
             "deaths": [asdict(each) for each in self.deaths],
             "checks": [asdict(check) for check in self.checks],

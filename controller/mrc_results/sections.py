@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from mrc_host.answers import LagSummary, Software
-from mrc_lab import describe
+from mrc_lab import describe, payloads
 from mrc_lab.session.fidelity import Fidelity, MachineFidelity
 from mrc_results.analysis import Recovery
 from mrc_results.check import Check, Verdict
@@ -81,6 +81,8 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
         ["retransmissions, of them spurious", f"{totals['retransmissions']}, {totals['spurious_retransmissions']}"],
         ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
     ]  # fmt: skip
+    if result.length_only:
+        rows.insert(1, ["payload", Coloured(payloads.NOT_VERIFIED, "doubt")])
     return Grid(["", ""], rows)
 
 
@@ -121,6 +123,8 @@ def _hosts(result: RunResult) -> Grid:
             rows.append([name, Coloured("no word", "bad"), "", "", "", ""])
             continue
         verified, last = f"{progress.bytes_verified / 1e6:.1f} MB", samples.last
+        if result.length_only:
+            verified = "no"
         counted = [f"{last['packets']}", f"{last['retransmissions']}"]
         rows.append([name, str(progress.iterations), verified, *counted, progress.failure or "-"])
     return Grid(["host", "iterations", "verified", "packets sent", "retransmitted", "failure"], rows)

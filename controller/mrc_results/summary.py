@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mrc_lab import payloads
 from mrc_results.check import Verdict
 from mrc_results.checks import goodput_share
 from mrc_results.record import Readings, RunResult
@@ -88,6 +89,9 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
     right = sum(each.bytes_verified for each in progress)
     wrong = sum(each.mismatches for each in progress)
     errors = f"{wrong} wrong" if right or wrong else "none was"
+    checked = Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors)
+    if result.length_only:
+        checked = Figure("none", "data checked byte by byte", payloads.NOT_VERIFIED)
     dead = sum(each.qps - each.qps_in_rts for each in progress)
     share = goodput_share(result, topology, readings)
     judged = [each for each in verdict.recoveries if each.breaks]
@@ -97,7 +101,7 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
         Figure(
             format_rate(round(readings.mean_bps)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"
         ),
-        Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors),
+        checked,
         Figure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
         Figure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
         Figure(str(dead), "connections lost", f"of {sum(each.qps for each in progress)} queue pairs"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mrc_lab import payloads
 from mrc_results import analysis, checks, evidence
 from mrc_results.check import Verdict
 from mrc_results.expectation import Evidence, Expectation
@@ -20,4 +21,12 @@ def judge(
     recoveries = analysis.recoveries(result, readings)
     made = checks.checks_of(result, topology, expect, readings, recoveries, found)
     fidelity = result.fidelity
-    return Verdict(made, recoveries, fidelity.valid, list(fidelity.reasons), result.deaths, result.interrupted)
+    return Verdict(
+        made,
+        recoveries,
+        fidelity.valid,
+        list(fidelity.reasons),
+        result.deaths,
+        result.interrupted,
+        payloads.NOT_VERIFIED if result.length_only else "",
+    )

@@ -18,7 +18,7 @@ from mrc_results.expectation import Evidence, Expectation
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import placed
 from mrc_topo.named import UnknownNameError, find
-from mrc_topo.schema import Compiler, Forwarder, PoliciesSpec
+from mrc_topo.schema import Compiler, Forwarder, Payload, PoliciesSpec
 from mrc_topo.shipped import shipped
 from p4lite.folders import FolderError
 
@@ -145,8 +145,8 @@ class ExperimentStep(Model):
 
 
 class Experiment(Model):
-    """One experiment. `lab` by name or path; `clock`, `switch` and `compiler` may be overridden when it is run; the
-    latter two are the lab's where they are left out, and so are `policies`, each for itself."""
+    """One experiment. `lab` by name or path; `clock`, `switch`, `compiler` and `payload` may be overridden when it is
+    run; the latter three are the lab's where they are left out, and so are `policies`, each for itself."""
 
     name: Name
     title: Title
@@ -155,6 +155,7 @@ class Experiment(Model):
     transport: Literal["mrc", "roce"] = "mrc"
     switch: Forwarder | None = None
     compiler: Compiler | None = None
+    payload: Payload | None = None
     policies: PoliciesSpec = PoliciesSpec()
     profiles: Annotated[list[ProfileSpec], Field(max_length=64)] = []
     workload: Workload

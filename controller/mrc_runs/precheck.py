@@ -109,6 +109,7 @@ def requested_lab(experiment: Experiment, *, trust_code: bool = False, clock: st
         switch=experiment.switch,
         compiler=experiment.compiler,
         policies=experiment.policies,
+        payload=experiment.payload,
         trust_code=trust_code,
         clock=clock,
     )

@@ -31,11 +31,13 @@ def session_for(
     compiler: str | None = None,
     policies: PoliciesSpec | None = None,
     *,
+    payload: str | None = None,
     trust_code: bool = False,
 ) -> Iterator[Session]:
     """Yield a session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down
     again.
-    `switch`, `compiler` and `policies` are instead of the lab file's; `trust_code`: policies may run on the real clock.
+    `switch`, `compiler`, `policies` and `payload` are instead of the lab file's; `trust_code`: policies may run on the
+    real clock.
 
     Raises:
         RunError: the lab that is up has another transport, switch or compiler; a part for these is missing; policies
@@ -44,7 +46,14 @@ def session_for(
         NamespaceError: there can be no real-clock lab here.
     """
     wanted = RequestedLab.of(
-        lab, transport, switch=switch, compiler=compiler, policies=policies, trust_code=trust_code, clock=clock
+        lab,
+        transport,
+        switch=switch,
+        compiler=compiler,
+        policies=policies,
+        payload=payload,
+        trust_code=trust_code,
+        clock=clock,
     )
     with session_on(wanted, clock, progress) as session:
         yield session

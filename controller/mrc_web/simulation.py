@@ -61,7 +61,8 @@ class SimulationView:
             lab = self.lab if experiment is None else experiment.lab
             transport = self.transport if experiment is None else experiment.transport
             parts = () if experiment is None else (experiment.switch, experiment.compiler, experiment.policies)
-            with sessions.session_for(lab, "virtual", transport, nothing, *parts) as session:
+            payload = None if experiment is None else experiment.payload
+            with sessions.session_for(lab, "virtual", transport, nothing, *parts, payload=payload) as session:
                 try:
                     self.view.lab = lab
                     self.view.show(session, transport)

@@ -33,6 +33,9 @@ CREDIT_BLOCK = 64
 Forwarder = Literal["p4lite", "bmv2", "kernel"]
 Compiler = Literal["p4lite", "p4c"]
 
+#: What packets carry: their payload, or in simulated time only its length (docs/reference.md).
+Payload = Literal["bytes", "length"]
+
 #: A P4 program of the lab's own; relative paths start at the lab file.
 ProgramFile = Annotated[str, Field(min_length=4, max_length=4096, pattern=PROGRAM_FILE)]
 
@@ -372,6 +375,7 @@ class Lab(Model):
     agents: AgentsSpec = AgentsSpec()
     overrides: dict[str, Override] = {}
     clock: Literal["real", "virtual"] = "real"
+    payload: Payload = "bytes"
     switch: Forwarder = "p4lite"
     compiler: Compiler = "p4lite"
     program: ProgramFile | None = None

@@ -68,13 +68,15 @@ class MachineFidelity:
 class Fidelity:
     """Whether the machine kept up since the measurement began, and why not.
 
-    `simulated`: the lab ran on the virtual clock, where no process can be late. `switches`: those with a process each.
+    `simulated`: the lab ran on the virtual clock, where no process can be late. `payload`: "length" where packets had
+    only the length of their payload, so that nothing was verified. `switches`: those with a process each.
     For a lab on several machines `fabric` is the latest one of `machines`.
     """
 
     valid: bool = False
     reasons: Sequence[str] = ()
     simulated: bool = False
+    payload: str = ""
     software: Software | None = None
     fabric: Lateness | None = None
     hosts: Mapping[str, HostFidelity] = field(default_factory=dict)

@@ -188,7 +188,8 @@ class Worker:
             host.name: self._node(host.name, None) for host in setup.topology.hosts if host.name in setup.places
         }
         paths = {name: node.datapath for name, node in self.nodes.items()}
-        self.driver = VirtualDriver(self.fabric, paths, setup.places, setup.mtu_bytes)
+        length_only = setup.topology.lab.payload == "length"
+        self.driver = VirtualDriver(self.fabric, paths, setup.places, setup.mtu_bytes, length_only=length_only)
 
     def _node(self, name: str, seed: str | None) -> HostNode:
         topology = self.setup.topology

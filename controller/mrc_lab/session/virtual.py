@@ -18,7 +18,7 @@ from mrc_host import running
 from mrc_host.answers import Software
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.host import CommandError, HostNode
-from mrc_lab import describe, policies
+from mrc_lab import describe, payloads, policies
 from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError, HostGone, Plain
 from mrc_lab.processes.exits import StoppedProcess
@@ -112,6 +112,7 @@ class VirtualSession(Session):
     def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
         forwarders.check_clock(topology, self.clock)
         policies.check_files(topology)
+        payloads.check(topology, self.clock)
         self.topology = topology = topology.for_transport(transport)
         self.transport = transport
         self._program = program_of(topology)
@@ -138,7 +139,8 @@ class VirtualSession(Session):
         here = [] if self.partition else topology.hosts
         self.nodes = {host.name: self._node(host, transport) for host in here}
         paths = {name: node.datapath for name, node in self.nodes.items()}
-        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, cores > 1)
+        length_only = topology.lab.payload == "length"
+        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, cores > 1, length_only)
         self.virtual_hosts = {name: VirtualHost(self, name) for name in places}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
@@ -299,7 +301,8 @@ class VirtualSession(Session):
 
     def fidelity(self) -> Fidelity:
         # Simulated time waits for the machine, so no process can be late.
-        return Fidelity(valid=True, simulated=True, software=Software(**running.document()))
+        payload = "length" if self.topology.lab.payload == "length" else ""
+        return Fidelity(valid=True, simulated=True, payload=payload, software=Software(**running.document()))
 
     def reset_fidelity(self) -> None:
         return None

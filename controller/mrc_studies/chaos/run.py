@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from mrc_host.requests import FinishJob
+from mrc_lab import payloads
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.ledger import UnsettledError
 from mrc_lab.hosts.hostclient import HostError
@@ -309,6 +310,7 @@ def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], pl
     ours = is_ours(name, clock)
     processes = []
     with sessions.session_for(schedule.lab, clock, schedule.transport, progress) as session:
+        payloads.require_bytes(session.topology, "chaos")
         yield session
         if isinstance(session, RealSession):
             processes = session.run.processes()

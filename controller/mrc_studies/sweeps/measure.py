@@ -207,6 +207,7 @@ def _experiment(task: Task) -> tuple[list[Row], str]:
             switch=experiment.switch,
             compiler=experiment.compiler,
             policies=experiment.policies,
+            payload=experiment.payload,
         ) as session,
         Recording() as recording,
     ):

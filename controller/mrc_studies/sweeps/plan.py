@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from mrc_common.document import KeyPath, Model, dotted, explain
 from mrc_host.proto.limits import ConfigError
+from mrc_lab import payloads
 from mrc_lab import policies as own
 from mrc_lab.faults.action import FailureError
 from mrc_lab.records.rundir import RunError
@@ -288,6 +289,8 @@ def _problems(source: Source, base: Base, point: Point) -> Iterator[tuple[KeyPat
     try:
         if isinstance(made, Experiment):
             topology = own.chosen(forwarders.chosen(topology, made.switch, made.compiler), made.policies)
+            topology = payloads.chosen(topology, made.payload)
+            payloads.check(topology, made.clock)
             forwarders.check_clock(topology, made.clock)
             own.check(topology, made.clock, made.transport)
             precheck.check(made, topology)

@@ -18,8 +18,8 @@ class NodeInterface:
 
     __slots__ = ()
 
-    def receive(self, port: int, packet: bytes, now: int, /) -> None:
-        """Handle a packet that arrived."""
+    def receive(self, port: int, packet: bytes, now: int, missing: int = 0, /) -> None:
+        """Handle a packet that arrived, of which bytes of the payload may be `missing` before the ICRC."""
         raise NotImplementedError
 
     def quiet(self) -> bool:

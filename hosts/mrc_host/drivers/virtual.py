@@ -16,13 +16,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
+from mrc_host.proto.wire.icrc import wire_length
 
 FOREVER: Final = 1 << 62
 DROPPED: Final = (1 << 64) - 1
 NS_BITS: Final = 8_000_000_000  # bits of a byte times ns of a second
+
+
+#: Time, place, packet, and how many bytes are missing before its ICRC.
+Arrival: TypeAlias = tuple[int, int, bytes, int]
 
 
 class VirtualFabric(Protocol):
@@ -45,21 +50,21 @@ class VirtualFabric(Protocol):
         """Return the entry of `transmitters` for one place."""
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
-        """Take packets: (place, length, at, free) each, and their bytes."""
+        """Take packets: (place, length, at, free) each, and their bytes. The length's upper 32 bits are how many bytes
+        are missing before the ICRC.
+        """
 
-    def exchange(
-        self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int
-    ) -> list[tuple[int, int, bytes]]:
+    def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> list[Arrival]:
         """Do `send`, then run until something is delivered or the limit is reached.
 
-        Returns (time, place, packet) of each delivery, in order, including those that are certain to follow up to
+        Returns each delivery, in order, including those that are certain to follow up to
         `foresee_ns`.
         """
 
     def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> None:
         """Start `exchange` in another thread."""
 
-    def finish(self) -> list[tuple[int, int, bytes]]:
+    def finish(self) -> list[Arrival]:
         """Wait for the thread of `begin`, and return the deliveries of `exchange`."""
 
 
@@ -82,7 +87,8 @@ class _Port:
 
 class _ScheduledNode:
     """A node and its ports. `due`: when it is to be woken; `queued`: the same, as the driver's heap has it; `timer`:
-    the earliest time at which its own timer can be due; `inbox`: what arrives next (time, port, packet).
+    the earliest time at which its own timer can be due; `inbox`: what arrives next, with the
+    port instead of the place.
     """
 
     __slots__ = ("due", "held", "inbox", "node", "number", "ports", "queued", "runs", "timer")
@@ -94,10 +100,10 @@ class _ScheduledNode:
         self.due = FOREVER
         self.queued = FOREVER
         self.timer = FOREVER
-        self.inbox: list[tuple[int, int, bytes]] = []
+        self.inbox: list[Arrival] = []
         self.runs = True
-        #: What has arrived for a node that does not run: (port, packet); None: it will never be read.
-        self.held: list[tuple[int, bytes]] | None = None
+        #: What has arrived for a node that does not run: (port, packet, missing); None: it will never be read.
+        self.held: list[tuple[int, bytes, int]] | None = None
 
 
 class VirtualDriver:
@@ -109,6 +115,7 @@ class VirtualDriver:
         places: for each node, the places of its ports in the fabric, in order.
         mtu_bytes: the largest packet.
         overlapped: the fabric runs in a thread of its own beside the nodes.
+        length_only: nodes send packets without their payload, whose headers give the length with it.
     """
 
     def __init__(
@@ -118,8 +125,10 @@ class VirtualDriver:
         places: Mapping[str, Sequence[int]],
         mtu_bytes: int,
         overlapped: bool = False,
+        length_only: bool = False,
     ) -> None:
         self.fabric = fabric
+        self.length_only = length_only
         self.overlapped = overlapped
         self.mtu_bytes = mtu_bytes
         headers = fabric.headers
@@ -173,8 +182,8 @@ class VirtualDriver:
         seat.runs, seat.held = True, None
         if node is not None:
             seat.node, waiting = node, []
-        for index, packet in waiting:
-            seat.node.receive(index, packet, self.now)
+        for index, packet, missing in waiting:
+            seat.node.receive(index, packet, self.now, missing)
         seat.node.handle_timer(self.now)
         self._pump(seat, self.now)
         self._schedule(seat)
@@ -199,7 +208,7 @@ class VirtualDriver:
             self._schedule(seat)
         return self._next_wake()
 
-    def react(self, arrivals: list[tuple[int, int, bytes]], known_ns: int, end_ns: int) -> int:
+    def react(self, arrivals: list[Arrival], known_ns: int, end_ns: int) -> int:
         """Let the nodes do what is due up to `known_ns` and before `end_ns`; return when the next one is due (ns).
 
         `arrivals` are all that arrives until `known_ns`.
@@ -210,14 +219,14 @@ class VirtualDriver:
         limit = min(known_ns + 1, end_ns)
         concerned: list[_ScheduledNode] = []
         where = self._where
-        for time_ns, place, packet in arrivals:
+        for time_ns, place, packet, missing in arrivals:
             found = where[place] if place >= 0 else None
             if found is None:
                 continue
             seat, index = found
             if not seat.inbox:
                 concerned.append(seat)
-            seat.inbox.append((time_ns, index, packet))
+            seat.inbox.append((time_ns, index, packet, missing))
         mask = (1 << self._shift) - 1
         while self._next_wake() < limit:
             seat = self._seats[heapq.heappop(self._wakes) & mask]
@@ -266,7 +275,7 @@ class VirtualDriver:
         far.
         """
         fabric = self.fabric
-        arrivals: list[tuple[int, int, bytes]] = []
+        arrivals: list[Arrival] = []
         while True:
             wake = self._next_wake()
             first = min(arrivals[0][0], wake) if arrivals else wake
@@ -292,10 +301,10 @@ class VirtualDriver:
         inbox = seat.inbox
         if inbox:
             seat.inbox = []
-            for time_ns, index, packet in inbox:
+            for time_ns, index, packet, missing in inbox:
                 while seat.due < time_ns:
                     self._wake_up(seat)
-                self._arrive(seat, time_ns, index, packet)
+                self._arrive(seat, time_ns, index, packet, missing)
         while seat.due < limit_ns:
             self._wake_up(seat)
         self._schedule(seat)
@@ -342,13 +351,13 @@ class VirtualDriver:
             seat.node.handle_timer(now)
         self._pump(seat, now)
 
-    def _arrive(self, seat: _ScheduledNode, time_ns: int, index: int, packet: bytes) -> None:
+    def _arrive(self, seat: _ScheduledNode, time_ns: int, index: int, packet: bytes, missing: int) -> None:
         if not seat.runs:
             waiting = seat.held
             if waiting is not None and len(waiting) < RING_PACKETS:
-                waiting.append((index, packet))
+                waiting.append((index, packet, missing))
             return
-        seat.node.receive(index, packet, time_ns)
+        seat.node.receive(index, packet, time_ns, missing)
         self._pump(seat, time_ns)
 
     def _pump(self, seat: _ScheduledNode, now: int) -> None:
@@ -381,12 +390,17 @@ class VirtualDriver:
     def _send(self, port: _Port, packet: bytes, now: int) -> None:
         """Note a packet for the fabric, and when its link has carried it."""
         length = len(packet) + self._header_bytes
+        told = length
+        if self.length_only:
+            missing = wire_length(packet) - len(packet)
+            length += missing
+            told = length | missing << 32
         rate = port.rate
         free = port.link_ns
         if free < now:
             free = now
         if rate and port.queue and (free - now) * rate // NS_BITS + length > port.queue:
-            self._words += (port.place, length, now, DROPPED)
+            self._words += (port.place, told, now, DROPPED)
         else:
             if rate:
                 scaled = (length + port.overhead) * NS_BITS + port.rest
@@ -395,6 +409,6 @@ class VirtualDriver:
             port.link_ns = free
             if free > port.free_ns:
                 port.free_ns = free
-            self._words += (port.place, length, now, free)
+            self._words += (port.place, told, now, free)
         self._parts.append(port.header)
         self._parts.append(packet)

@@ -60,10 +60,12 @@ class Datapath(NodeInterface):
         #: While there are programs on the host.
         self.applications: Applications | None = None
 
-    def receive(self, port: int, packet: bytes, now: int, /) -> None:
+    def receive(self, port: int, packet: bytes, now: int, missing: int = 0, /) -> None:
         """Handle a packet that arrived."""
         try:
-            if len(packet) == PROBE_BYTES and packet[BODY_AT:MAGIC_END] == MAGIC:
+            if missing:
+                self.endpoint.receive_datagram(port, packet, now, missing)
+            elif len(packet) == PROBE_BYTES and packet[BODY_AT:MAGIC_END] == MAGIC:
                 self.mapper.receive(packet, now)
             elif packet and packet[0] == MAC_CONTROL:
                 self.mac_control(port, packet, now)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import mmap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
@@ -14,9 +16,19 @@ from mrc_host.proto.events import QpState
 from mrc_host.proto.transport import Pair
 from mrc_host.requests import DEFAULT_PROFILE, RankAttributes, RegionAttributes
 from mrc_host.workloads import WORKLOADS, WorkloadError
+from mrc_host.workloads.base import MAX_MEMORY_BYTES
 
 RECEIVES = 512
 P_co = TypeVar("P_co", bound=Pair, covariant=True)
+
+
+@functools.cache
+def address_space() -> memoryview:
+    """Return read-only memory as large as any region, for regions of which only the length matters.
+
+    All those of a process are part of it; pages that are never touched take no memory.
+    """
+    return memoryview(mmap.mmap(-1, MAX_MEMORY_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ))
 
 
 class Job(Generic[P_co]):
@@ -53,9 +65,9 @@ class Job(Generic[P_co]):
         self.ev_profile = self.cc_profile = DEFAULT_PROFILE
         self.names = list(names)
         self.addresses = list(addresses)
-        self.buffer = bytearray(kind.plan(size, checked))
-        self.region = stack.endpoint.register_memory(self.buffer)
-        self.view = memoryview(self.buffer)
+        needed = kind.plan(size, checked)
+        self.view = address_space()[:needed] if stack.length_only else memoryview(bytearray(needed))
+        self.region = stack.endpoint.register_memory(self.view)
         self.workload = kind(rank, size, checked, self, self.view)
         mine = kind.peers(rank, size, checked)
         peers = mine | {peer for peer in range(size) if rank in kind.peers(peer, size, checked)}
@@ -74,7 +86,7 @@ class Job(Generic[P_co]):
         """Return what the peers need: the region, and by peer the documents of queue pairs."""
         endpoint = self.stack.endpoint
         return RankAttributes(
-            RegionAttributes(self.region.va, self.region.rkey, len(self.buffer)),
+            RegionAttributes(self.region.va, self.region.rkey, len(self.view)),
             {peer: [endpoint.local_attributes(qp) for qp in qps] for peer, qps in self.qps.items()},
         )
 

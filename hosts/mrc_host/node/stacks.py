@@ -35,11 +35,13 @@ class Profiles:
 class Stack(Generic[P]):
     """A transport as jobs use it.
 
-    `create(peer, count, profiles)` makes queue pairs towards an address; `waiting(qp, now)` says what one waits for;
-    `moved(qp)` is a number that changes when a packet is placed or acknowledged.
+    `length_only`: no payload is placed, and regions need no memory. `create(peer, count, profiles)` makes queue pairs
+    towards an address; `waiting(qp, now)` says what one waits for; `moved(qp)` is a number that changes when a packet
+    is placed or acknowledged.
     """
 
     endpoint: Transport[P]
+    length_only: bool
     create: Callable[[str, int, Profiles], list[P]]
     waiting: Callable[[P, int], Waiting | None]
     moved: Callable[[P], int]
@@ -57,7 +59,7 @@ def mrc(endpoint: Endpoint, cq: CompletionQueue, own_evs: HostEvs) -> Stack[Queu
     def moved(qp: QueuePair) -> int:
         return qp.requestor.board.una + qp.responder.counters.payload_bytes_placed
 
-    return Stack(endpoint, create, stall.waits_for, moved)
+    return Stack(endpoint, endpoint.config.wire.length_only, create, stall.waits_for, moved)
 
 
 def roce(endpoint: RoceEndpoint, cq: CompletionQueue) -> Stack[RoceQueuePair]:
@@ -69,4 +71,4 @@ def roce(endpoint: RoceEndpoint, cq: CompletionQueue) -> Stack[RoceQueuePair]:
     def waits(qp: RoceQueuePair, now: int) -> Waiting | None:
         return roce_qp.waits_for(qp, (endpoint.config.retry_cnt + 1) * qp.timeout_ns)
 
-    return Stack(endpoint, create, waits, lambda qp: qp.una + qp.epsn)
+    return Stack(endpoint, endpoint.config.wire.length_only, create, waits, lambda qp: qp.una + qp.epsn)

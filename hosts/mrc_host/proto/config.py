@@ -15,6 +15,7 @@ from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.limits import ConfigError, check_range
 
+PAYLOADS = ("bytes", "length")
 NO_IPV4 = "the endpoint speaks IPv6 only: IPv4 is read and written by the codec alone (mrc-protocol.md §2)"
 
 
@@ -69,6 +70,7 @@ class WireConfig:
     udp_port: int = 4791
     p_key: int = 0xFFFF
     check_icrc: bool = True  # drop what fails the check; sending always computes it
+    payload: str = "bytes"  # "length": packets have no payload, only its length, and nothing is placed
     timestamps: bool = True  # data carries a TSETH
     fabric_trims: bool = True  # data is sent DSCP_TRIMMABLE, else DSCP_NO_TRIM
     dscp_no_trim: int = 0
@@ -82,10 +84,17 @@ class WireConfig:
         check_range("wire.mtu", self.mtu, 64, 9000)
         if self.mtu % 4:
             raise ConfigError(f"wire.mtu is {self.mtu}; it must be a multiple of 4")
+        if self.payload not in PAYLOADS:
+            raise ConfigError(f"wire.payload is '{self.payload}'; known: {', '.join(PAYLOADS)}")
         check_range("wire.udp_port", self.udp_port, 1, 0xFFFF)
         check_range("wire.p_key", self.p_key, 0, 0xFFFF)
         for name in ("no_trim", "trimmable", "trimmable_retx", "trimmed", "trimmed_lasthop", "control"):
             check_range(f"wire.dscp_{name}", getattr(self, f"dscp_{name}"), 0, 63)
+
+    @property
+    def length_only(self) -> bool:
+        """Whether packets have only the length of their payload."""
+        return self.payload == "length"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,17 +61,18 @@ class Context:
             dscp_trimmed=wire.dscp_trimmed,
             dscp_lasthop=wire.dscp_trimmed_lasthop,
             check_icrc=wire.check_icrc,
+            length_only=wire.length_only,
         )
         self.timers = TimerQueue()
         self.ports = PortTable(
             config.ports.count, config.control_queue_frames, rng.getrandbits(16), config.cc.line_rate_bps
         )
         self.instance = rng.getrandbits(48)  # of this endpoint: one that starts again is another
-        self.memory = MemoryTable(rng)
+        self.memory = MemoryTable(rng, wire.length_only)
         self.events: deque[Event] = deque()
         self.drops: Counter[str] = Counter()
         self.counters = EndpointCounters()
-        self.ring = SendRing(self.timers)
+        self.ring = SendRing(self.timers, wire.length_only)
         self.denied: dict[bytes, set[int]] = {}  # EVs that a controller denied, by the peer's address
         self.penalty = 0  # rcv_cwnd_pen that our SACKs carry
         self.restore = 0

@@ -40,6 +40,7 @@ from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
 from mrc_host.proto.statistics import EvRow, MrcStatistics
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire.fields import NackReason
+from mrc_host.proto.wire.icrc import wire_length
 from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.wire.packet import WireError
 from mrc_host.proto.work import WriteRequest, bytes_of
@@ -76,28 +77,28 @@ class Endpoint(CommonEndpoint):
 
     # --- the driver's five methods ---
 
-    def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
+    def receive_datagram(self, port: int, packet: bytes, now: int, missing: int = 0) -> None:
         """Take one IPv6 packet (no Ethernet header) that arrived on `port`. Bad input is counted and dropped."""
         context = self.context
         context.now = now
         context.counters.datagrams_received += 1
         message: Message | None = None
         try:
-            message = self._decode(port, packet, now)
+            message = self._decode(port, packet, now, missing)
             if message is not None:
                 self._take(message, port, now)
         except Exception as error:  # noqa: BLE001 - no packet may end the endpoint; see `Faults`
             peer = self.peers.get(message.addresses) if message is not None else None
             self._faults.contain("a packet", error, peer, now)
 
-    def _decode(self, port: int, packet: bytes, now: int) -> Message | None:
+    def _decode(self, port: int, packet: bytes, now: int, missing: int) -> Message | None:
         """Return the message in a packet, None when it is none for us."""
         context = self.context
         try:
             entry = context.ports.ports[port]
             entry.received_packets += 1
-            entry.received_bytes += len(packet)
-            message = context.codec.decode(packet)
+            entry.received_bytes += len(packet) + missing
+            message = context.codec.decode(packet, missing)
         except WireError as error:
             context.drop(error.reason.value, port, now)
             return None
@@ -190,9 +191,13 @@ class Endpoint(CommonEndpoint):
             return packets
         room = budget_bytes
         control = entry.control
-        while control and len(control[0]) <= room:
-            packet = control.popleft()
-            room -= len(packet)
+        while control:
+            packet = control[0]
+            size = wire_length(packet) if context.codec.length_only else len(packet)
+            if size > room:
+                break
+            del control[0]
+            room -= size
             packets.append(packet)
         if context.ring.senders and not control:
             room = context.ring.fill(port, now, room, packets, self._sender_failed)

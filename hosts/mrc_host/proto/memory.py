@@ -76,12 +76,16 @@ class MemoryRegion:
 
 
 class MemoryTable:
-    """All memory regions of an endpoint, by R_Key. Keys and addresses come from the seeded generator."""
+    """All memory regions of an endpoint, by R_Key. Keys and addresses come from the seeded generator.
 
-    __slots__ = ("_next_va", "_rng", "regions")
+    With `length_only` nothing is placed in them, so that writable ones may be over read-only buffers.
+    """
 
-    def __init__(self, rng: random.Random) -> None:
+    __slots__ = ("_length_only", "_next_va", "_rng", "regions")
+
+    def __init__(self, rng: random.Random, length_only: bool = False) -> None:
         self._rng = rng
+        self._length_only = length_only
         self._next_va = PAGE_BYTES * rng.randrange(1 << 20, 1 << 32)
         self.regions: dict[int, MemoryRegion] = {}
 
@@ -91,7 +95,7 @@ class MemoryTable:
         Raises ValueError for a writable region over a read-only buffer or an address beyond 64 bits.
         """
         view = memoryview(buffer).cast("B")
-        if writable and view.readonly:
+        if writable and view.readonly and not self._length_only:
             raise ValueError("the buffer is read-only; register it with writable=False or pass a bytearray")
         if va is None:
             va = self._next_va

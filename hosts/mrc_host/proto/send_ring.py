@@ -8,6 +8,7 @@ from typing import Final
 
 from mrc_host.proto.congestion.qpcc import Qpcc, Sender
 from mrc_host.proto.timers import TimerKind, TimerQueue
+from mrc_host.proto.wire.icrc import wire_length
 
 # What `Sender.emit` returns when it sends nothing.
 IDLE: Final = 0  # nothing that may go before a SACK, a post or a timer
@@ -22,10 +23,11 @@ Faulty = Callable[[Sender, Exception], None]
 class SendRing:
     """A sender is in the ring, or waits for its window (`Qpcc.waiting`), or has nothing that may be sent now."""
 
-    __slots__ = ("_timers", "senders")
+    __slots__ = ("_timers", "length_only", "senders")
 
-    def __init__(self, timers: TimerQueue) -> None:
+    def __init__(self, timers: TimerQueue, length_only: bool = False) -> None:
         self._timers = timers
+        self.length_only = length_only  # packets lack their payload, which takes its room all the same
         self.senders: deque[Sender] = deque()
 
     def wake(self, sender: Sender) -> None:
@@ -83,7 +85,7 @@ class SendRing:
                 continue
             if isinstance(sent, bytes):
                 packets.append(sent)
-                room -= len(sent)
+                room -= wire_length(sent) if self.length_only else len(sent)
                 if len(ring) > 1:
                     ring.rotate(-1)
                 stuck = 0

@@ -36,8 +36,11 @@ class TransportEndpoint:
 
     __slots__ = ()
 
-    def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
-        """Take one packet that arrived on `port`. Bad input is counted and dropped."""
+    def receive_datagram(self, port: int, packet: bytes, now: int, missing: int = 0) -> None:
+        """Take one packet that arrived on `port`. Bad input is counted and dropped.
+
+        With `WireConfig.payload` "length" there may be bytes that count, but are `missing` before the ICRC.
+        """
         raise NotImplementedError
 
     def quiet(self) -> bool:

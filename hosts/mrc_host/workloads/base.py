@@ -64,7 +64,8 @@ class Workload(abc.ABC, Generic[P]):
         size: how many ranks there are.
         params: the workload's own parameters, checked by `plan`.
         channel: the way to the peers.
-        memory: this rank's registered region, `memory_bytes(size, params)` long.
+        memory: this rank's registered region, `memory_bytes(size, params)` long; read-only where packets carry only the
+            length of their payload. The workload then does the same puts, and computes and verifies nothing.
 
     A controller ends a running loop in two steps, so that all ranks end with the same iteration however far they are
     apart: `wind_down` at every rank, then `stop_after` the highest answer.
@@ -80,6 +81,7 @@ class Workload(abc.ABC, Generic[P]):
         self.params = params
         self.channel = channel
         self.memory = np.frombuffer(memory, dtype=np.uint8)
+        self.has_data = not memory.readonly
         self.limit = params.iterations
         takes_part = bool(self.peers(rank, size, params))
         self.progress = JobProgress(takes_part=takes_part, workload=self.name, rank=rank)
@@ -259,6 +261,16 @@ class Workload(abc.ABC, Generic[P]):
         self.progress.bytes_sent += length
         self.outstanding += 1
         self.channel.put(peer, offset, remote_offset, length, tag=tag, imm=imm)
+
+    def write_pattern(self, first: int, nbytes: int, seed: int) -> None:
+        """Write a pattern into the own region from byte `first` on, if it holds data."""
+        if self.has_data:
+            self.memory[first : first + nbytes] = pattern(seed, nbytes)
+
+    def check_pattern(self, first: int, nbytes: int, seed: int) -> None:
+        """Compare what arrived at byte `first` of the own region, if it holds data, with the pattern it must be."""
+        if self.has_data:
+            self.check(self.memory[first : first + nbytes], pattern(seed, nbytes))
 
     def check(self, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> None:
         """Compare the data that arrived with the expected data, element by element."""

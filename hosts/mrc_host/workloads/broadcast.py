@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate
 
 MAX_PIECES = 1 << 15
 END = MAX_PIECES
@@ -62,7 +62,7 @@ class Broadcast(Workload[BroadcastParameters]):
         self.passed = 0
         self.told = False
         if not self.place:
-            self.memory[self._half() :][: self.total_bytes] = pattern(self.progress.iterations + 1, self.total_bytes)
+            self.write_pattern(self._half(), self.total_bytes, self.progress.iterations + 1)
             while self.passed < self.pieces:
                 self._pass_on()
         self.advance(now)
@@ -98,8 +98,7 @@ class Broadcast(Workload[BroadcastParameters]):
                 return
             self.ready.remove(immediate(iteration, END))
         else:
-            got = self.memory[self._half() :][: self.total_bytes]
-            self.check(got, pattern(iteration + 1, self.total_bytes))
+            self.check_pattern(self._half(), self.total_bytes, iteration + 1)
         self.end_iteration(now)
 
     def awaits(self) -> set[int]:

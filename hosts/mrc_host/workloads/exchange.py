@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AllToAll(Workload[AllToAllParameters]):
         for distance in range(1, self.size):
             peer = (self.rank + distance) % self.size
             own = peer * self.block_bytes
-            self.memory[own : own + self.block_bytes] = pattern(self._seed(self.rank, peer), self.block_bytes)
+            self.write_pattern(own, self.block_bytes, self._seed(self.rank, peer))
             self.put(
                 peer,
                 own,
@@ -83,7 +83,5 @@ class AllToAll(Workload[AllToAllParameters]):
             return
         self.ready -= wanted
         for peer, _imm in wanted:
-            slot = self._slot(peer)
-            want = pattern(self._seed(peer, self.rank), self.block_bytes)
-            self.check(self.memory[slot : slot + self.block_bytes], want)
+            self.check_pattern(self._slot(peer), self.block_bytes, self._seed(peer, self.rank))
         self.end_iteration(now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mrc_host.answers import LatencyTimes, Measured
-from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate
 from mrc_host.workloads.measure import Distribution
 
 
@@ -68,7 +68,7 @@ class WriteLat(Workload[LatencyParameters]):
     def _write(self, sender: int) -> None:
         number = self.progress.iterations
         own = (number & 1) * self.bytes
-        self.memory[own : own + self.bytes] = pattern(2 * number + sender + 1, self.bytes)
+        self.write_pattern(own, self.bytes, 2 * number + sender + 1)
         self.put(self.peer, own, 2 * self.bytes + own, self.bytes, tag=0, imm=immediate(number, 0))
 
     def arrived(self, peer: int, imm: int, now: int) -> None:
@@ -91,8 +91,7 @@ class WriteLat(Workload[LatencyParameters]):
             slot = (2 + (number & 1)) * self.bytes
             if self.answered == number:
                 self.answered += 1
-                want = pattern(2 * number + 2 - int(self.role or 0), self.bytes)
-                self.check(self.memory[slot : slot + self.bytes], want)
+                self.check_pattern(slot, self.bytes, 2 * number + 2 - int(self.role or 0))
                 if self.role == 1:
                     self._write(1)
                 else:

@@ -71,7 +71,13 @@ class Ring(Workload[RingParameters]):
         return {(rank + 1) % size}
 
     def begin(self, now: int) -> None:
-        iteration = self.progress.iterations + self.salt
+        if self.has_data:
+            self._prepare(self.progress.iterations + self.salt)
+        self.step = 0
+        self._send()
+        self.advance(now)
+
+    def _prepare(self, iteration: int) -> None:
         mine = period(self.rank, iteration)
         if self.reduces:
             fill(self.vector, mine)
@@ -79,9 +85,6 @@ class Ring(Workload[RingParameters]):
             self.vector[:] = 0
             part = self._chunk(self.rank)
             fill(self.vector[part], mine, part.start)
-        self.step = 0
-        self._send()
-        self.advance(now)
 
     def _chunk(self, index: int) -> slice:
         return self.chunks[index % self.size]
@@ -121,21 +124,27 @@ class Ring(Workload[RingParameters]):
         iteration = self.progress.iterations
         while self.step < self.steps and (key := immediate(iteration, self.step)) in self.ready:
             self.ready.remove(key)
-            slot = self._slot(self.step)
-            # The predecessor sent its chunk of this step, which is one before this rank's.
-            into = self._chunk(self._outgoing(self.step) - 1)
-            incoming = self.memory[slot : slot + (into.stop - into.start) * FLOAT_BYTES].view(np.float32)
-            if self.reduces and self.step < self.size - 1:
-                self.vector[into] += incoming
-            else:
-                self.vector[into] = incoming
+            if self.has_data:
+                self._merge()
             self.step += 1
             if self.step < self.steps:
                 self._send()
         # The next iteration overwrites the vector, which unacknowledged writes may still have to read.
         if self.step == self.steps and not self.outstanding:
-            self._verify(iteration + self.salt)
+            if self.has_data:
+                self._verify(iteration + self.salt)
             self.end_iteration(now)
+
+    def _merge(self) -> None:
+        """Add the chunk that has arrived in this step to the vector, or put it there."""
+        slot = self._slot(self.step)
+        # The predecessor sent its chunk of this step, which is one before this rank's.
+        into = self._chunk(self._outgoing(self.step) - 1)
+        incoming = self.memory[slot : slot + (into.stop - into.start) * FLOAT_BYTES].view(np.float32)
+        if self.reduces and self.step < self.size - 1:
+            self.vector[into] += incoming
+        else:
+            self.vector[into] = incoming
 
     def awaits(self) -> set[int]:
         return {(self.rank - 1) % self.size} if self.running and self.step < self.steps else set()

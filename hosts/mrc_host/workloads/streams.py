@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mrc_host.answers import Measured
-from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate
 from mrc_host.workloads.measure import Meter
 
 CREDIT = 1 << 15
@@ -103,7 +103,7 @@ class Streams(Workload[S]):
         if number >= self.out_ends[peer] or number - self.credited[peer] >= self.window:
             return
         own = self._slot(self._send_from[peer], number)
-        self.memory[own : own + self.bytes] = pattern(self._seed(self.rank, peer, number), self.bytes)
+        self.write_pattern(own, self.bytes, self._seed(self.rank, peer, number))
         self.out[peer] = number + 1
         self.meters[peer].posted(now)
         self.put(peer, own, self._slot(self._remote[peer], number), self.bytes, imm=immediate(number, 0))
@@ -126,8 +126,7 @@ class Streams(Workload[S]):
             number = self.incoming[peer]
             self.incoming[peer] = number + 1
             slot = self._slot(self._land_at[peer], number)
-            want = pattern(self._seed(peer, self.rank, number), self.bytes)
-            self.check(self.memory[slot : slot + self.bytes], want)
+            self.check_pattern(slot, self.bytes, self._seed(peer, self.rank, number))
             self.put(peer, 0, 0, 0, tag=CREDIT, imm=immediate(number, CREDIT))
         if self.running:
             self.advance(now)

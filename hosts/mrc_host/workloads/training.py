@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from mrc_host.answers import Measured, TrainingTimes
-from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, pattern, split
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, split
 from mrc_host.workloads.exchange import AllToAll, AllToAllParameters
 from mrc_host.workloads.measure import Distribution
 from mrc_host.workloads.part import WorkloadPart, part_of, signed, tag_of, tagged
@@ -320,7 +320,7 @@ class Training(Workload[TrainingParameters]):
         shape, length = self.shape, self.shape.activation_bytes
         row, number = (0, FORWARD) if forward else (2, BACKWARD)
         own = shape.slot(row, micro)
-        self.memory[own : own + length] = pattern(self._seed(self.rank, forward, micro), length)
+        self.write_pattern(own, length, self._seed(self.rank, forward, micro))
         imm = signed(number, self.progress.iterations, micro)
         there = shape.slot(row + 1, micro)
         self.put(self._neighbour(stage), own, there, length, tag=tagged(number, self._now), imm=imm)
@@ -332,8 +332,7 @@ class Training(Workload[TrainingParameters]):
         self._expected = None
         self.received.remove(imm)
         slot, length = self.shape.slot(1 if forward else 3, micro), self.shape.activation_bytes
-        want = pattern(self._seed(self._neighbour(stage), forward, micro), length)
-        self.check(self.memory[slot : slot + length], want)
+        self.check_pattern(slot, length, self._seed(self._neighbour(stage), forward, micro))
 
     # -- reports -------------------------------------------------------------------------------------------
 

@@ -55,7 +55,8 @@ class TreeAllReduce(Workload[TreeParameters]):
         return found | ({(rank - 1) // 2} if rank else set())
 
     def begin(self, now: int) -> None:
-        fill(self.vector, period(self.rank, self.progress.iterations))
+        if self.has_data:
+            fill(self.vector, period(self.rank, self.progress.iterations))
         self.summed = 0
         self.sent_up = self.complete_here = False
         self.advance(now)
@@ -84,7 +85,8 @@ class TreeAllReduce(Workload[TreeParameters]):
         for which in (UP_LEFT, UP_RIGHT):
             part = self._take(which)
             if part is not None:
-                self.vector += part
+                if self.has_data:
+                    self.vector += part
                 self.summed += 1
         if self.summed == len(self.children) and not self.sent_up:
             self.sent_up = True
@@ -96,10 +98,12 @@ class TreeAllReduce(Workload[TreeParameters]):
         if self.rank and self.sent_up and not self.complete_here and not self.outstanding:
             result = self._take(DOWN)
             if result is not None:
-                self.vector[:] = result
+                if self.has_data:
+                    self.vector[:] = result
                 self._come_down()
         if self.complete_here and not self.outstanding:
-            self._verify()
+            if self.has_data:
+                self._verify()
             self.end_iteration(now)
 
     def awaits(self) -> set[int]:

@@ -61,7 +61,7 @@ class Node(NodeInterface):
         self.due: int | None = None
         self.carriers: list[tuple[int, bool]] = []
 
-    def receive(self, port: int, packet: bytes, now: int) -> None:
+    def receive(self, port: int, packet: bytes, now: int, missing: int = 0) -> None:
         self.log.append(("packet", now, packet))
 
     def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
@@ -226,7 +226,7 @@ def test_rings_are_looked_at_once_in_an_interval(moderation_ms: int) -> None:
     driver = RawDriver([station], moderation_ms * MS)
     looks: list[float] = []
 
-    def receive(port: int, packet: bytes, now: int) -> None:
+    def receive(port: int, packet: bytes, now: int, missing: int = 0) -> None:
         if port == 1:
             looks.append(time.monotonic())
             if len(looks) >= 20:

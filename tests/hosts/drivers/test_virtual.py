@@ -45,7 +45,7 @@ class Scripted(NodeInterface):
         size = self.rng.choice((HEADER, 100, 100, 100, 380))
         return packet(Op.FORWARD, size=size, fill=self.rng.randrange(256))[HEAD:]
 
-    def receive(self, port: int, packet: bytes, now: int) -> None:
+    def receive(self, port: int, packet: bytes, now: int, missing: int = 0) -> None:
         self.log.append((now, self.name, port, packet))
         if self.rng.random() < 0.6:
             self.waiting[self.rng.randrange(self.ports)].append(self._packet())

@@ -51,7 +51,7 @@ def test_what_is_sent_arrives_and_the_links_are_as_told() -> None:
     took, rest = divmod(120 * 8 * 10**9, RATE_BPS)
     assert rest, "the rate leaves a fraction of a nanosecond"
     arrivals = outside.exchange([0, 100, 0, took], [head, body], 10**9)
-    assert [(time, place) for time, place, _ in arrivals] == [(took + DELAY_NS, 1)]
+    assert [(time, place) for time, place, *_ in arrivals] == [(took + DELAY_NS, 1)]
     assert arrivals[0][2][HEADER_REST:] == body[HEADER_REST:]
     assert outside.surprises == 0
     assert outside.transmitters()[0] == (RATE_BPS, 20, 1000, took, rest)
@@ -70,7 +70,7 @@ def test_what_is_certain_to_arrive_is_told_before_its_time() -> None:
     took = 120 * 8 * 10**9 // RATE_BPS
     arrives = took + 3 * DELAY_NS
     arrivals = outside.exchange([0, 100, 0, took], [head, body], took + DELAY_NS, 10**9)
-    assert [(time, place) for time, place, _ in arrivals] == [(arrives, 1)]
+    assert [(time, place) for time, place, *_ in arrivals] == [(arrives, 1)]
     assert (outside.now_ns, outside.known_ns) == (took + DELAY_NS, arrives), "the shorter of both delays ahead"
     # Not beyond what was asked for: until then links may change.
     outside.send([0, 100, arrives, arrives + took], [head, body])
@@ -93,7 +93,7 @@ def test_the_fabric_goes_on_in_its_own_thread() -> None:
         outside.begin([0, 100, at, at + took + (number > 0)], [head, body], at + 10**6 - DELAY_NS)
         with pytest.raises(FabricError, match="has begun already"):
             outside.begin([], [], at + 10**6)
-        ((time, place, _),) = outside.finish()
+        ((time, place, *_),) = outside.finish()
         assert place == 1
         assert time - at - took - DELAY_NS in (0, 1)
     outside.begin([1, 70_000, 10**7, 0], [bytes(70_000)], 10**8)

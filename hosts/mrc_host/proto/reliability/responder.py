@@ -202,7 +202,8 @@ class Responder(Timed):
             if region is None or start < 0 or not region.writable or region.domain != self.association.domain:
                 self._violation(psn, Nak.REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
                 return
-            region.view[start : start + size] = payload
+            if not self.association.context.codec.length_only:
+                region.view[start : start + size] = payload
             counters.payload_bytes_placed += size
         counters.packets_placed += 1
         self.rcvd_bytes += data.size

@@ -28,6 +28,7 @@ from mrc_host.proto.roce.qp import NAK_STATUS, SYNDROME_ACK, SYNDROME_RNR, RoceQ
 from mrc_host.proto.statistics import RocePortStatistics, RoceQpStatistics, RoceStatistics
 from mrc_host.proto.timers import TimerKind, TimerQueue
 from mrc_host.proto.wire.fields import Nak
+from mrc_host.proto.wire.icrc import wire_length
 from mrc_host.proto.wire.packet import WireError
 from mrc_host.proto.wire.psn import PSN_MASK
 from mrc_host.proto.work import WriteRequest, bytes_of
@@ -98,10 +99,14 @@ class RoceEndpoint(CommonEndpoint):
 
     def __init__(self, config: RoceConfig, rng: random.Random) -> None:
         wire, count = config.wire, config.ports.count
-        super().__init__(PortTable(count, _UNBOUNDED, 0, config.line_rate_bps), MemoryTable(rng), deque())
+        super().__init__(
+            PortTable(count, _UNBOUNDED, 0, config.line_rate_bps), MemoryTable(rng, wire.length_only), deque()
+        )
         self.config = config
         self._rng = rng
-        self._codec = RoceCodec(udp_port=wire.udp_port, p_key=wire.p_key, check_icrc=wire.check_icrc)
+        self._codec = RoceCodec(
+            udp_port=wire.udp_port, p_key=wire.p_key, check_icrc=wire.check_icrc, length_only=wire.length_only
+        )
         self._tc_data = wire.dscp_no_trim << 2 | _ECT0
         self._tc_control = wire.dscp_control << 2
         self._timers = TimerQueue()
@@ -119,14 +124,14 @@ class RoceEndpoint(CommonEndpoint):
         """Handle a MAC control frame without Ethernet header, as a NIC does (see `FlowControl`)."""
         self._lanes[port].flow.on_frame(frame, now)
 
-    def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
+    def receive_datagram(self, port: int, packet: bytes, now: int, missing: int = 0) -> None:
         """Take one IPv6 packet that arrived on `port`. Bad input is counted and dropped."""
         self._now = now
         entry = self._ports.ports[port]
         entry.received_packets += 1
-        entry.received_bytes += len(packet)
+        entry.received_bytes += len(packet) + missing
         try:
-            message = self._codec.decode_roce(packet)
+            message = self._codec.decode_roce(packet, missing)
         except WireError as problem:
             self._drops[problem.reason.value] += 1
             return
@@ -159,9 +164,9 @@ class RoceEndpoint(CommonEndpoint):
             return out
         control, ring, flow = entry.control, lane.ring, lane.flow
         while control or self._fill(entry, lane):
-            if len(control[0]) > budget_bytes:
+            if wire_length(control[0]) > budget_bytes:
                 break
-            budget_bytes -= len(control[0])
+            budget_bytes -= wire_length(control[0])
             out.append(control.popleft())
         while ring and not control and now >= flow.paused_until:
             qp = ring[0]
@@ -178,14 +183,14 @@ class RoceEndpoint(CommonEndpoint):
                 break
             first = qp.deadline is None
             packet = qp.build(now)
-            budget_bytes -= len(packet)
-            flow.sent(len(packet))
+            budget_bytes -= wire_length(packet)
+            flow.sent(wire_length(packet))
             out.append(packet)
             if first:
                 self._schedule(qp)
             ring.rotate(-1)
         entry.sent_packets += len(out)
-        entry.sent_bytes += sum(map(len, out))
+        entry.sent_bytes += sum(map(wire_length, out))
         return out
 
     def next_timer(self) -> int | None:

@@ -33,6 +33,7 @@ from mrc_host.proto.roce.rnr import rnr_delay_ns
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.waiting import Waiting, numbers
 from mrc_host.proto.wire.fields import Nak
+from mrc_host.proto.wire.icrc import wire_length
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 from mrc_host.proto.work import WorkQueue, WriteRequest
 
@@ -247,8 +248,8 @@ class RoceQueuePair(Timed):
             self.deadline = now + self.timeout_ns
         rate = self.dcqcn
         if rate.deadline is not None:  # below line rate: pace
-            self.paced_until = max(self.paced_until, now) + int(len(packet) * 8e9 / rate.rate)
-            rate.on_sent(len(packet))
+            self.paced_until = max(self.paced_until, now) + int(wire_length(packet) * 8e9 / rate.rate)
+            rate.on_sent(wire_length(packet))
         return packet
 
     def acknowledge(self, psn: int, now: int) -> list[WriteRequest]:
@@ -366,7 +367,7 @@ class RoceQueuePair(Timed):
         if immediate and not self.receives:
             self.nak_sent = True  # what follows is out of order until the requestor has gone back
             return SYNDROME_RNR, None, None
-        if size and region is not None:
+        if size and region is not None and not self.codec.length_only:
             region.view[offset : offset + size] = payload
         self.epsn += 1
         self.nak_sent = False

@@ -45,7 +45,7 @@ from mrc_host.proto.wire.fields import (
     Ipv4,
     NackReason,
 )
-from mrc_host.proto.wire.icrc import crc32
+from mrc_host.proto.wire.icrc import crc32, with_zeros
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, FLAG_TS, MESSAGES, NO_TIMESTAMP, Message
 from mrc_host.proto.wire.packet import Drop, WireError
 
@@ -54,6 +54,8 @@ __all__ = ["ENCODERS", "SMALL", "Codec"]
 SMALL: Final = 128  # up to here a copy is cheaper than a view
 
 _WRITES: Final = frozenset(int(opcode) for opcode, layout in MRC_LAYOUTS.items() if layout.payload)
+#: In the place of payloads that are not there: their length counts, their content never.
+_NO_PAYLOAD: Final = memoryview(bytes(1 << 16))
 _VIEW: Final[Callable[[bytes], memoryview]] = memoryview
 
 
@@ -71,19 +73,24 @@ class Codec(Encoders):
         dscp_trimmed: int = Dscp.TRIMMED,
         dscp_lasthop: int = Dscp.TRIMMED_LASTHOP,
         check_icrc: bool = True,
+        length_only: bool = False,
     ) -> None:
-        super().__init__(udp_port, p_key)
+        super().__init__(udp_port, p_key, length_only)
         self.check_icrc = check_icrc
         self.dscp_trimmed = int(dscp_trimmed)
         self.dscp_lasthop = int(dscp_lasthop)
 
-    def decode(self, packet: bytes) -> Message:  # noqa: C901, PLR0915 - the hot path: a branch per header
+    def decode(self, packet: bytes, missing: int = 0) -> Message:  # noqa: C901, PLR0915 - the hot path: a branch per header
         """Return the message in an IPv6 or IPv4 packet, SRv6 encapsulation taken off. Raises WireError, nothing
         else.
+
+        Before its ICRC `missing` bytes may not be there (`Sealing.length_only`); its payload is then zeros.
         """
-        total = len(packet)
+        total = len(packet) + missing
+        if missing and len(packet) < SHORTEST_BYTES:
+            packet, missing = with_zeros(packet, missing), 0
         if total < HEAD_BYTES or packet[0] >> 4 != 6:
-            return self._decode_fully(packet)
+            return self._decode_fully(with_zeros(packet, missing) if missing else packet)
         # Declared for the compiler: machine words.
         word: i64
         length: i64
@@ -107,8 +114,11 @@ class Codec(Encoders):
         dscp = word >> DSCP_AT & 0x3F
         ecn = word >> ECN_AT & 3
         if next_header != NEXT_UDP:
-            packet = packet[encapsulation_length(packet, next_header) :]
-            total = len(packet)
+            start = encapsulation_length(packet, next_header)
+            if missing and len(packet) < start + SHORTEST_BYTES:
+                packet, missing = with_zeros(packet, missing), 0
+            packet = packet[start:]
+            total = len(packet) + missing
             if total < HEAD_BYTES or packet[0] >> 4 != 6:
                 raise WireError(Drop.SHORT, "inside SRv6")
             (
@@ -138,6 +148,8 @@ class Codec(Encoders):
         if trimmed:
             if opcode not in _WRITES:
                 raise WireError(Drop.TRIMMED_CONTROL if opcode in DECODERS else Drop.OPCODE, f"{opcode:#04x}")
+            if missing:
+                packet = with_zeros(packet, missing)
             return parse_trimmed(
                 packet, trimmed, opcode, dest_qp & LOW_24, flags_psn, word, source_port, ecn, dscp,
                 addresses, p_key, udp_length,
@@ -147,7 +159,10 @@ class Codec(Encoders):
         view: bytes | memoryview = packet if total <= SMALL else _VIEW(packet)
         if checksum or dest_qp > LOW_24:  # fields that the shortcut takes for 0
             dest_qp &= LOW_24
-            if self.check_icrc and full.icrc(packet[:40], packet[40:-4]) != packet[-4:]:
+            if missing:
+                if self.check_icrc and not self._holds(packet, addresses, udp_length):
+                    raise WireError(Drop.ICRC, "mismatch")
+            elif self.check_icrc and full.icrc(packet[:40], packet[40:-4]) != packet[-4:]:
                 raise WireError(Drop.ICRC, "mismatch")
         elif self.check_icrc:
             constant = self._constants.get((addresses, udp_length))
@@ -170,14 +185,16 @@ class Codec(Encoders):
                 end -= bits >> PAD_AT & PAD
                 if bits & SE_BITS:
                     flags_psn |= FLAG_SE << FLAGS_AT
-            if total <= SMALL:
+            if missing:
+                view = _NO_PAYLOAD
+            elif total <= SMALL:
                 view = memoryview(packet)
         try:
             return found.parse(
                 packet, view, end, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key,
                 udp_length,
             )  # fmt: skip
-        except struct.error:
+        except (struct.error, IndexError):
             raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None
 
     def _decode_fully(self, packet: bytes) -> Message:

@@ -208,6 +208,8 @@ def _encode(text: _Text, signature: inspect.Signature, family: Sequence[Layout],
             text.add(1, f"if opcode in {where}:", f"    head += {text.pack([header], values_of([header]))}")
         text.add(1, "constant = self._constants.get((addresses, udp_length))")
         text.add(1, "if constant is None:", "    constant = self._constant(addresses, udp_length)")
+        text.add(1, "if self.length_only:")
+        text.add(2, 'return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")')
         text.add(1, "crc = crc32(payload, crc32(head[40:]))")
         text.add(1, "if pad:", "    crc = crc32(PADS[pad], crc)")
         text.add(1, 'packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))')

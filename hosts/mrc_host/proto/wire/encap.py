@@ -7,6 +7,7 @@ from typing import Final
 
 from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.fields import NEXT_IPV6, NEXT_ROUTING, Ipv4
+from mrc_host.proto.wire.icrc import wire_length
 from mrc_host.proto.wire.packet import Drop, WireError
 
 # SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
@@ -20,7 +21,8 @@ def encapsulation_length(packet: bytes, next_header: int) -> int:
     if next_header == NEXT_IPV6:
         return 40
     if next_header == NEXT_ROUTING and packet[42] == 4:  # at least 60 bytes are there
-        if packet[40] != NEXT_IPV6 or packet[41] & 1:
+        # What the last entry contradicts is corrupt: the inner header would be looked for in the payload.
+        if packet[40] != NEXT_IPV6 or packet[41] != 2 * (packet[44] + 1):
             raise WireError(Drop.NEXT_HEADER, f"{packet[40]} after SRH")
         return 48 + 8 * packet[41]
     raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
@@ -31,13 +33,14 @@ def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple
 
     Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that follow
     `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form: `destination`
-    itself is not repeated).
+    itself is not repeated). The length is the one that the inner header gives.
     """
+    length = wire_length(inner)
     if not segments:
-        return _PACK_OUTER(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner
+        return _PACK_OUTER(inner[:4], length, NEXT_IPV6 << 8 | 64, source, destination) + inner
     count = len(segments)
     srh = SRH.pack(NEXT_IPV6, 2 * count, 4, count, count - 1, 0, 0)
-    outer = _PACK_OUTER(inner[:4], len(inner) + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
+    outer = _PACK_OUTER(inner[:4], length + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
     return b"".join((outer, srh, *reversed(segments), inner))
 
 

@@ -194,7 +194,7 @@ def _srh_bytes(srh: Srh) -> bytes:
 
 def _decode_srh(data: bytes, offset: int) -> tuple[Srh, int]:
     srh = _from_bytes(Srh, data, offset)
-    if srh.routing_type != 4 or srh.hdr_ext_len & 1:
+    if srh.routing_type != 4 or srh.hdr_ext_len != 2 * (srh.last_entry + 1):
         raise WireError(Drop.NEXT_HEADER, f"routing header of type {srh.routing_type} at byte {offset}")
     start = offset + Srh.header.size
     end = start + 8 * srh.hdr_ext_len

@@ -30,6 +30,7 @@ SOURCES = (
     "events.c",
     "forwarding.c",
     "link.c",
+    "missing.c",
     "observe.c",
     "offload.c",
     "outside.c",

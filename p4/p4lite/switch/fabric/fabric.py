@@ -243,8 +243,8 @@ class Fabric:
         records = ctypes.string_at(batch.records, batch.count * delivery.size)
         data = ctypes.string_at(batch.bytes, batch.size)
         return [
-            (time_ns, device_id, port, data[offset : offset + length])
-            for time_ns, device_id, port, offset, length in delivery.iter_unpack(records)
+            (time_ns, device_id, port, data[offset : offset + length - missing])
+            for time_ns, device_id, port, offset, length, missing in delivery.iter_unpack(records)
         ]
 
     def outside(self, ports: Sequence[tuple[Port, bytes]]) -> ExternalHosts:

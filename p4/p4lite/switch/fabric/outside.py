@@ -17,13 +17,16 @@ from p4lite.switch.fabric.port import Port
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.native.build import CORE_DIR, build
 
-#: (time_ns, place, packet): what left through the port at that place of `ExternalHosts`, without the port's header.
-Arrival = tuple[int, int, bytes]
+#: (time_ns, place, packet, missing): what left through the port at that place of `ExternalHosts`, without the port's
+#: header, and how many bytes are missing before its last 4 (0: none).
+Arrival = tuple[int, int, bytes, int]
 #: A host's side of its link: rate in bit/s (0: none), bytes that a packet takes beside its own, capacity of its queue
 #: in bytes (0: none), when it is free, and the fraction of a ns (times the rate) carried over to the next packet.
 Transmitter = tuple[int, int, int, int, int]
 
 SEND_WORDS = 4
+#: The word of a frame's length has in its upper half how many bytes are missing before its last 4 (`struct pf_send`).
+MISSING_SHIFT = 32
 
 #: Result, surprises, time then, up to when all arrivals are known, arrivals.
 Found = tuple[int, int, int, int, list[Arrival]]
@@ -80,8 +83,8 @@ class ArrivalFormat(NamedTuple):
         """
         places, skip = self.places, self.skip
         return [
-            (time_ns, place, bytes(octets[offset + skip : offset + length]))
-            for time_ns, device_id, port, offset, length in struct.iter_unpack(self.record, records)
+            (time_ns, place, bytes(octets[offset + skip : offset + length - missing]), missing)
+            for time_ns, device_id, port, offset, length, missing in struct.iter_unpack(self.record, records)
             if (place := places.get((device_id, port), -1)) >= 0 or others
         ]
 
@@ -192,7 +195,8 @@ class ExternalHosts:
         Args:
             words: `SEND_WORDS` per frame: place, length with header, when it is sent, and when the link is free again.
                 The frames of a place are in order of time. Packets that arrive at one instant are taken in order of
-                the times at which they were sent, and then of their ports.
+                the times at which they were sent, and then of their ports. The length may count bytes that are missing
+                in `parts` before the frame's last 4; the upper half of its word is then their number (`MISSING_SHIFT`).
             parts: the frames' bytes in order, cut anywhere.
 
         Raises FabricError for a frame that is not taken; those before it are.
@@ -302,7 +306,14 @@ class ExternalHosts:
             raise ValueError("a packet is some words short")
         if max(numbers[::SEND_WORDS], default=-1) >= len(self._ports):
             raise IndexError("no such port")
-        if sum(numbers[1::SEND_WORDS]) > octets:
+        lengths = numbers[1::SEND_WORDS]
+        wanted = sum(lengths)
+        absurd = False
+        if wanted >> MISSING_SHIFT:
+            split = [(each & 0xFFFFFFFF, each >> MISSING_SHIFT) for each in lengths]
+            absurd = any(0 < missing >= length for length, missing in split)
+            wanted = sum(length - missing for length, missing in split)
+        if absurd or wanted > octets:
             raise ValueError("the packets have fewer bytes than they say")
 
     def _read(self, result: int) -> Found:
@@ -327,5 +338,5 @@ class ExternalHosts:
     def _refused(self, result: int, words: list[int], limit_ns: int | None = None) -> FabricError:
         if words and self._core.failure(result) not in ("loop", "clock"):
             place, octets, at_ns = words[self._told.value * SEND_WORDS :][:3]
-            return not_sent(self._core, result, self._ports[place], octets, at_ns)
+            return not_sent(self._core, result, self._ports[place], octets & 0xFFFFFFFF, at_ns)
         return not_run(self._core, result, self.now_ns if limit_ns is None else limit_ns)

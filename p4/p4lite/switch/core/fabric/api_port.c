@@ -299,21 +299,25 @@ int pf_port_collect(struct port *q, uint32_t collect)
     return PF_OK;
 }
 
-int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at)
+int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint32_t missing, uint64_t at_ns,
+                uint64_t *free_at)
 {
     struct linkdir *d = &q->host_in;
-    if (len > MAX_PACKET)
+    if (len > MAX_PACKET || (missing && (uint64_t)missing + PF_LEAST_STORED > len))
         return PF_E_RANGE;
     if (q->peer_kind != PEER_EXTERNAL)
         return PF_E_BUSY;
     if (!f->real && (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now))
         return PF_E_PAST;
-    struct packet *p = packet_new(f, len);
+    uint32_t stored = len - missing;
+    struct packet *p = packet_new(f, stored);
     if (!p)
         return PF_E_MEMORY;
     d->last_inject = at_ns;
-    memcpy(p->data, data, len);
+    memcpy(p->data, data, stored);
     p->len = len;
+    p->missing = missing;
+    p->tail = missing ? PF_TAIL_BYTES : 0;
     *free_at = linkdir_host_send(f, d, p, at_ns);
     return PF_OK;
 }
@@ -323,7 +327,7 @@ int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t a
     struct fabric *f = q->sw->fabric;
     uint64_t free;
     pf_lock(f);
-    int result = port_inject(f, q, data, len, at_ns, &free);
+    int result = port_inject(f, q, data, len, 0, at_ns, &free);
     if (result == PF_OK && free_at)
         *free_at = free;
     if (result == PF_OK && f->real)

@@ -12,6 +12,8 @@
 #define PF_MAX_PRIORITIES 8u
 #define PF_NO_TIME UINT64_MAX
 #define PF_NONE (-1)         /* no CPU port; no port or group of a clone session */
+#define PF_TAIL_BYTES 4u     /* of a packet with missing bytes, behind these: the check (ICRC) */
+#define PF_LEAST_STORED 64u  /* of such a packet */
 #define PF_QUEUE_EACH (-1)   /* the queue of each priority */
 #define PF_QUEUE_BUFFER (-2) /* the buffer that all share */
 
@@ -192,16 +194,20 @@ struct pf_transmitter {
 };
 
 /* A frame from a host: which of its ports, when, and when the host takes its link to be free again (PF_NO_TIME: the frame
- * is dropped). */
+ * is dropped). Of its `length` bytes, `missing` ones before the last PF_TAIL_BYTES may not be there: they count and take
+ * their time like others, but are not stored; at least PF_LEAST_STORED, all headers among them, are. */
 struct pf_send {
-    uint64_t port, length, at_ns, free_at_ns;
+    uint64_t port;
+    uint32_t length, missing;
+    uint64_t at_ns, free_at_ns;
 };
 
-/* One delivered packet: where its bytes are in the batch. */
+/* One delivered packet: where its length - missing bytes are in the batch. */
 struct pf_delivery {
     uint64_t time_ns;
     uint32_t device_id, port;
-    uint64_t offset, length;
+    uint64_t offset;
+    uint32_t length, missing;
 };
 
 struct pf_batch {
@@ -211,6 +217,7 @@ struct pf_batch {
     uint64_t now_ns, known_ns; /* what arrives outside up to known_ns has been delivered */
 };
 
+_Static_assert(sizeof(struct pf_send) == 4 * sizeof(uint64_t), "frames of hosts are lists of words");
 _Static_assert(sizeof(struct pf_delivery) == 32 && offsetof(struct pf_delivery, offset) == 16,
                "deliveries are read in bulk: no holes");
 

@@ -154,7 +154,7 @@ static void clone_at_ingress(struct fabric *f, struct sw *s, struct packet *p, u
     program->phv_reset(phv);
     phv->packet_length = phv->ingress_length = ingress_length;
     p4_set(program, phv, P4F_INGRESS_PORT, p->ingress_port);
-    program->parse(s->instance, phv, copy->data, copy->len);
+    program->parse(s->instance, phv, copy->data, packet_head(copy));
     program->reset_metadata(phv);
     program->copy_field_list(p->phv->clone_field_list, phv, p->phv);
     p4_set(program, phv, P4F_INSTANCE_TYPE, IT_INGRESS_CLONE);
@@ -217,6 +217,36 @@ static void go_again(struct fabric *f, struct sw *s, struct port *q, struct pack
     list_push(&f->again, p);
 }
 
+/* A PHV for a packet that has come in. */
+static void fresh_phv(struct fabric *f, struct sw *s, struct packet *p)
+{
+    s->program->phv_reset(p->phv);
+    p4_set(s->program, p->phv, P4F_INGRESS_PORT, p->ingress_port);
+    p4_set(s->program, p->phv, P4F_INGRESS_TIMESTAMP, microseconds(f));
+}
+
+static void parse(struct fabric *f, struct sw *s, struct packet *p, uint32_t bytes)
+{
+    const struct p4_program *program = s->program;
+    struct p4_phv *phv = p->phv;
+    phv->packet_length = phv->ingress_length = p->len;
+    p4_set(program, phv, P4F_PACKET_LENGTH, p->len);
+    s->instance->now_ns = f->now;
+    program->parse(s->instance, phv, p->data, bytes);
+}
+
+/* Of a packet with missing bytes. Its headers are stored, so that a parser reads beyond them only where one is corrupt:
+ * it is given zeros then. */
+static void parse_head(struct fabric *f, struct sw *s, struct packet *p)
+{
+    parse(f, s, p, packet_head(p));
+    if (!p->phv->parser_error || p->loops) /* what a PHV keeps from an earlier round cannot be had again */
+        return;
+    fresh_phv(f, s, p);
+    packet_reveal(f, p);
+    parse(f, s, p, packet_head(p));
+}
+
 static void ingress(struct fabric *f, struct sw *s, struct port *in, struct packet *p)
 {
     const struct p4_program *program = s->program;
@@ -224,10 +254,10 @@ static void ingress(struct fabric *f, struct sw *s, struct port *in, struct pack
     struct p4_phv *phv = p->phv;
     uint32_t length = p->len;
     s->stats.ingress++;
-    phv->packet_length = phv->ingress_length = length;
-    p4_set(program, phv, P4F_PACKET_LENGTH, length);
-    instance->now_ns = f->now;
-    program->parse(instance, phv, p->data, p->len);
+    if (p->missing)
+        parse_head(f, s, p);
+    else
+        parse(f, s, p, length);
     p4_set(program, phv, P4F_PARSER_ERROR, phv->parser_error);
     p4_set(program, phv, P4F_CHECKSUM_ERROR, phv->checksum_error);
     s->stats.parser_errors += phv->parser_error != 0;
@@ -290,9 +320,7 @@ void target_receive(struct fabric *f, struct port *in, struct packet *p)
         switch_drop(f, s, in, p, s->program ? PF_S_MEMORY : PF_S_NO_PROGRAM);
         return;
     }
-    s->program->phv_reset(p->phv);
-    p4_set(s->program, p->phv, P4F_INGRESS_PORT, in->number);
-    p4_set(s->program, p->phv, P4F_INGRESS_TIMESTAMP, microseconds(f));
+    fresh_phv(f, s, p);
     ingress(f, s, in, p);
 }
 
@@ -332,7 +360,7 @@ struct packet *target_egress(struct fabric *f, struct port *q, struct packet *p)
         return NULL;
     }
     uint32_t headers = program->header_length(phv);
-    uint32_t payload_len = p->len - phv->payload_offset;
+    uint32_t payload_len = packet_stored(p) - phv->payload_offset;
     if (!packet_make_room(f, p, phv->payload_offset, headers)) {
         switch_drop(f, s, q, p, PF_S_TOO_LONG);
         return NULL;
@@ -355,7 +383,7 @@ struct packet *target_egress(struct fabric *f, struct port *q, struct packet *p)
         return NULL;
     }
     if (phv->truncate_to < p->len)
-        p->len = phv->truncate_to;
+        packet_truncate(p, phv->truncate_to);
     packet_drop_phv(s, p);
     return p;
 }

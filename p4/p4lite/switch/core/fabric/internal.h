@@ -53,11 +53,15 @@ struct event_list {
     uint32_t size, capacity;
 };
 
+/* `missing` bytes of a packet may be nowhere: they count in `len`, so in every queue, limit, time and counter, but `data`
+ * goes on behind them with the last `tail` bytes, which hold the check of what is there (missing.c). */
 struct packet {
     struct packet *next;
     struct buf *buf;
     uint8_t *data;
     uint32_t len;
+    uint32_t missing;
+    uint32_t tail;
     uint32_t truncate_to;
     struct p4_phv *phv;     /* while inside a switch */
     uint64_t time;          /* on a link: arrival; in a queue: when it was put there */
@@ -291,10 +295,16 @@ void packet_free(struct fabric *f, struct packet *p);
 void packet_drop_phv(struct sw *s, struct packet *p);
 bool packet_make_room(struct fabric *f, struct packet *p, uint32_t payload_offset, uint32_t headers);
 void packet_unshare(struct fabric *f, struct packet *p);
+bool packet_replace(struct fabric *f, struct packet *p, uint32_t bytes);
 struct p4_phv *phv_get(struct sw *s);
 void phv_put(struct sw *s, struct p4_phv *phv);
 void phv_pool_clear(struct sw *s);
 void pool_destroy(struct fabric *f);
+
+/* missing.c */
+void packet_corrupt(struct packet *p, uint64_t bit);
+void packet_truncate(struct packet *p, uint32_t len);
+bool packet_reveal(struct fabric *f, struct packet *p);
 
 /* events.c */
 void timer_arm(struct fabric *f, struct timer *t, uint64_t time, struct order order);
@@ -322,7 +332,8 @@ void source_free(struct fabric *f, struct source *s);
 
 /* api_port.c */
 void lookahead_update(struct fabric *f);
-int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at);
+int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint32_t missing, uint64_t at_ns,
+                uint64_t *free_at);
 
 /* traffic_manager.c */
 void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
@@ -378,7 +389,7 @@ void pcap_close(struct port *q);
 void pcap_flush(struct fabric *f);
 void notify(struct fabric *f, uint32_t kind, uint32_t device_id, uint32_t ident, uint32_t up, const uint8_t *data,
             uint64_t len);
-bool deliver(struct fabric *f, const struct port *q, const struct packet *p, uint64_t at);
+bool deliver(struct fabric *f, const struct port *q, struct packet *p, uint64_t at);
 
 /* device.c */
 void device_send(struct fabric *f, struct port *q, struct packet *p);
@@ -412,6 +423,17 @@ static inline uint64_t random_next(uint64_t *state)
 static inline bool chance(uint64_t *state, double probability)
 {
     return (double)(random_next(state) >> 11) * 0x1p-53 < probability;
+}
+
+/* Bytes of a packet that are stored, and those of them that are before the missing ones: all where none is missing. */
+static inline uint32_t packet_stored(const struct packet *p)
+{
+    return p->len - p->missing;
+}
+
+static inline uint32_t packet_head(const struct packet *p)
+{
+    return p->len - p->missing - p->tail;
 }
 
 static inline void list_push(struct packet_list *l, struct packet *p)

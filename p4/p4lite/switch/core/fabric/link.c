@@ -155,7 +155,7 @@ static void send_it(struct fabric *f, struct linkdir *d, struct packet *p, uint6
         packet_unshare(f, p);
         uint64_t bit = random_next(&d->rng) % ((uint64_t)p->len * 8);
         if (p->buf->refs == 1)
-            p->data[bit / 8] ^= (uint8_t)(0x80u >> (bit % 8));
+            packet_corrupt(p, bit);
         stats->corrupted++;
     }
     struct packet *twin = NULL;

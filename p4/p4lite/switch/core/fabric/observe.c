@@ -46,12 +46,12 @@ static bool take_room(struct fabric *f, uint64_t bytes)
     return true;
 }
 
-/* "time_ns what device_id port length crc32" */
+/* "time_ns what device_id port length crc32"; the last is of what is stored. */
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p)
 {
     unsigned long long now = f->sending_at == PF_NO_TIME ? f->now : f->sending_at;
     int written = fprintf(f->trace, "%llu %s %u %u %u %08x\n", now, what, q->sw->config.device_id, q->number, p->len,
-                          crc32_of(p->data, p->len));
+                          crc32_of(p->data, packet_stored(p)));
     if (f->trace_limited && !take_room(f, written < 0 ? UINT64_MAX : (uint64_t)written)) {
         fprintf(stderr, "p4lite: trace: %s; it ends here\n", written < 0 ? strerror(errno) : NO_ROOM);
         fclose(f->trace);
@@ -113,7 +113,8 @@ void pcap_close(struct port *q)
 void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint32_t outbound)
 {
     static const uint8_t zero[4];
-    uint32_t captured = p->len < q->pcap_snaplen ? p->len : q->pcap_snaplen, padding = -captured & 3;
+    uint32_t stored = packet_head(p); /* what lies behind missing bytes would be at a wrong place */
+    uint32_t captured = stored < q->pcap_snaplen ? stored : q->pcap_snaplen, padding = -captured & 3;
     uint64_t time = f->now + f->epoch_ns;
     uint32_t length = (uint32_t)(sizeof(struct pcapng_packet) + sizeof(struct pcapng_packet_end)) + captured + padding;
     struct pcapng_packet head = {6, length, 0, (uint32_t)(time >> 32), (uint32_t)time, captured, p->len};
@@ -137,8 +138,11 @@ void pcap_flush(struct fabric *f)
                 fflush(s->ports[i]->pcap);
 }
 
-bool deliver(struct fabric *f, const struct port *q, const struct packet *p, uint64_t at)
+bool deliver(struct fabric *f, const struct port *q, struct packet *p, uint64_t at)
 {
+    if (p->missing && p->tail != PF_TAIL_BYTES && !packet_reveal(f, p)) /* truncated: the rest is no check */
+        return false;
+    uint32_t stored = packet_stored(p);
     if (f->deliveries_taken) { /* delivered between two runs, by a change of state */
         f->ndeliveries = f->delivered_size = 0;
         f->deliveries_taken = false;
@@ -151,17 +155,18 @@ bool deliver(struct fabric *f, const struct port *q, const struct packet *p, uin
         f->deliveries = grown;
         f->deliveries_capacity = capacity;
     }
-    if (f->delivered_size + p->len > f->delivered_capacity) {
-        uint64_t capacity = 2 * (f->delivered_size + p->len) + (1 << 20);
+    if (f->delivered_size + stored > f->delivered_capacity) {
+        uint64_t capacity = 2 * (f->delivered_size + stored) + (1 << 20);
         uint8_t *grown = realloc(f->delivered, capacity);
         if (!grown)
             return false;
         f->delivered = grown;
         f->delivered_capacity = capacity;
     }
-    struct pf_delivery record = {at, q->sw->config.device_id, q->number, f->delivered_size, p->len};
-    memcpy(f->delivered + f->delivered_size, p->data, p->len);
-    f->delivered_size += p->len;
+    struct pf_delivery record = {at, q->sw->config.device_id, q->number, f->delivered_size, p->len,
+                                 p->missing};
+    memcpy(f->delivered + f->delivered_size, p->data, stored);
+    f->delivered_size += stored;
     f->deliveries[f->ndeliveries++] = record;
     return true;
 }

@@ -26,11 +26,9 @@ static int send_locked(struct fabric *f, struct port *const *ports, const struct
         const struct pf_send *s = &sends[i];
         uint64_t free_at = 0;
         f->sending_at = s->at_ns;
-        result = s->length > MAX_PACKET
-                     ? PF_E_RANGE
-                     : port_inject(f, ports[s->port], bytes, (uint32_t)s->length, s->at_ns, &free_at);
+        result = port_inject(f, ports[s->port], bytes, s->length, s->missing, s->at_ns, &free_at);
         surprises += free_at != s->free_at_ns;
-        bytes += s->length;
+        bytes += result == PF_OK ? s->length - s->missing : 0;
         *told = result == PF_OK ? surprises : i;
     }
     f->sending_at = PF_NO_TIME;

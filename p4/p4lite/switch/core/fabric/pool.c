@@ -89,6 +89,7 @@ static struct packet *packet_alloc(struct fabric *f)
     p->phv = NULL;
     p->dir = NULL;
     p->credit_port = NULL;
+    p->missing = p->tail = 0;
     p->truncate_to = P4_NO_TRUNCATE;
     p->loops = 0;
     p->timer.pos = NO_POS;
@@ -120,6 +121,8 @@ struct packet *packet_share(struct fabric *f, const struct packet *p)
     copy->buf = p->buf;
     copy->data = p->data;
     copy->len = p->len;
+    copy->missing = p->missing;
+    copy->tail = p->tail;
     copy->ingress_port = p->ingress_port;
     copy->loops = p->loops;
     copy->buf->refs++;
@@ -147,14 +150,14 @@ void packet_drop_phv(struct sw *s, struct packet *p)
 bool packet_make_room(struct fabric *f, struct packet *p, uint32_t payload_offset, uint32_t headers)
 {
     uint8_t *payload = p->data + payload_offset;
-    uint32_t payload_len = p->len - payload_offset;
+    uint32_t payload_len = p->len - payload_offset, stored = packet_stored(p) - payload_offset;
     if ((uint64_t)headers + payload_len > MAX_PACKET)
         return false;
     if (p->buf->refs > 1 || (size_t)(payload - p->buf->mem) < headers) {
-        struct buf *b = buf_new(f, BUF_HEADROOM + headers + payload_len);
+        struct buf *b = buf_new(f, BUF_HEADROOM + headers + stored);
         if (!b)
             return false;
-        memcpy(b->mem + BUF_HEADROOM + headers, payload, payload_len);
+        memcpy(b->mem + BUF_HEADROOM + headers, payload, stored);
         buf_release(f, p->buf);
         p->buf = b;
         payload = b->mem + BUF_HEADROOM + headers;
@@ -164,17 +167,23 @@ bool packet_make_room(struct fabric *f, struct packet *p, uint32_t payload_offse
     return true;
 }
 
-void packet_unshare(struct fabric *f, struct packet *p)
+/* Puts a copy of the stored bytes into a buffer with room for `bytes`, which no other packet shares. */
+bool packet_replace(struct fabric *f, struct packet *p, uint32_t bytes)
 {
-    if (p->buf->refs == 1)
-        return;
-    struct buf *b = buf_new(f, BUF_HEADROOM + p->len);
+    struct buf *b = buf_new(f, BUF_HEADROOM + bytes);
     if (!b)
-        return;
-    memcpy(b->mem + BUF_HEADROOM, p->data, p->len);
+        return false;
+    memcpy(b->mem + BUF_HEADROOM, p->data, packet_stored(p));
     buf_release(f, p->buf);
     p->buf = b;
     p->data = b->mem + BUF_HEADROOM;
+    return true;
+}
+
+void packet_unshare(struct fabric *f, struct packet *p)
+{
+    if (p->buf->refs > 1)
+        packet_replace(f, p, packet_stored(p));
 }
 
 static bool grow_phvs(struct sw *s)

@@ -113,7 +113,9 @@ static void transmit(struct fabric *f, struct port *q, struct packet *p, uint64_
     q->free_at = start + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
     switch (q->peer_kind) {
     case PEER_CPU:
-        notify(f, PF_N_PACKET_IN, q->sw->config.device_id, q->number, 0, p->data, p->len);
+        if (p->missing)
+            packet_reveal(f, p);
+        notify(f, PF_N_PACKET_IN, q->sw->config.device_id, q->number, 0, p->data, packet_stored(p));
         packet_free(f, p);
         break;
     case PEER_NONE:

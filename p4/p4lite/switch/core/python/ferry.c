@@ -110,9 +110,13 @@ static int take_bytes(struct ferry *ferry, PyObject *parts, uint64_t sends)
         }
         size += (size_t)PyBytes_GET_SIZE(PyList_GET_ITEM(parts, i));
     }
-    for (uint64_t i = 0; i < sends; i++)
-        if (__builtin_add_overflow(wanted, ((struct pf_send *)ferry->words)[i].length, &wanted))
+    for (uint64_t i = 0; i < sends; i++) {
+        const struct pf_send *each = (const struct pf_send *)ferry->words + i;
+        if (each->missing && each->missing >= each->length)
+            wanted = SIZE_MAX; /* nonsense */
+        else if (__builtin_add_overflow(wanted, each->length - each->missing, &wanted))
             wanted = SIZE_MAX;
+    }
     if (wanted > size) {
         PyErr_SetString(PyExc_ValueError, "the packets have fewer bytes than they say");
         return 0;
@@ -144,21 +148,23 @@ static int64_t place_of(const struct ferry *ferry, uint64_t key)
     return low < ferry->count && ferry->places[low].key == key ? ferry->places[low].place : -1;
 }
 
-/* A list of (time_ns, place, packet). */
+/* A list of (time_ns, place, packet, bytes missing in it). */
 static PyObject *arrivals_of(const struct ferry *ferry, const struct pf_batch *batch)
 {
     PyObject *list = PyList_New((Py_ssize_t)batch->count);
     for (uint64_t i = 0; list && i < batch->count; i++) {
         const struct pf_delivery *each = &batch->records[i];
-        uint64_t skip = each->length < ferry->skip ? each->length : ferry->skip;
+        uint64_t stored = each->length - each->missing, skip = stored < ferry->skip ? stored : ferry->skip;
         int64_t place = place_of(ferry, (uint64_t)each->device_id << 32 | each->port);
         PyObject *time = PyLong_FromUnsignedLongLong(each->time_ns), *where = PyLong_FromLongLong(place);
         PyObject *packet = PyBytes_FromStringAndSize((const char *)batch->bytes + each->offset + skip,
-                                                     (Py_ssize_t)(each->length - skip));
-        PyObject *arrival = time && where && packet ? PyTuple_Pack(3, time, where, packet) : NULL;
+                                                     (Py_ssize_t)(stored - skip));
+        PyObject *missing = PyLong_FromUnsignedLong(each->missing);
+        PyObject *arrival = time && where && packet && missing ? PyTuple_Pack(4, time, where, packet, missing) : NULL;
         Py_XDECREF(time);
         Py_XDECREF(where);
         Py_XDECREF(packet);
+        Py_XDECREF(missing);
         if (!arrival)
             Py_CLEAR(list);
         else

@@ -1,0 +1,91 @@
+"""What `payload: length` gains: permutations of 16 and 64 hosts at 100 Gb/s, with bytes and without in turn.
+
+CPU is that of the process while simulated time advances, so it says something on a busy machine, too: medians of the
+turns. A hop is a datagram over one of the four links between two hosts. `memory` is what the process took at most above
+what it had when the lab was built. What the hosts and switches counted must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import time
+from typing import Any
+
+from benchmarks import scaled
+from benchmarks.child import measured
+
+TURNS = scaled(5, 1)
+HOPS = 4
+LAB = """
+name: permutation
+planes: 2
+t0_per_plane: {t0}
+t1_per_plane: {per_t0}
+hosts: {hosts}
+hosts_per_t0: {per_t0}
+max_oversubscription: 1
+links:
+  host: {{rate: 100Gbps, delay: 1us}}
+  fabric: {{rate: 100Gbps, delay: 1us}}
+path_mtu: 4096
+ev: {{size: 128, active: 64}}
+payload: {payload}
+"""
+#: Hosts, hosts per T0, and messages of 1 MiB from each.
+CASES = ((16, 4, scaled(12, 1)), (64, 8, scaled(4, 1)))
+
+
+def measure(hosts: int, per_t0: int, messages: int, payload: str) -> dict[str, Any]:
+    """One run in this process."""
+    from mrc_lab.session.base import closing
+    from mrc_lab.session.virtual import VirtualSession
+    from mrc_results.recording import Recording
+    from mrc_runs.conduct import run_on
+    from mrc_runs.experiment import Experiment, Workload
+    from mrc_topo.labfile import parse_lab
+
+    workload = Workload(name="permutation", params={"message_bytes": 1 << 20, "iterations": messages})
+    experiment = Experiment(name="permutation", title="permutation", lab="permutation", workload=workload)
+    text = LAB.format(hosts=hosts, per_t0=per_t0, t0=hosts // per_t0, payload=payload)
+    spent = [0.0]
+
+    class Timed(VirtualSession):
+        def advance(self, seconds: float) -> None:
+            began = time.process_time()
+            super().advance(seconds)
+            spent[0] += time.process_time() - began
+
+    session = Timed(parse_lab(text, "permutation"), experiment.transport)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with closing(session), Recording() as recording:
+        result = run_on(session, experiment, None, recording)
+        counted = json.dumps([result.document()["statistics"], repr(session.stats())], sort_keys=True, default=repr)
+    document: Any = json.loads(counted)[0]
+    sent = sum(each["endpoint"]["datagrams_sent"] for each in document.values())
+    packets = sum(qp["requestor"]["packets_sent"] for each in document.values() for qp in each["qps"])
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return {"cpu": spent[0], "datagrams": sent, "packets": packets, "memory_kb": memory, "counted": counted}
+
+
+def run() -> None:
+    """Print a line per case and kind of payload."""
+    for hosts, per_t0, messages in CASES:
+        found: dict[str, list[dict[str, Any]]] = {"bytes": [], "length": []}
+        for _ in range(TURNS):
+            for payload, rows in found.items():
+                rows.append(measured("bench_payload", hosts, per_t0, messages, payload))
+        for payload, rows in found.items():
+            cpu = statistics.median(each["cpu"] for each in rows)
+            least = min(each["cpu"] for each in rows)
+            packets, hops = rows[0]["packets"], HOPS * rows[0]["datagrams"]
+            memory = statistics.median(each["memory_kb"] for each in rows) / 1024
+            print(
+                f"permutation of {hosts} hosts, payload: {payload}: {cpu / packets * 1e6:.1f} us per data packet "
+                f"(least {least / packets * 1e6:.1f}), {hops / cpu / 1e6:.2f} M hops per CPU second "
+                f"(most {hops / least / 1e6:.2f}), memory {memory:.0f} MiB; load {os.getloadavg()[0]:.1f}"
+            )
+        counted = {each["counted"] for rows in found.values() for each in rows}
+        print(f"permutation of {hosts} hosts: counters {'equal' if len(counted) == 1 else 'NOT EQUAL'}")
