@@ -86,9 +86,10 @@ class _Port:
 
 
 class _ScheduledNode:
-    """A node and its ports. `due`: when it is to be woken; `queued`: the same, as the driver's heap has it; `timer`:
-    the earliest time at which its own timer can be due; `inbox`: what arrives next, with the
-    port instead of the place.
+    """A node and its ports.
+
+    `due`: when it is to be woken; `queued`: the same, as the driver's heap has it; `timer`: the earliest time at which
+    its own timer can be due; `inbox`: what arrives next, with the port instead of the place.
     """
 
     __slots__ = ("due", "held", "inbox", "node", "number", "ports", "queued", "runs", "timer")
