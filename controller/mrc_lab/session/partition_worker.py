@@ -167,12 +167,6 @@ class ToldFabric:
     def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> list[Arrival]:
         raise NotImplementedError
 
-    def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> None:
-        raise NotImplementedError
-
-    def finish(self) -> list[Arrival]:
-        raise NotImplementedError
-
 
 class Worker:
     """The hosts of this process, and what it is ordered to do with them."""

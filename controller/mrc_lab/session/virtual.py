@@ -140,7 +140,7 @@ class VirtualSession(Session):
         self.nodes = {host.name: self._node(host, transport) for host in here}
         paths = {name: node.datapath for name, node in self.nodes.items()}
         length_only = topology.lab.payload == "length"
-        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, cores > 1, length_only)
+        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, length_only)
         self.virtual_hosts = {name: VirtualHost(self, name) for name in places}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}

@@ -186,9 +186,6 @@ def _virtual(
         beside = (simulating + more) * (1 - share) if share < 1 else 0.0
         cpu += more
         memory += processes * (PROCESS_MEMORY * resident["run"]) + resident["probe_targets"] * (processes - 1)
-    elif cores > 1:
-        # The fabric's share passes beside the hosts'.
-        beside = machine.slowness * rows["simulate"]["hops"]
     warnings = memory_warnings(memory, machine, "use fewer hosts, smaller messages or fewer --cores")
     fits = not warnings
     if simulating > LONG_S:

@@ -8,8 +8,7 @@ fabric can tell what arrives is done before the fabric goes on, and what the nod
 call. Each node does its part in order of time, and one node after the other: nodes concern each other only by packets,
 which the fabric orders by when they were sent, and what a node needs stays in the processor's caches meanwhile. The
 fabric is never further ahead than the shortest host link is long, so every packet still reaches it in time; and it
-tells what arrives as much earlier. So nodes and fabric can also go on at the same time, each in its own thread
-(`overlapped`), with the same result to the byte.
+tells what arrives as much earlier.
 """
 
 from __future__ import annotations
@@ -61,12 +60,6 @@ class VirtualFabric(Protocol):
         `foresee_ns`.
         """
 
-    def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> None:
-        """Start `exchange` in another thread."""
-
-    def finish(self) -> list[Arrival]:
-        """Wait for the thread of `begin`, and return the deliveries of `exchange`."""
-
 
 class _Port:
     """One NIC port of a node and its link, as the fabric has it."""
@@ -115,7 +108,6 @@ class VirtualDriver:
         nodes: by name.
         places: for each node, the places of its ports in the fabric, in order.
         mtu_bytes: the largest packet.
-        overlapped: the fabric runs in a thread of its own beside the nodes.
         length_only: nodes send packets without their payload, whose headers give the length with it.
     """
 
@@ -125,12 +117,10 @@ class VirtualDriver:
         nodes: Mapping[str, NodeInterface],
         places: Mapping[str, Sequence[int]],
         mtu_bytes: int,
-        overlapped: bool = False,
         length_only: bool = False,
     ) -> None:
         self.fabric = fabric
         self.length_only = length_only
-        self.overlapped = overlapped
         self.mtu_bytes = mtu_bytes
         headers = fabric.headers
         self._header_bytes = len(headers[0]) if headers else 0
@@ -194,10 +184,7 @@ class VirtualDriver:
         """Run everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
         instant is so by the next call."""
         self.begin(self.now)
-        if self.overlapped:
-            self._advance_concurrently(end_ns)
-        else:
-            self._go(end_ns)
+        self._go(end_ns)
         self.now = max(self.now, end_ns)
 
     def begin(self, now: int) -> int:
@@ -269,30 +256,6 @@ class VirtualDriver:
                 self._enter()  # another caller has changed a link meanwhile
             self.react(arrivals, fabric.known_ns, end_ns)
             if not (arrivals or due) and limit >= end_ns:
-                break
-
-    def _advance_concurrently(self, end_ns: int) -> None:
-        """Advance the nodes and the fabric in parallel: while the fabric runs, the nodes handle the arrivals known so
-        far.
-        """
-        fabric = self.fabric
-        arrivals: list[Arrival] = []
-        while True:
-            wake = self._next_wake()
-            first = min(arrivals[0][0], wake) if arrivals else wake
-            # No packet that a node sends from now on reaches a switch before this.
-            limit = max(min(first + self._ahead, end_ns), fabric.now_ns)
-            words, parts = self.take_sent()
-            known = fabric.known_ns
-            fabric.begin(words, parts, limit, end_ns)
-            try:
-                due = self.react(arrivals, known, end_ns) < end_ns
-            finally:
-                arrivals = fabric.finish()
-            if fabric.surprises:
-                self._tell()
-                self._enter()
-            if not (arrivals or due or self._words) and limit >= end_ns:
                 break
 
     def _react(self, seat: _ScheduledNode, limit_ns: int) -> None:

@@ -1,6 +1,7 @@
 """Nodes in two groups over one fabric, in one process, as several processes simulate them (`session.partition`).
 
-The groups hand over what they have sent in changing order, which must not matter.
+While the groups act, the fabric runs in a thread. They hand over what they have sent in changing order, which must not
+matter.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from mrc_host.drivers.surface import NodeInterface
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_lab.session.partition_worker import ToldFabric
-from p4lite.switch.fabric.outside import ExternalHosts
+from p4lite.switch.fabric.outside import Arrival, ExternalHosts
 
 
 class Split:
@@ -77,12 +78,24 @@ class Split:
         for _, driver in self.groups:
             driver.begin(self.now)
         self._hand_over()
+        fabric = self.fabric
+        arrivals: list[Arrival] = []
         while True:
             wake = min(driver.next_wake() for _, driver in self.groups)
-            limit = max(min(wake + ahead, end_ns), self.fabric.now_ns)
-            arrivals = self.fabric.exchange([], [], limit, end_ns)
-            for _, driver in self.groups:
-                driver.react(arrivals, self.fabric.known_ns, end_ns)
+            first = min(arrivals[0][0], wake) if arrivals else wake
+            limit = max(min(first + ahead, end_ns), fabric.now_ns)
+            known = fabric.known_ns
+            fabric.begin([], [], limit, end_ns)
+            try:
+                for _, driver in self.groups:
+                    driver.react(arrivals, known, end_ns)
+            finally:
+                arrivals = fabric.finish()
+            if fabric.surprises:
+                self._hand_over()
+                ahead = self._refresh()
+                for _, driver in self.groups:
+                    driver.refresh_links()
             sent = self._hand_over()
             wake = min(driver.next_wake() for _, driver in self.groups)
             if not (arrivals or wake < end_ns or sent) and limit >= end_ns:
