@@ -166,5 +166,5 @@ def _sums(outcome: Outcome) -> str:
     iterations = [each.iterations for each in progress if each.takes_part]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
     counted = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
-    right = f"bytes {payloads.NOT_VERIFIED}" if result.length_only else f"bytes verified {verified}"
+    right = f"bytes {payloads.NOT_VERIFIED}" if result.fidelity.length_only else f"bytes verified {verified}"
     return f"{result.seconds:.2f} s, iterations {spread}, {right}; the hosts counted: {counted}"

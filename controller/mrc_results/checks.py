@@ -103,7 +103,7 @@ def _verified(result: RunResult, checks: list[Check]) -> None:
     wrong = sum(each.mismatches for each in progress)
     good = sum(each.bytes_verified for each in progress)
     least = min((each.iterations for each in progress if each.takes_part), default=0)
-    if result.length_only:
+    if result.fidelity.length_only:
         checks.append(Check("payload of packets", "length", payloads.NOT_VERIFIED, wrong == good == 0))
     else:
         text = f"{good / 1e6:.1f} MB right, {wrong} values wrong"

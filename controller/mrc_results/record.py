@@ -129,11 +129,6 @@ class RunResult:
     recording: Recording | StoredRecording = field(default_factory=Recording, repr=False)
 
     @property
-    def length_only(self) -> bool:
-        """Whether packets had only the length of their payload: what arrived was then not verified."""
-        return self.fidelity.payload == "length"
-
-    @property
     def seconds(self) -> float:
         """How long the run took on the session's clock."""
         return (self.finished_ns - self.started_ns) / 1e9

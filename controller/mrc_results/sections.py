@@ -81,7 +81,7 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
         ["retransmissions, of them spurious", f"{totals['retransmissions']}, {totals['spurious_retransmissions']}"],
         ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
     ]  # fmt: skip
-    if result.length_only:
+    if result.fidelity.length_only:
         rows.insert(1, ["payload", Coloured(payloads.NOT_VERIFIED, "doubt")])
     return Grid(["", ""], rows)
 
@@ -123,7 +123,7 @@ def _hosts(result: RunResult) -> Grid:
             rows.append([name, Coloured("no word", "bad"), "", "", "", ""])
             continue
         verified, last = f"{progress.bytes_verified / 1e6:.1f} MB", samples.last
-        if result.length_only:
+        if result.fidelity.length_only:
             verified = "no"
         counted = [f"{last['packets']}", f"{last['retransmissions']}"]
         rows.append([name, str(progress.iterations), verified, *counted, progress.failure or "-"])

@@ -90,7 +90,7 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
     wrong = sum(each.mismatches for each in progress)
     errors = f"{wrong} wrong" if right or wrong else "none was"
     checked = Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors)
-    if result.length_only:
+    if result.fidelity.length_only:
         checked = Figure("none", "data checked byte by byte", payloads.NOT_VERIFIED)
     dead = sum(each.qps - each.qps_in_rts for each in progress)
     share = goodput_share(result, topology, readings)

@@ -28,5 +28,5 @@ def judge(
         list(fidelity.reasons),
         result.deaths,
         result.interrupted,
-        payloads.NOT_VERIFIED if result.length_only else "",
+        payloads.NOT_VERIFIED if result.fidelity.length_only else "",
     )

@@ -86,6 +86,11 @@ class Fidelity:
     machines: Mapping[str, MachineFidelity] = field(default_factory=dict)
 
     @property
+    def length_only(self) -> bool:
+        """Whether packets had only the length of their payload: what arrived was then not verified."""
+        return self.payload == "length"
+
+    @property
     def doubt(self) -> str:
         """The reasons why times are not valid; empty if they are, or nothing was measured."""
         return "" if self.valid or self == UNMEASURED else "; ".join(self.reasons)
