@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 from typing import Final
 
 #: Of what follows in this file and of the messages on the socket. Both ends must have the same.
-VERSION: Final = 1
+VERSION: Final = 2
 #: The interface that names and states are of (`mrc_api_ver.h`): major, minor, subminor.
 API_VERSION: Final = (1, 0, 1)
 PROTOCOL_VERSION: Final = 1
@@ -22,10 +22,13 @@ TAIL: Final = 0
 NOTED: Final = 1
 HEAD: Final = 8
 
-MAX_SGE: Final = 8
-INLINE_BYTES: Final = 128
+MAX_SGE: Final = 16
+INLINE_BYTES: Final = 256
 #: opcode, flags, elements, queue pair or queue, wr_id, remote address, R_Key, immediate, inline bytes.
 REQUEST: Final = struct.Struct("=BBHIQQIII")
+#: Of an atomic operation: the number to compare with or to add, and the number to swap in.
+ATOMIC_AT: Final = 40
+ATOMIC: Final = struct.Struct("=QQ")
 ELEMENTS_AT: Final = 64
 #: address, length, L_Key.
 ELEMENT: Final = struct.Struct("=QII")
@@ -47,14 +50,22 @@ class RingOpcode(IntEnum):
 
     WRITE = 1
     WRITE_IMM = 2
-    RECV = 3  # `elements` receives
+    RECV = 3  # `elements` receives without memory
     NOTIFY = 4  # of a completion queue; wr_id: how many completions the program has seen come
+    SEND = 5
+    SEND_IMM = 6
+    READ = 7
+    COMPARE_SWAP = 8
+    FETCH_ADD = 9
+    RECV_INTO = 10  # one receive into the memory of its elements
+    SRQ_RECV = 11  # the same, of the shared receive queue that stands in the place of the queue pair
 
 
 class SendFlags(IntFlag):
     """Flags of one work request, with the numbers of `ibv_send_flags`."""
 
     NONE = 0
+    FENCE = 1
     SIGNALED = 2
     SOLICITED = 4
     INLINE = 8
@@ -65,12 +76,19 @@ class Access(IntFlag):
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
+    REMOTE_READ = 4
+    REMOTE_ATOMIC = 8
 
 
 class WcOpcode(IntEnum):
     """What completed, with the numbers of `ibv_wc_opcode`."""
 
+    SEND = 0
     RDMA_WRITE = 1
+    RDMA_READ = 2
+    COMP_SWAP = 3
+    FETCH_ADD = 4
+    RECV = 128
     RECV_RDMA_WITH_IMM = 129
 
 
@@ -86,6 +104,7 @@ class WcStatus(IntEnum):
     REM_ACCESS_ERR = 10
     REM_OP_ERR = 11
     RETRY_EXC_ERR = 12
+    RNR_RETRY_EXC_ERR = 13
     FATAL_ERR = 18
 
 
@@ -115,6 +134,8 @@ class EventType(IntEnum):
     DEVICE_FATAL = 8
     PORT_ACTIVE = 9
     PORT_ERR = 10
+    SRQ_LIMIT_REACHED = 15
+    QP_LAST_WQE_REACHED = 16
     EV_GOOD = 64
     EV_ASSUMED_BAD = 65
     EV_DENIED = 66

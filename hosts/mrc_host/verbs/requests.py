@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from mrc_common.plain import Range
@@ -129,6 +130,20 @@ class RegMr(Request[RegionKey], verb="reg_mr"):
 
 
 @dataclass(frozen=True)
+class RegUserMr(Request[RegionKey], verb="reg_user_mr"):
+    """Register memory of the program itself, which sent the file descriptor of its /proc/self/mem beside `Hello`.
+
+    Peers address byte i as `iova + i`; without `iova` by its address in the program.
+    """
+
+    pd: Number
+    address: Number
+    length: Annotated[int, Range(1, 1 << 44)]
+    access: Access
+    iova: Number | None = None
+
+
+@dataclass(frozen=True)
 class DeregMr(Request[Done], verb="dereg_mr"):
     """Deregister memory."""
 
@@ -183,6 +198,13 @@ class DestroyCq(Request[Done], verb="destroy_cq"):
 # -- queue pairs ----------------------------------------------------------------------------------------------------
 
 
+class Wire(StrEnum):
+    """The transport of a queue pair."""
+
+    MRC = "mrc"
+    ROCE = "roce"
+
+
 @dataclass(frozen=True)
 class CreatedQp:
     """The number of a queue pair."""
@@ -192,7 +214,7 @@ class CreatedQp:
 
 @dataclass(frozen=True)
 class CreateQp(Request[CreatedQp], verb="create_qp"):
-    """Make a queue pair in RESET."""
+    """Make a queue pair in RESET. `wire`: its transport; by default that of the lab. `srq`: a shared receive queue."""
 
     pd: Number
     send_cq: Number
@@ -202,6 +224,9 @@ class CreateQp(Request[CreatedQp], verb="create_qp"):
     max_send_sge: Annotated[int, Range(0, layout.MAX_SGE)]
     max_inline_data: Annotated[int, Range(0, layout.INLINE_BYTES)]
     sq_sig_all: bool = False
+    max_recv_sge: Annotated[int, Range(0, layout.MAX_SGE)] = 0
+    wire: Wire | None = None
+    srq: Number | None = None
 
 
 @dataclass(frozen=True)
@@ -233,13 +258,32 @@ class QpStateAnswer:
 
 
 @dataclass(frozen=True)
+class RemoteQp:
+    """The peer of a queue pair by what `ibv_modify_qp` says of it, where no document was exchanged.
+
+    `gid`: its IPv6 address. `trim_nack`, `service_time`: what its responder can do, for MRC.
+    """
+
+    gid: str
+    qp_num: QpNumber
+    rq_psn: QpNumber
+    path_mtu: Annotated[int, Range(64, 9000)]
+    trim_nack: bool = True
+    service_time: bool = False
+
+
+@dataclass(frozen=True)
 class ModifyQp(Request[QpStateAnswer], verb="modify_qp"):
-    """Set attributes of a queue pair, and then take one step of its state."""
+    """Set attributes of a queue pair, and then take one step of its state.
+
+    The step to RTR takes the peer's `document`, or `remote`; with `remote` the attribute `sq_psn` is set before RTS.
+    """
 
     qp: QpNumber
     attributes: Mapping[str, int | bool]
     state: QpState | None = None
     document: object = None
+    remote: RemoteQp | None = None
     ev_profile: str | None = None
     cc_profile: str | None = None
     hint: Number | None = None
@@ -257,6 +301,58 @@ class QpStatus:
     receives_posted: int
     why: str
     attributes: Mapping[str, int | bool | str | None]
+
+
+# -- shared receive queues ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SrqNumber:
+    """The number of a shared receive queue."""
+
+    srq: int
+
+
+@dataclass(frozen=True)
+class CreateSrq(Request[SrqNumber], verb="create_srq"):
+    """Make a shared receive queue. `limit`: notify once when fewer receives than that are left; 0: never."""
+
+    pd: Number
+    max_wr: _Positive
+    max_sge: Annotated[int, Range(0, layout.MAX_SGE)]
+    limit: _Count = 0
+
+
+@dataclass(frozen=True)
+class SrqDocument:
+    """A shared receive queue; `posted` receives wait in it."""
+
+    max_wr: int
+    max_sge: int
+    limit: int
+    posted: int
+
+
+@dataclass(frozen=True)
+class QuerySrq(Request[SrqDocument], verb="query_srq"):
+    """Ask for a shared receive queue."""
+
+    srq: Number
+
+
+@dataclass(frozen=True)
+class ModifySrq(Request[Done], verb="modify_srq"):
+    """Set the limit of a shared receive queue."""
+
+    srq: Number
+    limit: _Count
+
+
+@dataclass(frozen=True)
+class DestroySrq(Request[Done], verb="destroy_srq"):
+    """Give a shared receive queue back."""
+
+    srq: Number
 
 
 @dataclass(frozen=True)
