@@ -8,6 +8,7 @@ rings loses all that it had.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import functools
@@ -15,6 +16,7 @@ import json
 import os
 import pathlib
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Mapping
@@ -25,11 +27,13 @@ from mrc_common.plain import encode
 from mrc_host.node.host import HostNode
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.quota import RefusedError
+from mrc_host.proto.memory import MemoryFault, ProcessMemory
 from mrc_host.verbs import layout
 from mrc_host.verbs.connection import map_shared
 from mrc_host.verbs.requests import Hello
 
 MAX_REQUEST_BYTES: Final = 1 << 16
+_PROC_SUPER_MAGIC: Final = 0x9FA0
 _UCRED: Final = struct.Struct("3i")
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -77,8 +81,72 @@ class EventBell:
             self.fd = -1
 
 
+class ProgramMemory(ProcessMemory):
+    """The memory of a program, by the file descriptor of its /proc/self/mem, which it opened and sent itself.
+
+    The descriptor stays with that memory: once the program has ended or executed another one, reads return nothing, and
+    a program that gets its process number later is out of reach. The agent needs no right to trace the program.
+    """
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        """Take over the file descriptor. Raises RefusedError for one of anything else."""
+        self._fd = fd
+        described = os.fstat(fd)
+        # Of another file, a read could wait for the process that serves the file, and with it all hosts of this agent.
+        if not stat.S_ISREG(described.st_mode) or described.st_size or _file_system(fd) != _PROC_SUPER_MAGIC:
+            raise RefusedError(errno.EBADF, "the file descriptor beside `hello` is not that of /proc/self/mem")
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
+            raise RefusedError(errno.EBADF, "/proc/self/mem beside `hello` is not open for reading and writing")
+
+    def read(self, address: int, size: int) -> bytes:
+        """See `ProcessMemory`."""
+        found = b""
+        while len(found) < size:  # a read ends early where a mapping does, and perhaps at a signal
+            at = address + len(found)
+            try:
+                part = os.pread(self._fd, size - len(found), at)
+            except (OSError, OverflowError) as error:
+                raise MemoryFault(f"{size} bytes at {address:#x}: {error}") from error
+            if not part:
+                raise MemoryFault(f"{size} bytes at {address:#x}: the program has ended")
+            found = found + part if found else part
+        return found
+
+    def write(self, address: int, payload: bytes | memoryview) -> bool:
+        """See `ProcessMemory`."""
+        try:
+            done = os.pwrite(self._fd, payload, address)
+            while 0 < done < len(payload):
+                more = os.pwrite(self._fd, payload[done:], address + done)
+                if not more:
+                    return False
+                done += more
+        except (OSError, OverflowError):
+            return False
+        return done == len(payload)
+
+    def close(self) -> None:
+        """See `ProcessMemory`."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _file_system(fd: int) -> int:
+    """Return the type of the file system that a file is of (`statfs(2)`)."""
+    described = ctypes.create_string_buffer(256)
+    if ctypes.CDLL(None, use_errno=True).fstatfs(fd, described):
+        return 0
+    return int.from_bytes(described.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
+
+
 class Resources:
     """See `programs.shared.Resources`."""
+
+    def __init__(self, process: ProcessMemory | None = None) -> None:
+        self.process = process
 
     def memory(self, nbytes: int) -> SharedMemory:
         """Return zeroed memory."""
@@ -123,11 +191,22 @@ class VerbsServer:
             return
         peer, program = self._peers[fd]
         try:
-            data = peer.recv(MAX_REQUEST_BYTES, socket.MSG_DONTWAIT)
+            flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+            data, sent, _, _ = socket.recv_fds(peer, MAX_REQUEST_BYTES, 1, flags)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, sent = b"", []
+        try:
+            self._take(fd, peer, program, data, sent, now)
+        finally:
+            for each in sent:
+                os.close(each)
+
+    def _take(
+        self, fd: int, peer: socket.socket, program: Program[Any] | None, data: bytes, sent: list[int], now: int
+    ) -> None:
+        """Serve one request. `sent`: file descriptors beside it; those that are kept are taken out."""
         if not data:
             self._drop(fd, now)
             return
@@ -141,7 +220,7 @@ class VerbsServer:
         op = request.pop("op", None)
         try:
             if program is None:
-                answer, files = self._greet(fd, peer, op, request)
+                answer, files = self._greet(fd, peer, op, request, sent)
             else:
                 answer, files = self.node.program_request(program, op, request, now)
         except rpc.RefusedError as error:
@@ -149,7 +228,9 @@ class VerbsServer:
         else:
             self._send(fd, json.dumps({"ok": True, **encode(answer)}), files, now)
 
-    def _greet(self, fd: int, peer: socket.socket, op: object, arguments: Mapping[str, object]) -> Answer:
+    def _greet(
+        self, fd: int, peer: socket.socket, op: object, arguments: Mapping[str, object], sent: list[int]
+    ) -> Answer:
         """Handle the first request of a program."""
         version = arguments.get("version")
         if op != Hello.verb or version != layout.VERSION:
@@ -158,7 +239,9 @@ class VerbsServer:
                 f"the program speaks version {version!r} of the verbs, the agent {layout.VERSION}; "
                 "both must be of one mrclab",
             )
-        program = self.node.connect_program(Resources(), functools.partial(self._disconnect, fd))
+        process = ProgramMemory(sent[0]) if sent else None
+        program = self.node.connect_program(Resources(process), functools.partial(self._disconnect, fd))
+        sent.clear()  # the program has it now
         self._peers[fd] = (peer, program)
         self.loop.watch(program.doorbell.fd, lambda now: silence(program.doorbell.fd))
         return program.greeting(self.node.name)

@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 from mrc_host.proto.completion import Completion, CompletionQueue, CqUser
 from mrc_host.proto.events import Event, QpError
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import MemoryRegion, MemoryTable
+from mrc_host.proto.memory import MemoryRegion, MemoryTable, ProcessMemory
 from mrc_host.proto.ports import Port, PortTable
 from mrc_host.proto.transport import TransportEndpoint
 
@@ -56,6 +56,15 @@ class CommonEndpoint(TransportEndpoint):
         return self._ports.ports
 
     # --- memory and completions ---
+
+    def register_process_memory(
+        self, memory: ProcessMemory, address: int, length: int, va: int, *, writable: bool, domain: int
+    ) -> MemoryRegion:
+        """Register `length` bytes of a program at its `address`, which peers address from `va` on.
+
+        Memory that is gone when it is used ends the queue pair that uses it. Raises ValueError for a wrong range.
+        """
+        return self._memory.register_process(memory, address, length, va, writable, domain)
 
     def deregister_memory(self, region: MemoryRegion) -> None:
         """Forget a region; later writes to it are refused. Raises KeyError when it is not registered."""

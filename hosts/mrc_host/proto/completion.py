@@ -18,6 +18,7 @@ class CompletionStatus(Enum):
     REM_INV_REQ_ERR = "remote invalid request"
     REM_OP_ERR = "remote operation error"
     LOC_QP_OP_ERR = "local queue pair error"
+    LOC_PROT_ERR = "local protection error"
     WR_FLUSH_ERR = "flushed"
 
 

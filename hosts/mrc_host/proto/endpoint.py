@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mrc_host.proto.common import CommonEndpoint
-from mrc_host.proto.completion import CompletionQueue
+from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Sender
@@ -29,7 +29,7 @@ from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import Gather, MemoryRegion
+from mrc_host.proto.memory import MemoryFault, MemoryRegion
 from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
 from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.node_ops import NodeOperations
@@ -39,6 +39,7 @@ from mrc_host.proto.qp_document import QpDocument
 from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
 from mrc_host.proto.statistics import EvRow, MrcStatistics
 from mrc_host.proto.trace import Tracer
+from mrc_host.proto.transport import Buffer
 from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.icrc import wire_length
 from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
@@ -208,6 +209,11 @@ class Endpoint(CommonEndpoint):
         return packets
 
     def _sender_failed(self, sender: Sender, error: Exception) -> None:
+        if isinstance(error, MemoryFault):
+            for qp in self._qps.values():
+                if qp.requestor is sender:
+                    qp.fail(ErrorReason.LOCAL_MEMORY, self.context.now, status=CompletionStatus.LOC_PROT_ERR)
+            return
         peer = next((peer for peer in self.peers.values() if sender.qpcc in peer.controllers), None)
         self._faults.contain("sending", error, peer, self.context.now)
 
@@ -373,6 +379,33 @@ class Endpoint(CommonEndpoint):
         document, _ = check_document(self.context, remote)
         self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(document, qp.sq_psn))
 
+    def accept_named(
+        self, qp: QueuePair, number: int, address: bytes, rq_psn: int, mtu: int, trims: bool, now: int
+    ) -> None:
+        """Go INIT -> RTR with what `ibv_modify_qp` says of the peer, instead of its document; `ready_named` follows.
+
+        What only a document tells is taken as follows: our window and our number of immediates hold for both ends, as
+        the application has set them; the peer has all ports up until it says otherwise (`mrc-protocol.md §7`); and a
+        peer that starts again is noticed by its silence only. `mtu` is bounded by ours. `trims`: the peer answers
+        trimmed packets.
+        """
+        qp.attributes.peer_trim_nack = trims
+        # Our document was never given to the peer, so that it must be told of ports that are down.
+        qp.told_status = None
+        self.modify(
+            qp, QpState.RTR, now, remote_number=number, remote_address=address, rq_psn=rq_psn,
+            mtu=min(mtu, self.config.wire.mtu), max_wimm_dest=qp.attributes.max_wimm_dest,
+            mpr_dest=qp.attributes.mpr_dest,
+        )  # fmt: skip
+
+    def ready_named(self, qp: QueuePair, now: int) -> None:
+        """Go RTR -> RTS after `accept_named`."""
+        attributes = qp.attributes
+        self.modify(
+            qp, QpState.RTS, now, sq_psn=qp.sq_psn, max_wimm=attributes.max_wimm, mpr=attributes.mpr,
+            timeout=attributes.timeout, linear_cnt=attributes.linear_cnt, exp_cnt=attributes.exp_cnt,
+        )  # fmt: skip
+
     def modify(self, qp: QueuePair, state: QpState, now: int, **attributes: Any) -> None:
         """Do one transition, with the attributes that it needs (see `qp.REQUIRED`); ERROR and RESET are always
         possible.
@@ -421,7 +454,7 @@ class Endpoint(CommonEndpoint):
     def post_write(
         self,
         qp: QueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
+        local: Buffer,
         remote_va: int,
         rkey: int,
         wr_id: int,
@@ -439,7 +472,7 @@ class Endpoint(CommonEndpoint):
     def post_write_imm(
         self,
         qp: QueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
+        local: Buffer,
         remote_va: int,
         rkey: int,
         immediate: int,

@@ -28,6 +28,7 @@ class ErrorReason(Enum):
     REMOTE_OPERATION = "remote operation error"
     LOCAL_ACCESS = "access refused to the peer"
     LOCAL_INVALID_REQUEST = "invalid request from the peer"
+    LOCAL_MEMORY = "memory of the program is gone"
     NO_RECEIVE_POSTED = "no receive posted for an immediate"
     WIMM_LIMIT = "more WriteIMM in flight than max_wimm"
     CQ_OVERFLOW = "completion queue overflow"

@@ -7,18 +7,82 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
+from mypy_extensions import mypyc_attr
+
 PAGE_BYTES: Final = 4096
+#: What is read at once of memory that is not mapped here: a system call for many packets instead of one for each.
+READ_AHEAD_BYTES: Final = 1 << 15
+
+
+class MemoryFault(Exception):
+    """Memory of a program could not be read: the program is gone, or has unmapped it."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ProcessMemory:
+    """The memory of a program, by the program's own addresses; drivers say how it is reached."""
+
+    __slots__ = ()
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return `size` bytes. Raises MemoryFault."""
+        raise NotImplementedError
+
+    def write(self, address: int, payload: bytes | memoryview) -> bool:
+        """Write bytes; return False when not all of them could be written."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of it; later reads and writes fail."""
+        raise NotImplementedError
+
+
+class ProcessPiece:
+    """Some bytes of a program's memory, read when a slice of them is taken; see `Gather`.
+
+    Slices are mostly taken one after another, so each read brings `READ_AHEAD_BYTES` more. A program must not change
+    the bytes of a request before it has completed, so that it does not matter when they are read.
+    """
+
+    __slots__ = ("_address", "_ahead", "_ahead_at", "_memory", "length")
+
+    def __init__(self, memory: ProcessMemory, address: int, length: int) -> None:
+        self._memory = memory
+        self._address = address
+        self.length = length
+        self._ahead = memoryview(b"")
+        self._ahead_at = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, piece: slice) -> memoryview:
+        first, end, _ = piece.indices(self.length)
+        if end <= first:
+            return memoryview(b"")
+        at = first - self._ahead_at
+        if at < 0 or end > self._ahead_at + len(self._ahead):
+            size = max(end - first, min(READ_AHEAD_BYTES, self.length - first))
+            self._ahead = memoryview(self._memory.read(self._address + first, size))
+            self._ahead_at = first
+            at = 0
+        return self._ahead[at : at + end - first]
+
+
+#: A place of bytes: memory that is mapped here, or memory of a program.
+Piece: TypeAlias = memoryview | ProcessPiece
 
 
 class Gather:
     """The bytes of several places as one: it has a length, and slices (without a step) of it are bytes.
 
-    Nothing is copied before a slice is taken, and a slice that lies in one place is not copied then either.
+    Nothing is copied before a slice is taken, and a slice that lies in one place that is mapped here is not copied then
+    either. Taking a slice raises MemoryFault when memory of a program is gone.
     """
 
     __slots__ = ("_starts", "_views", "length")
 
-    def __init__(self, views: Sequence[memoryview]) -> None:
+    def __init__(self, views: Sequence[Piece]) -> None:
         self._views = [view for view in views if len(view)]
         self._starts: list[int] = []
         self.length = 0
@@ -44,20 +108,21 @@ class Gather:
             if end <= start + len(view):
                 parts.append(bytes(view[: end - start]))
                 return b"".join(parts)
-            parts.append(bytes(view))
+            parts.append(bytes(view[:]))
 
 
 #: What a work request writes from.
-Source: TypeAlias = memoryview | Gather
+Source: TypeAlias = memoryview | Gather | ProcessPiece
 
 
 class MemoryRegion:
     """A registered buffer: peers address byte i as `va + i` with `rkey`. `view` is the buffer itself.
 
-    Queue pairs reach the regions of their own protection domain; `domain` is its number.
+    Queue pairs reach the regions of their own protection domain; `domain` is its number. Of memory that is not mapped
+    here, `view` is empty, `memory` is the program's, and byte 0 is at the program's `address`.
     """
 
-    __slots__ = ("domain", "length", "rkey", "va", "view", "writable")
+    __slots__ = ("address", "domain", "length", "memory", "rkey", "va", "view", "writable")
 
     def __init__(self, view: memoryview, va: int, rkey: int, writable: bool, domain: int = 0) -> None:
         self.view = view
@@ -66,6 +131,27 @@ class MemoryRegion:
         self.rkey = rkey
         self.writable = writable
         self.domain = domain
+        self.memory: ProcessMemory | None = None
+        self.address = 0
+
+    def piece(self, offset: int, size: int) -> Piece:
+        """Return `size` bytes from `offset`, which lie inside, as a source; nothing is read yet."""
+        if self.memory is None:
+            return self.view[offset : offset + size]
+        return ProcessPiece(self.memory, self.address + offset, size)
+
+    def read(self, offset: int, size: int) -> bytes | memoryview:
+        """Return `size` bytes from `offset`, which lie inside. Raises MemoryFault when the program's memory is gone."""
+        if self.memory is None:
+            return self.view[offset : offset + size]
+        return self.memory.read(self.address + offset, size)
+
+    def write(self, offset: int, payload: bytes | memoryview) -> bool:
+        """Place bytes that lie inside from `offset` on; return False when the program's memory is gone."""
+        if self.memory is None:
+            self.view[offset : offset + len(payload)] = payload
+            return True
+        return self.memory.write(self.address + offset, payload)
 
     def offset_of(self, va: int, size: int) -> int:
         """Return the offset of `va..va+size` in the buffer, or -1 when not all of it lies inside."""
@@ -102,11 +188,31 @@ class MemoryTable:
             self._next_va += (len(view) // PAGE_BYTES + 2) * PAGE_BYTES
         if not 0 <= va <= (1 << 64) - len(view):
             raise ValueError(f"va {va:#x} with {len(view)} bytes leaves the 64-bit address space")
-        rkey = self._rng.getrandbits(32)
-        while rkey in self.regions:
-            rkey = self._rng.getrandbits(32)
-        region = self.regions[rkey] = MemoryRegion(view, va, rkey, writable, domain)
+        region = MemoryRegion(view, va, self._key(), writable, domain)
+        self.regions[region.rkey] = region
         return region
+
+    def register_process(
+        self, memory: ProcessMemory, address: int, length: int, va: int, writable: bool, domain: int
+    ) -> MemoryRegion:
+        """Register `length` bytes of a program at its `address`; peers address them from `va` on.
+
+        Raises ValueError for a range that leaves the 64-bit address space.
+        """
+        if max(address, va) + length > 1 << 64:
+            raise ValueError(f"{length} bytes at {address:#x} ({va:#x} for peers) leave the 64-bit address space")
+        region = MemoryRegion(memoryview(b""), va, self._key(), writable, domain)
+        region.memory = memory
+        region.address = address
+        region.length = length
+        self.regions[region.rkey] = region
+        return region
+
+    def _key(self) -> int:
+        key = self._rng.getrandbits(32)
+        while key in self.regions:
+            key = self._rng.getrandbits(32)
+        return key
 
     def deregister(self, rkey: int) -> None:
         """Forget a region; later writes to it are refused. Raises KeyError for an unknown key."""

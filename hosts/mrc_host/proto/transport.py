@@ -8,11 +8,11 @@ from mypy_extensions import mypyc_attr
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.events import Event, QpState
-from mrc_host.proto.memory import Gather, MemoryRegion
+from mrc_host.proto.memory import Gather, MemoryRegion, ProcessPiece
 from mrc_host.proto.qp_document import QpDocument, RoceQpDocument
 from mrc_host.proto.statistics import Statistics
 
-Buffer = bytes | bytearray | memoryview | MemoryRegion | Gather
+Buffer = bytes | bytearray | memoryview | MemoryRegion | Gather | ProcessPiece
 
 
 class Pair(Protocol):

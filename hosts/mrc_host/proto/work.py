@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from mrc_host.proto.completion import CompletionKind
-from mrc_host.proto.memory import Gather, MemoryRegion, Source
+from mrc_host.proto.memory import Gather, MemoryRegion, ProcessPiece, Source
 from mrc_host.proto.wire.fields import Opcode
 
 FIRST: Final = int(Opcode.WRITE_FIRST)
@@ -148,9 +148,11 @@ class WorkQueue:
         return requests
 
 
-def bytes_of(local: bytes | bytearray | memoryview | MemoryRegion | Gather, offset: int, length: int | None) -> Source:
+def bytes_of(
+    local: bytes | bytearray | memoryview | MemoryRegion | Gather | ProcessPiece, offset: int, length: int | None
+) -> Source:
     """Return the bytes of a work request. Raises ValueError when they leave the buffer."""
-    if isinstance(local, Gather):
+    if isinstance(local, Gather | ProcessPiece):
         if offset or length not in (None, len(local)):
             raise ValueError("what is gathered is written whole")
         return local

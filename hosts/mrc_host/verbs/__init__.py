@@ -17,7 +17,7 @@ from mrc_host.verbs.layout import Access, DeviceCap, EventType, QpState, SendFla
 from mrc_host.verbs.memory import MemoryRegion, ProtectionDomain, RemoteMemory, Sge
 from mrc_host.verbs.queue_pair import QpAttributes, QpCap, QpHint, QueuePair, SendRequest
 from mrc_host.verbs.rendezvous import Rendezvous, exchange
-from mrc_host.verbs.requests import DeviceAttributes, Ev, PortAttributes
+from mrc_host.verbs.requests import DeviceAttributes, Ev, PortAttributes, RemoteQp
 
 __all__ = [
     "Access",
@@ -39,6 +39,7 @@ __all__ = [
     "QpState",
     "QueuePair",
     "RemoteMemory",
+    "RemoteQp",
     "Rendezvous",
     "SendFlags",
     "SendRequest",

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from mrc_common.plain import DecodeError, decode, encode
@@ -111,14 +112,18 @@ class Connection:
             os.close(fd)
         return answer
 
-    def ask_files(self, request: Request[A]) -> tuple[A, list[int]]:
-        """Do as `ask`, and also return the file descriptors of the answer, which the caller owns."""
+    def ask_files(self, request: Request[A], files: Sequence[int] = ()) -> tuple[A, list[int]]:
+        """Do as `ask` with file descriptors beside the request.
+
+        Those of the answer are returned, too, and are the caller's.
+        """
         with self._lock:
             if self._socket.fileno() < 0:
                 raise self.closed()
             try:
-                self._socket.send(json.dumps({"op": request.verb, **encode(request)}).encode())
-                data, files, _, _ = socket.recv_fds(self._socket, _ANSWER_BYTES, _MAX_FILES, socket.MSG_CMSG_CLOEXEC)
+                asked = json.dumps({"op": request.verb, **encode(request)}).encode()
+                socket.send_fds(self._socket, [asked], files)
+                data, found, _, _ = socket.recv_fds(self._socket, _ANSWER_BYTES, _MAX_FILES, socket.MSG_CMSG_CLOEXEC)
             except TimeoutError:
                 self._socket.close()
                 raise DeviceLostError(f"device {self.path}: the agent does not answer in {TIMEOUT_S:.0f} s") from None
@@ -132,12 +137,12 @@ class Connection:
                 raise VerbsError(answer["errno"], answer["error"])
             made: A = decode(request.answer, answer, f"answer to {request.verb}")
         except BaseException as error:
-            for fd in files:
+            for fd in found:
                 os.close(fd)
             if isinstance(error, DecodeError):
                 raise VerbsError(errno.EPROTO, f"{error}; the agent must be of the same mrclab") from None
             raise
-        return made, files
+        return made, found
 
     def closed(self) -> DeviceLostError:
         """Return the error for uses after its end."""

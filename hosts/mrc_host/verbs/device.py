@@ -80,7 +80,7 @@ class Context:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         try:
-            answer, files = connection.ask_files(requests.Hello(layout.VERSION, os.getpid()))
+            answer, files = _greet(connection)
             if answer.version != layout.VERSION:
                 raise VerbsError(errno.EPROTO, f"the agent speaks version {answer.version}, not {layout.VERSION}")
         except BaseException:
@@ -315,6 +315,18 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _greet(connection: Connection) -> tuple[requests.Greeting, list[int]]:
+    """Say hello, with the file descriptor by which the agent reaches buffers that are registered (`BufferRegion`)."""
+    memory = []
+    with contextlib.suppress(OSError):  # without /proc only regions that the agent makes can be used
+        memory.append(os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC))
+    try:
+        return connection.ask_files(requests.Hello(layout.VERSION, os.getpid()), memory)
+    finally:
+        for fd in memory:
+            os.close(fd)
 
 
 _OPEN: Final[weakref.WeakSet[Context]] = weakref.WeakSet()

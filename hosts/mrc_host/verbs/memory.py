@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 from typing import NamedTuple
 
@@ -62,6 +63,30 @@ class MemoryRegion:
         self.buffer: memoryview = map_file(files[0], length)
         self.addr = answer.addr
         self.lkey = self.rkey = answer.key
+
+    @classmethod
+    def over(
+        cls, domain: ProtectionDomain, buffer: bytearray | memoryview, access: Access = DEFAULT_ACCESS
+    ) -> MemoryRegion:
+        """Register memory that the program has, such as a bytearray or the memory of an array, instead of new memory.
+
+        The agent reads and writes it through the kernel, which takes longer than memory that both have mapped. The
+        buffer cannot be resized until the region is destroyed.
+
+        Raises:
+            VerbsError: the agent cannot reach the memory of this program (EOPNOTSUPP).
+            TypeError: the buffer is read-only, or not contiguous.
+        """
+        made = cls.__new__(cls)
+        made.domain = domain
+        made.access = access
+        made.buffer = memoryview(buffer).cast("B")
+        made.length = len(made.buffer)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(made.buffer))
+        answer = domain.context.ask(requests.RegUserMr(domain.number, address, made.length, access))
+        made.addr = answer.addr
+        made.lkey = made.rkey = answer.key
+        return made
 
     @property
     def remote(self) -> RemoteMemory:

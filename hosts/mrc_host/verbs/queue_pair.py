@@ -14,7 +14,7 @@ from mrc_host.verbs.connection import VerbsError
 from mrc_host.verbs.device import Context
 from mrc_host.verbs.layout import QpState, RingOpcode, SendFlags, WcOpcode
 from mrc_host.verbs.memory import ProtectionDomain, Sge
-from mrc_host.verbs.requests import Ev, HintAttributes, HintChanges
+from mrc_host.verbs.requests import Ev, HintAttributes, HintChanges, RemoteQp
 
 _SIGNALED = SendFlags.SIGNALED
 _RECV = int(WcOpcode.RECV_RDMA_WITH_IMM)
@@ -158,6 +158,7 @@ class QueuePair:
         state: QpState | None = None,
         *,
         document: Mapping[str, Any] | None = None,
+        remote: RemoteQp | None = None,
         ev_profile: str | None = None,
         cc_profile: str | None = None,
         hint: QpHint | None = None,
@@ -166,7 +167,8 @@ class QueuePair:
         """Set attributes, and then take one step of the state (RESET, INIT, RTR, RTS; ERR from everywhere).
 
         Profiles, `hint`, `max_wimm_dest`, `mpr_dest`, `dynamic_mpr`, `trim_nack` and `service_time` are set before RTR,
-        which takes the peer's `document`; `max_wimm`, `mpr`, `timeout`, `linear_cnt` and `exp_cnt` before RTS.
+        which takes the peer's `document`, or `remote`, which names the peer as `ibv_modify_qp` does. `max_wimm`, `mpr`,
+        `timeout`, `linear_cnt`, `exp_cnt` and `sq_psn` are set before RTS.
 
         Raises:
             VerbsError: an attribute or a step that is not allowed.
@@ -176,6 +178,7 @@ class QueuePair:
             attributes=attributes,
             state=state,
             document=None if document is None else dict(document),
+            remote=remote,
             ev_profile=ev_profile,
             cc_profile=cc_profile,
             hint=None if hint is None else hint.number,

@@ -72,8 +72,8 @@ def test_inline_bytes_may_change_at_once(hosts: Bed) -> None:
         data[:] = b"______"
         a.wait()
         assert b.region.read(6) == b"inline"
-        with pytest.raises(VerbsError, match="129 bytes inline; at most 128"):
-            a.qp.post_write(bytes(129), a.peer.addr, a.peer.rkey, flags=SendFlags.INLINE)
+        with pytest.raises(VerbsError, match="257 bytes inline; at most 256"):
+            a.qp.post_write(bytes(257), a.peer.addr, a.peer.rkey, flags=SendFlags.INLINE)
 
 
 def test_unsignaled_writes_report_nothing_and_free_their_places(hosts: Bed) -> None:

@@ -213,11 +213,12 @@ def join(first: End, second: End) -> None:
 
 
 @contextlib.contextmanager
-def ends(made: Bed, **options: Any) -> Iterator[tuple[End, End]]:
-    """Two connected ends, one on each host."""
+def ends(made: Bed, *, connected: bool = True, **options: Any) -> Iterator[tuple[End, End]]:
+    """Two ends, one on each host."""
     pair = open_end(made.path(0), **options), open_end(made.path(1), **options)
     try:
-        join(*pair)
+        if connected:
+            join(*pair)
         yield pair
     finally:
         for end in pair:

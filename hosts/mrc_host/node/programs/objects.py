@@ -11,7 +11,7 @@ from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcOpcode, WcStatus
-from mrc_host.verbs.requests import HintAttributes
+from mrc_host.verbs.requests import HintAttributes, RemoteQp
 from mrc_host.verbs.ring import Producer
 
 P = TypeVar("P", bound=Pair)
@@ -19,10 +19,10 @@ P = TypeVar("P", bound=Pair)
 
 @dataclass(eq=False)
 class Region:
-    """Registered memory. `uses`: work requests under way that read from it."""
+    """Registered memory. `uses`: work requests under way that read from it. `memory`: None of a program's own."""
 
     region: MemoryRegion
-    memory: Memory
+    memory: Memory | None
     domain: int
     access: Access
     uses: int = 0
@@ -121,7 +121,7 @@ class QueuePairOf(Generic[P]):
     """A queue pair of a program, around the endpoint's.
 
     `posted`: sends under way, in order; `receiving`: receives under way; `sent` and `received` count those that ended.
-    `document`: the peer's, from RTR on. `why`: what the program did wrong, if that ended the queue pair.
+    `document` or `remote`: the peer's, from RTR on. `why`: what the program did wrong, if that ended the queue pair.
     """
 
     qp: P
@@ -142,6 +142,7 @@ class QueuePairOf(Generic[P]):
     received: int = 0
     hint: int | None = None
     document: object = None
+    remote: RemoteQp | None = None
     why: str = ""
 
     def forget_requests(self) -> None:

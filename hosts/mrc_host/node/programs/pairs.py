@@ -16,13 +16,15 @@ from mrc_host.proto.config import EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpState
-from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.memory import MemoryRegion, ProcessMemory
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.roce.qp import RoceQueuePair
 from mrc_host.proto.statistics import EvRow
 from mrc_host.proto.transport import Pair, Transport, TransportEndpoint
+from mrc_host.proto.wire.psn import PSN_MASK
 from mrc_host.verbs.layout import DeviceCap
+from mrc_host.verbs.requests import RemoteQp
 
 P = TypeVar("P", bound=Pair)
 Attributes = Mapping[str, int | bool]
@@ -34,6 +36,14 @@ ATTRIBUTES: Final[dict[str, tuple[QpState, ...]]] = {
         ("max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"), (QpState.RESET, QpState.INIT, QpState.RTR)
     ),
 }
+
+
+def address_of(remote: RemoteQp) -> ipaddress.IPv6Address:
+    """Return the address of a named peer. Raises RefusedError for what is none."""
+    try:
+        return ipaddress.IPv6Address(remote.gid)
+    except ValueError as error:
+        raise RefusedError(errno.EINVAL, f"the GID of the peer: {error}") from None
 
 
 class Pairs(Protocol[P]):
@@ -52,6 +62,11 @@ class Pairs(Protocol[P]):
     def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
         """Register memory for a protection domain."""
 
+    def register_process(
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+    ) -> MemoryRegion:
+        """Register memory of a program itself for a protection domain."""
+
     def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> P:
         """Return a queue pair in RESET."""
 
@@ -66,6 +81,12 @@ class Pairs(Protocol[P]):
 
     def ready(self, qp: P, document: object, now: int) -> None:
         """Go RTR -> RTS."""
+
+    def accept_named(self, qp: P, ev: str, cc: str, remote: RemoteQp, now: int) -> None:
+        """Go INIT -> RTR with a peer that is named instead of sending its document."""
+
+    def ready_named(self, qp: P, now: int) -> None:
+        """Go RTR -> RTS after `accept_named`."""
 
     def fail(self, qp: P, now: int) -> None:
         """Go to ERROR, from any state."""
@@ -100,6 +121,12 @@ class MrcPairs:
         """See `Pairs`."""
         return self.endpoint.register_memory(buffer, writable=writable, domain=domain)
 
+    def register_process(
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+    ) -> MemoryRegion:
+        """See `Pairs`."""
+        return self.endpoint.register_process_memory(memory, address, length, va, writable=writable, domain=domain)
+
     def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> QueuePair:
         """See `Pairs`."""
         return self.endpoint.create_qp(send, recv, domain=domain)
@@ -132,6 +159,18 @@ class MrcPairs:
         """See `Pairs`."""
         self.endpoint.ready(qp, document, now)
 
+    def accept_named(self, qp: QueuePair, ev: str, cc: str, remote: RemoteQp, now: int) -> None:
+        """See `Pairs`."""
+        address = address_of(remote)
+        self.endpoint.set_profiles(qp, *self._made(ev, cc, str(address)))
+        self.endpoint.accept_named(
+            qp, remote.qp_num, address.packed, remote.rq_psn, remote.path_mtu, remote.trim_nack, now
+        )
+
+    def ready_named(self, qp: QueuePair, now: int) -> None:
+        """See `Pairs`."""
+        self.endpoint.ready_named(qp, now)
+
     def fail(self, qp: QueuePair, now: int) -> None:
         """See `Pairs`."""
         self.endpoint.modify(qp, QpState.ERROR, now)
@@ -147,6 +186,9 @@ class MrcPairs:
                 raise RefusedError(errno.EINVAL, f"mpr_dest is {attributes['mpr_dest']!r}; it is an integer")
             self.endpoint.set_mpr(qp, attributes["mpr_dest"])
             return
+        if "sq_psn" in attributes:
+            self._set_psn(qp, attributes["sq_psn"])
+            attributes = {name: value for name, value in attributes.items() if name != "sq_psn"}
         for name, value in attributes.items():
             if name not in ATTRIBUTES:
                 raise RefusedError(errno.EINVAL, f"no attribute '{name}'; known: {', '.join(ATTRIBUTES)}")
@@ -160,6 +202,14 @@ class MrcPairs:
         checked: ReliabilityConfig = dataclasses.replace(qp.reliability, **cast("Any", attributes))
         for name in attributes:
             setattr(qp.attributes, name, getattr(checked, name))
+
+    def _set_psn(self, qp: QueuePair, psn: int | bool) -> None:
+        """Set the first PSN of the requestor, which a named peer expects (`RemoteQp.rq_psn` there)."""
+        if type(psn) is not int or not 0 <= psn <= PSN_MASK:
+            raise RefusedError(errno.EINVAL, f"sq_psn is {psn!r}; it is an integer from 0 to {PSN_MASK}")
+        if qp.state is QpState.RTS or qp.state is QpState.ERROR:
+            raise RefusedError(errno.EINVAL, f"sq_psn is set before RTS; the queue pair is in {qp.state.value}")
+        qp.sq_psn = psn
 
     def attributes(self, qp: QueuePair) -> dict[str, int | bool | str | None]:
         """See `Pairs`."""
@@ -191,6 +241,12 @@ class RocePairs:
         """See `Pairs`."""
         return self.endpoint.register_memory(buffer, writable=writable)
 
+    def register_process(
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+    ) -> MemoryRegion:
+        """See `Pairs`."""
+        return self.endpoint.register_process_memory(memory, address, length, va, writable=writable, domain=domain)
+
     def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> RoceQueuePair:
         """See `Pairs`."""
         return self.endpoint.create_qp(send, recv)
@@ -210,6 +266,23 @@ class RocePairs:
 
     def ready(self, qp: RoceQueuePair, document: object, now: int) -> None:
         """Do nothing: the queue pair is ready since `accept`."""
+
+    def accept_named(self, qp: RoceQueuePair, ev: str, cc: str, remote: RemoteQp, now: int) -> None:
+        """See `Pairs`."""
+        self.endpoint.connect(
+            qp,
+            {
+                "transport": "roce",
+                "qpn": remote.qp_num,
+                "address": address_of(remote).packed.hex(),
+                "initial_psn": remote.rq_psn,
+                "mtu": remote.path_mtu,
+            },
+            now,
+        )
+
+    def ready_named(self, qp: RoceQueuePair, now: int) -> None:
+        """Do nothing: the queue pair is ready since `accept_named`."""
 
     def fail(self, qp: RoceQueuePair, now: int) -> None:
         """See `Pairs`."""

@@ -36,6 +36,11 @@ STATES: Final = {
 }
 
 
+def _check_access(access: Access) -> None:
+    if access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC) and Access.LOCAL_WRITE not in access:
+        raise RefusedError(errno.EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE, as in ibv_reg_mr")
+
+
 class Program(Generic[P]):
     """See the module's docstring.
 
@@ -95,6 +100,7 @@ class Program(Generic[P]):
         add(requests.AllocPd, self._alloc_pd)
         add(requests.DeallocPd, self._dealloc_pd)
         add(requests.RegMr, self._reg_mr)
+        add(requests.RegUserMr, self._reg_user_mr)
         add(requests.DeregMr, self._dereg_mr)
         add(requests.CreateChannel, self._create_channel)
         add(requests.DestroyChannel, self._destroy_channel)
@@ -163,13 +169,16 @@ class Program(Generic[P]):
             queue.memory.close()
         for region in self.regions.values():
             self.of.endpoint.deregister_memory(region.region)
-            region.memory.close()
+            if region.memory is not None:
+                region.memory.close()
         for channel in self.channels.values():
             channel.bell.close()
         for memory in self._memories:
             memory.close()
         self.doorbell.close()
         self.event_bell.close()
+        if self.resources.process is not None:
+            self.resources.process.close()
         for objects in (self.queues, self.regions, self.channels, self.hints, self.domains):
             objects.clear()
         self._verbs.clear()  # which refer to this: with them gone the memory goes at once
@@ -221,14 +230,30 @@ class Program(Generic[P]):
     def _reg_mr(self, request: requests.RegMr, now: int) -> Answer:
         domain = self._domain(request.pd)
         access = request.access
-        if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
-            raise RefusedError(errno.EINVAL, "REMOTE_WRITE needs LOCAL_WRITE, as in ibv_reg_mr")
+        _check_access(access)
         wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
         memory = self._memory(request.length)
         made = self.of.register(memory.buffer, domain, Access.REMOTE_WRITE in access)
         self.regions[made.rkey] = Region(made, memory, domain, access)
         self.domains[domain] += 1
         return requests.RegionKey(made.rkey, made.va), [memory.fd]
+
+    def _reg_user_mr(self, request: requests.RegUserMr, now: int) -> Answer:
+        domain = self._domain(request.pd)
+        _check_access(request.access)
+        process = self.resources.process
+        if process is None:
+            raise RefusedError(
+                errno.EOPNOTSUPP,
+                "memory of a program is reached by its /proc/self/mem, whose file descriptor goes beside `hello`",
+            )
+        wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
+        va = request.address if request.iova is None else request.iova
+        writable = Access.REMOTE_WRITE in request.access
+        made = self.of.register_process(process, request.address, request.length, va, domain, writable)
+        self.regions[made.rkey] = Region(made, None, domain, request.access)
+        self.domains[domain] += 1
+        return requests.RegionKey(made.rkey, made.va), []
 
     def _dereg_mr(self, request: requests.DeregMr, now: int) -> Answer:
         key = request.key
@@ -240,7 +265,8 @@ class Program(Generic[P]):
         del self.regions[key]
         self.domains[region.domain] -= 1
         self.of.endpoint.deregister_memory(region.region)
-        self._free(region.memory)
+        if region.memory is not None:
+            self._free(region.memory)
         return Done(), []
 
     # -- completion queues --------------------------------------------------------------------------------------
@@ -359,27 +385,33 @@ class Program(Generic[P]):
         if request.attributes:
             self.of.set(pair.qp, request.attributes, now)
         if request.state is not None:
-            self._step(pair, request.state, request.document, now)
+            self._step(pair, request, now)
         return requests.QpStateAnswer(STATES[pair.qp.state]), []
 
-    def _step(self, pair: QueuePairOf[P], state: QpState, document: object, now: int) -> None:
+    def _step(self, pair: QueuePairOf[P], request: requests.ModifyQp, now: int) -> None:
+        state, document = request.state, request.document
         if state is QpState.ERR:
             self.of.fail(pair.qp, now)
         elif state is QpState.RESET:
             self.of.reset(pair.qp, now)
             pair.forget_requests()
-            pair.document = None
+            pair.document = pair.remote = None
         elif state is QpState.INIT:
             if pair.qp.state is not ProtoState.RESET:
                 raise RefusedError(
                     errno.EINVAL, f"queue pair {pair.number} is in {pair.qp.state.value}; INIT follows RESET"
                 )
             self.of.endpoint.local_attributes(pair.qp)
+        elif state is QpState.RTR and request.remote is not None:
+            self.of.accept_named(pair.qp, pair.ev_profile, pair.cc_profile, request.remote, now)
+            pair.remote = request.remote
         elif state is QpState.RTR:
             if not isinstance(document, dict):
                 raise RefusedError(errno.EINVAL, "the way to RTR needs the peer's document")
             self.of.accept(pair.qp, pair.ev_profile, pair.cc_profile, document, now)
             pair.document = document
+        elif pair.remote is not None:
+            self.of.ready_named(pair.qp, now)
         elif pair.document is None:
             raise RefusedError(errno.EINVAL, f"queue pair {pair.number} is in {pair.qp.state.value}; RTS follows RTR")
         else:

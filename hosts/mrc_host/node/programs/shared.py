@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mrc_host.proto.memory import ProcessMemory
+
 
 class Memory(Protocol):
     """Memory that the agent and a program share. The program maps it by `fd`; it can neither shrink nor grow."""
@@ -28,7 +30,9 @@ class WakeupCounter(Protocol):
 
 
 class Resources(Protocol):
-    """Makes shared memory and wakeup counters."""
+    """Makes shared memory and wakeup counters. `process`: the program's own memory, if it lets the agent reach it."""
+
+    process: ProcessMemory | None
 
     def memory(self, nbytes: int) -> Memory:
         """Allocate zeroed memory.

@@ -9,7 +9,7 @@ from mrc_host.node.programs.objects import PostedRequest, QueuePairOf, Region
 from mrc_host.node.programs.program import Program
 from mrc_host.node.quota import MAX_MESSAGE_BYTES
 from mrc_host.proto.events import QpState
-from mrc_host.proto.memory import Gather
+from mrc_host.proto.memory import Gather, Piece, ProcessPiece
 from mrc_host.proto.transport import Buffer, Pair
 from mrc_host.verbs.layout import (
     ELEMENT,
@@ -90,7 +90,7 @@ def _source(
         return bytes(buffer[at + ELEMENTS_AT : at + ELEMENTS_AT + inline]), ()
     if elements > min(pair.max_sge, MAX_SGE):
         raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{elements} scatter-gather elements; at most {pair.max_sge}")
-    views: list[memoryview] = []
+    views: list[Piece] = []
     regions: list[Region] = []
     total = 0
     for place in range(at + ELEMENTS_AT, at + ELEMENTS_AT + elements * ELEMENT.size, ELEMENT.size):
@@ -104,7 +104,7 @@ def _source(
                 WcStatus.LOC_PROT_ERR, f"{length} bytes at {address:#x} leave the memory region {key:#010x}"
             )
         total += length
-        views.append(region.region.view[offset : offset + length])
+        views.append(region.region.piece(offset, length))
         regions.append(region)
     if total > MAX_MESSAGE_BYTES:
         raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{total} bytes; at most {MAX_MESSAGE_BYTES}")
@@ -128,7 +128,7 @@ def _write(  # noqa: PLR0913 - the fields of a record of the ring
     state = pair.qp.state
     if state is not QpState.RTS and state is not QpState.ERROR:
         raise WrongRequestError(WcStatus.LOC_QP_OP_ERR, f"a write in {state.value}")
-    if not isinstance(source, Gather | bytes | memoryview) or address + len(source) > _TOP:
+    if not isinstance(source, Gather | ProcessPiece | bytes | memoryview) or address + len(source) > _TOP:
         raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{address:#x} is too near to the end of the address space")
     pair.posted.append(PostedRequest(wr_id, pair.signal_all or bool(flags & _SIGNALED), regions))
     for region in regions:

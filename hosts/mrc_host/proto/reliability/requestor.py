@@ -12,6 +12,7 @@ from mrc_host.proto.completion import Completion, CompletionQueue, CompletionSta
 from mrc_host.proto.congestion.inflight import InflightAccount, nominal_size
 from mrc_host.proto.congestion.qpcc import Sender
 from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.memory import MemoryFault
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.probing import Prober
@@ -298,7 +299,11 @@ class Requestor(Sender):
         size = nominal_size(end - offset, self.full_size - nominal_size(self.mtu, 0))
         again = Transmission(request.last, now, ev, plane, size, request, offset, 2, 0, None)
         opcode = request.opcode_at(offset, end)
-        packet = self._build_packet(again, opcode, end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
+        try:
+            packet = self._build_packet(again, opcode, end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
+        except MemoryFault:
+            self.association.fail(ErrorReason.LOCAL_MEMORY, now, status=CompletionStatus.LOC_PROT_ERR)
+            return
         self.association.context.ports.enqueue(plane, packet)
         self.counters.retransmissions += 1
 

@@ -203,7 +203,11 @@ class Responder(Timed):
                 self._violation(psn, Nak.REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
                 return
             if not self.association.context.codec.length_only:
-                region.view[start : start + size] = payload
+                if region.memory is None:
+                    region.view[start : start + size] = payload
+                elif not region.memory.write(region.address + start, payload):
+                    self._violation(psn, Nak.REMOTE_OPERATION, ErrorReason.LOCAL_MEMORY, data, port, now)
+                    return
             counters.payload_bytes_placed += size
         counters.packets_placed += 1
         self.rcvd_bytes += data.size

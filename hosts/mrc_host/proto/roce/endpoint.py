@@ -19,7 +19,7 @@ from mrc_host.proto.config import PortsConfig, WireConfig, check_address
 from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
 from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import Gather, MemoryRegion, MemoryTable
+from mrc_host.proto.memory import MemoryRegion, MemoryTable
 from mrc_host.proto.ports import Port, PortTable
 from mrc_host.proto.qp_document import RoceQpDocument
 from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
@@ -27,6 +27,7 @@ from mrc_host.proto.roce.flow_control import FlowControl
 from mrc_host.proto.roce.qp import NAK_STATUS, SYNDROME_ACK, SYNDROME_RNR, RoceQueuePair
 from mrc_host.proto.statistics import RocePortStatistics, RoceQpStatistics, RoceStatistics
 from mrc_host.proto.timers import TimerKind, TimerQueue
+from mrc_host.proto.transport import Buffer
 from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.icrc import wire_length
 from mrc_host.proto.wire.packet import WireError
@@ -315,7 +316,7 @@ class RoceEndpoint(CommonEndpoint):
     def post_write(
         self,
         qp: RoceQueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
+        local: Buffer,
         remote_va: int,
         rkey: int,
         wr_id: int,
@@ -329,7 +330,7 @@ class RoceEndpoint(CommonEndpoint):
     def post_write_imm(
         self,
         qp: RoceQueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
+        local: Buffer,
         remote_va: int,
         rkey: int,
         immediate: int,
@@ -413,7 +414,7 @@ class RoceEndpoint(CommonEndpoint):
     def _post(
         self,
         qp: RoceQueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
+        local: Buffer,
         remote_va: int,
         rkey: int,
         immediate: int | None,
