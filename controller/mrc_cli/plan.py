@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from mrc_cli.common import Compiler, Switch
+from mrc_cli.common import Compiler, Payload, Switch
 from mrc_cli.outcome import Clock, clock_of
 from mrc_cli.run import check_cores, experiment_of
 from mrc_common.plain import encode
@@ -50,6 +50,7 @@ def verb(
     qps: Annotated[int | None, typer.Option(help="for a workload: queue pairs per peer (default: 1)")] = None,
     switch: Switch = None,
     compiler: Compiler = None,
+    payload: Payload = None,
     clock: Clock = None,
     cores: Annotated[int | None, typer.Option(min=1, max=64, help="cores of a simulation, as for `mrclab run`")] = None,
     again: Annotated[
@@ -66,7 +67,7 @@ def verb(
     """
     clock = clock_of(clock)
     given: dict[str, Any] = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
-    given |= {"--transport": transport, "--switch": switch, "--compiler": compiler}
+    given |= {"--transport": transport, "--switch": switch, "--compiler": compiler, "--payload": payload}
     if calibrating:
         others = [name, again, clock, cores, *given.values()]
         if any(value is not None for value in others):

@@ -347,6 +347,17 @@ def test_work_of_a_lab_is_counted() -> None:
     assert made.hops > 30  # acknowledgements and probes pass switches, too
 
 
+def test_payloads_without_bytes_take_less_time_and_memory() -> None:
+    whole, lengths = (
+        json.loads(mrclab("permutation", "--lab", "tiny", "--payload", payload, "--json").stdout)
+        for payload in ("bytes", "length")
+    )
+    assert lengths["payload_bytes"] == whole["payload_bytes"]  # of the traffic, which is the same
+    assert lengths["data_packets"] == whole["data_packets"]
+    assert lengths["cpu_seconds"] < whole["cpu_seconds"]
+    assert lengths["memory_bytes"] < whole["memory_bytes"]
+
+
 def test_slowness_and_waiting_scale_time_but_not_memory() -> None:
     experiment = load_experiment("lossy-link")
     slow = Machine(2, 16 << 30, slowness=2.0, waiting=3.0)
@@ -441,6 +452,8 @@ def test_a_run_that_does_not_fit_ends_with_1(monkeypatch: pytest.MonkeyPatch) ->
         (("lossy-link", "--cores", "65"), "--cores"),
         (("lossy-link", "--cores", "0"), "--cores"),
         (("lossy-link", "--clock", "unreal"), "clock is real or virtual"),
+        (("lossy-link", "--payload", "none"), "--payload: 'none'; known: bytes, length"),
+        (("lossy-link", "--payload", "length", "--clock", "real"), "payload: length is for simulated time"),
         (("lossy-link", "--clock", "real", "--cores", "2"), "--cores is for simulated time"),
         (("cluster-131k", "--lab", "tiny"), "--lab is for runs in labs"),
         (("cluster-131k", "--cores", "2"), "--cores is for runs in labs"),

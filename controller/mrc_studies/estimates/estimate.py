@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from mrc_lab import payloads
 from mrc_lab.session import partition
 from mrc_runs import precheck
 from mrc_runs.experiment import Experiment
@@ -139,9 +140,10 @@ def estimate(experiment: Experiment, clock: str, costs: Costs, machine: Machine,
     """Return what an experiment will take on a clock; nothing of it is run.
 
     Raises:
-        LabError, ExperimentError: it could not be run either.
+        LabError, ExperimentError, PayloadRefused: it could not be run either.
     """
     topology = precheck.requested_lab(experiment, trust_code=False).topology
+    payloads.check(topology, clock, experiment.lab)
     precheck.check_steps(experiment, topology)
     fabric = topology.for_transport(experiment.transport)
     precheck.check_workload(

@@ -72,10 +72,10 @@ class Work:
         rank_squares: ranks times ranks, as each is given the list of all.
         queue_pairs, roce_pairs: of all ranks, by transport.
         evs: of all queue pairs.
-        region_bytes: memory of the workload at all ranks.
+        region_bytes: memory of the workload at all ranks; none with `payload: length`.
         packets: data packets of MRC.
         roce_packets: data packets of RoCE.
-        payload_bytes: of all messages.
+        payload_bytes: of all messages that are made, sent and verified; none with `payload: length`.
         hops: switches that all packets pass, added up: data, acknowledgements and probes.
         messages: writes of the workload.
         scattered: packets of MRC and messages, as far as the state of this many hosts does not fit into caches.
@@ -139,6 +139,7 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
     first = actions[0][0] if actions else 0.0
     samples = traffic.seconds * 1e9 / SAMPLE_NS
     evs = 0 if roce else pairs * lab.ev.size
+    stored = lab.payload == "bytes"
     answers = 1 / 4 if roce else 1 / lab.reliability.sack_every
     return Work(
         run=1,
@@ -151,10 +152,10 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
         queue_pairs=0 if roce else pairs,
         roce_pairs=pairs if roce else 0,
         evs=evs,
-        region_bytes=kind.plan(ranks, params) * ranks,
+        region_bytes=kind.plan(ranks, params) * ranks if stored else 0,
         packets=0 if roce else traffic.packets,
         roce_packets=traffic.packets if roce else 0,
-        payload_bytes=traffic.payload_bytes,
+        payload_bytes=traffic.payload_bytes if stored else 0,
         hops=traffic.hops * (1 + answers) + probes * 2,
         messages=traffic.messages,
         scattered=0 if roce else _scattered(ranks) * (traffic.packets + traffic.messages),
