@@ -10,6 +10,7 @@ import typer
 
 from mrc_cli.common import need_namespaces, own_lab
 from mrc_cli.outcome import clock_of
+from mrc_lab.payloads import NOT_VERIFIED
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_runs import perf
@@ -123,8 +124,9 @@ def _participants(wanted: str | None, known: list[str], lab: str) -> list[str]:
 
 
 def _sums(collective: str, rows: list[perf.Row], ranks: int) -> None:
-    wrong = sum(row.wrong for row in rows)
-    typer.echo(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}")
+    counts = [row.wrong for row in rows if row.wrong is not None]
+    verdict = f"{sum(counts)} {'FAILED' if any(counts) else 'OK'}" if len(counts) == len(rows) else NOT_VERIFIED
+    typer.echo(f"# Out of bounds values : {verdict}")
     good = [row for row in rows if not row.failure]
     if good:
         mean = sum(row.algbw for row in good) / len(good) * perf.COLLECTIVES[collective].factor(ranks)

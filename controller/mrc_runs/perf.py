@@ -70,12 +70,12 @@ COLLECTIVES = {
 @dataclass(frozen=True)
 class Row:
     """One size: bytes, elements of a rank's part, seconds of an operation (infinite when it failed, with `failure`),
-    wrong elements, and why its time is not valid (real clock)."""
+    wrong elements (None: packets had no payload to verify), and why its time is not valid (real clock)."""
 
     size: int
     count: int
     seconds: float
-    wrong: int
+    wrong: int | None
     failure: str = ""
     doubt: str = ""
 
@@ -159,7 +159,7 @@ def measure(
 def judged(result: RunResult, size: int, count: int) -> Row:
     """Return the row of a size's run, timed from the last rank's first end to the last rank's last."""
     taking = [each for each in result.progress.values() if each.takes_part]
-    wrong = sum(each.mismatches for each in taking)
+    wrong = None if result.fidelity.length_only else sum(each.mismatches for each in taking)
     if result.failures or not taking or not all(each.done and each.iterations > 1 for each in taking):
         return Row(size, count, math.inf, wrong, result.failures[0] if result.failures else "it did not end")
     begin, end = max(each.first_ns for each in taking), max(each.finished_ns for each in taking)
@@ -188,7 +188,7 @@ def line(name: str, row: Row, ranks: int) -> str:
         *(str(row.size), str(row.count), "float", collective.redop, str(collective.root)),
         "failed" if failed else f"{row.seconds * 1e6:.2f}",
         *("-" if failed else f"{each:.4g}" for each in (algbw, algbw * collective.factor(ranks))),
-        str(row.wrong),
+        "N/A" if row.wrong is None else str(row.wrong),
     )
     return " " + "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
 

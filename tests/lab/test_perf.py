@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import pathlib
 import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
@@ -79,6 +81,17 @@ def test_wrong_elements_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     # Three elements, at every rank, in each of three operations.
     assert row.wrong == 3 * 4 * 3
     assert perf.line("all_gather", row, 4).endswith(" 36")
+
+
+def test_nothing_is_called_right_where_packets_have_no_payload(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "lengths.yaml"
+    file.write_text(yaml.safe_dump(load_lab("tiny").lab.model_dump(mode="json") | {"payload": "length"}))
+    words = ("all_gather", "--lab", str(file), "--clock", "virtual", "-b", "4K", "-e", "4K", "-n", "1")
+    shown = mrclab(*words)
+    assert shown.exit_code == 0
+    assert re.search(r"^ +4096 .* N/A$", shown.stdout, re.MULTILINE)
+    assert "# Out of bounds values : not verified (payload: length)" in shown.stdout
+    assert [row["wrong"] for row in json.loads(mrclab(*words, "--json").stdout)] == [None]
 
 
 def test_an_operation_that_fails_ends_the_table() -> None:
