@@ -54,10 +54,12 @@ from mrc_host.proto.events import (
     EvChanged,
     Event,
     Fault,
+    LastReceiveTaken,
     PortChanged,
     ProbeResult,
     QpError,
     QpStateChanged,
+    SrqLimitReached,
 )
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.statistics import RoceStatistics
@@ -179,7 +181,8 @@ class HostNode:
                 if waiter is not None:
                     waiter(event.rtt_ns, event.port, now)
             else:
-                self._log(event, now)
+                if not isinstance(event, SrqLimitReached | LastReceiveTaken):
+                    self._log(event, now)
                 self.programs.event(event, now)
                 if self.controller is not None and isinstance(event, EvChanged):
                     self.controller.ev_changed(event)

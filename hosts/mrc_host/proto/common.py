@@ -28,6 +28,10 @@ class CommonEndpoint(TransportEndpoint):
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
 
+    def shared(self) -> tuple[PortTable, MemoryTable, deque[Event]]:
+        """Return what another endpoint of the same host shares with this one; completion queues are made here."""
+        return self._ports, self._memory, self._events
+
     def next_event(self) -> Event | None:
         """Return the oldest event not yet taken, or None."""
         events = self._events
@@ -57,14 +61,30 @@ class CommonEndpoint(TransportEndpoint):
 
     # --- memory and completions ---
 
+    def register_memory(
+        self,
+        buffer: bytearray | memoryview,
+        va: int | None = None,
+        *,
+        writable: bool = True,
+        domain: int = 0,
+        access: int | None = None,
+    ) -> MemoryRegion:
+        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it.
+
+        Only queue pairs of the same protection domain reach it. `access` has the rights (`memory.Access`); without it,
+        peers may write where `writable` says so, and nothing else.
+        """
+        return self._memory.register(buffer, va, writable, domain, access)
+
     def register_process_memory(
-        self, memory: ProcessMemory, address: int, length: int, va: int, *, writable: bool, domain: int
+        self, memory: ProcessMemory, address: int, length: int, va: int, *, access: int, domain: int
     ) -> MemoryRegion:
         """Register `length` bytes of a program at its `address`, which peers address from `va` on.
 
         Memory that is gone when it is used ends the queue pair that uses it. Raises ValueError for a wrong range.
         """
-        return self._memory.register_process(memory, address, length, va, writable, domain)
+        return self._memory.register_process(memory, address, length, va, access, domain)
 
     def deregister_memory(self, region: MemoryRegion) -> None:
         """Forget a region; later writes to it are refused. Raises KeyError when it is not registered."""

@@ -29,7 +29,7 @@ from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import MemoryFault, MemoryRegion
+from mrc_host.proto.memory import MemoryFault
 from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
 from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.node_ops import NodeOperations
@@ -232,17 +232,6 @@ class Endpoint(CommonEndpoint):
             except Exception as error:  # noqa: BLE001 - see `Faults`
                 concerned = next((peer for peer in self.peers.values() if peer.owns(owner)), None)
                 self._faults.contain(f"timer {kind.name}", error, concerned, now)
-
-    # --- memory and completions ---
-
-    def register_memory(
-        self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True, domain: int = 0
-    ) -> MemoryRegion:
-        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it.
-
-        Only queue pairs of the same protection domain reach it.
-        """
-        return self.context.memory.register(buffer, va, writable, domain)
 
     # --- queue pairs ---
 

@@ -59,11 +59,11 @@ class Pairs(Protocol[P]):
     def driven(self) -> TransportEndpoint:
         """The same endpoint, as what needs no queue pair sees it."""
 
-    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+    def register(self, buffer: memoryview, domain: int, access: int) -> MemoryRegion:
         """Register memory for a protection domain."""
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
     ) -> MemoryRegion:
         """Register memory of a program itself for a protection domain."""
 
@@ -117,15 +117,15 @@ class MrcPairs:
         self.own_evs = own_evs
         self.controller = controller
 
-    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+    def register(self, buffer: memoryview, domain: int, access: int) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_memory(buffer, writable=writable, domain=domain)
+        return self.endpoint.register_memory(buffer, domain=domain, access=access)
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
     ) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_process_memory(memory, address, length, va, writable=writable, domain=domain)
+        return self.endpoint.register_process_memory(memory, address, length, va, access=access, domain=domain)
 
     def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> QueuePair:
         """See `Pairs`."""
@@ -237,19 +237,19 @@ class RocePairs:
     def __init__(self, endpoint: RoceEndpoint) -> None:
         self.endpoint = self.driven = endpoint
 
-    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+    def register(self, buffer: memoryview, domain: int, access: int) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_memory(buffer, writable=writable)
+        return self.endpoint.register_memory(buffer, domain=domain, access=access)
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
     ) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_process_memory(memory, address, length, va, writable=writable, domain=domain)
+        return self.endpoint.register_process_memory(memory, address, length, va, access=access, domain=domain)
 
     def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> RoceQueuePair:
         """See `Pairs`."""
-        return self.endpoint.create_qp(send, recv)
+        return self.endpoint.create_qp(send, recv, domain=domain)
 
     def destroy_cq(self, cq: CompletionQueue) -> None:
         """See `Pairs`."""

@@ -233,7 +233,7 @@ class Program(Generic[P]):
         _check_access(access)
         wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
         memory = self._memory(request.length)
-        made = self.of.register(memory.buffer, domain, Access.REMOTE_WRITE in access)
+        made = self.of.register(memory.buffer, domain, int(access))
         self.regions[made.rkey] = Region(made, memory, domain, access)
         self.domains[domain] += 1
         return requests.RegionKey(made.rkey, made.va), [memory.fd]
@@ -249,8 +249,7 @@ class Program(Generic[P]):
             )
         wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
         va = request.address if request.iova is None else request.iova
-        writable = Access.REMOTE_WRITE in request.access
-        made = self.of.register_process(process, request.address, request.length, va, domain, writable)
+        made = self.of.register_process(process, request.address, request.length, va, domain, int(request.access))
         self.regions[made.rkey] = Region(made, None, domain, request.access)
         self.domains[domain] += 1
         return requests.RegionKey(made.rkey, made.va), []
