@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 
 from mypy_extensions import mypyc_attr
 
@@ -18,7 +19,7 @@ from mrc_host.proto.transport import TransportEndpoint
 class CommonEndpoint(TransportEndpoint):
     """See the module's docstring. `_port_changed` and the rest of `TransportEndpoint` are each transport's own."""
 
-    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports")
+    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports", "taken")
 
     def __init__(self, ports: PortTable, memory: MemoryTable, events: deque[Event]) -> None:
         """Create an endpoint whose parts append their events to `events`, oldest first."""
@@ -27,6 +28,8 @@ class CommonEndpoint(TransportEndpoint):
         self._events = events
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
+        #: Numbers that queue pairs of another endpoint of the same host have.
+        self.taken: Container[int] = ()
 
     def shared(self) -> tuple[PortTable, MemoryTable, deque[Event]]:
         """Return what another endpoint of the same host shares with this one; completion queues are made here."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import random
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, Final
 
 from mrc_host.proto.common import CommonEndpoint
@@ -63,10 +63,21 @@ class Endpoint(CommonEndpoint):
         "_closed", "_faults", "_node", "_qps", "_universes", "config", "context", "peers",
     )  # fmt: skip
 
-    def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
-        """Create an endpoint; `rng` is its only source of randomness, `tracer` receives the event trace."""
+    def __init__(
+        self,
+        config: EndpointConfig,
+        rng: random.Random,
+        tracer: Tracer | None = None,
+        beside: CommonEndpoint | None = None,
+    ) -> None:
+        """Create an endpoint; `rng` is its only source of randomness, `tracer` receives the event trace.
+
+        `beside`: an endpoint of the same host, whose ports, memory, completion queues and events it shares.
+        """
         self.config = config
         self.context = context = Context(config, rng, tracer)
+        if beside is not None:
+            context.ports, context.memory, context.events = beside.shared()
         super().__init__(context.ports, context.memory, context.events)
         self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
         self._node = NodeOperations(self.context, self.peers)
@@ -254,7 +265,7 @@ class Endpoint(CommonEndpoint):
         recv_cq = recv_cq or send_cq
         self._check_queues(send_cq, recv_cq)
         number = self.context.rng.randrange(16, 1 << 24)
-        while number in self._qps:
+        while number in self._qps or number in self.taken:
             number = self.context.rng.randrange(16, 1 << 24)
         ev_config = ev or self.config.ev
         qp = QueuePair(
@@ -271,6 +282,10 @@ class Endpoint(CommonEndpoint):
         self._qps[number] = qp
         self._join_queues(qp, send_cq, recv_cq)
         return qp
+
+    def numbers(self) -> Container[int]:
+        """Return the numbers of all queue pairs, as they come and go."""
+        return self._qps
 
     def set_profiles(self, qp: QueuePair, ev: EvConfig | None = None, cc: CcConfig | None = None) -> None:
         """Give a queue pair in RESET or INIT another EV or CC profile (`mrc.h`: attributes of the way to INIT).

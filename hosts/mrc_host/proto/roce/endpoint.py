@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter, deque
-from collections.abc import Container
 from typing import Final
 
 from mrc_host.proto.common import CommonEndpoint
@@ -88,7 +87,6 @@ class RoceEndpoint(RocePairsEndpoint):
         else:
             super().__init__(*beside.shared())
         self.config = config
-        self.taken: Container[int] = ()
         self._rng = rng
         self._codec = RoceCodec(
             udp_port=wire.udp_port, p_key=wire.p_key, check_icrc=wire.check_icrc, length_only=wire.length_only

@@ -65,8 +65,6 @@ class RocePairsEndpoint(CommonEndpoint):
     _qps: dict[int, RoceQueuePair]
     _now: int
     _next_qpn: int
-    #: Numbers that queue pairs of another endpoint of this host have.
-    taken: Container[int]
 
     # --- what the endpoint does with packets ---
 
@@ -140,11 +138,16 @@ class RocePairsEndpoint(CommonEndpoint):
             srq.users += 1
         return qp
 
+    def numbers(self) -> Container[int]:
+        """Return the numbers of all queue pairs, as they come and go."""
+        return self._qps
+
     def _first_psn(self) -> int:
         return self._rng.getrandbits(24) if self.config.initial_psn is None else self.config.initial_psn
 
     def destroy_qp(self, qp: RoceQueuePair, now: int) -> None:
         """Flush and forget a queue pair."""
+        self._give_up_receive(qp)
         self._to_error(qp, FLUSHED, ErrorReason.REQUESTED)
         self._forget(qp)
         del self._qps[qp.number]
@@ -160,10 +163,17 @@ class RocePairsEndpoint(CommonEndpoint):
         """Go to RESET: requests and receives end without a completion, and another first PSN is drawn. Attributes
         stay until they are set again."""
         self._silence(qp)
+        self._give_up_receive(qp)
         qp.reset_responder()
         qp.start(self._first_psn())
         if qp.state is not QpState.RESET:
             self._set_state(qp, QpState.RESET, None)
+
+    def _give_up_receive(self, qp: RoceQueuePair) -> None:
+        """Count the shared receive of a message that will not be complete as ended: it has no completion."""
+        if qp.srq is not None and qp.receive is not None:
+            qp.receive = None
+            qp.srq.ended += 1
 
     def set_attribute(self, qp: RoceQueuePair, name: str, value: int) -> None:
         """Set an attribute of `ATTRIBUTES`. Raises QpError for a state in which it is not set, ConfigError for a value

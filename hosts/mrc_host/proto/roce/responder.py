@@ -263,7 +263,9 @@ class Responder(Timed):
             self.receive = waiting.popleft()
             self.target_offset = 0
             try:
-                self.scatter = resolve(self.receive.elements, memory, self.domain)
+                self.scatter = resolve(
+                    self.receive.elements, memory, self.domain if self.srq is None else self.srq.domain
+                )
             except MemoryFault:
                 return self._spoilt(data, Nak.REMOTE_OPERATION, CompletionStatus.LOC_PROT_ERR)
         assert self.receive is not None
