@@ -35,16 +35,19 @@ from mrc_host.answers import (
 )  # fmt: skip
 from mrc_host.node import stacks
 from mrc_host.node.alarms import TimedCalls
+from mrc_host.node.both import BothTransports
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.controller import NodeController
 from mrc_host.node.datapath import Datapath
 from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import Mapper
 from mrc_host.node.own_evs import HostEvs
-from mrc_host.node.programs.pairs import MrcPairs, Pairs, RocePairs
+from mrc_host.node.programs.pairs import MrcPairs, Pairs
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.programs.programs import Programs
+from mrc_host.node.programs.roce_pairs import RocePairs
 from mrc_host.node.programs.shared import Resources
+from mrc_host.node.programs.wires import Wires
 from mrc_host.node.quota import RefusedError as RefusedRequestError
 from mrc_host.node.samples import Sampler, condense
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
@@ -54,10 +57,12 @@ from mrc_host.proto.events import (
     EvChanged,
     Event,
     Fault,
+    LastReceiveTaken,
     PortChanged,
     ProbeResult,
     QpError,
     QpStateChanged,
+    SrqLimitReached,
 )
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.statistics import RoceStatistics
@@ -104,21 +109,22 @@ class HostNode:
         alarms = TimedCalls()
         pairs: Pairs[Any]
         mac_control: Callable[[int, bytes, int], None] = _ignore_mac_control
+        self._rng = rng
+        self._own_evs = own_evs = HostEvs(config.profiles)
         if config.transport == "roce":
             roce = RoceEndpoint(config.roce(), rng)
             self.endpoint, self.cq = roce, roce.create_cq(CQ_DEPTH)
             self._new_job = partial(Job, stacks.roce(roce, self.cq), alarms)
             mac_control = roce.mac_control
-            pairs = RocePairs(roce)
+            pairs = RocePairs(roce, own_evs, config.endpoint().ev)
         else:
             mrc = Endpoint(config.endpoint(), rng)
             self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
-            own_evs = HostEvs(config.profiles)
             self._new_job = partial(Job, stacks.mrc(mrc, self.cq, own_evs), alarms)
             self.controller = NodeController(mrc, config.ports, own_evs, self.jobs, self.await_probe)
             pairs = MrcPairs(mrc, own_evs, self.controller)
         self.programs: Programs[Any] = Programs(
-            pairs,
+            Wires(pairs, self._other_transport, lambda: self.endpoint),
             config.programs(),
             ports=self.endpoint.ports_up,
             address=config.address,
@@ -136,6 +142,24 @@ class HostNode:
         self._add_verbs()
         if self.controller is not None:
             self.controller.add_verbs(self.verbs)
+
+    def _other_transport(self) -> Pairs[Any]:
+        """Make the endpoint of the transport that is not the host's own, and drive both from now on."""
+        config, own = self.config, self.endpoint
+        rng = random.Random(self._rng.getrandbits(64))
+        pairs: Pairs[Any]
+        if isinstance(own, Endpoint):
+            mrc, roce = own, RoceEndpoint(config.roce(), rng, beside=own)
+            self.datapath.mac_control = roce.mac_control
+            pairs = RocePairs(roce, self._own_evs, config.endpoint().ev)
+        else:
+            assert isinstance(own, RoceEndpoint)
+            roce, mrc = own, Endpoint(config.endpoint(), rng, beside=own)
+            pairs = MrcPairs(
+                mrc, self._own_evs, NodeController(mrc, config.ports, self._own_evs, self.jobs, self.await_probe)
+            )
+        self.endpoint = self.datapath.endpoint = self.sampler.source = BothTransports(mrc, roce, own)
+        return pairs
 
     def _add_verbs(self) -> None:
         add = self.verbs.add
@@ -179,7 +203,8 @@ class HostNode:
                 if waiter is not None:
                     waiter(event.rtt_ns, event.port, now)
             else:
-                self._log(event, now)
+                if not isinstance(event, SrqLimitReached | LastReceiveTaken):
+                    self._log(event, now)
                 self.programs.event(event, now)
                 if self.controller is not None and isinstance(event, EvChanged):
                     self.controller.ev_changed(event)

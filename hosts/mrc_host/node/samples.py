@@ -44,6 +44,7 @@ def _roce(statistics: RoceStatistics, now: int) -> Sample:
 
 def _mrc(statistics: MrcStatistics, now: int) -> Sample:
     ports = statistics.ports
+    beside = statistics.endpoint  # RoCE beside MRC counts at its endpoint
     requestors = [qp.requestor for qp in statistics.qps]
     responders = [qp.responder for qp in statistics.qps]
     states: dict[str, int] = {}
@@ -57,13 +58,14 @@ def _mrc(statistics: MrcStatistics, now: int) -> Sample:
         tx_bytes=[port.sent_bytes for port in ports],
         rx_bytes=[port.received_bytes for port in ports],
         ports_up=sum(port.up for port in ports),
-        delivered_bytes=sum(each["payload_bytes_placed"] for each in responders),
+        delivered_bytes=sum(each["payload_bytes_placed"] for each in responders)
+        + beside.get("payload_bytes_placed", 0),
         packets=sum(each["packets_sent"] for each in requestors),
         retransmissions=sum(each["retransmissions"] for each in requestors),
-        losses=sum(each[key] for each in requestors for key in _LOSSES),
+        losses=sum(each[key] for each in requestors for key in _LOSSES) + beside.get("naks_sent", 0),
         trims=sum(each["trimmed"] for each in responders),
-        marks=sum(each["ecn_marked"] for each in responders),
-        timeouts=sum(each["lost_timeout"] for each in requestors),
+        marks=sum(each["ecn_marked"] for each in responders) + beside.get("ecn_marked", 0),
+        timeouts=sum(each["lost_timeout"] for each in requestors) + beside.get("timeouts", 0),
         spurious_retransmissions=sum(each["duplicates"] for each in responders),
         ev=states,
         cc={

@@ -69,6 +69,6 @@ def roce(endpoint: RoceEndpoint, cq: CompletionQueue) -> Stack[RoceQueuePair]:
         return [endpoint.create_qp(cq, cq) for _ in range(count)]
 
     def waits(qp: RoceQueuePair, now: int) -> Waiting | None:
-        return roce_qp.waits_for(qp, (endpoint.config.retry_cnt + 1) * qp.timeout_ns)
+        return roce_qp.waits_for(qp, (qp.retry_cnt + 1) * (qp.timeout_ns or 0))
 
     return Stack(endpoint, endpoint.config.wire.length_only, create, waits, lambda qp: qp.una + qp.epsn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 
 from mypy_extensions import mypyc_attr
 
@@ -18,7 +19,7 @@ from mrc_host.proto.transport import TransportEndpoint
 class CommonEndpoint(TransportEndpoint):
     """See the module's docstring. `_port_changed` and the rest of `TransportEndpoint` are each transport's own."""
 
-    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports")
+    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports", "taken")
 
     def __init__(self, ports: PortTable, memory: MemoryTable, events: deque[Event]) -> None:
         """Create an endpoint whose parts append their events to `events`, oldest first."""
@@ -27,6 +28,12 @@ class CommonEndpoint(TransportEndpoint):
         self._events = events
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
+        #: Numbers that queue pairs of another endpoint of the same host have.
+        self.taken: Container[int] = ()
+
+    def shared(self) -> tuple[PortTable, MemoryTable, deque[Event]]:
+        """Return what another endpoint of the same host shares with this one; completion queues are made here."""
+        return self._ports, self._memory, self._events
 
     def next_event(self) -> Event | None:
         """Return the oldest event not yet taken, or None."""
@@ -57,14 +64,30 @@ class CommonEndpoint(TransportEndpoint):
 
     # --- memory and completions ---
 
+    def register_memory(
+        self,
+        buffer: bytearray | memoryview,
+        va: int | None = None,
+        *,
+        writable: bool = True,
+        domain: int = 0,
+        access: int | None = None,
+    ) -> MemoryRegion:
+        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it.
+
+        Only queue pairs of the same protection domain reach it. `access` has the rights (`memory.Access`); without it,
+        peers may write where `writable` says so, and nothing else.
+        """
+        return self._memory.register(buffer, va, writable, domain, access)
+
     def register_process_memory(
-        self, memory: ProcessMemory, address: int, length: int, va: int, *, writable: bool, domain: int
+        self, memory: ProcessMemory, address: int, length: int, va: int, *, access: int, domain: int
     ) -> MemoryRegion:
         """Register `length` bytes of a program at its `address`, which peers address from `va` on.
 
         Memory that is gone when it is used ends the queue pair that uses it. Raises ValueError for a wrong range.
         """
-        return self._memory.register_process(memory, address, length, va, writable, domain)
+        return self._memory.register_process(memory, address, length, va, access, domain)
 
     def deregister_memory(self, region: MemoryRegion) -> None:
         """Forget a region; later writes to it are refused. Raises KeyError when it is not registered."""

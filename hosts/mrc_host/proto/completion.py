@@ -17,8 +17,10 @@ class CompletionStatus(Enum):
     REM_ACCESS_ERR = "remote access error"
     REM_INV_REQ_ERR = "remote invalid request"
     REM_OP_ERR = "remote operation error"
-    LOC_QP_OP_ERR = "local queue pair error"
+    RNR_RETRY_EXC_ERR = "the peer had no receive posted"
+    LOC_LEN_ERR = "local length error"
     LOC_PROT_ERR = "local protection error"
+    LOC_QP_OP_ERR = "local queue pair error"
     WR_FLUSH_ERR = "flushed"
 
 
@@ -27,12 +29,17 @@ class CompletionKind(Enum):
 
     WRITE = "write"
     WRITE_IMM = "write_imm"
+    SEND = "send"
+    READ = "read"
+    COMPARE_SWAP = "compare_swap"
+    FETCH_ADD = "fetch_add"
+    RECV = "recv"
     RECV_IMM = "recv_imm"
 
 
 class Completion(NamedTuple):
-    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length, and
-    `solicited` is its requestor's wish that a waiting program be notified."""
+    """One entry of a completion queue. `immediate` is set for RECV_IMM, and where a SEND had one; `byte_len` is the
+    message's length, and `solicited` is its requestor's wish that a waiting program be notified."""
 
     wr_id: int
     qpn: int

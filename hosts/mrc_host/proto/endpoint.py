@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import random
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, Final
 
 from mrc_host.proto.common import CommonEndpoint
@@ -29,7 +29,7 @@ from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import MemoryFault, MemoryRegion
+from mrc_host.proto.memory import MemoryFault
 from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
 from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.node_ops import NodeOperations
@@ -63,10 +63,21 @@ class Endpoint(CommonEndpoint):
         "_closed", "_faults", "_node", "_qps", "_universes", "config", "context", "peers",
     )  # fmt: skip
 
-    def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
-        """Create an endpoint; `rng` is its only source of randomness, `tracer` receives the event trace."""
+    def __init__(
+        self,
+        config: EndpointConfig,
+        rng: random.Random,
+        tracer: Tracer | None = None,
+        beside: CommonEndpoint | None = None,
+    ) -> None:
+        """Create an endpoint; `rng` is its only source of randomness, `tracer` receives the event trace.
+
+        `beside`: an endpoint of the same host, whose ports, memory, completion queues and events it shares.
+        """
         self.config = config
         self.context = context = Context(config, rng, tracer)
+        if beside is not None:
+            context.ports, context.memory, context.events = beside.shared()
         super().__init__(context.ports, context.memory, context.events)
         self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
         self._node = NodeOperations(self.context, self.peers)
@@ -233,17 +244,6 @@ class Endpoint(CommonEndpoint):
                 concerned = next((peer for peer in self.peers.values() if peer.owns(owner)), None)
                 self._faults.contain(f"timer {kind.name}", error, concerned, now)
 
-    # --- memory and completions ---
-
-    def register_memory(
-        self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True, domain: int = 0
-    ) -> MemoryRegion:
-        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it.
-
-        Only queue pairs of the same protection domain reach it.
-        """
-        return self.context.memory.register(buffer, va, writable, domain)
-
     # --- queue pairs ---
 
     def create_qp(
@@ -265,7 +265,7 @@ class Endpoint(CommonEndpoint):
         recv_cq = recv_cq or send_cq
         self._check_queues(send_cq, recv_cq)
         number = self.context.rng.randrange(16, 1 << 24)
-        while number in self._qps:
+        while number in self._qps or number in self.taken:
             number = self.context.rng.randrange(16, 1 << 24)
         ev_config = ev or self.config.ev
         qp = QueuePair(
@@ -282,6 +282,10 @@ class Endpoint(CommonEndpoint):
         self._qps[number] = qp
         self._join_queues(qp, send_cq, recv_cq)
         return qp
+
+    def numbers(self) -> Container[int]:
+        """Return the numbers of all queue pairs, as they come and go."""
+        return self._qps
 
     def set_profiles(self, qp: QueuePair, ev: EvConfig | None = None, cc: CcConfig | None = None) -> None:
         """Give a queue pair in RESET or INIT another EV or CC profile (`mrc.h`: attributes of the way to INIT).

@@ -31,6 +31,9 @@ class ErrorReason(Enum):
     LOCAL_MEMORY = "memory of the program is gone"
     NO_RECEIVE_POSTED = "no receive posted for an immediate"
     WIMM_LIMIT = "more WriteIMM in flight than max_wimm"
+    RNR_RETRY_EXCEEDED = "the peer had no receive posted, and retries are spent"
+    LOCAL_LENGTH = "a message was longer than its receive"
+    LOCAL_PROTECTION = "memory of a work request cannot be reached"
     CQ_OVERFLOW = "completion queue overflow"
     PEER_RESTARTED = "the peer's endpoint has started again since"
     CONTRADICTION = "the peer takes back what it acknowledged"
@@ -64,6 +67,18 @@ class CompletionsReady(NamedTuple):
     """The completion queue `cq` went from empty to non-empty."""
 
     cq: int
+
+
+class SrqLimitReached(NamedTuple):
+    """Fewer receives are left in a shared receive queue than its limit, which is 0 from then on."""
+
+    srq: int
+
+
+class LastReceiveTaken(NamedTuple):
+    """A queue pair with a shared receive queue went to ERROR, and takes no more receives from it."""
+
+    qpn: int
 
 
 class EvChanged(NamedTuple):
@@ -116,4 +131,13 @@ class Fault(NamedTuple):
     detail: str
 
 
-Event = QpStateChanged | CompletionsReady | EvChanged | PortChanged | ProbeResult | Fault
+Event = (
+    QpStateChanged
+    | CompletionsReady
+    | SrqLimitReached
+    | LastReceiveTaken
+    | EvChanged
+    | PortChanged
+    | ProbeResult
+    | Fault
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
+from enum import IntFlag
 from typing import Final, TypeAlias
 
 from mypy_extensions import mypyc_attr
@@ -14,8 +15,24 @@ PAGE_BYTES: Final = 4096
 READ_AHEAD_BYTES: Final = 1 << 15
 
 
+class Access(IntFlag):
+    """Rights to a memory region, with the numbers of `ibv_access_flags`."""
+
+    NONE = 0
+    LOCAL_WRITE = 1
+    REMOTE_WRITE = 2
+    REMOTE_READ = 4
+    REMOTE_ATOMIC = 8
+
+
+LOCAL_WRITE: Final = int(Access.LOCAL_WRITE)
+REMOTE_WRITE: Final = int(Access.REMOTE_WRITE)
+REMOTE_READ: Final = int(Access.REMOTE_READ)
+REMOTE_ATOMIC: Final = int(Access.REMOTE_ATOMIC)
+
+
 class MemoryFault(Exception):
-    """Memory of a program could not be read: the program is gone, or has unmapped it."""
+    """Memory cannot be reached: the program is gone, or has unmapped it, or has no right to it; the text says what."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -118,18 +135,20 @@ Source: TypeAlias = memoryview | Gather | ProcessPiece
 class MemoryRegion:
     """A registered buffer: peers address byte i as `va + i` with `rkey`. `view` is the buffer itself.
 
-    Queue pairs reach the regions of their own protection domain; `domain` is its number. Of memory that is not mapped
-    here, `view` is empty, `memory` is the program's, and byte 0 is at the program's `address`.
+    Queue pairs reach the regions of their own protection domain; `domain` is its number. `access` has the rights
+    (`Access`), and `writable` says whether peers may write. Of memory that is not mapped here, `view` is empty,
+    `memory` is the program's, and byte 0 is at the program's `address`.
     """
 
-    __slots__ = ("address", "domain", "length", "memory", "rkey", "va", "view", "writable")
+    __slots__ = ("access", "address", "domain", "length", "memory", "rkey", "va", "view", "writable")
 
-    def __init__(self, view: memoryview, va: int, rkey: int, writable: bool, domain: int = 0) -> None:
+    def __init__(self, view: memoryview, va: int, rkey: int, access: int, domain: int = 0) -> None:
         self.view = view
         self.va = va
         self.length = len(view)
         self.rkey = rkey
-        self.writable = writable
+        self.access = access
+        self.writable = bool(access & REMOTE_WRITE)
         self.domain = domain
         self.memory: ProcessMemory | None = None
         self.address = 0
@@ -175,25 +194,35 @@ class MemoryTable:
         self._next_va = PAGE_BYTES * rng.randrange(1 << 20, 1 << 32)
         self.regions: dict[int, MemoryRegion] = {}
 
-    def register(self, buffer: bytearray | memoryview, va: int | None, writable: bool, domain: int = 0) -> MemoryRegion:
+    def register(
+        self,
+        buffer: bytearray | memoryview,
+        va: int | None,
+        writable: bool,
+        domain: int = 0,
+        access: int | None = None,
+    ) -> MemoryRegion:
         """Register `buffer`; without `va` an address range of its own is chosen.
 
+        `access` has the rights (`Access`); without it, peers may write where `writable` says so, and nothing else.
         Raises ValueError for a writable region over a read-only buffer or an address beyond 64 bits.
         """
         view = memoryview(buffer).cast("B")
-        if writable and view.readonly and not self._length_only:
+        if access is None:
+            access = LOCAL_WRITE | REMOTE_WRITE if writable else 0
+        if access & (LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC) and view.readonly and not self._length_only:
             raise ValueError("the buffer is read-only; register it with writable=False or pass a bytearray")
         if va is None:
             va = self._next_va
             self._next_va += (len(view) // PAGE_BYTES + 2) * PAGE_BYTES
         if not 0 <= va <= (1 << 64) - len(view):
             raise ValueError(f"va {va:#x} with {len(view)} bytes leaves the 64-bit address space")
-        region = MemoryRegion(view, va, self._key(), writable, domain)
+        region = MemoryRegion(view, va, self._key(), access, domain)
         self.regions[region.rkey] = region
         return region
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, writable: bool, domain: int
+        self, memory: ProcessMemory, address: int, length: int, va: int, access: int, domain: int
     ) -> MemoryRegion:
         """Register `length` bytes of a program at its `address`; peers address them from `va` on.
 
@@ -201,7 +230,7 @@ class MemoryTable:
         """
         if max(address, va) + length > 1 << 64:
             raise ValueError(f"{length} bytes at {address:#x} ({va:#x} for peers) leave the 64-bit address space")
-        region = MemoryRegion(memoryview(b""), va, self._key(), writable, domain)
+        region = MemoryRegion(memoryview(b""), va, self._key(), access, domain)
         region.memory = memory
         region.address = address
         region.length = length

@@ -13,11 +13,22 @@ from mrc_host.verbs.device import (
     open_device,
     query_version,
 )
-from mrc_host.verbs.layout import Access, DeviceCap, EventType, QpState, SendFlags, WcFlags, WcOpcode, WcStatus
+from mrc_host.verbs.layout import (
+    Access,
+    DeviceCap,
+    EventType,
+    QpState,
+    RingOpcode,
+    SendFlags,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+)
 from mrc_host.verbs.memory import MemoryRegion, ProtectionDomain, RemoteMemory, Sge
 from mrc_host.verbs.queue_pair import QpAttributes, QpCap, QpHint, QueuePair, SendRequest
 from mrc_host.verbs.rendezvous import Rendezvous, exchange
-from mrc_host.verbs.requests import DeviceAttributes, Ev, PortAttributes, RemoteQp
+from mrc_host.verbs.requests import DeviceAttributes, Ev, PortAttributes, RemoteQp, Wire
+from mrc_host.verbs.shared_receive import SharedReceiveQueue
 
 __all__ = [
     "Access",
@@ -41,15 +52,18 @@ __all__ = [
     "RemoteMemory",
     "RemoteQp",
     "Rendezvous",
+    "RingOpcode",
     "SendFlags",
     "SendRequest",
     "Sge",
+    "SharedReceiveQueue",
     "VerbsError",
     "Version",
     "Versions",
     "WcFlags",
     "WcOpcode",
     "WcStatus",
+    "Wire",
     "WorkCompletion",
     "exchange",
     "open_device",

@@ -218,5 +218,6 @@ _TEXTS = {
     WcStatus.REM_ACCESS_ERR: "remote access error",
     WcStatus.REM_OP_ERR: "remote operation error",
     WcStatus.RETRY_EXC_ERR: "transport retry counter exceeded",
+    WcStatus.RNR_RETRY_EXC_ERR: "receiver-not-ready retry counter exceeded",
     WcStatus.FATAL_ERR: "fatal error",
 }

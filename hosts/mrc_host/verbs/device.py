@@ -54,8 +54,8 @@ def query_version() -> Versions:
 class AsyncEvent:
     """Something that happened outside of any work request; to be acknowledged by `ack`.
 
-    `element`: the number of a queue pair, a completion queue, or a port (from 1), by the type. Of an EV: its value, its
-    plane and the losses seen on it. `text` gives the reason, where there is one.
+    `element`: the number of a queue pair, a completion queue, a shared receive queue, or a port (from 1), by the type.
+    Of an EV: its value, its plane and the losses seen on it. `text` gives the reason, where there is one.
     """
 
     type: EventType
@@ -340,10 +340,19 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
+_OF_QUEUE_PAIRS: Final = (
+    EventType.QP_FATAL,
+    EventType.QP_LAST_WQE_REACHED,
+    EventType.EV_GOOD,
+    EventType.EV_ASSUMED_BAD,
+    EventType.EV_DENIED,
+)
+
+
 def _concerned(event: AsyncEvent) -> tuple[bool, int] | None:
     if event.type is EventType.CQ_ERR:
         return False, event.element
-    if event.type in (EventType.QP_FATAL, EventType.EV_GOOD, EventType.EV_ASSUMED_BAD, EventType.EV_DENIED):
+    if event.type in _OF_QUEUE_PAIRS:
         return True, event.element
     return None
 

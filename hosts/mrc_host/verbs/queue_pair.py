@@ -14,10 +14,13 @@ from mrc_host.verbs.connection import VerbsError
 from mrc_host.verbs.device import Context
 from mrc_host.verbs.layout import QpState, RingOpcode, SendFlags, WcOpcode
 from mrc_host.verbs.memory import ProtectionDomain, Sge
-from mrc_host.verbs.requests import Ev, HintAttributes, HintChanges, RemoteQp
+from mrc_host.verbs.requests import Ev, HintAttributes, HintChanges, RemoteQp, Wire
+from mrc_host.verbs.shared_receive import SharedReceiveQueue, receive_into
 
 _SIGNALED = SendFlags.SIGNALED
-_RECV = int(WcOpcode.RECV_RDMA_WITH_IMM)
+_RECEIVES = (int(WcOpcode.RECV), int(WcOpcode.RECV_RDMA_WITH_IMM))
+_SENDS = frozenset(RingOpcode) - {RingOpcode.RECV, RingOpcode.NOTIFY, RingOpcode.RECV_INTO, RingOpcode.SRQ_RECV}
+_ATOMICS = (RingOpcode.COMPARE_SWAP, RingOpcode.FETCH_ADD)
 _MASK = 0xFFFFFFFF
 Local = Sge | Sequence[Sge] | bytes | bytearray | memoryview
 
@@ -30,21 +33,26 @@ class QpCap:
     max_recv_wr: int = 128
     max_send_sge: int = layout.MAX_SGE
     max_inline_data: int = layout.INLINE_BYTES
+    max_recv_sge: int = layout.MAX_SGE
 
 
 @dataclass(frozen=True)
 class SendRequest:
-    """A write to be posted (`ibv_send_wr`): `local` is one element, several, or, inline, bytes.
+    """A request to be posted (`ibv_send_wr`): `local` is one element, several, or, inline, bytes.
 
-    `imm_data` not None makes it a write with immediate.
+    Without `opcode` it is a write, with immediate if `imm_data` is not None. `compare_add` and `swap` are the numbers
+    of an atomic operation.
     """
 
     local: Local
-    remote_addr: int
-    rkey: int
+    remote_addr: int = 0
+    rkey: int = 0
     wr_id: int = 0
     imm_data: int | None = None
     flags: SendFlags = SendFlags.SIGNALED
+    opcode: RingOpcode | None = None
+    compare_add: int = 0
+    swap: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,9 @@ class QueuePair:
         send_cq: where writes report.
         recv_cq: where receives report; by default the same.
         cap: how much it can hold.
-        sq_sig_all: each write reports; else those with SendFlags.SIGNALED, and those that fail.
+        sq_sig_all: each send reports; else those with SendFlags.SIGNALED, and those that fail.
+        wire: its transport, by default that of the lab. Its peer must have the same.
+        srq: a shared receive queue, whose receives it takes; of RoCE only.
         user: whatever the program likes; `qp_context` of the C library.
     """
 
@@ -114,6 +124,8 @@ class QueuePair:
         *,
         cap: QpCap | None = None,
         sq_sig_all: bool = False,
+        wire: Wire | None = None,
+        srq: SharedReceiveQueue | None = None,
         user: Any = None,
     ) -> None:
         self.domain = domain
@@ -122,6 +134,8 @@ class QueuePair:
         self.recv_cq = recv_cq or send_cq
         self.cap = cap or QpCap()
         self.sq_sig_all = sq_sig_all
+        self.wire = Wire(self.context.transport) if wire is None else Wire(wire)
+        self.srq = srq
         self.user = user
         wanted = requests.CreateQp(
             pd=domain.number,
@@ -132,6 +146,9 @@ class QueuePair:
             max_recv_wr=self.cap.max_recv_wr,
             max_send_sge=self.cap.max_send_sge,
             max_inline_data=self.cap.max_inline_data,
+            max_recv_sge=self.cap.max_recv_sge,
+            wire=wire,
+            srq=None if srq is None else srq.number,
         )
         self.qp_num = self.context.ask(wanted).qp_num
         self.state = QpState.RESET
@@ -168,7 +185,9 @@ class QueuePair:
 
         Profiles, `hint`, `max_wimm_dest`, `mpr_dest`, `dynamic_mpr`, `trim_nack` and `service_time` are set before RTR,
         which takes the peer's `document`, or `remote`, which names the peer as `ibv_modify_qp` does. `max_wimm`, `mpr`,
-        `timeout`, `linear_cnt`, `exp_cnt` and `sq_psn` are set before RTS.
+        `timeout`, `linear_cnt`, `exp_cnt` and `sq_psn` are set before RTS. A queue pair of RoCE has the attributes of
+        `ibv_modify_qp`: `path_mtu`, `rq_psn` and `max_dest_rd_atomic` are set before RTR, `sq_psn`, `timeout`,
+        `retry_cnt`, `rnr_retry` and `max_rd_atomic` before RTS, `min_rnr_timer` and `qp_access_flags` at any time.
 
         Raises:
             VerbsError: an attribute or a step that is not allowed.
@@ -229,7 +248,7 @@ class QueuePair:
                 full (ENOMEM), or the request is not valid.
         """
         with self.context.lock:
-            self._post(local, remote_addr, rkey, wr_id, None, flags)
+            self._post(RingOpcode.WRITE, local, remote_addr, rkey, wr_id, 0, flags)
 
     def post_write_imm(
         self,
@@ -243,20 +262,88 @@ class QueuePair:
     ) -> None:
         """Do as `post_write`, and deliver 32 bits to a receive that the peer has posted, when all has arrived."""
         with self.context.lock:
-            self._post(local, remote_addr, rkey, wr_id, imm_data, flags)
+            self._post(RingOpcode.WRITE_IMM, local, remote_addr, rkey, wr_id, imm_data, flags)
+
+    def post_message(
+        self,
+        local: Local,
+        *,
+        imm_data: int | None = None,
+        wr_id: int = 0,
+        flags: SendFlags = SendFlags.SIGNALED,
+    ) -> None:
+        """Send bytes into the next receive of the peer (`IBV_WR_SEND`); of RoCE only. Raises as `post_write`."""
+        with self.context.lock:
+            opcode = RingOpcode.SEND if imm_data is None else RingOpcode.SEND_IMM
+            self._post(opcode, local, 0, 0, wr_id, imm_data or 0, flags)
+
+    def post_read(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        *,
+        wr_id: int = 0,
+        flags: SendFlags = SendFlags.SIGNALED,
+    ) -> None:
+        """Read bytes of the peer's memory into `local`; of RoCE only. Raises as `post_write`.
+
+        The peer's region needs REMOTE_READ. What is posted behind it with SendFlags.FENCE begins when it has completed.
+        """
+        with self.context.lock:
+            self._post(RingOpcode.READ, local, remote_addr, rkey, wr_id, 0, flags)
+
+    def post_atomic(
+        self,
+        opcode: RingOpcode,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        compare_add: int,
+        swap: int = 0,
+        *,
+        wr_id: int = 0,
+        flags: SendFlags = SendFlags.SIGNALED,
+    ) -> None:
+        """Do COMPARE_SWAP or FETCH_ADD on the 64-bit number of the peer at an address that is a multiple of 8; of RoCE
+        only. `local` gets the number that was there. Raises as `post_write`.
+
+        Numbers are in the byte order of the machine. The peer's region needs REMOTE_ATOMIC.
+        """
+        if opcode not in _ATOMICS:
+            raise VerbsError(errno.EINVAL, f"{RingOpcode(opcode).name} is no atomic operation")
+        with self.context.lock:
+            self._post(opcode, local, remote_addr, rkey, wr_id, 0, flags, compare_add, swap)
 
     def post_send(self, requests: Iterable[SendRequest]) -> None:
-        """Post several writes, with one wake-up of the device.
+        """Post several requests, with one wake-up of the device.
 
         Raises:
             VerbsError: as `post_write`; the requests before the one that is refused are posted.
         """
         with self.context.batch():
             for each in requests:
-                self._post(each.local, each.remote_addr, each.rkey, each.wr_id, each.imm_data, each.flags)
+                opcode = each.opcode
+                if opcode is None:
+                    opcode = RingOpcode.WRITE if each.imm_data is None else RingOpcode.WRITE_IMM
+                elif opcode not in _SENDS:
+                    raise VerbsError(errno.EINVAL, f"{RingOpcode(opcode).name} is not sent")
+                self._post(
+                    opcode, each.local, each.remote_addr, each.rkey, each.wr_id, each.imm_data or 0, each.flags,
+                    each.compare_add, each.swap,
+                )  # fmt: skip
 
     def _post(
-        self, local: Local, remote_addr: int, rkey: int, wr_id: int, imm_data: int | None, flags: SendFlags
+        self,
+        opcode: RingOpcode,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        wr_id: int,
+        imm_data: int,
+        flags: SendFlags,
+        compare_add: int = 0,
+        swap: int = 0,
     ) -> None:
         if self.state not in (QpState.RTS, QpState.ERR):  # in ERR the device flushes what is posted
             raise VerbsError(errno.EINVAL, f"queue pair {self.qp_num} is in {self.state.name}; writes need RTS")
@@ -291,45 +378,56 @@ class QueuePair:
                     layout.ELEMENT.pack_into(entries, where, each.addr, each.length, each.lkey)
                     where += layout.ELEMENT.size
             layout.REQUEST.pack_into(
-                entries, at, RingOpcode.WRITE if imm_data is None else RingOpcode.WRITE_IMM, flags, elements,
-                self.qp_num, wr_id, remote_addr, rkey, imm_data or 0, inline,
-            )  # fmt: skip
+                entries, at, opcode, flags, elements, self.qp_num, wr_id, remote_addr, rkey, imm_data, inline
+            )
+            if opcode in _ATOMICS:
+                layout.ATOMIC.pack_into(entries, at + layout.ATOMIC_AT, compare_add, swap)
         except (struct.error, TypeError, ValueError) as error:
             raise VerbsError(errno.EINVAL, f"a number of the work request is out of range: {error}") from None
         self._sent += 1
         context.submit()
 
-    def post_recv(self, wr_id: int = 0, count: int = 1) -> None:
-        """Post `count` receives, each for one immediate.
+    def post_recv(self, wr_id: int = 0, count: int = 1, local: Sge | Sequence[Sge] | None = None) -> None:
+        """Post `count` receives, each for one immediate; or one for a message (RoCE), into the memory that `local`
+        names.
 
         Raises:
             VerbsError: the queue pair is in RESET, or its receive queue is full (ENOMEM).
         """
         if self.state is QpState.RESET:
             raise VerbsError(errno.EINVAL, f"queue pair {self.qp_num} is in RESET; receives need INIT")
+        if self.srq is not None:
+            raise VerbsError(errno.EINVAL, f"queue pair {self.qp_num} takes receives of its shared receive queue")
         if not 1 <= count <= 0xFFFF:
             raise VerbsError(errno.EINVAL, f"{count} receives; 1 to 65535 at once")
+        if local is not None and count != 1:
+            raise VerbsError(errno.EINVAL, f"{count} receives into the same memory; post one at a time")
         with self.context.lock:
             if ((self._received - self._received_ended) & _MASK) + count > self.cap.max_recv_wr:
                 raise VerbsError(
                     errno.ENOMEM, f"queue pair {self.qp_num}: no more than {self.cap.max_recv_wr} receives at once"
                 )
-            at = self.context.place()
-            try:
-                layout.REQUEST.pack_into(
-                    self.context.entries, at, RingOpcode.RECV, 0, count, self.qp_num, wr_id, 0, 0, 0, 0
-                )
-            except struct.error as error:
-                raise VerbsError(errno.EINVAL, f"wr_id is out of range: {error}") from None
+            if local is not None:
+                receive_into(self.context, RingOpcode.RECV_INTO, self.qp_num, wr_id, local, self.cap.max_recv_sge)
+            else:
+                at = self.context.place()
+                try:
+                    layout.REQUEST.pack_into(
+                        self.context.entries, at, RingOpcode.RECV, 0, count, self.qp_num, wr_id, 0, 0, 0, 0
+                    )
+                except struct.error as error:
+                    raise VerbsError(errno.EINVAL, f"wr_id is out of range: {error}") from None
             self._received += count
             self.context.submit()
 
     def ended(self, opcode: int, count: int) -> None:
         """Record how many requests of a kind have ended so far (modulo 2^32), at each completion."""
-        if opcode == _RECV:
-            self._received_ended = count
-        else:
+        if opcode not in _RECEIVES:
             self._sent_ended = count
+        elif self.srq is not None:
+            self.srq.ended(count)
+        else:
+            self._received_ended = count
 
     def destroy(self) -> None:
         """Destroy the queue pair; requests under way are lost. Raises VerbsError while events of it are not

@@ -39,7 +39,7 @@ def factory(**settings: Any) -> Any:
 
 
 @given(
-    st.sampled_from([op for op in RoceOpcode if op < RoceOpcode.ACK]),
+    st.sampled_from([op for op in RoceOpcode if RoceOpcode.WRITE_FIRST <= op <= RoceOpcode.WRITE_ONLY_IMM]),
     st.binary(max_size=50),
     st.integers(0, (1 << 64) - 1),
     st.integers(0, (1 << 24) - 1),

@@ -113,6 +113,7 @@ def test_vectors_command_refuses_wrong_usage(capsys: pytest.CaptureFixture[str])
 SIZES = {
     "IPV6": 40, "IPV4": 20, "SRH": 8, "UDP": 8, "BTH": 12, "METH": 4, "TSETH": 4, "RETH": 16, "IMMDT": 4,
     "AETH": 4, "SETH": 28, "CC_STATE": 8, "NETH": 20, "PETH": 16, "ERTH": 16, "EETH": 36,
+    "ATOMICETH": 28, "ATOMICACKETH": 8,
 }  # fmt: skip
 
 

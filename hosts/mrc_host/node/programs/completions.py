@@ -14,6 +14,18 @@ P = TypeVar("P", bound=Pair)
 _BATCH: Final = 64
 _STATUS: Final = {status: WcStatus[status.name] for status in CompletionStatus}
 _SUCCESS: Final = CompletionStatus.SUCCESS
+_RECEIVES: Final = {
+    CompletionKind.RECV: WcOpcode.RECV,
+    CompletionKind.RECV_IMM: WcOpcode.RECV_RDMA_WITH_IMM,
+}
+_SENDS: Final = {
+    CompletionKind.WRITE: WcOpcode.RDMA_WRITE,
+    CompletionKind.WRITE_IMM: WcOpcode.RDMA_WRITE,
+    CompletionKind.SEND: WcOpcode.SEND,
+    CompletionKind.READ: WcOpcode.RDMA_READ,
+    CompletionKind.COMPARE_SWAP: WcOpcode.COMP_SWAP,
+    CompletionKind.FETCH_ADD: WcOpcode.FETCH_ADD,
+}
 
 
 def deliver(program: Program[P], queue: Queue, now: int) -> None:
@@ -22,7 +34,7 @@ def deliver(program: Program[P], queue: Queue, now: int) -> None:
     Raises:
         RingCorrupt: the program has spoilt the ring.
     """
-    while completions := program.of.driven.poll(queue.inner, _BATCH):
+    while completions := queue.inner.poll(_BATCH):
         for completion in completions:
             if not _take(program, queue, completion):
                 overflow(program, queue, now)
@@ -34,15 +46,21 @@ def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
     if pair is None:
         return True  # of a queue pair that is gone
     status = _STATUS[completion.status]
-    if completion.kind is CompletionKind.RECV_IMM:
-        pair.receiving -= 1
-        pair.received += 1
+    received = _RECEIVES.get(completion.kind)
+    if received is not None:
         flags = WcFlags.NONE
         if completion.status is _SUCCESS:
-            flags = WcFlags.WITH_IMM | WcFlags.SOLICITED if completion.solicited else WcFlags.WITH_IMM
+            flags = WcFlags.NONE if completion.immediate is None else WcFlags.WITH_IMM
+            if completion.solicited:
+                flags |= WcFlags.SOLICITED
+        if pair.srq is not None:
+            ended = pair.srq.inner.ended = pair.srq.inner.ended + 1
+        else:
+            pair.receiving -= 1
+            ended = pair.received = pair.received + 1
         return queue.push(
-            completion.wr_id, status, WcOpcode.RECV_RDMA_WITH_IMM, completion.qpn, completion.byte_len,
-            completion.immediate or 0, flags, pair.received,
+            completion.wr_id, status, received, completion.qpn, completion.byte_len, completion.immediate or 0, flags,
+            ended,
         )  # fmt: skip
     posted = pair.posted.popleft()
     pair.sent += 1
@@ -51,7 +69,7 @@ def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
     if completion.status is _SUCCESS and not posted.signaled:
         return True
     return queue.push(
-        posted.wr_id, status, WcOpcode.RDMA_WRITE, completion.qpn, completion.byte_len, 0, WcFlags.NONE, pair.sent
+        posted.wr_id, status, _SENDS[completion.kind], completion.qpn, completion.byte_len, 0, WcFlags.NONE, pair.sent
     )
 
 
@@ -62,5 +80,5 @@ def overflow(program: Program[P], queue: Queue, now: int) -> None:
     queue.overflowed = True
     for user in list(queue.users):
         user.why = user.why or f"completion queue {queue.number} has overflowed"
-        program.of.fail(user.qp, now)
+        user.of.fail(user.qp, now)
     program.tell(EventType.CQ_ERR, queue.number, text=f"more than {queue.ring.capacity} completions waited")

@@ -6,9 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.shared import Memory, WakeupCounter
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcOpcode, WcStatus
 from mrc_host.verbs.requests import HintAttributes, RemoteQp
@@ -19,7 +21,8 @@ P = TypeVar("P", bound=Pair)
 
 @dataclass(eq=False)
 class Region:
-    """Registered memory. `uses`: work requests under way that read from it. `memory`: None of a program's own."""
+    """Registered memory. `uses`: sends under way that read from it, or wait for an answer into it. `memory`: None of a
+    program's own."""
 
     region: MemoryRegion
     memory: Memory | None
@@ -107,9 +110,19 @@ class Queue:
             self.channel.due += 1
 
 
+@dataclass(eq=False)
+class SharedQueue:
+    """A shared receive queue of a program."""
+
+    inner: SharedReceives
+    domain: int
+    max_wr: int
+    max_sge: int
+
+
 @dataclass(frozen=True, slots=True)
 class PostedRequest:
-    """A work request under way: the values for its completion, and the regions from which it reads."""
+    """A work request under way: the values for its completion, and the regions that it uses."""
 
     wr_id: int
     signaled: bool
@@ -121,9 +134,11 @@ class QueuePairOf(Generic[P]):
     """A queue pair of a program, around the endpoint's.
 
     `posted`: sends under way, in order; `receiving`: receives under way; `sent` and `received` count those that ended.
-    `document` or `remote`: the peer's, from RTR on. `why`: what the program did wrong, if that ended the queue pair.
+    `of`: the transport's queue pairs, of which it is one. `document` or `remote`: the peer's, from RTR on. `why`: what
+    the program did wrong, if that ended the queue pair. `srq`: where its receives come from, if they are shared.
     """
 
+    of: Pairs[P]
     qp: P
     number: int
     domain: int
@@ -133,6 +148,7 @@ class QueuePairOf(Generic[P]):
     max_send: int
     max_recv: int
     max_sge: int
+    max_recv_sge: int
     max_inline: int
     ev_profile: str
     cc_profile: str
@@ -144,6 +160,7 @@ class QueuePairOf(Generic[P]):
     document: object = None
     remote: RemoteQp | None = None
     why: str = ""
+    srq: SharedQueue | None = None
 
     def forget_requests(self) -> None:
         """End all work requests without a completion, as on the way to RESET."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 import dataclasses
 import errno
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from mrc_host.node.controller import DEFAULT, NodeController
+from mrc_host.node.controller import NodeController
 from mrc_host.node.own_evs import HostEvs
 from mrc_host.node.quota import RefusedError
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import QpState
+from mrc_host.proto.events import QpError, QpState
 from mrc_host.proto.memory import MemoryRegion, ProcessMemory
+from mrc_host.proto.receive import Element, Scatter, SharedReceives
 from mrc_host.proto.reliability.qp import QueuePair
-from mrc_host.proto.roce.endpoint import RoceEndpoint
-from mrc_host.proto.roce.qp import RoceQueuePair
 from mrc_host.proto.statistics import EvRow
-from mrc_host.proto.transport import Pair, Transport, TransportEndpoint
+from mrc_host.proto.transport import Buffer, Pair, Transport, TransportEndpoint
 from mrc_host.proto.wire.psn import PSN_MASK
-from mrc_host.verbs.layout import DeviceCap
+from mrc_host.verbs.layout import DeviceCap, RingOpcode
 from mrc_host.verbs.requests import RemoteQp
 
 P = TypeVar("P", bound=Pair)
@@ -46,6 +46,22 @@ def address_of(remote: RemoteQp) -> ipaddress.IPv6Address:
         raise RefusedError(errno.EINVAL, f"the GID of the peer: {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A work request that is not a receive. `local`: what is sent, or where an answer goes; `operands`: of an atomic
+    operation, the number to compare with or to add and the one to swap in."""
+
+    opcode: int
+    wr_id: int
+    local: Buffer | Scatter
+    address: int
+    key: int
+    immediate: int
+    solicited: bool
+    fence: bool
+    operands: tuple[int, int]
+
+
 class Pairs(Protocol[P]):
     """Queue pairs of a transport, as programs use them. Errors are QpError and ConfigError, and RefusedError."""
 
@@ -59,16 +75,22 @@ class Pairs(Protocol[P]):
     def driven(self) -> TransportEndpoint:
         """The same endpoint, as what needs no queue pair sees it."""
 
-    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+    def register(self, buffer: memoryview, domain: int, access: int) -> MemoryRegion:
         """Register memory for a protection domain."""
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
     ) -> MemoryRegion:
         """Register memory of a program itself for a protection domain."""
 
-    def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> P:
-        """Return a queue pair in RESET."""
+    def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int, srq: SharedReceives | None) -> P:
+        """Return a queue pair in RESET; with `srq` it takes the receives of that. Raises RefusedError."""
+
+    def post(self, qp: P, work: Work) -> None:
+        """Post a send, write, read or atomic operation. Raises QpError for what the queue pair cannot do."""
+
+    def receive(self, qp: P, wr_id: int, count: int, elements: Sequence[Element]) -> None:
+        """Post `count` receives, or one into the memory of its elements. Raises QpError."""
 
     def destroy_cq(self, cq: CompletionQueue) -> None:
         """Forget a completion queue."""
@@ -117,19 +139,39 @@ class MrcPairs:
         self.own_evs = own_evs
         self.controller = controller
 
-    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+    def register(self, buffer: memoryview, domain: int, access: int) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_memory(buffer, writable=writable, domain=domain)
+        return self.endpoint.register_memory(buffer, domain=domain, access=access)
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
+        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
     ) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_process_memory(memory, address, length, va, writable=writable, domain=domain)
+        return self.endpoint.register_process_memory(memory, address, length, va, access=access, domain=domain)
 
-    def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> QueuePair:
+    def create(
+        self, send: CompletionQueue, recv: CompletionQueue, domain: int, srq: SharedReceives | None
+    ) -> QueuePair:
         """See `Pairs`."""
+        if srq is not None:
+            raise RefusedError(errno.EOPNOTSUPP, "a queue pair of mrc takes no receives of a shared receive queue")
         return self.endpoint.create_qp(send, recv, domain=domain)
+
+    def post(self, qp: QueuePair, work: Work) -> None:
+        """See `Pairs`."""
+        if isinstance(work.local, Scatter) or work.opcode not in (RingOpcode.WRITE, RingOpcode.WRITE_IMM):
+            raise QpError(f"no operation {RingOpcode(work.opcode).name} of a queue pair of mrc")
+        endpoint = self.endpoint
+        if work.opcode == RingOpcode.WRITE:
+            endpoint.post_write(qp, work.local, work.address, work.key, work.wr_id)
+        else:
+            endpoint.post_write_imm(
+                qp, work.local, work.address, work.key, work.immediate, work.wr_id, solicited=work.solicited
+            )
+
+    def receive(self, qp: QueuePair, wr_id: int, count: int, elements: Sequence[Element]) -> None:
+        """See `Pairs`. Immediates carry no data, so that the memory of a receive stays unused."""
+        self.endpoint.post_recv(qp, wr_id, count)
 
     def destroy_cq(self, cq: CompletionQueue) -> None:
         """See `Pairs`."""
@@ -227,84 +269,3 @@ class MrcPairs:
     def capabilities(self) -> DeviceCap:
         """See `Pairs`."""
         return DeviceCap.TRIM_NACK | DeviceCap.DYNAMIC_MPR | DeviceCap.SVC_TIME
-
-
-class RocePairs:
-    """See `Pairs`. The baseline has neither profiles nor attributes, and goes from INIT to RTS in one step."""
-
-    transport = "roce"
-
-    def __init__(self, endpoint: RoceEndpoint) -> None:
-        self.endpoint = self.driven = endpoint
-
-    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
-        """See `Pairs`."""
-        return self.endpoint.register_memory(buffer, writable=writable)
-
-    def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, writable: bool
-    ) -> MemoryRegion:
-        """See `Pairs`."""
-        return self.endpoint.register_process_memory(memory, address, length, va, writable=writable, domain=domain)
-
-    def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> RoceQueuePair:
-        """See `Pairs`."""
-        return self.endpoint.create_qp(send, recv)
-
-    def destroy_cq(self, cq: CompletionQueue) -> None:
-        """See `Pairs`."""
-        self.endpoint.destroy_cq(cq)
-
-    def profiles(self, qp: RoceQueuePair, ev: str, cc: str) -> None:
-        """See `Pairs`."""
-        if (ev, cc) != (DEFAULT, DEFAULT):
-            raise RefusedError(errno.EOPNOTSUPP, "profiles are of MRC; this host's transport is roce")
-
-    def accept(self, qp: RoceQueuePair, ev: str, cc: str, document: object, now: int) -> None:
-        """See `Pairs`."""
-        self.endpoint.connect(qp, document, now)
-
-    def ready(self, qp: RoceQueuePair, document: object, now: int) -> None:
-        """Do nothing: the queue pair is ready since `accept`."""
-
-    def accept_named(self, qp: RoceQueuePair, ev: str, cc: str, remote: RemoteQp, now: int) -> None:
-        """See `Pairs`."""
-        self.endpoint.connect(
-            qp,
-            {
-                "transport": "roce",
-                "qpn": remote.qp_num,
-                "address": address_of(remote).packed.hex(),
-                "initial_psn": remote.rq_psn,
-                "mtu": remote.path_mtu,
-            },
-            now,
-        )
-
-    def ready_named(self, qp: RoceQueuePair, now: int) -> None:
-        """Do nothing: the queue pair is ready since `accept_named`."""
-
-    def fail(self, qp: RoceQueuePair, now: int) -> None:
-        """See `Pairs`."""
-        self.endpoint.fail_qp(qp)
-
-    def reset(self, qp: RoceQueuePair, now: int) -> None:
-        """See `Pairs`."""
-        raise RefusedError(errno.EOPNOTSUPP, "a queue pair of roce cannot be reset; destroy it and create another")
-
-    def set(self, qp: RoceQueuePair, attributes: Attributes, now: int) -> None:
-        """See `Pairs`."""
-        if attributes:
-            raise RefusedError(errno.EOPNOTSUPP, f"{min(attributes)} is an attribute of MRC; this transport is roce")
-
-    def attributes(self, qp: RoceQueuePair) -> dict[str, int | bool | str | None]:
-        """See `Pairs`."""
-        return {"path_mtu": qp.mtu, "sq_psn": qp.start_psn, "error": None}
-
-    def evs(self, qp: RoceQueuePair) -> list[EvRow]:
-        """See `Pairs`."""
-        return []
-
-    def capabilities(self) -> DeviceCap:
-        """See `Pairs`."""
-        return DeviceCap.NONE

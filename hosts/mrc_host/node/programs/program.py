@@ -12,11 +12,13 @@ from typing import Final, Generic, TypeVar, cast
 
 from mrc_common.rpc import Done, Verbs
 from mrc_host.node.controller import DEFAULT
-from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, Region
+from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, Region, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.shared import Memory, Resources
+from mrc_host.node.programs.wires import Wires
 from mrc_host.node.quota import MAX_MESSAGE_BYTES, Limits, RefusedError, wanted
 from mrc_host.proto.events import QpState as ProtoState
+from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs import layout, requests
 from mrc_host.verbs.layout import Access, EventType, QpState
@@ -46,12 +48,12 @@ class Program(Generic[P]):
 
     Args:
         number: of the program on this host.
-        pairs: the transport.
+        wires: the transports.
         limits: what it may have.
         resources: what makes memory and bells.
         ports: whether each port of the host is up.
         address: of the host, as text.
-        domains: gives protection domains numbers that no other program has.
+        domains: gives protection domains and shared receive queues numbers that no other program has.
 
     Raises:
         OSError: there is no memory for its rings.
@@ -60,7 +62,7 @@ class Program(Generic[P]):
     def __init__(
         self,
         number: int,
-        pairs: Pairs[P],
+        wires: Wires,
         limits: Limits,
         resources: Resources,
         *,
@@ -70,7 +72,8 @@ class Program(Generic[P]):
         mtu: int,
     ) -> None:
         self.number = number
-        self.of = pairs
+        self.wires = wires
+        self.of: Pairs[P] = wires.first
         self.limits = limits
         self.resources = resources
         self.ports = ports
@@ -84,6 +87,7 @@ class Program(Generic[P]):
         self.queues: dict[int, Queue] = {}
         self.pairs: dict[int, QueuePairOf[P]] = {}
         self.hints: dict[int, Hint] = {}
+        self.shared: dict[int, SharedQueue] = {}
         self._next = 1
         self.events_lost = 0
         capacity = layout.power_of_two(limits.submissions)
@@ -108,6 +112,10 @@ class Program(Generic[P]):
         add(requests.DestroyCq, self._destroy_cq)
         add(requests.CreateQp, self._create_qp)
         add(requests.DestroyQp, self._destroy_qp)
+        add(requests.CreateSrq, self._create_srq)
+        add(requests.QuerySrq, self._query_srq)
+        add(requests.ModifySrq, self._modify_srq)
+        add(requests.DestroySrq, self._destroy_srq)
         add(requests.ModifyQp, self._modify_qp)
         add(requests.QueryQp, self._query_qp)
         add(requests.QueryEvs, self._query_evs)
@@ -163,7 +171,7 @@ class Program(Generic[P]):
         """Release all resources of the program, whatever its state."""
         for pair in list(self.pairs.values()):
             self._drop_pair(pair)
-            self.of.endpoint.close_qp(pair.qp, now)  # their peers may wait for a program that is gone
+            pair.of.endpoint.close_qp(pair.qp, now)  # their peers may wait for a program that is gone
         for queue in self.queues.values():
             self.of.destroy_cq(queue.inner)
             queue.memory.close()
@@ -179,7 +187,7 @@ class Program(Generic[P]):
         self.event_bell.close()
         if self.resources.process is not None:
             self.resources.process.close()
-        for objects in (self.queues, self.regions, self.channels, self.hints, self.domains):
+        for objects in (self.queues, self.regions, self.channels, self.hints, self.shared, self.domains):
             objects.clear()
         self._verbs.clear()  # which refer to this: with them gone the memory goes at once
 
@@ -233,7 +241,7 @@ class Program(Generic[P]):
         _check_access(access)
         wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
         memory = self._memory(request.length)
-        made = self.of.register(memory.buffer, domain, Access.REMOTE_WRITE in access)
+        made = self.of.register(memory.buffer, domain, int(access))
         self.regions[made.rkey] = Region(made, memory, domain, access)
         self.domains[domain] += 1
         return requests.RegionKey(made.rkey, made.va), [memory.fd]
@@ -249,8 +257,7 @@ class Program(Generic[P]):
             )
         wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
         va = request.address if request.iova is None else request.iova
-        writable = Access.REMOTE_WRITE in request.access
-        made = self.of.register_process(process, request.address, request.length, va, domain, writable)
+        made = self.of.register_process(process, request.address, request.length, va, domain, int(request.access))
         self.regions[made.rkey] = Region(made, None, domain, request.access)
         self.domains[domain] += 1
         return requests.RegionKey(made.rkey, made.va), []
@@ -338,10 +345,12 @@ class Program(Generic[P]):
         for queue in (send, recv):
             if queue.overflowed:
                 raise RefusedError(errno.EINVAL, f"completion queue {queue.number} has overflowed; create another one")
-        made = self.of.create(send.inner, recv.inner, domain)
+        srq = None if request.srq is None else self._srq(request.srq)
+        of: Pairs[P] = self.wires.of(request.wire)
+        made = of.create(send.inner, recv.inner, domain, None if srq is None else srq.inner)
         pair = QueuePairOf(
-            made, made.number, domain, send, recv, request.sq_sig_all, max_send, max_recv,
-            request.max_send_sge, request.max_inline_data, DEFAULT, DEFAULT,
+            of, made, made.number, domain, send, recv, request.sq_sig_all, max_send, max_recv,
+            request.max_send_sge, request.max_recv_sge, request.max_inline_data, DEFAULT, DEFAULT, srq=srq,
         )  # fmt: skip
         self.pairs[pair.number] = pair
         self.domains[domain] += 1
@@ -367,23 +376,24 @@ class Program(Generic[P]):
     def _destroy_qp(self, request: requests.DestroyQp, now: int) -> Answer:
         pair = self.pair(request.qp)
         self._drop_pair(pair)
-        self.of.endpoint.destroy_qp(pair.qp, now)
+        pair.of.endpoint.destroy_qp(pair.qp, now)
         return Done(), []
 
     def _document(self, request: requests.GetQpDocument, now: int) -> Answer:
-        return requests.QpDocumentAnswer(self.of.endpoint.local_attributes(self.pair(request.qp).qp)), []
+        pair = self.pair(request.qp)
+        return requests.QpDocumentAnswer(pair.of.endpoint.local_attributes(pair.qp)), []
 
     def _modify_qp(self, request: requests.ModifyQp, now: int) -> Answer:
         """Set the attributes first, then take at most one step of the state."""
         pair = self.pair(request.qp)
         ev, cc = request.ev_profile or pair.ev_profile, request.cc_profile or pair.cc_profile
         if (ev, cc) != (pair.ev_profile, pair.cc_profile):
-            self.of.profiles(pair.qp, ev, cc)
+            pair.of.profiles(pair.qp, ev, cc)
             pair.ev_profile, pair.cc_profile = ev, cc
         if request.hint is not None:
             self._assign_hint(pair, request.hint)
         if request.attributes:
-            self.of.set(pair.qp, request.attributes, now)
+            pair.of.set(pair.qp, request.attributes, now)
         if request.state is not None:
             self._step(pair, request, now)
         return requests.QpStateAnswer(STATES[pair.qp.state]), []
@@ -391,9 +401,9 @@ class Program(Generic[P]):
     def _step(self, pair: QueuePairOf[P], request: requests.ModifyQp, now: int) -> None:
         state, document = request.state, request.document
         if state is QpState.ERR:
-            self.of.fail(pair.qp, now)
+            pair.of.fail(pair.qp, now)
         elif state is QpState.RESET:
-            self.of.reset(pair.qp, now)
+            pair.of.reset(pair.qp, now)
             pair.forget_requests()
             pair.document = pair.remote = None
         elif state is QpState.INIT:
@@ -401,21 +411,21 @@ class Program(Generic[P]):
                 raise RefusedError(
                     errno.EINVAL, f"queue pair {pair.number} is in {pair.qp.state.value}; INIT follows RESET"
                 )
-            self.of.endpoint.local_attributes(pair.qp)
+            pair.of.endpoint.local_attributes(pair.qp)
         elif state is QpState.RTR and request.remote is not None:
-            self.of.accept_named(pair.qp, pair.ev_profile, pair.cc_profile, request.remote, now)
+            pair.of.accept_named(pair.qp, pair.ev_profile, pair.cc_profile, request.remote, now)
             pair.remote = request.remote
         elif state is QpState.RTR:
             if not isinstance(document, dict):
                 raise RefusedError(errno.EINVAL, "the way to RTR needs the peer's document")
-            self.of.accept(pair.qp, pair.ev_profile, pair.cc_profile, document, now)
+            pair.of.accept(pair.qp, pair.ev_profile, pair.cc_profile, document, now)
             pair.document = document
         elif pair.remote is not None:
-            self.of.ready_named(pair.qp, now)
+            pair.of.ready_named(pair.qp, now)
         elif pair.document is None:
             raise RefusedError(errno.EINVAL, f"queue pair {pair.number} is in {pair.qp.state.value}; RTS follows RTR")
         else:
-            self.of.ready(pair.qp, pair.document, now)
+            pair.of.ready(pair.qp, pair.document, now)
 
     def _query_qp(self, request: requests.QueryQp, now: int) -> Answer:
         pair = self.pair(request.qp)
@@ -427,16 +437,57 @@ class Program(Generic[P]):
             sends_posted=len(pair.posted),
             receives_posted=pair.receiving,
             why=pair.why,
-            attributes=self.of.attributes(pair.qp),
+            attributes=pair.of.attributes(pair.qp),
         )
         return answer, []
 
     def _query_evs(self, request: requests.QueryEvs, now: int) -> Answer:
         """Return a part of the EVs at a time: a message on the socket is not large."""
-        rows = self.of.evs(self.pair(request.qp).qp)
+        pair = self.pair(request.qp)
+        rows = pair.of.evs(pair.qp)
         part = rows[request.first : request.first + 512]
         evs = [requests.Ev(row.ev, row.plane, row.state.name, row.active, row.losses) for row in part]
         return requests.SomeEvs(evs, len(rows)), []
+
+    # -- shared receive queues ----------------------------------------------------------------------------------
+
+    def _srq(self, number: int) -> SharedQueue:
+        if number not in self.shared:
+            raise RefusedError(errno.EINVAL, f"no shared receive queue {number} of this program")
+        return self.shared[number]
+
+    def _create_srq(self, request: requests.CreateSrq, now: int) -> Answer:
+        domain = self._domain(request.pd)
+        wanted("work requests of a shared receive queue", request.max_wr, self.limits.work_requests, "work_requests")
+        wanted("shared receive queues", len(self.shared) + 1, self.limits.queue_pairs, "queue_pairs")
+        number = self._new_domain()
+        self.shared[number] = SharedQueue(
+            SharedReceives(number, domain, request.limit), domain, request.max_wr, request.max_sge
+        )
+        self.domains[domain] += 1
+        return requests.SrqNumber(number), []
+
+    def _query_srq(self, request: requests.QuerySrq, now: int) -> Answer:
+        srq = self._srq(request.srq)
+        inner = srq.inner
+        return requests.SrqDocument(srq.max_wr, srq.max_sge, inner.limit, len(inner.receives)), []
+
+    def _modify_srq(self, request: requests.ModifySrq, now: int) -> Answer:
+        srq = self._srq(request.srq)
+        if request.limit > srq.max_wr:
+            raise RefusedError(errno.EINVAL, f"limit is {request.limit}; the queue holds {srq.max_wr} receives")
+        srq.inner.limit = request.limit
+        return Done(), []
+
+    def _destroy_srq(self, request: requests.DestroySrq, now: int) -> Answer:
+        srq = self._srq(request.srq)
+        if srq.inner.users:
+            raise RefusedError(
+                errno.EBUSY, f"{srq.inner.users} queue pairs use the shared receive queue; destroy them first"
+            )
+        del self.shared[request.srq]
+        self.domains[srq.domain] -= 1
+        return Done(), []
 
     # -- the device ---------------------------------------------------------------------------------------------
 

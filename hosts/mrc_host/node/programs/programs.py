@@ -13,10 +13,10 @@ from typing import Final, Generic, TypeVar
 from mrc_host.node.controller import ControlledQp
 from mrc_host.node.programs.completions import deliver
 from mrc_host.node.programs.objects import QueuePairOf
-from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.programs.shared import Resources
 from mrc_host.node.programs.submissions import serve
+from mrc_host.node.programs.wires import Wires
 from mrc_host.node.quota import Limits, RefusedError
 from mrc_host.proto.events import (
     CompletionsReady,
@@ -24,10 +24,12 @@ from mrc_host.proto.events import (
     EvChanged,
     Event,
     EvState,
+    LastReceiveTaken,
     PortChanged,
     QpError,
     QpState,
     QpStateChanged,
+    SrqLimitReached,
 )
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
@@ -53,7 +55,7 @@ class Programs(Generic[P]):
     """See the module's docstring.
 
     Args:
-        pairs: the transport.
+        wires: the transports.
         limits: what programs may have.
         ports: whether each port of the host is up.
         address: of the host, as text.
@@ -63,7 +65,7 @@ class Programs(Generic[P]):
 
     def __init__(
         self,
-        pairs: Pairs[P],
+        wires: Wires,
         limits: Limits,
         *,
         ports: Callable[[], list[bool]],
@@ -71,7 +73,7 @@ class Programs(Generic[P]):
         mtu: int,
         fault: Callable[[str, Exception, int], None],
     ) -> None:
-        self.pairs = pairs
+        self.wires = wires
         self.limits = limits
         self.ports = ports
         self.address = address
@@ -96,9 +98,9 @@ class Programs(Generic[P]):
                 EMFILE,
                 f"{len(self.connected)} programs are connected; this host allows no more (`agents.verbs.programs`)",
             )
-        program = Program(
+        program: Program[P] = Program(
             next(self._numbers),
-            self.pairs,
+            self.wires,
             self.limits,
             resources,
             ports=self.ports,
@@ -149,7 +151,7 @@ class Programs(Generic[P]):
         """Handle the requests that programs have posted; of each program no more at once than is fair."""
         if not self.posted():
             return
-        self.pairs.driven.handle_timer(now)  # what is posted counts from now on
+        self.wires.driven().handle_timer(now)  # what is posted counts from now on
         for program, _ in list(self.connected.values()):
             self._serve(program, now, BUDGET)
 
@@ -224,6 +226,14 @@ class Programs(Generic[P]):
             reason = event.reason.value if event.reason is not None else ""
             pair.why = pair.why or reason
             self._tell(program, EventType.QP_FATAL, event.qpn, text=pair.why)
+        elif isinstance(event, SrqLimitReached):
+            for program, _ in list(self.connected.values()):
+                if event.srq in program.shared:
+                    self._tell(program, EventType.SRQ_LIMIT_REACHED, event.srq)
+        elif isinstance(event, LastReceiveTaken):
+            found = self.owner(event.qpn)
+            if found is not None:
+                self._tell(found[0], EventType.QP_LAST_WQE_REACHED, event.qpn)
         elif isinstance(event, EvChanged):
             found = self.owner(event.qpn)
             if found is not None:

@@ -1,6 +1,8 @@
-"""The data path codec of the RoCEv2 RC baseline: RDMA WRITE, ACKNOWLEDGE and CNP (mrc-protocol.md §2; IBTA RoCEv2).
+"""The data path codec of RoCEv2's reliable connection: SEND, RDMA WRITE and READ, atomics, their answers, and CNP.
 
-Frames are IPv6 packets without Ethernet header, as in `wire/codec.py`. RETH comes in First and Only packets alone.
+Opcodes and headers are those of IBTA vol. 1 rel. 1.4, chapter 9; `scapy.contrib.roce` reads them alike. Frames are IPv6
+packets without Ethernet header, as in `wire/codec.py`. RETH comes in First and Only packets of a write alone, and AETH
+in all packets of a READ response but the middle ones.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from typing import Final, TypeAlias
 from mrc_host.proto.wire.codec import SMALL, Codec
 from mrc_host.proto.wire.compiled import (
     ECN_AT,
+    FLAGS_AT,
     HEAD,
     LOW_24,
     PAD,
     PAD_AT,
     PAD_BITS,
+    SE_BITS,
     TVER,
     Decoder,
     decoder,
@@ -25,16 +29,30 @@ from mrc_host.proto.wire.compiled import (
 from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.fields import NEXT_UDP, ROCE_LAYOUTS, Bth, ImmDt, Ipv6, Reth, RoceOpcode, Udp
 from mrc_host.proto.wire.icrc import with_zeros
-from mrc_host.proto.wire.messages import FLAG_ACK_REQ
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_SE
 from mrc_host.proto.wire.packet import Drop, WireError, icrc
 
+SEND_FIRST: Final = int(RoceOpcode.SEND_FIRST)
+SEND_MIDDLE: Final = int(RoceOpcode.SEND_MIDDLE)
+SEND_LAST: Final = int(RoceOpcode.SEND_LAST)
+SEND_LAST_IMM: Final = int(RoceOpcode.SEND_LAST_IMM)
+SEND_ONLY: Final = int(RoceOpcode.SEND_ONLY)
+SEND_ONLY_IMM: Final = int(RoceOpcode.SEND_ONLY_IMM)
 FIRST: Final = int(RoceOpcode.WRITE_FIRST)
 MIDDLE: Final = int(RoceOpcode.WRITE_MIDDLE)
 LAST: Final = int(RoceOpcode.WRITE_LAST)
 LAST_IMM: Final = int(RoceOpcode.WRITE_LAST_IMM)
 ONLY: Final = int(RoceOpcode.WRITE_ONLY)
 ONLY_IMM: Final = int(RoceOpcode.WRITE_ONLY_IMM)
+READ_REQUEST: Final = int(RoceOpcode.READ_REQUEST)
+RESPONSE_FIRST: Final = int(RoceOpcode.READ_RESPONSE_FIRST)
+RESPONSE_MIDDLE: Final = int(RoceOpcode.READ_RESPONSE_MIDDLE)
+RESPONSE_LAST: Final = int(RoceOpcode.READ_RESPONSE_LAST)
+RESPONSE_ONLY: Final = int(RoceOpcode.READ_RESPONSE_ONLY)
 ACKNOWLEDGE: Final = int(RoceOpcode.ACK)
+ATOMIC_ACK: Final = int(RoceOpcode.ATOMIC_ACK)
+COMPARE_SWAP: Final = int(RoceOpcode.COMPARE_SWAP)
+FETCH_ADD: Final = int(RoceOpcode.FETCH_ADD)
 CNP: Final = int(RoceOpcode.CNP)
 
 WITH_RETH: Final = frozenset(opcode for opcode, layout in ROCE_LAYOUTS.items() if Reth in layout.parts)
@@ -47,12 +65,13 @@ _RESV8A_BYTE = Ipv6.header.size + Udp.header.size + Bth.header.by_name["resv8a"]
 
 @dataclass(slots=True)
 class RoceData:
-    """One RDMA WRITE packet; `va`, `rkey` and `dma_length` are 0 where there is no RETH."""
+    """A packet of a SEND or RDMA WRITE; `va`, `rkey` and `dma_length` are 0 where there is no RETH."""
 
     opcode: int
     dest_qp: int
     psn: int
     ack_req: bool
+    solicited: bool
     entropy: int
     ce: bool
     addresses: bytes
@@ -62,6 +81,66 @@ class RoceData:
     dma_length: int
     immediate: int
     payload: memoryview
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """An RDMA READ Request; its responses have the PSNs from its own on."""
+
+    opcode: int
+    dest_qp: int
+    psn: int
+    ce: bool
+    addresses: bytes
+    p_key: int
+    va: int
+    rkey: int
+    dma_length: int
+
+
+@dataclass(slots=True)
+class AtomicRequest:
+    """Compare and swap, or fetch and add."""
+
+    opcode: int
+    dest_qp: int
+    psn: int
+    ce: bool
+    addresses: bytes
+    p_key: int
+    va: int
+    rkey: int
+    swap_or_add: int
+    compare: int
+
+
+@dataclass(slots=True)
+class ReadResponse:
+    """A packet of a READ response. Middle ones have no AETH: their syndrome and MSN are 0."""
+
+    opcode: int
+    dest_qp: int
+    psn: int
+    ce: bool
+    addresses: bytes
+    p_key: int
+    syndrome: int
+    msn: int
+    payload: memoryview
+
+
+@dataclass(slots=True)
+class AtomicAck:
+    """The answer to an atomic operation: what the number was before it."""
+
+    opcode: int
+    dest_qp: int
+    psn: int
+    addresses: bytes
+    p_key: int
+    syndrome: int
+    msn: int
+    original: int
 
 
 @dataclass(slots=True)
@@ -87,8 +166,18 @@ class Cnp:
     p_key: int
 
 
-RoceMessage: TypeAlias = RoceData | RoceAck | Cnp
-_KINDS: Final[dict[int, type[RoceMessage]]] = {ACKNOWLEDGE: RoceAck, CNP: Cnp}
+RoceRequest: TypeAlias = RoceData | ReadRequest | AtomicRequest
+RoceAnswer: TypeAlias = RoceAck | ReadResponse | AtomicAck
+RoceMessage: TypeAlias = RoceRequest | RoceAnswer | Cnp
+_KINDS: Final[dict[int, type[RoceMessage]]] = {
+    READ_REQUEST: ReadRequest,
+    COMPARE_SWAP: AtomicRequest,
+    FETCH_ADD: AtomicRequest,
+    **dict.fromkeys((RESPONSE_FIRST, RESPONSE_MIDDLE, RESPONSE_LAST, RESPONSE_ONLY), ReadResponse),
+    ATOMIC_ACK: AtomicAck,
+    ACKNOWLEDGE: RoceAck,
+    CNP: Cnp,
+}
 _DECODERS: Final[dict[int, Decoder[RoceMessage]]] = {
     opcode: decoder(layout, _KINDS.get(opcode, RoceData)) for opcode, layout in ROCE_LAYOUTS.items()
 }
@@ -117,8 +206,92 @@ class RoceCodec(Codec):
         dma_length: int,
         immediate: int,
         payload: memoryview | bytes,
+        se: int = 0,
     ) -> bytes:
         """Encode one packet of an RDMA WRITE."""
+        raise NotImplementedError  # see compiled.encoder
+
+    @encoder(
+        SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_LAST_IMM, SEND_ONLY, SEND_ONLY_IMM,
+        layouts=ROCE_LAYOUTS, flags=f"{FLAG_ACK_REQ} if ack_req else 0",
+    )  # fmt: skip
+    def encode_send(
+        self,
+        addresses: bytes,
+        entropy: int,
+        traffic_class: int,
+        opcode: int,
+        dest_qp: int,
+        psn: int,
+        ack_req: bool,
+        immediate: int,
+        payload: memoryview | bytes,
+        se: int = 0,
+    ) -> bytes:
+        """Encode one packet of a SEND."""
+        raise NotImplementedError  # see compiled.encoder
+
+    @encoder(READ_REQUEST, layouts=ROCE_LAYOUTS, flags=f"{FLAG_ACK_REQ}")
+    def encode_read(
+        self,
+        addresses: bytes,
+        entropy: int,
+        traffic_class: int,
+        dest_qp: int,
+        psn: int,
+        va: int,
+        rkey: int,
+        dma_length: int,
+    ) -> bytes:
+        """Encode an RDMA READ Request."""
+        raise NotImplementedError  # see compiled.encoder
+
+    @encoder(RESPONSE_FIRST, RESPONSE_MIDDLE, RESPONSE_LAST, RESPONSE_ONLY, layouts=ROCE_LAYOUTS, msn="msn & 0xFFFFFF")
+    def encode_response(
+        self,
+        addresses: bytes,
+        entropy: int,
+        traffic_class: int,
+        opcode: int,
+        dest_qp: int,
+        psn: int,
+        syndrome: int,
+        msn: int,
+        payload: memoryview | bytes,
+    ) -> bytes:
+        """Encode one packet of a READ response."""
+        raise NotImplementedError  # see compiled.encoder
+
+    @encoder(COMPARE_SWAP, FETCH_ADD, layouts=ROCE_LAYOUTS, flags=f"{FLAG_ACK_REQ}")
+    def encode_atomic(
+        self,
+        addresses: bytes,
+        entropy: int,
+        traffic_class: int,
+        opcode: int,
+        dest_qp: int,
+        psn: int,
+        va: int,
+        rkey: int,
+        swap_or_add: int,
+        compare: int,
+    ) -> bytes:
+        """Encode an atomic request."""
+        raise NotImplementedError  # see compiled.encoder
+
+    @encoder(ATOMIC_ACK, layouts=ROCE_LAYOUTS, msn="msn & 0xFFFFFF")
+    def encode_atomic_ack(
+        self,
+        addresses: bytes,
+        entropy: int,
+        traffic_class: int,
+        dest_qp: int,
+        psn: int,
+        syndrome: int,
+        msn: int,
+        original: int,
+    ) -> bytes:
+        """Encode the answer to an atomic request."""
         raise NotImplementedError  # see compiled.encoder
 
     def encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int) -> bytes:
@@ -182,6 +355,8 @@ class RoceCodec(Codec):
             raise WireError(Drop.OPCODE, f"opcode {opcode:#04x} is not a RoCE opcode of this endpoint")
         size, parse = found
         end = total - 4
+        if bits & SE_BITS:
+            flags_psn |= FLAG_SE << FLAGS_AT
         if size:
             if size != total or bits & PAD_BITS:
                 raise WireError(Drop.LENGTH, f"{total} bytes where {size} should be")

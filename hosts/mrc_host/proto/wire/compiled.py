@@ -24,7 +24,7 @@ from mypy_extensions import i64
 from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.encap import to_ipv4
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Header, Ipv6, Layout, Tseth, Udp
-from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_TS, NO_TIMESTAMP
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_SE, FLAG_TS, NO_TIMESTAMP
 from mrc_host.proto.wire.packet import Drop, WireError
 from mrc_host.proto.wire.words import Word, bytewise_of, grouped, items_of, packed, struct_of, unpacked, words_of
 
@@ -289,6 +289,7 @@ _HEAD_VALUES = {name: name for name in ("opcode", "dest_qp", "dscp", "addresses"
     "packet_entropy": _ENTROPY,
     "ce": "ecn == 3",
     "size": f"udp_length + {Ipv6.header.size}",
+    "solicited": f"flags_psn & {FLAG_SE << _AT['flags']:#x} != 0",
     "ack_req": f"flags_psn & {FLAG_ACK_REQ << _AT['flags']:#x} != 0",
 }
 

@@ -37,15 +37,30 @@ class Opcode(IntEnum):
 
 
 class RoceOpcode(IntEnum):
-    """RoCEv2 RC opcodes of the baseline: RDMA WRITE, ACKNOWLEDGE, and the congestion notification packet."""
+    """Opcodes of RoCEv2's reliable connection, and the congestion notification packet. Those that invalidate a key
+    (0x16, 0x17) are not there."""
 
+    SEND_FIRST = 0x00
+    SEND_MIDDLE = 0x01
+    SEND_LAST = 0x02
+    SEND_LAST_IMM = 0x03
+    SEND_ONLY = 0x04
+    SEND_ONLY_IMM = 0x05
     WRITE_FIRST = 0x06
     WRITE_MIDDLE = 0x07
     WRITE_LAST = 0x08
     WRITE_LAST_IMM = 0x09
     WRITE_ONLY = 0x0A
     WRITE_ONLY_IMM = 0x0B
+    READ_REQUEST = 0x0C
+    READ_RESPONSE_FIRST = 0x0D
+    READ_RESPONSE_MIDDLE = 0x0E
+    READ_RESPONSE_LAST = 0x0F
+    READ_RESPONSE_ONLY = 0x10
     ACK = 0x11
+    ATOMIC_ACK = 0x12
+    COMPARE_SWAP = 0x13
+    FETCH_ADD = 0x14
     CNP = 0x81
 
 
@@ -395,9 +410,25 @@ class Eeth(PacketHeader):
     eeth_zero32: int = reserved(32)
 
 
-#: BTH, and what may follow it.
+#: BTH, and what may follow it in MRC.
 TRANSPORT: Final = tuple(HEADERS.values())[list(HEADERS).index("BTH") :]
-EXTENSIONS: Final = TRANSPORT[1:]
+
+
+@header("ATOMICETH", "Atomic Extended Transport Header")
+class AtomicEth(PacketHeader):
+    va: int = bits(64, "virtual address of the number, a multiple of 8", hex=True)
+    rkey: int = bits(32, "remote key", hex=True)
+    swap_or_add: int = bits(64, "number to swap in, or to add", hex=True)
+    compare: int = bits(64, "number to compare with", default=0, hex=True)
+
+
+@header("ATOMICACKETH", "Atomic ACK Extended Transport Header")
+class AtomicAckEth(PacketHeader):
+    original: int = bits(64, "the number before the operation", hex=True)
+
+
+#: What may follow BTH in either transport.
+EXTENSIONS: Final = (*TRANSPORT[1:], AtomicEth.header, AtomicAckEth.header)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,13 +465,27 @@ MRC_LAYOUTS: Final[Mapping[int, Layout]] = {
 ROCE_LAYOUTS: Final[Mapping[int, Layout]] = {
     layout.opcode: layout
     for layout in (
+        Layout(RoceOpcode.SEND_FIRST, "SEND First", (), True),
+        Layout(RoceOpcode.SEND_MIDDLE, "SEND Middle", (), True),
+        Layout(RoceOpcode.SEND_LAST, "SEND Last", (), True),
+        Layout(RoceOpcode.SEND_LAST_IMM, "SEND Last with Immediate", (ImmDt,), True),
+        Layout(RoceOpcode.SEND_ONLY, "SEND Only", (), True),
+        Layout(RoceOpcode.SEND_ONLY_IMM, "SEND Only with Immediate", (ImmDt,), True),
         Layout(RoceOpcode.WRITE_FIRST, "RDMA WRITE First", (Reth,), True),
         Layout(RoceOpcode.WRITE_MIDDLE, "RDMA WRITE Middle", (), True),
         Layout(RoceOpcode.WRITE_LAST, "RDMA WRITE Last", (), True),
         Layout(RoceOpcode.WRITE_LAST_IMM, "RDMA WRITE Last with Immediate", (ImmDt,), True),
         Layout(RoceOpcode.WRITE_ONLY, "RDMA WRITE Only", (Reth,), True),
         Layout(RoceOpcode.WRITE_ONLY_IMM, "RDMA WRITE Only with Immediate", (Reth, ImmDt), True),
+        Layout(RoceOpcode.READ_REQUEST, "RDMA READ Request", (Reth,)),
+        Layout(RoceOpcode.READ_RESPONSE_FIRST, "RDMA READ Response First", (Aeth,), True),
+        Layout(RoceOpcode.READ_RESPONSE_MIDDLE, "RDMA READ Response Middle", (), True),
+        Layout(RoceOpcode.READ_RESPONSE_LAST, "RDMA READ Response Last", (Aeth,), True),
+        Layout(RoceOpcode.READ_RESPONSE_ONLY, "RDMA READ Response Only", (Aeth,), True),
         Layout(RoceOpcode.ACK, "ACKNOWLEDGE", (Aeth,)),
+        Layout(RoceOpcode.ATOMIC_ACK, "ATOMIC ACKNOWLEDGE", (Aeth, AtomicAckEth)),
+        Layout(RoceOpcode.COMPARE_SWAP, "CmpSwap", (AtomicEth,)),
+        Layout(RoceOpcode.FETCH_ADD, "FetchAdd", (AtomicEth,)),
         Layout(RoceOpcode.CNP, "CNP", (), True),
     )
 }
@@ -465,6 +510,8 @@ class Packet:
     peth: Peth | None = None
     erth: Erth | None = None
     eeth: Eeth | None = None
+    atomiceth: AtomicEth | None = None
+    atomicacketh: AtomicAckEth | None = None
     payload: bytes = b""
     outer: Ipv6 | None = None
     srh: Srh | None = None
