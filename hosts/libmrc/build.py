@@ -1,10 +1,10 @@
 """Compiles libmrc, and finds it again: `python -m libmrc.build`, which `make setup` runs.
 
-What is built is kept in the cache of compiled objects (`p4lite.switch.native.build`), keyed by all that goes in. Nothing
-is done where it is there already. The last line on stdout is the folder with `libmrc.so.1`, `libmrc.so` and `lib_mrc.so`.
+What is built is kept in the cache of compiled objects (`p4lite.switch.native.build`), keyed by all that goes in.
+Where it is there, nothing is done. The last line on stdout is the folder with `libmrc.so.1`, `libmrc.so` and
+`lib_mrc.so`. `--include` prints the folder of `mrc.h` and `mrc_ctl.h` instead.
 
-`--include` prints the folder of `mrc.h` and `mrc_ctl.h` instead. Exit status: 0, 1 (no compiler, or it failed; its words
-are on stderr), 2 (wrong usage).
+Exit status: 0, 1 (no compiler, or it failed; its words are on stderr), 2 (wrong usage).
 """
 
 from __future__ import annotations
