@@ -70,6 +70,15 @@ void connection_close(struct connection *connection)
 	pthread_mutex_destroy(&connection->lock);
 }
 
+static int lose(struct connection *connection, const char *why)
+{
+	int open = CONNECTION_OPEN;
+
+	if (atomic_compare_exchange_strong(&connection->state, &open, CONNECTION_LOST))
+		say("device %s: %s", connection->path, why);
+	return ENODEV;
+}
+
 bool connection_lost(struct connection *connection)
 {
 	struct pollfd ready = {.fd = connection->fd, .events = POLLRDHUP};
@@ -78,17 +87,8 @@ bool connection_lost(struct connection *connection)
 		return true;
 	if (poll(&ready, 1, 0) != 1)
 		return false;
-	atomic_store(&connection->state, CONNECTION_LOST);
+	lose(connection, "the agent is gone, or has hung up on this program");
 	return true;
-}
-
-static int lose(struct connection *connection, const char *why)
-{
-	int open = CONNECTION_OPEN;
-
-	if (atomic_compare_exchange_strong(&connection->state, &open, CONNECTION_LOST))
-		say("device %s: %s", connection->path, why);
-	return ENODEV;
 }
 
 static int send_request(struct connection *connection, const struct writer *writer, int send_fd)

@@ -108,10 +108,8 @@ int lab_wait(struct lab_context *context, int fd, int bell)
 			return EAGAIN;
 		if (ready[0].revents & POLLIN && read(bell, &one, sizeof(one)) == sizeof(one))
 			return 0;
-		if (ready[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) {
-			atomic_store(&context->connection.state, CONNECTION_LOST);
+		if (ready[1].revents && connection_lost(&context->connection))
 			return ENODEV;
-		}
 	}
 }
 

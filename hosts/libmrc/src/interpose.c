@@ -622,30 +622,51 @@ TEXT(ibv_event_type_str, enum ibv_event_type, events)
 
 /* -- programs that look functions up by themselves ---------------------------------------------------------------- */
 
+/* Return our function of a name; NULL where there is none. */
+static void *own_function(const char *name)
+{
+	Dl_info own;
+	void *self = NULL;
+	void *found;
+
+	if (dladdr((void *)(uintptr_t)own_function, &own))
+		self = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	if (!self)
+		return NULL;
+	found = dlsym(self, name);
+	dlclose(self);
+	return found;
+}
+
+#define UNINSTRUMENTED __attribute__((no_sanitize("address", "undefined")))
+
+UNINSTRUMENTED static bool begins(const char *text, const char *prefix)
+{
+	while (*prefix && *text == *prefix)
+		text++, prefix++;
+	return !*prefix;
+}
+
 /*
  * NCCL opens libibverbs and asks for functions by dlvsym, which accepts no function without a version. A program that
  * asks for a function of ours by a version of libibverbs gets ours.
+ *
+ * Runtimes of sanitizers call this before they are ready themselves: it is not instrumented, and calls nothing of theirs
+ * on the way to the C library's function.
  */
 EXPORT void *dlvsym(void *handle, const char *name, const char *version);
-EXPORT void *dlvsym(void *handle, const char *name, const char *version)
+UNINSTRUMENTED EXPORT void *dlvsym(void *handle, const char *name, const char *version)
 {
-	static void *(*_Atomic next)(void *, const char *, const char *);
-	void *(*real)(void *, const char *, const char *) = atomic_load_explicit(&next, memory_order_relaxed);
+	static void *(*next)(void *, const char *, const char *);
 
-	if (!strncmp(version, "IBVERBS_1.", 10) && lab_wanted()) {
-		Dl_info own = {.dli_fname = NULL};
-		void *self = dladdr((void *)(uintptr_t)is_lab_folder, &own) ? dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-		void *found = self ? dlsym(self, name) : NULL;
+	if (begins(version, "IBVERBS_1.") && lab_wanted() && (begins(name, "ibv_") || begins(name, "_ibv_"))) {
+		void *found = own_function(name);
 
-		if (self)
-			dlclose(self);
 		if (found)
 			return found;
 	}
-	if (!real) {
-		real = (void *(*)(void *, const char *, const char *))(uintptr_t)dlsym(RTLD_NEXT, "dlvsym");
-		atomic_store_explicit(&next, real, memory_order_relaxed);
-	}
+	if (!next)
+		next = (void *(*)(void *, const char *, const char *))(uintptr_t)dlsym(RTLD_NEXT, "dlvsym");
 	/* A call in the last place is a jump: the C library sees who called us, which RTLD_NEXT depends on. */
-	return real ? real(handle, name, version) : NULL;
+	return next ? next(handle, name, version) : NULL;
 }
