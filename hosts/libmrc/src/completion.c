@@ -258,7 +258,7 @@ int lab_destroy_cq(struct ibv_cq *base)
 		*at = cq->next;
 		channel->base.refcnt--;
 		taken = (uint32_t)cq->events_taken;
-		/* Notifications that nobody will take would wake the program for nothing. */
+		/* Notifications that no call will take would wake the program for nothing. */
 		noted = ring_noted(&cq->ring);
 		for (uint64_t i = cq->events_taken; i < noted; i++)
 			if (read(channel->bell, &one, sizeof(one)) != sizeof(one))
@@ -373,7 +373,7 @@ int lab_req_notify_cq(struct ibv_cq *base, int solicited_only)
 	struct ring_request request = {.opcode = RING_NOTIFY, .number = base->handle};
 
 	if (!base->channel)
-		return is_forked(lab_of(base->context)) ? ENODEV : 0; /* nobody is told */
+		return is_forked(lab_of(base->context)) ? ENODEV : 0; /* there is no channel to notify */
 	if (is_forked(lab_of(base->context)))
 		return ENODEV;
 	request.flags = solicited_only ? IBV_SEND_SOLICITED : 0;

@@ -19,7 +19,7 @@ struct connection {
 	char path[CONNECTION_PATH];
 };
 
-/* An answer: a tree, and file descriptors, which whoever asked owns. */
+/* An answer: a tree, and file descriptors, which the caller owns. */
 struct answer {
 	struct json *root;
 	char *text;

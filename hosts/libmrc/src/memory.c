@@ -144,7 +144,7 @@ static int deregister(struct lab_context *context, uint32_t key)
 	return lab_ask(context, &writer, NULL);
 }
 
-/* Register anew, and deregister the old region; its keys change, which programs must expect. */
+/* Register the memory again, and deregister the old region; its keys change, which programs must expect. */
 int lab_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *memory, size_t length, int access)
 {
 	struct lab_mr *mr = CONTAINER(base, struct lab_mr, base);

@@ -186,7 +186,7 @@ static void keep(struct lab_qp *qp, const struct ibv_qp_attr *attr, int mask)
 static void write_roce_attributes(struct writer *writer, const struct ibv_qp_attr *attr, int mask)
 {
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		write_number(writer, "access", attr->qp_access_flags & 0xf);
+		write_number(writer, "qp_access_flags", attr->qp_access_flags & 0xf);
 	if (mask & IBV_QP_TIMEOUT)
 		write_number(writer, "timeout", attr->timeout);
 	if (mask & IBV_QP_RETRY_CNT)

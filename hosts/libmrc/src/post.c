@@ -139,7 +139,7 @@ static int copy_inline(struct ring_request *request, const void *bytes, size_t l
 	return 0;
 }
 
-/* Copy a work request; `request` may lie in the ring, where nobody looks before it is published. */
+/* Copy a work request; `request` may lie in the ring, where the agent does not look before it is published. */
 static int copy_send(struct lab_qp *qp, struct ring_request *request, const struct ibv_send_wr *wr)
 {
 	int failed = check_opcode(qp, wr->opcode);
