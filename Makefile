@@ -93,6 +93,8 @@ native: $(STAMP)
 	@if $(BIN)/python -m mrc_host.build --needed; then \
 	  $(STEP) 60 "protocol core in C" "MRCLAB_PURE=1 make setup goes on without it, at half the speed." \
 	    $(BIN)/python -m mrc_host.build; fi
+	@# Programs of mrc.h and libibverbs load it; where it cannot be built only they are missing.
+	@$(BIN)/python -m libmrc.build >/dev/null || true
 	@# Without bytecode every process of a lab compiles its modules: the user of root's labs cannot write any here.
 	@$(BIN)/python -m compileall -q controller hosts topologies p4
 

@@ -1,0 +1,181 @@
+"""libmrc's own declarations of libibverbs and `mrc.h`: the same layouts and numbers as the headers that others have.
+
+libibverbs' header is the system's, where it is installed. `MRCLAB_OCP` names a checkout of OCP's repository of MRC.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import struct
+import subprocess
+
+import pytest
+
+from libmrc import build
+from mrc_host.verbs import layout
+from support.libmrc import compiler
+
+SYSTEM = pathlib.Path("/usr/include/infiniband/verbs.h")
+OCP = pathlib.Path(os.environ.get("MRCLAB_OCP", "/nonexistent"))
+VERBS = build.ABI / "infiniband" / "verbs.h"
+MRC = build.INCLUDE / "mrc.h"
+#: Members of structures inside of structures.
+NESTED = {
+    "ibv_send_wr": ("wr.rdma.remote_addr", "wr.rdma.rkey", "wr.atomic.compare_add", "wr.atomic.swap", "wr.atomic.rkey",
+                    "wr.ud.ah", "imm_data", "bind_mw.bind_info", "tso.mss"),
+    "ibv_wc": ("imm_data", "invalidated_rkey"),
+    "ibv_async_event": ("element.cq", "element.port_num"),
+    "ibv_gid": (),
+    "ibv_odp_caps": ("per_transport_caps.ud_odp_caps",),
+    "mrc_device_attr": ("wimm_attr.max_wimm", "wimm_attr.max_wimm_dest", "mpr_attr.max_mpr", "mpr_attr.mpr_resolution",
+                        "qp_attr.max_qp_hint"),
+    "mrc_qp_attr": ("mpr.mpr", "mpr.mpr_dest", "wimm.max_wimm", "wimm.max_wimm_dest", "profile.ev_profile_id",
+                    "profile.cc_profile_id", "retry.linear_cnt", "retry.exp_cnt"),
+    "mrc_async_event": ("element.cq", "element.qp", "element.port_num"),
+}  # fmt: skip
+
+
+def structures(header: pathlib.Path) -> dict[str, list[str]]:
+    """Return the outer members of each structure of a header."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    found = {}
+    for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.DOTALL | re.MULTILINE):
+        outer = [line.strip() for line in re.sub(r"^\t\t.*\n", "", body, flags=re.MULTILINE).splitlines()]
+        members = []
+        for line in outer:
+            match = re.search(r"\(\*(\w+)\)\(|(\w+)(?:\[\w+\])?(?: : \d+)?;$", line)
+            if match and not line.startswith("struct {"):
+                members.append(match[1] or match[2])
+        found[name] = [member for member in members if not member.startswith(("unused_", "_dummy"))]
+    return found
+
+
+def constants(header: pathlib.Path) -> list[str]:
+    """Return the names of a header's enumerations."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    return [name for body in re.findall(r"^enum \w* ?\{(.*?)\};", text, re.DOTALL | re.MULTILINE)
+            for name in re.findall(r"\b((?:IBV|MRC)_\w+)\b(?=\s*[,=\n}]|\s*$)", body)]  # fmt: skip
+
+
+def measured(folder: pathlib.Path, header: pathlib.Path, include: list[pathlib.Path]) -> dict[str, int]:
+    """Return sizes, offsets and constants of our header's names, as the compiler sees them in the headers of
+    `include`.
+    """
+    lines = [
+        "#include <stdio.h>",
+        "#include <stddef.h>",
+        f"#include <{'mrc.h' if header is MRC else 'infiniband/verbs.h'}>",
+    ]
+    lines += ["int main(void) {"]
+    for name, members in structures(header).items():
+        lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+        for member in [*members, *NESTED.get(name, ())]:
+            lines.append(f'printf("{name}.{member} %zu\\n", offsetof(struct {name}, {member}));')
+            lines.append(f'printf("{name}.{member}: %zu\\n", sizeof(((struct {name} *)0)->{member}));')
+    lines += [f'printf("{name} %lld\\n", (long long){name});' for name in constants(header)]
+    source = folder / "measure.c"
+    source.write_text("\n".join([*lines, "return 0; }"]))
+    program = folder / "measure"
+    flags = [f"-I{path}" for path in include]
+    subprocess.run([*compiler(), "-w", *flags, str(source), "-o", str(program)], check=True)
+    said = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+    return {name: int(number) for name, number in (line.rsplit(" ", 1) for line in said.splitlines())}
+
+
+def test_every_layout_and_number_is_that_of_the_systems_header(tmp_path: pathlib.Path) -> None:
+    if not SYSTEM.is_file():
+        pytest.skip("libibverbs-dev is not installed")
+    ours = measured(tmp_path, VERBS, [build.ABI])
+    theirs = measured(tmp_path, VERBS, [])
+    # A member more at the end of ibv_qp_ex came with a newer version; nothing is made by its size.
+    for name in ("ibv_qp_ex.wr_atomic_write", "ibv_qp_ex.wr_atomic_write:", "ibv_qp_ex"):
+        ours.pop(name), theirs.pop(name)
+    assert len(ours) > 700
+    assert ours == theirs
+
+
+def test_every_layout_and_number_of_mrc_is_that_of_ocps_header(tmp_path: pathlib.Path) -> None:
+    if not (OCP / "mrc.h").is_file():
+        pytest.skip("MRCLAB_OCP names no checkout of OCP's repository")
+    ours = measured(tmp_path, MRC, [build.INCLUDE, build.ABI])
+    assert len(ours) > 90
+    assert ours == measured(tmp_path, MRC, [OCP, build.ABI])
+
+
+def test_a_program_of_ocps_header_calls_every_function_of_it(tmp_path: pathlib.Path) -> None:
+    """Each function that the header declares has our prototype, or the compiler refuses both together, and is there."""
+    if not (OCP / "mrc.h").is_file():
+        pytest.skip("MRCLAB_OCP names no checkout of OCP's repository")
+    text = re.sub(r"/\*.*?\*/", "", (OCP / "mrc.h").read_text(), flags=re.DOTALL)
+    names = sorted(set(re.findall(r"\b(mrc_\w+)\(", text)))
+    assert len(names) >= 24
+    ours = re.sub(r"/\*.*?\*/", "", MRC.read_text(), flags=re.DOTALL)
+    # Prototypes of both headers in one file must agree: structures come from the first.
+    declarations = re.findall(r"^(?:int|void|struct \w+ \*)\s*\*?mrc_\w+\([^;]*\);", ours, re.DOTALL | re.MULTILINE)
+    assert len(declarations) == len(names)
+    body = "".join(f"p[{index}] = (void *){name};\n" for index, name in enumerate(names))
+    source = tmp_path / "all.c"
+    source.write_text(
+        "#include <mrc.h>\n"
+        + "\n".join(declarations)
+        + f"\nvoid *p[{len(names)}];\nint main(void) {{\n{body}return 0; }}"
+    )
+    library = build.library()
+    subprocess.run(
+        [*compiler(), "-Wall", "-Werror", f"-I{OCP}", f"-I{build.ABI}", str(source), "-o", str(tmp_path / "all"),
+         f"-L{library}", "-lmrc", f"-Wl,-rpath,{library}"],
+        check=True,
+    )  # fmt: skip
+    subprocess.run([str(tmp_path / "all")], check=True)
+
+
+def test_only_public_functions_are_exported() -> None:
+    library = build.library()
+    said = subprocess.run(
+        ["nm", "-D", "--defined-only", str(library / build.SONAME)], check=True, capture_output=True, text=True
+    ).stdout
+    names = {line.split()[-1] for line in said.splitlines()}
+    assert {"mrc_create_qp", "ibv_get_device_list", "ibv_reg_mr_iova2", "dlvsym"} <= names
+    assert all(re.match(r"mrc_|_?ibv_|dlvsym$", name) for name in names)
+    # A version would bind the library to one release of libibverbs.
+    assert not [name for name in names if "@" in name]
+
+
+def test_the_layout_of_rings_is_the_agents(tmp_path: pathlib.Path) -> None:
+    """The C structures and numbers, against `mrc_host.verbs.layout`."""
+    request = ("opcode", "flags", "elements", "number", "wr_id", "remote", "key", "immediate", "inline_bytes")
+    completion = ("wr_id", "status", "opcode", "qp_num", "byte_len", "immediate", "flags", "ended")
+    event = ("type", "element", "ev", "plane", "losses", "text")
+    numbers = [f"RING_{opcode.name}" for opcode in layout.RingOpcode]
+    numbers += ["LAYOUT_VERSION", "RING_HEAD_BYTES", "RING_TAIL", "RING_NOTED", "RING_HEAD", "MAX_SGE", "INLINE_BYTES"]
+    lines = [f'printf("{name} %lld\\n", (long long){name});' for name in [*numbers, "EVENT_TEXT_BYTES"]]
+    for kind, members in (("request", request), ("completion", completion), ("event", event)):
+        for member in (*members, *(("operand", "swap", "data") if kind == "request" else ())):
+            lines.append(f'printf("{kind}.{member} %zu\\n", offsetof(struct ring_{kind}, {member}));')
+        lines.append(f'printf("{kind} %zu\\n", sizeof(struct ring_{kind}));')
+    source = tmp_path / "layout.c"
+    source.write_text(
+        '#include <stdio.h>\n#include "layout.h"\n#include <stddef.h>\nint main(void) {\n' + "\n".join(lines) + "}"
+    )
+    subprocess.run([*compiler(), f"-I{build.SOURCES}", str(source), "-o", str(tmp_path / "layout")], check=True)
+    said = subprocess.run([str(tmp_path / "layout")], check=True, capture_output=True, text=True).stdout
+    found = {name: int(number) for name, number in (line.split() for line in said.splitlines())}
+    expected = {f"RING_{opcode.name}": int(opcode) for opcode in layout.RingOpcode}
+    expected |= {"LAYOUT_VERSION": layout.VERSION, "RING_HEAD_BYTES": layout.HEAD_BYTES, "RING_TAIL": layout.TAIL,
+                 "RING_NOTED": layout.NOTED, "RING_HEAD": layout.HEAD, "MAX_SGE": layout.MAX_SGE,
+                 "INLINE_BYTES": layout.INLINE_BYTES, "EVENT_TEXT_BYTES": layout.EVENT_TEXT_BYTES}  # fmt: skip
+    for kind, members, form in (
+        ("request", request, layout.REQUEST),
+        ("completion", completion, layout.COMPLETION),
+        ("event", event, layout.EVENT),
+    ):
+        codes = re.findall(r"\d*[A-Za-z]", form.format.lstrip("="))
+        assert len(codes) == len(members)
+        for index, member in enumerate(members):
+            expected[f"{kind}.{member}"] = struct.calcsize("=" + "".join(codes[:index]))
+    expected |= {"request.operand": layout.ATOMIC_AT, "request.swap": layout.ATOMIC_AT + 8,
+                 "request.data": layout.ELEMENTS_AT, "request": layout.REQUEST_BYTES,
+                 "completion": layout.COMPLETION_BYTES, "event": layout.EVENT_BYTES}  # fmt: skip
+    assert found == expected

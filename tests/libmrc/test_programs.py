@@ -1,0 +1,108 @@
+"""C programs of libmrc on two hosts of the bed, with the sanitizers of addresses and undefined behaviour."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support.libmrc import compiled, environment
+from support.verbs.bed import Bed, bed, process
+
+CASES = (
+    "writes", "requests", "refusals", "memory", "addresses", "notifications", "acknowledgements", "failures",
+    "attributes", "threads", "forks", "signals", "lookups",
+)  # fmt: skip
+SYSTEM = pathlib.Path("/usr/include/infiniband/verbs.h")
+OCP = pathlib.Path(os.environ.get("MRCLAB_OCP", "/nonexistent"))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return compiled(tmp_path_factory.mktemp("cases"), "cases")
+
+
+@pytest.fixture
+def hosts(tmp_path: pathlib.Path) -> Iterator[Bed]:
+    with bed(tmp_path) as made:
+        yield made
+
+
+def run(program: pathlib.Path, case: str, first: str, second: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(program), case, first, second], env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_of_the_library(program: pathlib.Path, hosts: Bed, case: str) -> None:
+    done = run(program, case, hosts.path(0), hosts.path(1))
+    assert done.returncode == 0, done.stderr
+    # Whatever the program had is given back, also by the child of a fork.
+    deadline = time.monotonic() + 30
+    while any(node.programs.connected for node in hosts.nodes) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(node.programs.connected for node in hosts.nodes)
+    assert not any(node.programs.ejected for node in hosts.nodes)
+
+
+@pytest.mark.parametrize("case", ["writes", "attributes"])
+def test_the_same_program_with_the_headers_of_others(tmp_path: pathlib.Path, hosts: Bed, case: str) -> None:
+    """OCP's `mrc.h` and the system's libibverbs are what programs are compiled with elsewhere."""
+    if not (OCP / "mrc.h").is_file() or not SYSTEM.is_file():
+        pytest.skip("MRCLAB_OCP names no checkout of OCP's repository, or libibverbs-dev is not installed")
+    program = compiled(tmp_path, "cases", include=[OCP])
+    done = run(program, case, hosts.path(0), hosts.path(1))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_hears_that_its_agent_has_died(program: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with process(tmp_path) as agent:
+        command = [str(program), "agent_dies", str(tmp_path / "h0.verbs"), str(tmp_path / "h1.verbs")]
+        with subprocess.Popen(
+            command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as held:
+            assert held.stdout is not None
+            assert held.stdout.readline() == "ready\n"
+            agent.kill()
+            said, errors = held.communicate(timeout=120)
+    assert held.returncode == 0, errors
+    assert said == "done\n"
+    assert "the agent is gone" in errors
+
+
+def test_the_agent_notices_a_killed_program_with_a_child_that_lives(program: pathlib.Path, hosts: Bed) -> None:
+    """A child's copy of the connection would hide the death."""
+    command = [str(program), "is_killed", hosts.path(0), hosts.path(1)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as held:
+        assert held.stdout is not None
+        child = int(held.stdout.readline())
+        try:
+            assert all(len(node.programs.connected) == 1 for node in hosts.nodes)
+            held.kill()
+            deadline = time.monotonic() + 60
+            while any(node.programs.connected for node in hosts.nodes) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert not any(node.programs.connected for node in hosts.nodes)
+            os.kill(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_program_may_end_without_giving_anything_back(program: pathlib.Path, hosts: Bed) -> None:
+    assert run(program, "leaves", hosts.path(0), hosts.path(1)).returncode == 0
+    deadline = time.monotonic() + 60
+    while any(node.programs.connected for node in hosts.nodes) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(node.programs.connected for node in hosts.nodes)
+
+
+def test_a_device_without_an_agent_cannot_be_opened(program: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = run(program, "writes", str(tmp_path / "none.verbs"), "x")
+    assert done.returncode == 1
+    assert "no agent answers" in done.stderr

@@ -1,0 +1,49 @@
+"""C programs of libmrc, compiled for a test."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+
+from libmrc import build
+from p4lite.switch.errors import BuildError
+from p4lite.switch.native.build import SANITIZE
+from p4lite.switch.native.build import compiler as p4lite_compiler
+
+PROGRAMS = pathlib.Path(__file__).parents[1] / "libmrc" / "programs"
+WARNINGS = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g")
+
+
+def compiler() -> list[str]:
+    """Return the C compiler's command, or skip the test."""
+    try:
+        return p4lite_compiler()
+    except BuildError as error:
+        pytest.skip(str(error))
+
+
+def compiled(
+    folder: pathlib.Path, name: str, *, sanitize: bool = True, include: Sequence[pathlib.Path] | None = None
+) -> pathlib.Path:
+    """Return a program, linked with libmrc; `include`: the folders of the headers of MRC and libibverbs."""
+    command = compiler()
+    library = build.library(sanitize=sanitize)
+    folders = [build.INCLUDE, build.ABI] if include is None else include
+    program = folder / name
+    subprocess.run(
+        [*command, *WARNINGS, *(SANITIZE if sanitize else ("-O2",)), *(f"-I{each}" for each in folders),
+         str(PROGRAMS / f"{name}.c"), "-o", str(program), f"-L{library}", "-lmrc", f"-Wl,-rpath,{library}",
+         "-lpthread", "-ldl"],
+        check=True,
+    )  # fmt: skip
+    return program
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return the environment of a program of this library."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MRC_", "MRCLAB_RC"))}
+    return kept | {"UBSAN_OPTIONS": "print_stacktrace=1"} | changes
