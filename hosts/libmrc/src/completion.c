@@ -9,7 +9,6 @@
 
 /* A program that polls without end asks the kernel this seldom whether the agent is still there. */
 #define POLLS_PER_CHECK 1024
-#define LAB_FATAL_ERR 18 /* of version 2 of the layout, where libibverbs has 19 */
 #define SUPPORTED_WC_FLAGS IBV_WC_STANDARD_FLAGS
 
 /* -- channels ----------------------------------------------------------------------------------------------------- */
@@ -335,7 +334,7 @@ static int take(struct lab_cq *cq, int count, struct ibv_wc *wc)
 			continue;
 		memset(&wc[found], 0, sizeof(wc[found]));
 		wc[found].wr_id = completion->wr_id;
-		wc[found].status = completion->status == LAB_FATAL_ERR ? IBV_WC_FATAL_ERR : completion->status;
+		wc[found].status = completion->status;
 		wc[found].opcode = completion->opcode;
 		wc[found].byte_len = completion->byte_len;
 		wc[found].imm_data = htonl(completion->immediate);

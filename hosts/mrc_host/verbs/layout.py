@@ -105,7 +105,7 @@ class WcStatus(IntEnum):
     REM_OP_ERR = 11
     RETRY_EXC_ERR = 12
     RNR_RETRY_EXC_ERR = 13
-    FATAL_ERR = 18
+    FATAL_ERR = 19
 
 
 class WcFlags(IntFlag):

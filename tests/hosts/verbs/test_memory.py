@@ -25,7 +25,7 @@ LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
-@pytest.fixture(scope="module", params=["mrc"])
+@pytest.fixture(scope="module", params=["mrc", "roce"])
 def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     with bed(tmp_path_factory.mktemp("verbs"), transport=request.param) as made:
         yield made
