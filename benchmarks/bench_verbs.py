@@ -3,6 +3,8 @@
 In turn, several times: `write_bw` in the agent, and a program that writes messages of the same size to another program.
 MB/s by the wall clock, and CPU (user and system) of the agent and of both programs per MB. The agent's workload makes
 and verifies its data, which the programs do not. Then latency: half the time of an 8-byte write there and back.
+
+Programs in Python and in C (over libmrc, with memory of their own) take turns, where there is a C compiler.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import pathlib
 import resource
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,6 +28,7 @@ SIZE = 1 << 18
 MESSAGES = scaled(160, 16)
 ROUNDS = scaled(3, 1)
 TRIPS = scaled(300, 10)
+_OPTIONS: dict[str, list[str]] = {"latency": [], "polling": ["--poll"]}
 
 
 def cpu_s(pid: int) -> float:
@@ -75,6 +79,45 @@ def programs(folder: pathlib.Path, *words: str) -> list[str]:
     return said.splitlines()[-1].split()
 
 
+def c_programs(folder: pathlib.Path, program: pathlib.Path, *words: str) -> list[float]:
+    """Run the C program on both hosts; return the numbers that the first one prints."""
+    ends = socket.socketpair()
+    started = [
+        subprocess.Popen(
+            [str(program), *words, str(1 - index), str(end.fileno())],
+            env={**os.environ, "MRC_DEVICE": str(folder / f"h{index}.verbs")},
+            stdout=subprocess.PIPE,
+            pass_fds=[end.fileno()],
+            text=True,
+        )
+        for index, end in enumerate(ends)
+    ]
+    for end in ends:
+        end.close()
+    said = [each.communicate()[0] for each in started]
+    if any(each.returncode for each in started):
+        raise SystemExit(f"{program.name} {words[0]} failed")
+    return [float(number) for number in said[0].split()]
+
+
+def compiled(folder: pathlib.Path) -> pathlib.Path | None:
+    """Return the C program, linked with libmrc; None without a compiler."""
+    from libmrc import build
+    from p4lite.switch.errors import BuildError
+    from p4lite.switch.native.build import compiler
+
+    try:
+        libraries, command = build.library(), compiler()
+    except BuildError as error:
+        print(f"no C programs: {error}")
+        return None
+    program = folder / "verbs_pair"
+    source = pathlib.Path(__file__).with_name("verbs_pair.c")
+    command += ["-O2", "-D_GNU_SOURCE", f"-I{build.INCLUDE}", f"-I{build.ABI}", str(source), "-o", str(program)]
+    subprocess.run([*command, f"-L{libraries}", "-lmrc", f"-Wl,-rpath,{libraries}"], check=True)
+    return program
+
+
 def run() -> None:
     """Print the tables."""
     from mrc_host import running
@@ -88,15 +131,18 @@ def run() -> None:
             assert agent.stdout is not None
             agent.stdout.readline()
             try:
-                _bandwidth(folder, agent.pid)
-                _latency(folder)
+                program = compiled(folder)
+                _bandwidth(folder, agent.pid, program)
+                _latency(folder, program)
             finally:
                 agent.terminate()
 
 
-def _bandwidth(folder: pathlib.Path, pid: int) -> None:
+def _bandwidth(folder: pathlib.Path, pid: int, program: pathlib.Path | None) -> None:
     megabytes = SIZE * MESSAGES / 1e6
     rows: dict[str, list[tuple[float, float, float]]] = {"in the agent": [], "two programs": []}
+    if program is not None:
+        rows["two C programs"] = []
     for _ in range(ROUNDS):
         for case, found in rows.items():
             used, children = cpu_s(pid), _children_s()
@@ -104,6 +150,8 @@ def _bandwidth(folder: pathlib.Path, pid: int) -> None:
                 began = time.perf_counter()
                 in_agent(folder, "write_bw", {"message_bytes": SIZE, "window": 8, "iterations": MESSAGES})
                 rate = megabytes / (time.perf_counter() - began)
+            elif program is not None and case == "two C programs":
+                (rate,) = c_programs(folder, program, "bandwidth", str(SIZE), str(MESSAGES))
             else:
                 rate = float(programs(folder, "write_bw.py", "-s", str(SIZE), "-n", str(MESSAGES))[3])
             found.append((rate, (cpu_s(pid) - used) / megabytes * 1e3, (_children_s() - children) / megabytes * 1e3))
@@ -113,6 +161,8 @@ def _bandwidth(folder: pathlib.Path, pid: int) -> None:
         print(f"{case:>20} {rate:8.1f} {agent:18.2f} {own:20.2f}")
     ratio = [statistics.median(column[0] for column in found) for found in rows.values()]
     print(f"programs / agent: {ratio[1] / ratio[0]:.2f} (programs' CPU is with that of starting Python)")
+    if program is not None:
+        print(f"C programs / Python programs: {ratio[2] / ratio[1]:.2f}")
 
 
 def _children_s() -> float:
@@ -120,13 +170,20 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _latency(folder: pathlib.Path) -> None:
+def _latency(folder: pathlib.Path, program: pathlib.Path | None) -> None:
     measured = in_agent(folder, "write_lat", {"iterations": TRIPS})
     print(f"\nlatency of 8 bytes: in the agent {json.dumps(measured)}")
-    for option in ([], ["--poll"]):
-        row = programs(folder, "pingpong.py", "-n", str(TRIPS), *option)
-        how = "polling" if option else "waiting for notifications"
-        print(f"programs, {how}: min {row[2]}, median {row[4]}, 99 % {row[6]} µs")
+    for option, how in (("latency", "waiting for notifications"), ("polling", "polling")):
+        python, in_c = [], []
+        for _ in range(ROUNDS):
+            python.append(float(programs(folder, "pingpong.py", "-n", str(TRIPS), *_OPTIONS[option])[4]))
+            if program is not None:
+                in_c.append(c_programs(folder, program, option, "8", str(TRIPS))[1])
+        line = f"programs, {how}, median of medians: in Python {statistics.median(python):.1f} µs"
+        if in_c:
+            ratio = statistics.median(in_c) / statistics.median(python)
+            line += f", in C {statistics.median(in_c):.1f} µs ({ratio:.2f})"
+        print(line)
 
 
 if __name__ == "__main__":
