@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEPTH 64
+#define DEPTH 128
 #define REPORT_EVERY 16
 
 struct address {
@@ -62,15 +62,23 @@ static void receive(int count)
 		need(!mrc_post_recv(pair, &wr, &bad), "a receive");
 }
 
-static void post(uint32_t bytes, bool immediate, bool signaled)
+/* Post up to REPORT_EVERY writes at once; the last one reports if it is `signaled`. */
+static void post(uint32_t bytes, bool immediate, bool signaled, int count)
 {
 	struct ibv_sge element = {(uintptr_t)memory, bytes, region->lkey};
-	struct ibv_send_wr wr = {.sg_list = &element, .num_sge = 1, .send_flags = signaled ? IBV_SEND_SIGNALED : 0}, *bad;
+	struct ibv_send_wr list[REPORT_EVERY] = {0}, *bad;
 
-	wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-	wr.wr.rdma.remote_addr = peer.memory;
-	wr.wr.rdma.rkey = peer.key;
-	need(!mrc_post_send(pair, &wr, &bad), "a write");
+	for (int i = 0; i < count; i++) {
+		list[i].sg_list = &element;
+		list[i].num_sge = 1;
+		list[i].opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+		list[i].wr.rdma.remote_addr = peer.memory;
+		list[i].wr.rdma.rkey = peer.key;
+		list[i].next = &list[i + 1];
+	}
+	list[count - 1].next = NULL;
+	list[count - 1].send_flags = signaled ? IBV_SEND_SIGNALED : 0;
+	need(!mrc_post_send(pair, list, &bad), "writes");
 }
 
 /* Take completions until one of this kind comes, by waiting for a notification or by polling without end. */
@@ -156,11 +164,11 @@ static void latency(uint32_t bytes, long count, bool first, bool polling)
 
 		/* Every eighth reports, so that places in the send queue become free. */
 		if (first)
-			post(bytes, true, number % 8 == 0);
+			post(bytes, true, number % 8 == 0, 1);
 		await(true, polling);
 		receive(1);
 		if (!first)
-			post(bytes, true, number % 8 == 0);
+			post(bytes, true, number % 8 == 0, 1);
 		times[number] = (now_us() - began) / 2;
 	}
 	qsort(times, (size_t)count, sizeof(*times), compare);
@@ -175,9 +183,11 @@ static void bandwidth(uint32_t bytes, long count)
 	long posted = 0, ended = 0;
 
 	while (ended < count) {
-		while (posted < count && posted - ended < DEPTH) {
-			posted++;
-			post(bytes, false, posted % REPORT_EVERY == 0 || posted == count);
+		while (posted < count && posted - ended + REPORT_EVERY <= DEPTH) {
+			int some = count - posted < REPORT_EVERY ? (int)(count - posted) : REPORT_EVERY;
+
+			post(bytes, false, true, some);
+			posted += some;
 		}
 		await(false, false);
 		ended += count - ended < REPORT_EVERY ? count - ended : REPORT_EVERY;

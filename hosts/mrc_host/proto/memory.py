@@ -12,7 +12,7 @@ from mypy_extensions import mypyc_attr
 
 PAGE_BYTES: Final = 4096
 #: What is read at once of memory that is not mapped here: a system call for many packets instead of one for each.
-READ_AHEAD_BYTES: Final = 1 << 15
+READ_AHEAD_BYTES: Final = 1 << 16
 
 
 class Access(IntFlag):
