@@ -638,7 +638,7 @@ static void *own_function(const char *name)
 	return found;
 }
 
-#define UNINSTRUMENTED __attribute__((no_sanitize("address", "undefined")))
+#define UNINSTRUMENTED __attribute__((no_sanitize("address", "undefined", "thread")))
 
 UNINSTRUMENTED static bool begins(const char *text, const char *prefix)
 {

@@ -212,6 +212,7 @@ static void notifications(void)
 {
 	struct end a = open_end(paths[0]), b = open_end(paths[1]);
 	struct epoll_event ready;
+	struct ibv_port_attr port;
 	struct mrc_cq *cq;
 	struct ibv_wc wc;
 	void *user;
@@ -232,9 +233,12 @@ static void notifications(void)
 	CHECK(!post_write(&a, &b, a.qp, 2, 0, 64, IBV_SEND_SIGNALED, -1));
 	poll_for(a.cq, 1, &wc);
 	CHECK(mrc_get_cq_event(a.channel, &cq, &user) == -1 && errno == EAGAIN);
-	/* What came before the request does not count. A blocking call waits for the next. */
-	CHECK(!fcntl(fd, F_SETFL, 0));
+	/* What came before the request does not count; the agent takes the request before it answers another one. */
 	CHECK(!mrc_req_notify_cq(a.cq, 0));
+	CHECK(ibv_query_port(a.context, 1, &port) == 0);
+	CHECK(mrc_get_cq_event(a.channel, &cq, &user) == -1 && errno == EAGAIN);
+	/* A blocking call waits for the next. */
+	CHECK(!fcntl(fd, F_SETFL, 0));
 	CHECK(!post_write(&a, &b, a.qp, 3, 0, 64, IBV_SEND_SIGNALED, -1));
 	CHECK(!mrc_get_cq_event(a.channel, &cq, &user));
 	poll_for(a.cq, 1, &wc);
@@ -528,6 +532,35 @@ static void lookups(void)
 	CHECK(dlvsym(handle, "ibv_get_device_list", "IBVERBS_1.1") != (void *)(uintptr_t)ibv_get_device_list);
 }
 
+/* Print the events of ports, as one context hears them by `mrc.h` and another by libibverbs. */
+static void ports(void)
+{
+	struct end a = open_end(paths[0]);
+	struct ibv_context *other = open_context(paths[0]);
+	struct mrc_async_event event;
+	struct ibv_async_event plain;
+
+	CHECK(!fcntl(other->async_fd, F_SETFL, O_NONBLOCK));
+	puts("ready");
+	fflush(stdout);
+	for (int i = 0; i < 3; i++) {
+		struct ibv_port_attr port;
+
+		CHECK(!mrc_get_async_event(a.mrc, &event));
+		printf("mrc %d %d", event.event_type, event.element.port_num);
+		mrc_ack_async_event(&event);
+		CHECK(!ibv_query_port(other, 1, &port));
+		if (!ibv_get_async_event(other, &plain))
+			printf(", verbs %d %d", plain.event_type, plain.element.port_num);
+		else
+			CHECK(errno == EAGAIN);
+		puts("");
+		fflush(stdout);
+	}
+	CHECK(!ibv_close_device(other));
+	close_end(&a);
+}
+
 /* -- deaths ------------------------------------------------------------------------------------------------------- */
 
 /* Wait until the agent is killed. */
@@ -610,6 +643,7 @@ static const struct {
 	{"forks", forks},
 	{"signals", signals},
 	{"lookups", lookups},
+	{"ports", ports},
 	{"agent_dies", agent_dies},
 	{"is_killed", is_killed},
 	{"leaves", leaves},
