@@ -34,9 +34,14 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[Bed]:
         yield made
 
 
-def run(program: pathlib.Path, case: str, first: str, second: str) -> subprocess.CompletedProcess[str]:
+def run(program: pathlib.Path, case: str, first: str, second: str, **changes: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(program), case, first, second], env=environment(), capture_output=True, text=True, timeout=120, check=False
+        [str(program), case, first, second],
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -73,6 +78,18 @@ def test_the_same_program_with_the_headers_of_others(tmp_path: pathlib.Path, hos
     if not (OCP / "mrc.h").is_file() or not SYSTEM.is_file():
         pytest.skip("MRCLAB_OCP names no checkout of OCP's repository, or libibverbs-dev is not installed")
     program = compiled(tmp_path, "cases", include=[OCP])
+    done = run(program, case, hosts.path(0), hosts.path(1))
+    assert done.returncode == 0, done.stderr
+
+
+def test_libibverbs_functions_over_mrc(program: pathlib.Path, hosts: Bed) -> None:
+    """Extended queue pairs and completion queues, with batches of requests."""
+    done = run(program, "batches", hosts.path(0), hosts.path(1), MRCLAB_RC="mrc")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("case", ["batches", "reliable"])
+def test_libibverbs_functions_over_roce(program: pathlib.Path, hosts: Bed, case: str) -> None:
     done = run(program, case, hosts.path(0), hosts.path(1))
     assert done.returncode == 0, done.stderr
 
