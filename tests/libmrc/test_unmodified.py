@@ -93,3 +93,24 @@ def test_perftest_writes_over_mrc(tmp_path: pathlib.Path, test: str) -> None:
                 server.kill()
         assert server.returncode == 0, said
     assert re.search(r"^ 2000 +100 ", done.stdout, re.MULTILINE)
+
+
+def test_ucx_finds_a_transport_of_the_device(tmp_path: pathlib.Path) -> None:
+    """UCX looks for the device's file in /dev first."""
+    info = command("ucx_info")
+    with bed(tmp_path) as made:
+        done = run([info, "-d"], MRC_DEVICE=made.path(0), **preloaded())
+    assert re.search(r"Transport: rc_verbs\n#\s+Device: mrc0:1\n", done.stdout), done.stdout
+
+
+def test_other_files_are_seen_as_they_are(tmp_path: pathlib.Path) -> None:
+    compiler()
+    (tmp_path / "file").touch()
+    device = {"MRC_DEVICE": str(tmp_path / "none.verbs"), **preloaded()}
+    for name in ("file", "nothing"):
+        for tool in (["/usr/bin/test", "-r", name], ["/usr/bin/test", "-s", name]):
+            plain = subprocess.run(tool, cwd=tmp_path, check=False)
+            assert (
+                subprocess.run(tool, cwd=tmp_path, env=environment(**device), check=False).returncode
+                == plain.returncode
+            )
