@@ -135,7 +135,7 @@ def test_every_package_and_folder_of_files_is_in_the_wheel() -> None:
     assert data == {**{folder: f"mrc_topo/data/{kind}" for kind, folder in CHECKOUT.items()}, "docs": "mrc_topo/data"}
     included = set(wheel["only-include"])
     assert {*CHECKOUT.values(), "docs/mrc.lua"} <= included
-    packages = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/mrc_*/__init__.py")}
+    packages = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*mrc*/__init__.py")}
     assert packages <= included
     assert not any("p4lite" in each for each in included)
     assert {wheel["sources"][each] for each in packages} == set(project()["tool"]["check-wheel-contents"]["toplevel"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -33,9 +34,14 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[Bed]:
         yield made
 
 
-def run(program: pathlib.Path, case: str, first: str, second: str) -> subprocess.CompletedProcess[str]:
+def run(program: pathlib.Path, case: str, first: str, second: str, **changes: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(program), case, first, second], env=environment(), capture_output=True, text=True, timeout=120, check=False
+        [str(program), case, first, second],
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -51,12 +57,39 @@ def test_a_case_of_the_library(program: pathlib.Path, hosts: Bed, case: str) -> 
     assert not any(node.programs.ejected for node in hosts.nodes)
 
 
+@pytest.mark.parametrize("case", ["threads", "notifications", "acknowledgements"])
+def test_threads_take_turns(tmp_path: pathlib.Path, hosts: Bed, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the sanitizer of threads, which notices a missing lock in every run."""
+    setarch = shutil.which("setarch")
+    if setarch is None:
+        pytest.skip("setarch is not installed; the sanitizer of threads needs addresses that are not random")
+    monkeypatch.setenv("P4LITE_SANITIZE", "threads")
+    program = compiled(tmp_path, "cases")
+    command = [setarch, "--addr-no-randomize", str(program), case, hosts.path(0), hosts.path(1)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    if "unexpected memory mapping" in done.stderr or "personality" in done.stderr:
+        pytest.skip(f"the sanitizer of threads does not run here: {done.stderr.splitlines()[0]}")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("case", ["writes", "attributes"])
 def test_the_same_program_with_the_headers_of_others(tmp_path: pathlib.Path, hosts: Bed, case: str) -> None:
     """OCP's `mrc.h` and the system's libibverbs are what programs are compiled with elsewhere."""
     if not (OCP / "mrc.h").is_file() or not SYSTEM.is_file():
         pytest.skip("MRCLAB_OCP names no checkout of OCP's repository, or libibverbs-dev is not installed")
     program = compiled(tmp_path, "cases", include=[OCP])
+    done = run(program, case, hosts.path(0), hosts.path(1))
+    assert done.returncode == 0, done.stderr
+
+
+def test_libibverbs_functions_over_mrc(program: pathlib.Path, hosts: Bed) -> None:
+    """Extended queue pairs and completion queues, with batches of requests."""
+    done = run(program, "batches", hosts.path(0), hosts.path(1), MRCLAB_RC="mrc")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("case", ["batches", "reliable"])
+def test_libibverbs_functions_over_roce(program: pathlib.Path, hosts: Bed, case: str) -> None:
     done = run(program, case, hosts.path(0), hosts.path(1))
     assert done.returncode == 0, done.stderr
 
@@ -106,3 +139,18 @@ def test_a_device_without_an_agent_cannot_be_opened(program: pathlib.Path, tmp_p
     done = run(program, "writes", str(tmp_path / "none.verbs"), "x")
     assert done.returncode == 1
     assert "no agent answers" in done.stderr
+
+
+def test_events_of_ports_are_of_all_planes_together(program: pathlib.Path, hosts: Bed) -> None:
+    """Of `mrc.h` each plane is a port; for libibverbs there is one, which is down when all planes are."""
+    with subprocess.Popen(
+        [str(program), "ports", hosts.path(0), hosts.path(1)], env=environment(), stdout=subprocess.PIPE, text=True
+    ) as held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == "ready\n"
+        said = []
+        for port, up in ((0, False), (1, False), (1, True)):
+            hosts.nodes[0].command("port", {"port": port, "up": up}, time.monotonic_ns())
+            said.append(held.stdout.readline())
+        assert held.wait(60) == 0
+    assert said == ["mrc 10 1\n", "mrc 10 2, verbs 10 1\n", "mrc 9 2, verbs 9 1\n"]

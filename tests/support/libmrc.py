@@ -11,7 +11,7 @@ import pytest
 
 from libmrc import build
 from p4lite.switch.errors import BuildError
-from p4lite.switch.native.build import SANITIZE
+from p4lite.switch.native.build import SANITIZE, SANITIZE_THREADS
 from p4lite.switch.native.build import compiler as p4lite_compiler
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / "libmrc" / "programs"
@@ -29,13 +29,17 @@ def compiler() -> list[str]:
 def compiled(
     folder: pathlib.Path, name: str, *, sanitize: bool = True, include: Sequence[pathlib.Path] | None = None
 ) -> pathlib.Path:
-    """Return a program, linked with libmrc; `include`: the folders of the headers of MRC and libibverbs."""
+    """Return a program, linked with libmrc; `include`: the folders of the headers of MRC and libibverbs.
+
+    With P4LITE_SANITIZE=threads in the environment the sanitizer is that of threads.
+    """
     command = compiler()
+    sanitizers = SANITIZE_THREADS if os.environ.get("P4LITE_SANITIZE") == "threads" else SANITIZE
     library = build.library(sanitize=sanitize)
     folders = [build.INCLUDE, build.ABI] if include is None else include
     program = folder / name
     subprocess.run(
-        [*command, *WARNINGS, *(SANITIZE if sanitize else ("-O2",)), *(f"-I{each}" for each in folders),
+        [*command, *WARNINGS, *(sanitizers if sanitize else ("-O2",)), *(f"-I{each}" for each in folders),
          str(PROGRAMS / f"{name}.c"), "-o", str(program), f"-L{library}", "-lmrc", f"-Wl,-rpath,{library}",
          "-lpthread", "-ldl"],
         check=True,
