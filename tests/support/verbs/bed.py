@@ -157,11 +157,11 @@ def bed(folder: pathlib.Path, **changes: Any) -> Iterator[Bed]:
 
 
 @contextlib.contextmanager
-def process(folder: pathlib.Path, **changes: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a bed in a process of its own; yield it once it serves."""
+def process(folder: pathlib.Path, *, errors: int | None = None, **changes: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a bed in a process of its own, with its error output at `errors`; yield it once it serves."""
     command = [sys.executable, "-m", "support.verbs.bed", str(folder), json.dumps(changes)]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as agent:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as agent:
         try:
             assert agent.stdout is not None
             assert agent.stdout.readline() == "ready\n"
