@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from scapy.contrib.roce import AETH, BTH
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
-from scapy.packet import Raw
+from scapy.packet import Raw, split_layers
 
 from mrc_host.proto.roce import codec as wire
 from mrc_host.proto.roce.codec import RoceCodec
 from mrc_host.proto.wire import packet
 from mrc_host.proto.wire.fields import ROCE_LAYOUTS, RoceOpcode
+
+split_layers(UDP, BTH, dport=4791)  # which the layers of `mrc_host.scapy_mrc` have in other tests of this process
 
 CODEC = RoceCodec()
 ADDRESSES = bytes.fromhex("fd00000000000000000000000000000afd00000000000000000000000000000b")
@@ -71,7 +73,7 @@ def made(opcode: RoceOpcode, psn: int, payload: bytes) -> tuple[bytes, bytes]:
 )
 def test_scapy_reads_the_same_and_computes_the_same_icrc(opcode: RoceOpcode, psn: int, payload: bytes) -> None:
     ours, body = made(opcode, psn, payload)
-    theirs: Any = IPv6(ours)
+    theirs: Any = IPv6(ours[:48]) / BTH(ours[48:])
     bth = theirs[BTH]
     assert bth.get_field("opcode").i2s[bth.opcode] == NAMES.get(opcode, f"RC_{opcode.name}")
     assert (bth.dqpn, bth.psn, bth.version, bth.pkey) == (9, psn, 0, 0xFFFF)
