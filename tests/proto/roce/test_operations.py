@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
+from mrc_host.proto.config import WireConfig
 from mrc_host.proto.events import ErrorReason, LastReceiveTaken, QpState, QpStateChanged, SrqLimitReached
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.memory import Access
@@ -192,6 +193,30 @@ def test_more_reads_than_the_responder_takes_are_an_invalid_request() -> None:
     assert statuses(wire.completions(0)) == [
         (0, OK), (1, CompletionStatus.REM_INV_REQ_ERR), (2, CompletionStatus.WR_FLUSH_ERR)
     ]  # fmt: skip
+
+
+def test_reads_under_way_take_less_than_half_of_the_psns() -> None:
+    wire = Wire(size=1 << 12, wire=WireConfig(mtu=64))
+    a, b = wire.ends
+    place = Scatter([(a.region, 0, 1 << 12)] * 100_000)  # more than 2^22 PSNs
+    for number in range(3):
+        a.core.post_read(a.qp, place, b.region.va, b.region.rkey, number)
+    wire._flush()
+    assert wire.opcodes(0) == [RoceOpcode.READ_REQUEST]
+
+
+def test_answers_that_a_peer_asks_for_again_and_again_do_not_pile_up() -> None:
+    size = 1 << 20
+    wire = Wire(size=size, wire=WireConfig(mtu=64))
+    a, b = wire.ends
+    a.core.post_read(a.qp, a.place(0, size), b.region.va, b.region.rkey, 1)
+    wire.step(MS)
+    head = (a.qp.addresses, 1, 0)
+    for packets in range(2000):
+        length = size - 64 * (packets + 1)
+        again = a.qp.codec.encode_read(*head, b.qp.number, 0xFFFFF0, b.region.va, b.region.rkey, length)
+        b.core.receive_datagram(0, again, wire.now)
+    assert len(b.qp.responses) == 1024
 
 
 def test_acknowledgements_wait_behind_a_response_and_may_overtake_it() -> None:
