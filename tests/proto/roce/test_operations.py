@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.config import WireConfig
-from mrc_host.proto.events import ErrorReason, LastReceiveTaken, QpState, QpStateChanged, SrqLimitReached
+from mrc_host.proto.events import ErrorReason, LastReceiveTaken, QpError, QpState, QpStateChanged, SrqLimitReached
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.memory import Access
 from mrc_host.proto.receive import Element, Scatter
@@ -195,14 +195,11 @@ def test_more_reads_than_the_responder_takes_are_an_invalid_request() -> None:
     ]  # fmt: skip
 
 
-def test_reads_under_way_take_less_than_half_of_the_psns() -> None:
-    wire = Wire(size=1 << 12, wire=WireConfig(mtu=64))
+def test_a_read_takes_less_than_half_of_the_psns() -> None:
+    wire = Wire(size=1 << 16, wire=WireConfig(mtu=64))
     a, b = wire.ends
-    place = Scatter([(a.region, 0, 1 << 12)] * 100_000)  # more than 2^22 PSNs
-    for number in range(3):
-        a.core.post_read(a.qp, place, b.region.va, b.region.rkey, number)
-    wire._flush()
-    assert wire.opcodes(0) == [RoceOpcode.READ_REQUEST]
+    with pytest.raises(QpError, match="takes too many PSNs for a path MTU of 64"):
+        a.core.post_read(a.qp, Scatter([(a.region, 0, 1 << 16)] * (1 << 13)), b.region.va, b.region.rkey, 1)
 
 
 def test_answers_that_a_peer_asks_for_again_and_again_do_not_pile_up() -> None:

@@ -39,7 +39,6 @@ NAK_STATUS: Final[dict[int, CompletionStatus]] = {
     Nak.REMOTE_OPERATION: CompletionStatus.REM_OP_ERR,
     SYNDROME_RNR: CompletionStatus.RNR_RETRY_EXC_ERR,
 }
-_HALF_OF_PSNS: Final = 1 << 23
 RETRY_FOR_EVER: Final = 7  # of rnr_retry
 _OPEN: Final = (QpState.RTR, QpState.RTS)
 _SENDS: Final = {
@@ -208,11 +207,7 @@ class RoceQueuePair(Responder):
             return True
         if request.fence and self.reads:
             return False
-        if not request.answers:
-            return True
-        if self.reads and request.last - self.una >= _HALF_OF_PSNS:
-            return False  # PSNs under way would be ambiguous
-        return self.reads < self.max_rd_atomic
+        return not request.answers or self.reads < self.max_rd_atomic
 
     def ready_at(self) -> int:
         """Return when the next packet may go (ns)."""
