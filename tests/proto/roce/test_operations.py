@@ -517,6 +517,23 @@ def test_attributes_are_of_the_queue_pair() -> None:
         a.core.set_attribute(c, "path_mtu", 512)
 
 
+def test_the_timeout_of_a_queue_pair_is_that_of_ibta() -> None:
+    wire = Wire(connect=False)
+    a, b = wire.ends
+    a.core.local_attributes(a.qp)
+    a.core.set_attribute(a.qp, "timeout", 8)
+    a.core.set_attribute(a.qp, "retry_cnt", 2)
+    wire.connect()
+    wire.rule = lambda sender, packet: True
+    a.core.post_write(a.qp, b"x", b.region.va, b.region.rkey, 1)
+    wire.run()
+    assert statuses(wire.completions(0)) == [(1, CompletionStatus.RETRY_EXC_ERR)]
+    assert len(wire.sent) == 3
+    (change,) = [each for each in a.events() if isinstance(each, QpStateChanged) and each.new is QpState.ERROR]
+    assert change.reason is ErrorReason.RETRY_EXCEEDED
+    assert a.core._now == 3 * (4096 << 8)
+
+
 def test_reset_forgets_all_and_the_queue_pair_works_again() -> None:
     wire = Wire()
     a, b = wire.ends

@@ -27,6 +27,8 @@ from mrc_host.proto.work import bytes_of
 
 FLUSHED: Final = CompletionStatus.WR_FLUSH_ERR
 _REMOTE: Final = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
+#: Of the attribute `timeout`: local ACK timeout = 4.096 us * 2**timeout, as IBTA has it; 0: for ever.
+TIMEOUT_UNIT_NS: Final = 4096
 #: Of one READ, with what may be under way beside it: more would be ambiguous in 24 bits.
 _MOST_PSNS: Final = (1 << 23) - (1 << 16)
 _MAX_BYTES: Final = (1 << 32) - 1
@@ -198,7 +200,7 @@ class RocePairsEndpoint(CommonEndpoint):
             qp.access = value & _REMOTE
         elif name == "timeout":
             qp.timeout = value
-            qp.timeout_ns = 1024 << value if value else None
+            qp.timeout_ns = TIMEOUT_UNIT_NS << value if value else None
         else:
             setattr(qp, name, value)
 
