@@ -484,9 +484,11 @@ def test_a_queue_pair_in_rtr_receives_and_answers() -> None:
     b.core.post_receive(b.qp, 4, [b.element(0, 64)])
     b.memory[100:104] = b"read"
     a.core.post_send(a.qp, b"hello", 1)
+    wire.run()
     a.core.post_read(a.qp, a.place(0, 4), b.region.va + 100, b.region.rkey, 2)
     wire.run()
     assert statuses(wire.completions(0)) == [(1, OK), (2, OK)]
+    assert a.core.statistics().endpoint["timeouts"] == 0
     assert (b.qp.state, bytes(a.memory[:4])) == (QpState.RTR, b"read")
 
 

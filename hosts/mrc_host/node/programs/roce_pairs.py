@@ -23,8 +23,8 @@ from mrc_host.proto.statistics import EvRow
 from mrc_host.verbs.layout import DeviceCap, RingOpcode
 from mrc_host.verbs.requests import RemoteQp
 
-#: Packets under way of one queue pair. On the real clock the peer's agent takes time for each, and a window that it does
-#: not take within the timeout would be sent again and again.
+#: Packets under way of one queue pair. On the real clock the peer's agent takes time for each, and a window that it
+#: does not take within the timeout would be sent again and again.
 _MOST_PACKETS: Final = 128
 
 
