@@ -52,7 +52,8 @@ class MemoryRegion:
     Args:
         domain: its protection domain.
         length: bytes.
-        access: REMOTE_WRITE lets peers write into it.
+        access: REMOTE_WRITE lets peers write into it, REMOTE_READ read it, REMOTE_ATOMIC change numbers in it.
+            LOCAL_WRITE lets messages, and READs and atomics of the program itself, put something there.
     """
 
     def __init__(self, domain: ProtectionDomain, length: int, access: Access = DEFAULT_ACCESS) -> None:

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import random
 from collections.abc import Sequence
+from typing import Final
 
 from mrc_host.node.controller import DEFAULT
 from mrc_host.node.own_evs import HostEvs
@@ -21,6 +22,10 @@ from mrc_host.proto.roce.qp import RoceQueuePair
 from mrc_host.proto.statistics import EvRow
 from mrc_host.verbs.layout import DeviceCap, RingOpcode
 from mrc_host.verbs.requests import RemoteQp
+
+#: Packets under way of one queue pair. On the real clock the peer's agent takes time for each, and a window that it
+#: does not take within the timeout would be sent again and again.
+_MOST_PACKETS: Final = 128
 
 
 class RocePairs:
@@ -49,7 +54,9 @@ class RocePairs:
         self, send: CompletionQueue, recv: CompletionQueue, domain: int, srq: SharedReceives | None
     ) -> RoceQueuePair:
         """See `Pairs`."""
-        return self.endpoint.create_qp(send, recv, domain=domain, srq=srq)
+        qp = self.endpoint.create_qp(send, recv, domain=domain, srq=srq)
+        qp.max_inflight = min(qp.max_inflight, _MOST_PACKETS)
+        return qp
 
     def post(self, qp: RoceQueuePair, work: Work) -> None:
         """See `Pairs`."""

@@ -367,7 +367,7 @@ class RoceEndpoint(RocePairsEndpoint):
             number = next(iter(lane.acks))
             del lane.acks[number]
             qp = self._qps.get(number)
-            if qp is not None and qp.state in (QpState.RTR, QpState.RTS):
+            if qp is not None and qp.state in (QpState.RTS, QpState.RTR):
                 entry.control.append(self._answer(qp, qp.epsn - 1, SYNDROME_ACK, qp.msn))
                 return True
         return False

@@ -27,6 +27,10 @@ from mrc_host.proto.work import bytes_of
 
 FLUSHED: Final = CompletionStatus.WR_FLUSH_ERR
 _REMOTE: Final = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
+#: Of the attribute `timeout`: local ACK timeout = 4.096 us * 2**timeout, as IBTA has it; 0: for ever.
+TIMEOUT_UNIT_NS: Final = 4096
+#: Of one READ, with what may be under way beside it: more would be ambiguous in 24 bits.
+_MOST_PSNS: Final = (1 << 23) - (1 << 16)
 _MAX_BYTES: Final = (1 << 32) - 1
 REASONS: Final = {
     CompletionStatus.RETRY_EXC_ERR: ErrorReason.RETRY_EXCEEDED,
@@ -196,7 +200,7 @@ class RocePairsEndpoint(CommonEndpoint):
             qp.access = value & _REMOTE
         elif name == "timeout":
             qp.timeout = value
-            qp.timeout_ns = 1024 << value if value else None
+            qp.timeout_ns = TIMEOUT_UNIT_NS << value if value else None
         else:
             setattr(qp, name, value)
 
@@ -343,6 +347,8 @@ class RocePairsEndpoint(CommonEndpoint):
         """Read as many bytes of the peer's memory as `target` has. Raises QpError in a state before RTS."""
         if target.length > _MAX_BYTES:
             raise ValueError(f"{target.length} bytes are more than one request can carry ({_MAX_BYTES})")
+        if target.length // qp.mtu >= _MOST_PSNS:
+            raise QpError(f"a READ of {target.length} bytes takes too many PSNs for a path MTU of {qp.mtu}")
         request = RoceRequest(
             CompletionKind.READ, wr_id, target.length, target=target, va=remote_va, rkey=rkey, fence=fence
         )

@@ -334,7 +334,8 @@ class RoceQueuePair(Responder):
         if self.reads:
             self._count_reads()
         # The peer answers only when asked: a packet that is paced, or waits its turn among queue pairs, is not late.
-        self.deadline = self.patience(now) if self.una < self.asked else None
+        # What it has executed without an answer having come is late at some time.
+        self.deadline = self.patience(now) if self.una < self.asked or self.una < self.acked else None
         return done
 
     def _count_reads(self) -> None:
@@ -366,6 +367,8 @@ class RoceQueuePair(Responder):
         first = self.una if again else max(self.una, self.holes_to)
         if again:
             self.holes.clear()
+            # It has not been answered: a responder that kept it early may have dropped it for lack of a receive.
+            self.sacked.discard(self.una)
         if self.work.answering:
             self.holes.extend(self._unanswered(first, upto, again))
         else:

@@ -40,6 +40,7 @@ _ENDS: Final = frozenset(
 _IMMEDIATES: Final = frozenset((wire.LAST_IMM, wire.ONLY_IMM, wire.SEND_LAST_IMM, wire.SEND_ONLY_IMM))
 _STARTS: Final = frozenset((wire.FIRST, wire.ONLY, wire.ONLY_IMM, wire.SEND_FIRST, wire.SEND_ONLY, wire.SEND_ONLY_IMM))
 _NUMBER: Final = struct.Struct("=Q")  # atomics work on numbers in the byte order of the machine
+_MOST_ANSWERS: Final = 1024  # that wait; honest peers have no more requests under way
 _MASK_64: Final = (1 << 64) - 1
 _SUCCESS: Final = CompletionStatus.SUCCESS
 
@@ -357,7 +358,7 @@ class Responder(Timed):
         job = self._job(data, psn, memory, self.msn, again=True)
         if job is None:
             return Nak.REMOTE_ACCESS, None
-        if job.last < self.epsn:
+        if job.last < self.epsn and len(self.responses) < _MOST_ANSWERS:
             self._insert(job, job.last)
         return _NOTHING
 
@@ -374,7 +375,8 @@ class Responder(Timed):
         last = self.responses[-1]
         if isinstance(last, Answer) and last.syndrome == syndrome == SYNDROME_ACK and last.original is None:
             self.responses.pop()
-        self.responses.append(Answer(psn, syndrome, msn))
+        if len(self.responses) < _MOST_ANSWERS:
+            self.responses.append(Answer(psn, syndrome, msn))
 
     def take_answer(self) -> Answer | None:
         """Return the next answer, if it is no READ response; call until there is none."""
