@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TypedDict
 
-import libmrc
+from libmrc.build import LINKS, SONAME, library
 from mrc_lab import policies, scheduling
 from mrc_lab.hosts.hostnet import HostNetError, check_installed
 from mrc_lab.lab_slice import LabSlice
@@ -20,7 +20,7 @@ from mrc_lab.processes.launcher import LaunchError, launch
 from mrc_lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
 from mrc_lab.processes.process import KILL_AFTER_S, end_process, wait_dead
 from mrc_lab.records import shells
-from mrc_lab.records.record import LAB_FOLDER, LIBRARIES, State, last_line
+from mrc_lab.records.record import LAB_FOLDER, LIBRARY, State, last_line
 from mrc_lab.records.rundir import (
     DOWN_S,
     STARTING,
@@ -162,7 +162,7 @@ def bring_up(
                 *(sys.executable, "-P", "-m", "mrc_lab.daemon", run.name),
                 *(wanted.transport, links, lab.switch, lab.compiler, *map(str, bmv2)),
             ],
-            binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner)), **_libraries()},
+            binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner))},
             trees=[] if owner is None else trees(*(each.resolve().parent for each in bmv2)),
             owner=owner,
             clock_ahead_ns=0 if part is None else part.clock_ahead_ns,
@@ -193,12 +193,6 @@ def _cache(owner: Owner | None) -> pathlib.Path:
     folder.mkdir(exist_ok=True, mode=0o700)
     os.chown(folder, owner.uid, owner.gid)
     return folder
-
-
-def _libraries() -> dict[str, str]:
-    """Return the folder of libmrc, where it is built, and where the lab has it."""
-    folder = libmrc.library()
-    return {} if folder is None else {LIBRARIES: str(folder)}
 
 
 def trees(*more: pathlib.Path) -> list[str]:
@@ -242,6 +236,21 @@ def _place_files(
     os.chown(inside, state.uid, state.gid)
     if part is not None:
         part.save(run.folder.path, key, state.uid, state.gid)
+    _place_library(run)
+
+
+def _place_library(run: RunDir) -> None:
+    """Copy libmrc into the lab's folder, where every lab can read it; without a C compiler a lab has none."""
+    try:
+        built = library()
+    except BuildError:
+        return
+    folder = run.folder.path / LIBRARY
+    folder.mkdir(mode=0o755)
+    shutil.copyfile(built / SONAME, folder / SONAME)
+    (folder / SONAME).chmod(0o755)
+    for name in LINKS:
+        (folder / name).symlink_to(SONAME)
 
 
 def down(name: str) -> list[str]:

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from libmrc import SONAME
+from libmrc.build import SONAME
 from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 from mrc_lab.processes import namespaces
 from mrc_lab.processes.exits import SHELL
 from mrc_lab.processes.process import Process
-from mrc_lab.records.record import LAB_FOLDER, LIBRARIES, LabFolder, State
+from mrc_lab.records.record import LAB_FOLDER, LIBRARY, LabFolder, State
 from mrc_lab.records.rundir import PART_VARIABLE, RunError
 
 
@@ -55,11 +55,10 @@ def environment(state: State, host: str) -> dict[str, str]:
     check_here(state, host)
     _check_host(state, host)
     found = _device(host)
-    # The file as the lab sees it, which may have been built before or after the lab came up.
-    if os.path.exists(f"/proc/{first.pid}/root{LIBRARIES}/{SONAME}"):
-        library = f"{LIBRARIES}/{SONAME}"
-        found["LD_LIBRARY_PATH"] = ":".join(filter(None, (LIBRARIES, os.environ.get("LD_LIBRARY_PATH"))))
-        found["LD_PRELOAD"] = ":".join(filter(None, (library, os.environ.get("LD_PRELOAD"))))
+    folder = f"{LAB_FOLDER}/{LIBRARY}"
+    if os.path.exists(f"/proc/{first.pid}/root{folder}/{SONAME}"):
+        for name, ours in (("LD_LIBRARY_PATH", folder), ("LD_PRELOAD", f"{folder}/{SONAME}")):
+            found[name] = ":".join(filter(None, (ours, os.environ.get(name))))
     return found
 
 

@@ -1,8 +1,8 @@
 """The management network of a lab's hosts: TCP over IPv4, for programs that exchange their addresses by it.
 
-Programs of RDMA (perftest, UCX, MPI) meet over TCP before they use the fabric, but a lab's hosts have ports of the fabric
-only. So a bridge in the lab's own network namespace joins one more interface of every host, and a file of names takes
-the place of /etc/hosts. Agents never open these interfaces. All of it ends with the lab's namespaces.
+Programs of RDMA (perftest, UCX, MPI) meet over TCP before they use the fabric, but the hosts of a lab have ports of the
+fabric only. So a bridge in the lab's own network namespace joins one more interface of every host, and a file of names
+takes the place of /etc/hosts. Agents never open these interfaces. All of it ends with the lab's namespaces.
 """
 
 from __future__ import annotations
