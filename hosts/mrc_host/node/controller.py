@@ -199,6 +199,8 @@ class NodeController:
         self.profiles: dict[tuple[ProfileKind, str], Profile] = {}
         #: Queue pairs that are not of jobs.
         self.holders: list[Callable[[], Iterable[ControlledQp]]] = []
+        #: Are called with EV profile, event and state of each change that the profile tells of.
+        self.watchers: list[Callable[[str, EvChanged, EvState], None]] = []
         self._event_queues: dict[int, _EventQueue] = {}
         self._batches: dict[int, _Batch] = {}
         self._next_batch = 1
@@ -428,8 +430,11 @@ class NodeController:
                 raise ValueError(
                     f"{kind} profile '{name}' is ONLINE: {min(refused)} cannot change; these can: {allowed}"
                 )
-        changed = Profile(kind, name, {**profile.settings, **settings}, profile.state)
-        changed.made = self._make(changed)
+        changed = Profile(kind, name, {**profile.settings, **settings}, profile.state, profile.made)
+        if profile.state is not ProfileState.ONLINE or set(settings) - OWN:
+            changed.made = self._make(changed)
+        else:
+            event_states(settings)
         profile.settings, profile.made = changed.settings, changed.made
         if profile.state is ProfileState.ONLINE:
             self._refresh(profile, settings)
@@ -684,12 +689,16 @@ class NodeController:
     def ev_changed(self, event: EvChanged) -> None:
         """Take an event of the endpoint."""
         state = EvState.GOOD if event.new is EvState.SKIP else event.new
-        if not any(state in queue.states for queue in self._event_queues.values()):
+        wanted = any(state in queue.states for queue in self._event_queues.values())
+        if not wanted and not (self.watchers and state in REPORTED):
             return
         profile = next((each.ev for each in self._all() if each.qp.number == event.qpn), DEFAULT)
         reported = event_states(self.profiles[ProfileKind.EV, profile].settings)
         if reported is not None and state not in reported:
             return
+        if state in REPORTED:
+            for watcher in self.watchers:
+                watcher(profile, event, state)
         for queue in self._event_queues.values():
             if state not in queue.states or (queue.profiles is not None and profile not in queue.profiles):
                 continue

@@ -61,12 +61,15 @@ class Queue:
         self.events = 0
         self.told = 0  # one more than the number of the newest completion that is solicited or failed
         self.overflowed = False
+        #: Whether it takes changes of EVs instead of completions, and how many found no room since the last.
+        self.watching = False
+        self.missed = 0
 
     def push(
         self,
         wr_id: int,
         status: WcStatus,
-        opcode: WcOpcode,
+        opcode: int,
         number: int,
         nbytes: int,
         immediate: int,
@@ -93,6 +96,17 @@ class Queue:
         if self.armed and (self.armed == 1 or loud):
             self.notify()
         return True
+
+    def report(self, profile: int, state: int, ev: int, plane: int) -> None:
+        """Add a change of an EV, or count it where there is no room; such a queue never overflows.
+
+        Raises:
+            RingCorrupt: as `push`.
+        """
+        if self.push(profile, WcStatus.SUCCESS, state, ev, plane, self.missed, WcFlags.SOLICITED, 0):
+            self.missed = 0
+        else:
+            self.missed += 1
 
     def arm(self, seen: int, solicited: bool) -> None:
         """Ask for a notification of the next completion after the first `seen`: at once, if it is there."""
