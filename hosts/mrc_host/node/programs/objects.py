@@ -12,7 +12,7 @@ from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
-from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcOpcode, WcStatus
+from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcStatus
 from mrc_host.verbs.requests import HintAttributes, RemoteQp
 from mrc_host.verbs.ring import Producer
 
@@ -48,7 +48,10 @@ class Queue:
     `events` counts the notifications.
     """
 
-    __slots__ = ("armed", "channel", "events", "inner", "memory", "number", "overflowed", "ring", "told", "users")
+    __slots__ = (
+        "armed", "channel", "events", "inner", "memory", "missed", "number", "overflowed", "ring", "told", "users",
+        "watching",
+    )  # fmt: skip
 
     def __init__(self, inner: CompletionQueue, memory: Memory, capacity: int, channel: Channel | None) -> None:
         self.inner = inner
