@@ -190,8 +190,9 @@ struct mrc_ctl_ev_op_entry {
 	uint32_t flags;
 };
 
-/* `ev_min_active`: so many EVs stay in use, however many seem bad. `ev_event_mask`: changes to which states are told
- * (GOOD, ASSUMED_BAD). `entry_count` and `field_count` are the rooms of arrays, and after a query how many there are. */
+/* `ev_min_active`: the least number of EVs that stay in use, however many seem bad. `ev_event_mask`: the states (GOOD,
+ * ASSUMED_BAD) whose begin is an event. `entry_count` and `field_count` are the rooms of arrays, and after a query how
+ * many there are. */
 struct mrc_ctl_ev_profile_attr {
 	enum mrc_ctl_profile_state profile_state;
 	enum mrc_ctl_profile_state cur_profile_state;

@@ -857,7 +857,7 @@ static void query_ev_settings(const struct profile *profile, const struct contro
 		attr->ev_min_active = (uint32_t)json_number(details->root, "ev_min_active", 0);
 	if (mask & MRC_CTL_EV_PROFILE_EVENT_MASK) {
 		attr->ev_event_mask = (int)mask_of(events, states);
-		/* The default profile tells of everything until it is told otherwise. */
+		/* The default profile reports everything until it has a mask. */
 		if (!events && profile->settings)
 			attr->ev_event_mask = MRC_CTL_EV_GOOD | MRC_CTL_EV_ASSUMED_BAD;
 	}
