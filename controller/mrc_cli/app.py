@@ -39,6 +39,7 @@ VERBS = {
     "allow": "Take elements off the denylist; their EVs are used again.",
     "chaos": "Inject failures and kills at random, and check invariants of the lab after each.",
     "exec": "Run a command in a host's namespace and return the command's exit code.",
+    "env": "Print the variables that `mrclab exec` sets for programs in a host.",
     "sh": "Open a prompt: `h3 ping -c 1 ADDRESS` runs in host h3, `hosts` lists hosts, `exit` ends.",
     "p4sh": "Open p4runtime-shell on a switch as its primary controller, to read and change tables.",
     "capture": "Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua).",

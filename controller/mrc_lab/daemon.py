@@ -27,10 +27,13 @@ from typing import IO, TYPE_CHECKING
 from mrc_common.files import write_whole
 from mrc_common.rpc import SelectLoop, Server, refusing
 from mrc_lab import describe
+from mrc_lab.hosts import management
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import HostNet, HostNetError
 from mrc_lab.lab_slice import LabSlice
+from mrc_lab.processes import namespaces
 from mrc_lab.processes.exits import SHELL, ProcessExit, StoppedProcess, cause, several
+from mrc_lab.processes.namespaces import NamespaceError
 from mrc_lab.processes.process import ProgressTimeout, frozen
 from mrc_lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_lab.records.rundir import RunError
@@ -129,6 +132,7 @@ class Daemon:
             self.hosts = self.placement.hosts(self.part.machine)
             self.switches = self.placement.switches(self.part.machine)
         self.net = HostNet(topology, veth=links == "veth", hosts=self.hosts)
+        self.names = folder.path / "hosts"
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         #: Mininet's processes that hold the hosts' namespaces.
         self.shells: dict[str, subprocess.Popen[bytes]] = {}
@@ -164,7 +168,9 @@ class Daemon:
         roles = [switch.name for switch in self.topology.switches] if self.net.veth else ["fabric"]
         for role in roles:
             self._spawn_fabric(role)
+        self._mount_names()
         self.net.start()
+        self._write_names()
         self.shells = {f"{name}{SHELL}": shell for name, shell in self.net.shells().items()}
         self.record.roles |= {role: shell.pid for role, shell in self.shells.items()}
         fabric: dict[str, list[int]] = {}
@@ -195,6 +201,19 @@ class Daemon:
         self.record.phase = "up"
         self.write()
         self.starting = False
+
+    def _mount_names(self) -> None:
+        """Mount the lab's file of names on /etc/hosts, before the hosts' mount namespaces are copied from ours."""
+        try:
+            self.names.write_text(management.NAMES.read_text())
+            namespaces.mount_file(self.names, management.NAMES)
+        except (OSError, NamespaceError) as error:
+            print(f"hosts have no names: {error}", file=sys.stderr)
+
+    def _write_names(self) -> None:
+        """Name the hosts that have a management network. The file stays the same one, because it is mounted."""
+        if self.net.managed and self.names.exists():
+            self.names.write_text(management.names(self.hosts, self.names.read_text()))
 
     def end(self, number: int) -> None:
         """Handle SIGTERM and SIGINT: end a running lab, or stop starting one at once."""

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import TypedDict
 
+from libmrc.build import LINKS, SONAME, library
 from mrc_lab import policies, scheduling
 from mrc_lab.hosts.hostnet import HostNetError, check_installed
 from mrc_lab.lab_slice import LabSlice
@@ -19,7 +20,7 @@ from mrc_lab.processes.launcher import LaunchError, launch
 from mrc_lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
 from mrc_lab.processes.process import KILL_AFTER_S, end_process, wait_dead
 from mrc_lab.records import shells
-from mrc_lab.records.record import LAB_FOLDER, State, last_line
+from mrc_lab.records.record import LAB_FOLDER, LIBRARY, State, last_line
 from mrc_lab.records.rundir import (
     DOWN_S,
     STARTING,
@@ -235,6 +236,21 @@ def _place_files(
     os.chown(inside, state.uid, state.gid)
     if part is not None:
         part.save(run.folder.path, key, state.uid, state.gid)
+    _place_library(run)
+
+
+def _place_library(run: RunDir) -> None:
+    """Copy libmrc into the lab's folder, where every lab can read it; without a C compiler a lab has none."""
+    try:
+        built = library()
+    except BuildError:
+        return
+    folder = run.folder.path / LIBRARY
+    folder.mkdir(mode=0o755)
+    shutil.copyfile(built / SONAME, folder / SONAME)
+    (folder / SONAME).chmod(0o755)
+    for name in LINKS:
+        (folder / name).symlink_to(SONAME)
 
 
 def down(name: str) -> list[str]:

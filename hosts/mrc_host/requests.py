@@ -360,6 +360,39 @@ class ListProfiles(Request[ProfileList], verb="profile_list"):
     """Ask for all profiles."""
 
 
+class ProfileEv(NamedTuple):
+    """An EV of a profile, and its state; None: a place of an EXPLICIT profile that has no EV yet."""
+
+    ev: int
+    plane: int
+    state: EvState
+
+
+@dataclass(frozen=True)
+class ProfileDetails:
+    """All of a profile: also what its settings leave to the host, and its EVs.
+
+    `evs`: of an EXPLICIT profile in its order, with its places; of another those of the queue pairs that use it.
+    `congestion`: the settings in force of a CC profile, by the names of `mrc_ctl_cc_nscc_cfg`, with `algorithm`.
+    """
+
+    document: ProfileDocument
+    mode: str = ""
+    fmt: str = ""
+    count: int = 0
+    ev_min_active: int = 0
+    evs: Sequence[ProfileEv | None] = ()
+    congestion: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GetProfile(Request[ProfileDetails], verb="profile"):
+    """Ask for all of a profile."""
+
+    kind: ProfileKind
+    name: str
+
+
 # -- EVs ------------------------------------------------------------------------------------------------------------
 
 
@@ -459,6 +492,18 @@ class EvOnPlane(NamedTuple):
 
     ev: int
     plane: int
+
+
+@dataclass(frozen=True)
+class ReplaceEntry(Request[Done], verb="profile_entry"):
+    """Put an EV into an EXPLICIT profile, in the place of one (None: in the first place without one).
+
+    In an ONLINE profile only EVs of the same plane replace each other, also those of the queue pairs that use it.
+    """
+
+    profile: str
+    old: EvOnPlane | None
+    new: EvOnPlane
 
 
 @dataclass(frozen=True)
@@ -567,7 +612,8 @@ class PortState:
 class DeviceDocument:
     """What the host offers to controllers (`mrc_ctl_device_attr`). `phy_port_mask`: bit n for port n, from 1.
 
-    `modify_online`: by kind of profile, the settings that may change while it is ONLINE.
+    `modify_online`: by kind of profile, the settings that may change while it is ONLINE. `max_profiles`: of each kind.
+    `free_evs`: of the EVs that all EV profiles together may have.
     """
 
     mrc_ctl_protocol_version: int
@@ -579,6 +625,8 @@ class DeviceDocument:
     max_probes: int
     modify_online: Mapping[str, Sequence[str]]
     ports: Sequence[PortState]
+    max_profiles: int = 0
+    free_evs: int = 0
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"pip install pre-commit.*", "changes the reader's own repository", ""),
     (r"git clone", "would fetch what is already here", ""),
     (
-        r"mrclab (up|down|list|status|cleanup|exec|sh|capture|deny|allow|fail|restore)( .*)?",
+        r"mrclab (up|down|list|status|cleanup|exec|env|sh|capture|deny|allow|fail|restore)( .*)?",
         REAL,
         "tests/lab/test_cli.py",
     ),

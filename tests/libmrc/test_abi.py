@@ -21,6 +21,7 @@ SYSTEM = pathlib.Path("/usr/include/infiniband/verbs.h")
 OCP = pathlib.Path(os.environ.get("MRCLAB_OCP", "/nonexistent"))
 VERBS = build.ABI / "infiniband" / "verbs.h"
 MRC = build.INCLUDE / "mrc.h"
+MRC_CTL = build.INCLUDE / "mrc_ctl.h"
 #: Members of structures inside of structures.
 NESTED = {
     "ibv_send_wr": ("wr.rdma.remote_addr", "wr.rdma.rkey", "wr.atomic.compare_add", "wr.atomic.swap", "wr.atomic.rkey",
@@ -33,6 +34,16 @@ NESTED = {
                         "qp_attr.max_qp_hint"),
     "mrc_qp_attr": ("mpr.mpr", "mpr.mpr_dest", "wimm.max_wimm", "wimm.max_wimm_dest", "profile.ev_profile_id",
                     "profile.cc_profile_id", "retry.linear_cnt", "retry.exp_cnt"),
+    "mrc_ctl_device_attr": (
+        *(f"ev.ev_{name}" for name in ("max_fmt_profiles", "max_profiles", "max_count", "free_count",
+                                       "max_count_profile", "count_align", "max_width", "fmt_mode_mask", "mode_mask",
+                                       "op_max_entries")),
+        "cc.cc_max_profiles", "cc.algorithms",
+    ),
+    "mrc_ctl_ev_fmt_profile_attr": ("ev_fmt_op.op", "ev_fmt_op.fmt_fields", "ev_fmt_op.fmt_field_count"),
+    "mrc_ctl_ev_profile_attr": ("ev_op.op", "ev_op.entries", "ev_op.entry_count", "ev_fields_op.op",
+                                "ev_fields_op.fields", "ev_fields_op.field_count"),
+    "mrc_ctl_ep_req": ("op.port_status_update.port_status",),
     "mrc_async_event": ("element.cq", "element.qp", "element.port_num"),
 }  # fmt: skip
 
@@ -59,19 +70,24 @@ def constants(header: pathlib.Path) -> list[str]:
             for name in re.findall(r"\b((?:IBV|MRC)_\w+)\b(?=\s*[,=\n}]|\s*$)", body)]  # fmt: skip
 
 
-def measured(folder: pathlib.Path, header: pathlib.Path, include: list[pathlib.Path]) -> dict[str, int]:
+def measured(
+    folder: pathlib.Path, header: pathlib.Path, include: list[pathlib.Path], before: str = "", absent: str = ""
+) -> dict[str, int]:
     """Return sizes, offsets and constants of our header's names, as the compiler sees them in the headers of
-    `include`.
+    `include`. `before`: the first line of the program; `absent`: a member that this version lacks.
     """
     lines = [
+        before,
         "#include <stdio.h>",
         "#include <stddef.h>",
-        f"#include <{'mrc.h' if header is MRC else 'infiniband/verbs.h'}>",
+        f"#include <{'infiniband/verbs.h' if header is VERBS else header.name}>",
     ]
     lines += ["int main(void) {"]
     for name, members in structures(header).items():
         lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
         for member in [*members, *NESTED.get(name, ())]:
+            if f"{name}.{member}" == absent:
+                continue
             lines.append(f'printf("{name}.{member} %zu\\n", offsetof(struct {name}, {member}));')
             lines.append(f'printf("{name}.{member}: %zu\\n", sizeof(((struct {name} *)0)->{member}));')
     lines += [f'printf("{name} %lld\\n", (long long){name});' for name in constants(header)]
@@ -104,21 +120,36 @@ def test_every_layout_and_number_of_mrc_is_that_of_ocps_header(tmp_path: pathlib
     assert ours == measured(tmp_path, MRC, [OCP, build.ABI])
 
 
-def test_a_program_of_ocps_header_calls_every_function_of_it(tmp_path: pathlib.Path) -> None:
-    """Each function that the header declares has our prototype, or the compiler refuses both together, and is there."""
-    if not (OCP / "mrc.h").is_file():
+@pytest.mark.parametrize("version", ["1, 0, 0", "1, 0, 1"])
+def test_every_layout_and_number_of_the_controllers_interface_is_that_of_ocps_header(
+    tmp_path: pathlib.Path, version: str
+) -> None:
+    if not (OCP / "mrc_ctl.h").is_file():
         pytest.skip("MRCLAB_OCP names no checkout of OCP's repository")
-    text = re.sub(r"/\*.*?\*/", "", (OCP / "mrc.h").read_text(), flags=re.DOTALL)
+    used = f"#define MRC_CTL_API_VER_USED MRC_CTL_API_VER({version})"
+    absent = "mrc_ctl_ev_event.state" if version == "1, 0, 0" else ""
+    ours = measured(tmp_path, MRC_CTL, [build.INCLUDE, build.ABI], used, absent)
+    assert len(ours) > 150
+    assert ours["mrc_ctl_ev_event"] == (48 if version.endswith("0") else 56)
+    assert ours == measured(tmp_path, MRC_CTL, [OCP, build.ABI], used, absent)
+
+
+@pytest.mark.parametrize(("header", "least"), [("mrc.h", 24), ("mrc_ctl.h", 14)])
+def test_a_program_of_ocps_header_calls_every_function_of_it(tmp_path: pathlib.Path, header: str, least: int) -> None:
+    """Each function that the header declares has our prototype, or the compiler refuses both together, and is there."""
+    if not (OCP / header).is_file():
+        pytest.skip("MRCLAB_OCP names no checkout of OCP's repository")
+    text = re.sub(r"/\*.*?\*/", "", (OCP / header).read_text(), flags=re.DOTALL)
     names = sorted(set(re.findall(r"\b(mrc_\w+)\(", text)))
-    assert len(names) >= 24
-    ours = re.sub(r"/\*.*?\*/", "", MRC.read_text(), flags=re.DOTALL)
+    assert len(names) >= least
+    ours = re.sub(r"/\*.*?\*/", "", (build.INCLUDE / header).read_text(), flags=re.DOTALL)
     # Prototypes of both headers in one file must agree: structures come from the first.
     declarations = re.findall(r"^(?:int|void|struct \w+ \*)\s*\*?mrc_\w+\([^;]*\);", ours, re.DOTALL | re.MULTILINE)
     assert len(declarations) == len(names)
     body = "".join(f"p[{index}] = (void *){name};\n" for index, name in enumerate(names))
     source = tmp_path / "all.c"
     source.write_text(
-        "#include <mrc.h>\n"
+        f"#include <{header}>\n"
         + "\n".join(declarations)
         + f"\nvoid *p[{len(names)}];\nint main(void) {{\n{body}return 0; }}"
     )

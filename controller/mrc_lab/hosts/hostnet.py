@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrc_common.errors import MrclabError
+from mrc_lab.hosts import management
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Host, Topology
@@ -102,6 +103,8 @@ class HostNet:
         self.interfaces = switch_interfaces(topology, self.hosts)
         if veth:
             self.interfaces |= fabric_interfaces(topology)
+        #: Whether the hosts have a management network, which labs can do without.
+        self.managed = False
         self._net: Any = None
 
     def start(self) -> None:
@@ -151,10 +154,22 @@ class HostNet:
                 self._net.addLink(root, root, intfName1=names[0], intfName2=names[1])
         pairs = self.behind.values()
         self.batch([], [f"link add {ours} type veth peer name {theirs}" for ours, theirs in pairs])
+        self._join_management()
         # The far ends come up first, because a port without carrier gets no addresses.
         self._configure_root()
         for host in self.hosts:
             self._configure_host(host)
+
+    def _join_management(self) -> None:
+        """Join the hosts by a management network, where the kernel has bridges with enough ports."""
+        if len(self.hosts) > management.MAX_HOSTS:
+            print(f"no management network: a bridge joins at most {management.MAX_HOSTS} hosts", file=sys.stderr)
+            return
+        try:
+            self.batch([], management.link_lines([(host, self.pid(host.name)) for host in self.hosts]))
+            self.managed = True
+        except HostNetError as error:
+            print(f"no management network: {error}", file=sys.stderr)
 
     @property
     def mtu(self) -> int:
@@ -194,6 +209,8 @@ class HostNet:
         quiet = {f"net/ipv6/conf/{port.interface}/router_solicitations": "0" for port in host.ports}
         self.write_settings(self.command(host.name), quiet)
         lines = ["link set dev lo up"]
+        if self.managed:
+            lines += management.host_lines(host)
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
             lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")

@@ -10,35 +10,83 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from libmrc.build import SONAME
 from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 from mrc_lab.processes import namespaces
 from mrc_lab.processes.exits import SHELL
-from mrc_lab.records.record import LAB_FOLDER, LabFolder, State
+from mrc_lab.processes.process import Process
+from mrc_lab.records.record import LAB_FOLDER, LIBRARY, LabFolder, State
 from mrc_lab.records.rundir import PART_VARIABLE, RunError
 
 
-def command(state: State, words: Sequence[str], *, host: str | None = None, files: bool = True) -> list[str]:
+def command(
+    state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, by_hand: bool = False
+) -> list[str]:
     """Return the command that runs `words` in the lab: in a host's network namespace, or in the fabric's (None).
 
     Args:
         files: whether to enter the lab's mount and PID namespaces, too.
+        by_hand: whether a user's own program runs: it finds libmrc (`environment`), and has the host's name.
 
     Raises:
         RunError: the lab is dead, or has no such host.
     """
-    if state.first is None or not state.first.alive():
-        raise RunError(f"lab '{state.name}' has died; `mrclab cleanup` removes what it left")
+    first = _first(state)
     check_here(state, host)
     if host is not None:
-        if host not in state.record.hosts:
-            raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.record.hosts)}")
-        for death in state.record.deaths:
-            if death.role == f"{host}{SHELL}":
-                raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
-        # `mrc_host.verbs` finds the host's agent by this variable.
-        device = f"{ENVIRONMENT}={verbs_socket(LabFolder(pathlib.Path(LAB_FOLDER)).socket(host))}"
-        words = ["mnexec", "-a", str(state.record.hosts[host]), "env", device, *words]
-    return [*_as_user(state), *namespaces.enter(state.first.pid, words, files=files)]
+        _check_host(state, host)
+        variables = environment(state, host) if by_hand else _device(host)
+        words = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
+        if by_hand:
+            words = [*_named(host), *words]
+        words = ["mnexec", "-a", str(state.record.hosts[host]), *words]
+    return [*_as_user(state), *namespaces.enter(first.pid, words, files=files)]
+
+
+def environment(state: State, host: str) -> dict[str, str]:
+    """Return the variables by which programs in a host find its agent, and libmrc where it is built.
+
+    libmrc comes before what `LD_PRELOAD` and `LD_LIBRARY_PATH` have already.
+
+    Raises:
+        RunError: the lab is dead, or has no such host.
+    """
+    first = _first(state)
+    check_here(state, host)
+    _check_host(state, host)
+    found = _device(host)
+    folder = f"{LAB_FOLDER}/{LIBRARY}"
+    if os.path.exists(f"/proc/{first.pid}/root{folder}/{SONAME}"):
+        for name, ours in (("LD_LIBRARY_PATH", folder), ("LD_PRELOAD", f"{folder}/{SONAME}")):
+            found[name] = ":".join(filter(None, (ours, os.environ.get(name))))
+    return found
+
+
+def _device(host: str) -> dict[str, str]:
+    """Return the variable by which `mrc_host.verbs` finds the host's agent."""
+    return {ENVIRONMENT: str(verbs_socket(LabFolder(pathlib.Path(LAB_FOLDER)).socket(host)))}
+
+
+def _named(host: str) -> list[str]:
+    """Return the words before a command that give it the host's name as the machine's: programs of MPI and of NCCL take
+    equal names for one machine."""
+    return ["unshare", "--uts", "--", "sh", "-c", 'hostname "$1" 2>/dev/null; shift; exec "$@"', "sh", host]
+
+
+def _first(state: State) -> Process:
+    """Return the lab's first process, which must be alive."""
+    if state.first is None or not state.first.alive():
+        raise RunError(f"lab '{state.name}' has died; `mrclab cleanup` removes what it left")
+    return state.first
+
+
+def _check_host(state: State, host: str) -> None:
+    """Check that the lab has a host, and that something can enter it."""
+    if host not in state.record.hosts:
+        raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.record.hosts)}")
+    for death in state.record.deaths:
+        if death.role == f"{host}{SHELL}":
+            raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
 
 
 def check_here(state: State, host: str | None = None) -> None:
@@ -56,17 +104,23 @@ def check_here(state: State, host: str | None = None) -> None:
 
 
 def run(
-    state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, **options: Any
+    state: State,
+    words: Sequence[str],
+    *,
+    host: str | None = None,
+    files: bool = True,
+    by_hand: bool = False,
+    **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
     """Run a command in the lab as the user that the lab is mapped to, and wait for it."""
-    return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
+    return subprocess.run(command(state, words, host=host, files=files, by_hand=by_hand), check=False, **options)
 
 
 def run_in_host(state: State, words: Sequence[str], *, host: str) -> None:
     """Run a command in a host; only the command receives signals from the terminal meanwhile."""
     before = _leave_the_terminal()
     try:
-        run(state, words, host=host)
+        run(state, words, host=host, by_hand=True)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -81,7 +135,7 @@ def exec_in_host(state: State, words: Sequence[str], *, host: str) -> NoReturn:
 
     Signals of the terminal reach the command alone, which decides when to end; this process waits for it.
     """
-    line = command(state, words, host=host)
+    line = command(state, words, host=host, by_hand=True)
     _leave_the_terminal()
     for each in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals, and a command would inherit that.
         signal.signal(each, signal.SIG_DFL)

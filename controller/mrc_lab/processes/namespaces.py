@@ -284,6 +284,15 @@ def _grant_access(trees: Sequence[str], owner: Owner) -> None:
             )
 
 
+def mount_file(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Mount a file on another, in this mount namespace and in those that are copied from it later.
+
+    Raises:
+        NamespaceError: the machine forbids it, or there is no such file.
+    """
+    _mount(str(source), str(target), None, MS_BIND)
+
+
 def _place(folder: int) -> tuple[str, int]:
     """Return mount and inode of an open folder."""
     info = pathlib.Path(f"/proc/self/fdinfo/{folder}").read_text().splitlines()

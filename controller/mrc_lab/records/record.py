@@ -18,6 +18,8 @@ from mrc_lab.processes.process import Process
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
 #: The path of a lab's folder inside its namespaces.
 LAB_FOLDER = "/run/lab"
+#: The folder of libmrc, as it was when the lab came up, in the lab's folder.
+LIBRARY = "libmrc"
 CAPTURES = "captures"
 #: The file of the switches' program as BMv2 JSON; its P4Info is beside it.
 PROGRAM = "program.json"

@@ -96,6 +96,7 @@ struct lab_cq {
 	unsigned int idle;
 	uint64_t events_taken;
 	uint32_t async_taken;
+	size_t ev_event_bytes; /* of the caller's events, where it takes changes of EVs; else 0 */
 	struct ibv_wc current;
 };
 

@@ -368,6 +368,22 @@ void write_signed(struct writer *writer, const char *key, int64_t value)
 	put(writer, digits, (size_t)snprintf(digits, sizeof(digits), "%" PRId64, value));
 }
 
+void write_real(struct writer *writer, const char *key, double value)
+{
+	char digits[40];
+	int length = snprintf(digits, sizeof(digits), "%.17g", value);
+
+	/* JSON has a point, whatever the program's locale has, and neither infinity nor a NaN. */
+	for (int i = 0; i < length; i++)
+		if (digits[i] == ',')
+			digits[i] = '.';
+	put_key(writer, key);
+	if (value - value != 0)
+		put(writer, "null", 4);
+	else
+		put(writer, digits, (size_t)length);
+}
+
 void write_bool(struct writer *writer, const char *key, bool value)
 {
 	put_key(writer, key);

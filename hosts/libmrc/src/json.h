@@ -47,6 +47,7 @@ struct writer {
 void write_begin(struct writer *writer, const char *verb);
 void write_number(struct writer *writer, const char *key, uint64_t value);
 void write_signed(struct writer *writer, const char *key, int64_t value);
+void write_real(struct writer *writer, const char *key, double value);
 void write_bool(struct writer *writer, const char *key, bool value);
 void write_text(struct writer *writer, const char *key, const char *value);
 void write_null(struct writer *writer, const char *key);

@@ -27,19 +27,23 @@ from mrc_host.node.quota import RefusedError
 from mrc_host.node.stacks import Profiles
 from mrc_host.proto.config import EvConfig, EvFormat, EvMode
 from mrc_host.proto.congestion.base import CcConfig, algorithms
+from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.context import EVERYBODY
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvChanged, EvState
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.statistics import CcStatistics, NsccStatistics
 from mrc_host.proto.transport import Pair
-from mrc_host.requests import ProbedEv, ProfileDocument, ProfileKind, ProfileState, QueuedEvent, Settings
+from mrc_host.requests import EvOnPlane, ProbedEv, ProfileDocument, ProfileKind, ProfileState, QueuedEvent, Settings
 
 DEFAULT: Final = requests.DEFAULT_PROFILE
 MAX_PROBES: Final = 4096
 MAX_EVENTS: Final = 1 << 16
 MAX_EVENT_QUEUES: Final = 64
 MAX_EVS: Final = 4096  # of a profile
+MAX_PROFILES: Final = 1024  # of a kind
+MAX_WIDTH: Final = 128  # of a format's field
 EVENT_STATES: Final = frozenset({EvState.GOOD, EvState.ASSUMED_BAD, EvState.DENIED})
 
 
@@ -53,10 +57,15 @@ TRANSITIONS: Final = {
 LIMITED: Final[dict[ProfileKind, set[str]]] = {
     ProfileKind.FORMAT: set(),
     ProfileKind.EV: {
-        "fields", "probe_interval_ns", "probe_timeout_ns", "probe_jitter", "probes_to_revive", "ev_min_active",
+        "event_states", "fields", "probe_interval_ns", "probe_timeout_ns", "probe_jitter", "probes_to_revive",
+        "ev_min_active",
     },
     ProfileKind.CC: set(),
 }  # fmt: skip
+#: What a controller hears of when it sets `event_states`.
+REPORTED: Final = frozenset({EvState.GOOD, EvState.ASSUMED_BAD})
+#: Settings of an EV profile that are the controller's alone.
+OWN: Final = frozenset({"entries", "event_states"})
 
 
 @dataclass
@@ -104,6 +113,64 @@ class _EventQueue:
     lost: int = 0
 
 
+def event_states(settings: Settings) -> frozenset[EvState] | None:
+    """Return of which states of its EVs a profile tells; None: its settings do not say, and it tells of all.
+
+    Raises:
+        ConfigError: it is no list of states that are told of.
+    """
+    given = settings.get("event_states")
+    if given is None:
+        return None
+    known = {each.name: each for each in REPORTED}
+    if isinstance(given, str) or not set(given) <= set(known):
+        raise ConfigError(f"ev.event_states is a list of some of {', '.join(sorted(known))}")
+    return frozenset(known[name] for name in given)
+
+
+def _format(settings: Settings) -> EvFormat:
+    """Return the format that the settings of a format profile name.
+
+    Raises:
+        ConfigError: there is none, or the widths of its fields are none.
+        RefusedError: E2BIG, the fields are wider than the format.
+    """
+    name, widths = str(settings.get("fmt", "")), settings.get("widths", ())
+    if not {"fmt"} <= set(settings) <= {"fmt", "widths"} or name.upper() not in EvFormat.__members__:
+        known = ", ".join(each.name.lower() for each in EvFormat)
+        raise ConfigError(f"a format profile has one setting, fmt: {known}; and it may have widths, of its fields")
+    if not all(isinstance(each, int) and 1 <= each <= MAX_WIDTH for each in widths):
+        raise ConfigError(f"widths are those of fields, each 1 to {MAX_WIDTH} bits")
+    made = EvFormat[name.upper()]
+    if sum(widths) > made.value:
+        raise RefusedError(errno.E2BIG, f"fields of {sum(widths)} bits; {made.name} has {made.value}")
+    return made
+
+
+def in_force(config: CcConfig, mtu: int) -> dict[str, object]:
+    """Return the settings of a congestion control by the names of `mrc_ctl_cc_nscc_cfg`, with `algorithm`; what was not
+    given is derived from the rest."""
+    if not isinstance(config, NsccConfig):
+        return {"algorithm": config.algorithm}
+    made = config.controller(mtu)
+    return {
+        "algorithm": config.algorithm,
+        "disable_qa": made.disable_qa,
+        "adjust_bytes_threshold": made.adjust_bytes,
+        "adjust_period_threshold": made.adjust_period_ns,
+        "base_rtt": config.base_rtt_ns,
+        "eta": made.eta,
+        "fi": made.fi,
+        "fi_scale": made.fi_scale,
+        "gamma": made.gamma,
+        "max_md_jump": made.max_md_jump,
+        "max_cwnd": int(made.max_wnd),
+        "qa_gate": made.qa_gate,
+        "qa_threshold": made.qa_threshold_ns,
+        "target_delay": made.target_ns,
+    }
+
+
 class NodeController:
     """The verbs of one host. Errors are RefusedError, ValueError and KeyError; the node turns them into answers.
 
@@ -132,6 +199,8 @@ class NodeController:
         self.profiles: dict[tuple[ProfileKind, str], Profile] = {}
         #: Queue pairs that are not of jobs.
         self.holders: list[Callable[[], Iterable[ControlledQp]]] = []
+        #: Are called with EV profile, event and state of each change that the profile tells of.
+        self.watchers: list[Callable[[str, EvChanged, EvState], None]] = []
         self._event_queues: dict[int, _EventQueue] = {}
         self._batches: dict[int, _Batch] = {}
         self._next_batch = 1
@@ -152,6 +221,8 @@ class NodeController:
         add(requests.SetProfileState, self.profile_state)
         add(requests.DeleteProfile, self.profile_delete)
         add(requests.ListProfiles, self.profile_list)
+        add(requests.GetProfile, self.profile_details)
+        add(requests.ReplaceEntry, self.profile_entry)
         add(requests.QueryEvs, self.ev_query)
         add(requests.GetPair, self.pair)
         add(requests.SetEvs, self.ev_set)
@@ -208,11 +279,7 @@ class NodeController:
         base = self.endpoint.config
         settings = dict(profile.settings)
         if profile.kind is ProfileKind.FORMAT:
-            name = str(settings.get("fmt", ""))
-            if set(settings) != {"fmt"} or name.upper() not in EvFormat.__members__:
-                known = ", ".join(each.name.lower() for each in EvFormat)
-                raise ConfigError(f"a format profile has one setting, fmt: {known}")
-            return EvFormat[name.upper()]
+            return _format(settings)
         if profile.kind is ProfileKind.CC:
             return build_cc({"algorithm": base.cc.algorithm, **dataclasses.asdict(base.cc), **settings})
         chosen = settings.pop("format", None)
@@ -221,13 +288,132 @@ class NodeController:
             if fmt.state is not ProfileState.ONLINE:
                 raise ConfigError(f"format profile '{chosen}' is {fmt.state.value}; bring it ONLINE first")
             settings["fmt"] = fmt.made
+            settings["format_widths"] = tuple(fmt.settings.get("widths", ()))
+        self._take_own(profile, settings)
         own = {each.name: getattr(base.ev, each.name) for each in dataclasses.fields(EvConfig)}
         return build(EvConfig, {**own, **settings}, "ev")
+
+    def _take_own(self, profile: Profile, settings: dict[str, object]) -> None:
+        """Remove the controller's own settings; `entries` become the values of an EXPLICIT profile once all are there.
+
+        Raises:
+            ConfigError: they are not lists of what they name.
+        """
+        event_states(settings)
+        entries = self._entries(profile)
+        for name in OWN:
+            settings.pop(name, None)
+        if entries is None:
+            return
+        if None in entries:
+            # Everything else is checked now, and the values when the last place is taken.
+            settings["mode"] = EvMode.AUTO
+            settings.pop("values", None)
+            return
+        values: list[list[int]] = [[] for _ in range(self.ports)]
+        for ev, plane in (each for each in entries if each is not None):
+            values[plane].append(ev)
+        settings["values"] = tuple(tuple(each) for each in values)
+
+    def _entries(self, profile: Profile) -> list[EvOnPlane | None] | None:
+        """Return the places of an EXPLICIT profile, as many as its count; None for other profiles.
+
+        Raises:
+            ConfigError: they are not a list of EVs with their planes.
+        """
+        settings = profile.settings
+        given = settings.get("entries")
+        if given is None or str(settings.get("mode", "")).lower() != EvMode.EXPLICIT.value:
+            return None
+        count = settings.get("count", self.endpoint.config.ev.count)
+        found: list[EvOnPlane | None] = []
+        try:
+            for each in given:
+                entry = None if each is None else EvOnPlane(*each)
+                if entry is not None and not (0 <= entry.ev < 1 << 32 and 0 <= entry.plane < self.ports):
+                    raise ConfigError(
+                        f"ev.entries has {entry}; an EV has 32 bits, and planes are 0 to {self.ports - 1}"
+                    )
+                found.append(entry)
+            return [*found, *[None] * count][:count]
+        except TypeError as error:
+            raise ConfigError(f"ev.entries is a list of [EV, plane] and null ({error})") from error
+
+    def profile_entry(self, request: requests.ReplaceEntry, now: int) -> Done:
+        """Put an EV into an EXPLICIT profile.
+
+        Raises:
+            RefusedError: ENOENT, the profile lacks the EV that is to be replaced, or has no place left.
+        """
+        profile = self._profile(ProfileKind.EV, request.profile)
+        entries, old, new = self._entries(profile), request.old, request.new
+        if entries is None:
+            raise ValueError(f"ev profile '{profile.name}' is not EXPLICIT, or has no entries")
+        if profile.state is ProfileState.INIT:
+            raise ValueError(f"ev profile '{profile.name}' is INIT; bring it OFFLINE first")
+        if old not in entries:
+            what = "has no place left" if old is None else f"has no EV {old.ev:#010x} on port {old.plane}"
+            raise RefusedError(errno.ENOENT, f"ev profile '{profile.name}' {what}")
+        if any(each is not None and each.ev == new.ev for each in entries) and old != new:
+            raise ValueError(f"ev profile '{profile.name}' has EV {new.ev:#010x} already")
+        place = entries.index(old)
+        entries[place] = new
+        changed = {**profile.settings, "entries": [None if each is None else list(each) for each in entries]}
+        if profile.state is ProfileState.ONLINE:
+            assert old is not None, "an ONLINE profile has no place without an EV"
+            if old.plane != new.plane:
+                raise ValueError(f"EV {old.ev:#010x} is of port {old.plane}; in an ONLINE profile it keeps its port")
+            if old.ev != new.ev:
+                self.ev_replace(requests.ReplaceEv(old.ev, new.ev, profile=profile.name), now)
+        else:
+            self._make(Profile(profile.kind, profile.name, changed, profile.state))
+        profile.settings = changed
+        return Done()
+
+    def profile_details(self, request: requests.GetProfile, now: int) -> requests.ProfileDetails:
+        """Return all of a profile."""
+        profile = self._profile(request.kind, request.name)
+        document = profile.document(self._users(profile))
+        made = profile.made if profile.made is not None else self._make(profile)
+        if isinstance(made, EvFormat):
+            return requests.ProfileDetails(document, fmt=made.name)
+        if isinstance(made, CcConfig):
+            return requests.ProfileDetails(document, congestion=in_force(made, self.endpoint.config.wire.mtu))
+        states = self._states_of(profile.name)
+        entries = self._entries(profile)
+        evs: list[requests.ProfileEv | None]
+        if entries is not None:
+            evs = [None if each is None else requests.ProfileEv(*each, self._state(each, states)) for each in entries]
+        elif made.mode is EvMode.EXPLICIT:
+            pairs = [EvOnPlane(ev, plane) for plane, values in enumerate(made.values) for ev in values]
+            evs = [requests.ProfileEv(*each, self._state(each, states)) for each in pairs]
+        else:
+            evs = [requests.ProfileEv(*each, self._state(each, states)) for each in states]
+        mode = EvMode.EXPLICIT if entries is not None else made.mode
+        return requests.ProfileDetails(document, mode.name, made.fmt.name, made.count, made.ev_min_active, evs)
+
+    def _states_of(self, name: str) -> dict[EvOnPlane, set[EvState]]:
+        """Return the EVs of the queue pairs that use an EV profile, each with its states on them."""
+        found: dict[EvOnPlane, set[EvState]] = {}
+        for holder in self._all():
+            if holder.ev == name:
+                for row in self.endpoint.query_evs(holder.qp):
+                    found.setdefault(EvOnPlane(row.ev, row.plane), set()).add(row.state)
+        return found
+
+    def _state(self, entry: EvOnPlane, states: Mapping[EvOnPlane, set[EvState]]) -> EvState:
+        """Return the state of an EV of a profile: DENIED by the controller, else the worst that a queue pair knows."""
+        if entry.ev in self.endpoint.context.denied_towards(EVERYBODY):
+            return EvState.DENIED
+        known = states.get(entry, set())
+        return next((each for each in (EvState.DENIED, EvState.ASSUMED_BAD) if each in known), EvState.GOOD)
 
     def profile_create(self, request: requests.CreateProfile, now: int) -> ProfileDocument:
         """Create a profile, in INIT."""
         if (request.kind, request.name) in self.profiles:
             raise ValueError(f"{request.kind} profile '{request.name}' exists")
+        if sum(kind is request.kind for kind, _ in self.profiles) >= MAX_PROFILES:
+            raise RefusedError(errno.ENOMEM, f"there are {MAX_PROFILES} {request.kind} profiles, which is the most")
         profile = Profile(request.kind, request.name, dict(request.settings))
         self._make(profile)
         self.profiles[request.kind, request.name] = profile
@@ -244,8 +430,11 @@ class NodeController:
                 raise ValueError(
                     f"{kind} profile '{name}' is ONLINE: {min(refused)} cannot change; these can: {allowed}"
                 )
-        changed = Profile(kind, name, {**profile.settings, **settings}, profile.state)
-        changed.made = self._make(changed)
+        changed = Profile(kind, name, {**profile.settings, **settings}, profile.state, profile.made)
+        if profile.state is not ProfileState.ONLINE or set(settings) - OWN:
+            changed.made = self._make(changed)
+        else:
+            event_states(settings)
         profile.settings, profile.made = changed.settings, changed.made
         if profile.state is ProfileState.ONLINE:
             self._refresh(profile, settings)
@@ -253,7 +442,8 @@ class NodeController:
 
     def _refresh(self, profile: Profile, settings: Settings) -> None:
         """Hand changes of an ONLINE profile to the QPs that use it."""
-        current = {name: value for name, value in settings.items() if name != "fields"}  # queue pairs keep their EVs
+        kept = {"fields", *OWN}  # queue pairs keep their EVs
+        current = {name: value for name, value in settings.items() if name not in kept}
         for holder in self._all():
             if holder.ev == profile.name:
                 self.endpoint.modify_ev_profile(holder.qp, **current)
@@ -272,6 +462,11 @@ class NodeController:
             if online:
                 text = f"format profile '{name}' is busy: EV profile '{online[0]}' is ONLINE; bring that OFFLINE first"
                 raise RefusedError(errno.EBUSY, text)
+        if wanted is ProfileState.ONLINE and kind is ProfileKind.EV:
+            entries = self._entries(profile)
+            if entries is not None and None in entries:
+                text = f"{entries.count(None)} of {len(entries)} places of ev profile '{name}' have no EV"
+                raise ValueError(f"{text}; fill them before it goes ONLINE")
         if name != DEFAULT or profile.settings:
             profile.made = self._make(profile)
         profile.state = wanted
@@ -422,6 +617,10 @@ class NodeController:
                 continue
             if "values" in profile.settings:
                 profile.settings = {**profile.settings, "values": [list(plane) for plane in values]}
+            entries = self._entries(profile)
+            if entries is not None:
+                changed = [each and [new if each.ev == old else each.ev, each.plane] for each in entries]
+                profile.settings = {**profile.settings, "entries": changed}
             if isinstance(made, EvConfig):
                 profile.made = dataclasses.replace(made, values=values)
             count += 1
@@ -490,9 +689,16 @@ class NodeController:
     def ev_changed(self, event: EvChanged) -> None:
         """Take an event of the endpoint."""
         state = EvState.GOOD if event.new is EvState.SKIP else event.new
-        if not any(state in queue.states for queue in self._event_queues.values()):
+        wanted = any(state in queue.states for queue in self._event_queues.values())
+        if not wanted and not (self.watchers and state in REPORTED):
             return
         profile = next((each.ev for each in self._all() if each.qp.number == event.qpn), DEFAULT)
+        reported = event_states(self.profiles[ProfileKind.EV, profile].settings)
+        if reported is not None and state not in reported:
+            return
+        if state in REPORTED:
+            for watcher in self.watchers:
+                watcher(profile, event, state)
         for queue in self._event_queues.values():
             if state not in queue.states or (queue.profiles is not None and profile not in queue.profiles):
                 continue
@@ -518,6 +724,10 @@ class NodeController:
         del self._event_queues[request.queue]
         return Done()
 
+    def _count(self, profile: Profile) -> int:
+        """Return how many EVs a profile may have."""
+        return profile.made.count if isinstance(profile.made, EvConfig) else 0
+
     # -- the device -----------------------------------------------------------------------------------------
 
     def device(self, request: requests.GetDevice, now: int) -> requests.DeviceDocument:
@@ -533,4 +743,6 @@ class NodeController:
             max_probes=MAX_PROBES,
             modify_online={kind: sorted(names) for kind, names in LIMITED.items()},
             ports=ports,
+            max_profiles=MAX_PROFILES,
+            free_evs=MAX_PROFILES * MAX_EVS - sum(self._count(each) for each in self.profiles.values()),
         )

@@ -133,6 +133,7 @@ class HostNode:
         )
         if self.controller is not None:
             self.controller.holders.append(self.programs.holders)
+            self.controller.watchers.append(self.programs.ev_changed)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.probes, config.probe_interval_ns, config.probe_timeout_ns)
         self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, alarms, self._fault, self._take, mac_control)

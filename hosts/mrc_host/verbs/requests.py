@@ -189,6 +189,18 @@ class CreateCq(Request[CqNumber], verb="create_cq"):
 
 
 @dataclass(frozen=True)
+class WatchEvs(Request[Done], verb="watch_evs"):
+    """Have changes of the host's EVs delivered into a completion queue, which then takes no completions.
+
+    An entry has the number of the EV profile as its work request (of profile `c-N`; 0 for the default one), the new
+    state as its opcode, and then EV, plane, and how many changes found no room before it. It concerns GOOD and
+    ASSUMED_BAD, as far as the profile's `event_states` has them.
+    """
+
+    cq: Number
+
+
+@dataclass(frozen=True)
 class DestroyCq(Request[Done], verb="destroy_cq"):
     """Give a completion queue back."""
 

@@ -12,7 +12,7 @@ from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
-from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcOpcode, WcStatus
+from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcStatus
 from mrc_host.verbs.requests import HintAttributes, RemoteQp
 from mrc_host.verbs.ring import Producer
 
@@ -48,7 +48,10 @@ class Queue:
     `events` counts the notifications.
     """
 
-    __slots__ = ("armed", "channel", "events", "inner", "memory", "number", "overflowed", "ring", "told", "users")
+    __slots__ = (
+        "armed", "channel", "events", "inner", "memory", "missed", "number", "overflowed", "ring", "told", "users",
+        "watching",
+    )  # fmt: skip
 
     def __init__(self, inner: CompletionQueue, memory: Memory, capacity: int, channel: Channel | None) -> None:
         self.inner = inner
@@ -61,12 +64,15 @@ class Queue:
         self.events = 0
         self.told = 0  # one more than the number of the newest completion that is solicited or failed
         self.overflowed = False
+        #: Whether it takes changes of EVs instead of completions, and how many found no room since the last.
+        self.watching = False
+        self.missed = 0
 
     def push(
         self,
         wr_id: int,
         status: WcStatus,
-        opcode: WcOpcode,
+        opcode: int,
         number: int,
         nbytes: int,
         immediate: int,
@@ -93,6 +99,17 @@ class Queue:
         if self.armed and (self.armed == 1 or loud):
             self.notify()
         return True
+
+    def report(self, profile: int, state: int, ev: int, plane: int) -> None:
+        """Add a change of an EV, or count it where there is no room; such a queue never overflows.
+
+        Raises:
+            RingCorrupt: as `push`.
+        """
+        if self.push(profile, WcStatus.SUCCESS, state, ev, plane, self.missed, WcFlags.SOLICITED, 0):
+            self.missed = 0
+        else:
+            self.missed += 1
 
     def arm(self, seen: int, solicited: bool) -> None:
         """Ask for a notification of the next completion after the first `seen`: at once, if it is there."""

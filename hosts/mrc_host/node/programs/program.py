@@ -109,6 +109,7 @@ class Program(Generic[P]):
         add(requests.CreateChannel, self._create_channel)
         add(requests.DestroyChannel, self._destroy_channel)
         add(requests.CreateCq, self._create_cq)
+        add(requests.WatchEvs, self._watch_evs)
         add(requests.DestroyCq, self._destroy_cq)
         add(requests.CreateQp, self._create_qp)
         add(requests.DestroyQp, self._destroy_qp)
@@ -319,6 +320,13 @@ class Program(Generic[P]):
         if number not in self.queues:
             raise RefusedError(errno.EINVAL, f"no completion queue {number} of this program")
         return self.queues[number]
+
+    def _watch_evs(self, request: requests.WatchEvs, now: int) -> Answer:
+        queue = self._queue(request.cq)
+        if queue.users:
+            raise RefusedError(errno.EBUSY, f"{len(queue.users)} queue pairs use the completion queue")
+        queue.watching = True
+        return Done(), []
 
     def _destroy_cq(self, request: requests.DestroyCq, now: int) -> Answer:
         queue = self._queue(request.cq)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from mrc_host.node.controller import ControlledQp
+from mrc_host.node.controller import DEFAULT, ControlledQp
 from mrc_host.node.programs.completions import deliver
 from mrc_host.node.programs.objects import QueuePairOf
 from mrc_host.node.programs.program import Answer, Program
@@ -43,6 +44,9 @@ P = TypeVar("P", bound=Pair)
 BUDGET: Final = 256
 EINVAL: Final = 22
 EMFILE: Final = 24
+#: States of which profiles tell, with the numbers of `mrc_ctl_ev_state`.
+_EV_STATES: Final = {EvState.GOOD: 1, EvState.ASSUMED_BAD: 2}
+_NUMBERED: Final = re.compile(r"c-[1-9][0-9]{0,19}\Z")
 _EV_EVENTS: Final = {
     EvState.GOOD: EventType.EV_GOOD,
     EvState.SKIP: EventType.EV_GOOD,
@@ -239,6 +243,17 @@ class Programs(Generic[P]):
             if found is not None:
                 kind = _EV_EVENTS[event.new]
                 self._tell(found[0], kind, event.qpn, event.ev, event.plane, event.losses, event.cause)
+
+    def ev_changed(self, profile: str, event: EvChanged, state: EvState) -> None:
+        """Report a change of an EV to the programs that watch them."""
+        number = int(profile[2:]) if _NUMBERED.match(profile) else 0 if profile == DEFAULT else None
+        for program, _ in list(self.connected.values()):
+            for queue in program.queues.values():
+                if queue.watching and number is not None:
+                    try:
+                        queue.report(number, _EV_STATES[state], event.ev, event.plane)
+                    except RingCorrupt as error:
+                        self._disconnect(program, f"a ring of events: {error}", self._now)
 
     def _tell(
         self, program: Program[P], kind: EventType, element: int, a: int = 0, b: int = 0, c: int = 0, text: str = ""

@@ -1,0 +1,37 @@
+/* Versions of the controller's interface `mrc_ctl.h`, as numbers that compare. */
+#ifndef _MRC_CTL_API_VER_H_
+#define _MRC_CTL_API_VER_H_
+
+#define MRC_CTL_API_VER_MAJOR_OFFSET 24
+#define MRC_CTL_API_VER_MINOR_OFFSET 16
+#define MRC_CTL_API_VER_SUBMINOR_OFFSET 0
+#define MRC_CTL_API_VER(major, minor, subminor)                                                                       \
+	(((major) << MRC_CTL_API_VER_MAJOR_OFFSET) | ((minor) << MRC_CTL_API_VER_MINOR_OFFSET) |                       \
+	 ((subminor) << MRC_CTL_API_VER_SUBMINOR_OFFSET))
+
+/* What a program may define MRC_CTL_API_VER_USED as, to mean the newest. */
+#define MRC_CTL_API_VER_LATEST MRC_CTL_API_VER(0xFF, 0xFF, 0xFFFF)
+#define MRC_CTL_API_CURRENT_VERSION MRC_CTL_API_VER(1, 0, 1)
+#define MRC_CTL_API_LAST_SUPPORTED_VERSION MRC_CTL_API_VER(0, 0, 0)
+#define MRC_CTL_VENDOR_API_CURRENT_VERSION MRC_CTL_API_VER(1, 0, 0)
+#define MRC_CTL_VENDOR_API_LAST_SUPPORTED_VERSION MRC_CTL_API_VER(0, 0, 0)
+
+#ifndef MRC_CTL_API_VER_USED
+#define MRC_CTL_API_VER_USED MRC_CTL_API_CURRENT_VERSION
+#elif MRC_CTL_API_VER_USED == MRC_CTL_API_VER_LATEST
+#undef MRC_CTL_API_VER_USED
+#define MRC_CTL_API_VER_USED MRC_CTL_API_CURRENT_VERSION
+#elif MRC_CTL_API_VER_USED > MRC_CTL_API_CURRENT_VERSION
+#error "MRC_CTL_API_VER_USED is newer than this header"
+#endif
+
+#ifndef MRC_CTL_VENDOR_API_VER_USED
+#define MRC_CTL_VENDOR_API_VER_USED MRC_CTL_VENDOR_API_CURRENT_VERSION
+#elif MRC_CTL_VENDOR_API_VER_USED == MRC_CTL_API_VER_LATEST
+#undef MRC_CTL_VENDOR_API_VER_USED
+#define MRC_CTL_VENDOR_API_VER_USED MRC_CTL_VENDOR_API_CURRENT_VERSION
+#elif MRC_CTL_VENDOR_API_VER_USED > MRC_CTL_VENDOR_API_CURRENT_VERSION
+#error "MRC_CTL_VENDOR_API_VER_USED is newer than this header"
+#endif
+
+#endif
