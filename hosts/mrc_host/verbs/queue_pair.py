@@ -188,6 +188,7 @@ class QueuePair:
         `timeout`, `linear_cnt`, `exp_cnt` and `sq_psn` are set before RTS. A queue pair of RoCE has the attributes of
         `ibv_modify_qp`: `path_mtu`, `rq_psn` and `max_dest_rd_atomic` are set before RTR, `sq_psn`, `timeout`,
         `retry_cnt`, `rnr_retry` and `max_rd_atomic` before RTS, `min_rnr_timer` and `qp_access_flags` at any time.
+        Its local ACK timeout is 4.096 us * 2**`timeout`, and 0 waits for ever.
 
         Raises:
             VerbsError: an attribute or a step that is not allowed.
