@@ -12,8 +12,8 @@ from mrc_results.record import LabEvent
 
 #: A step that comes later than this (the machine was busy) moves what follows: a failure lasts as long as it shall.
 LATE_S = 0.25
-#: The shortest turn, so that time passes in each.
-LEAST_TURN_S = 0.0005
+#: The shortest turn, so that time passes in each: a nanosecond, since simulations keep the times of steps exactly.
+LEAST_TURN_S = 1e-9
 
 
 class Record(Protocol):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mrc_lab.faults.action import Action
 from mrc_results.record import LabEvent
@@ -54,6 +56,18 @@ def test_actions_are_done_at_their_times_and_nothing_before_the_beginning() -> N
     assert [(each.at_ns, each.action) for each in made.happenings] == [(1.25 * SECOND, DOWN), (1.75 * SECOND, UP)]
     assert [each.broken for each in made.happenings] == [["link"], []]
     assert max(made.turns) == 0.1
+
+
+@given(st.integers(1, SECOND - 1))
+@example(100_000_001)  # a nanosecond after a turn has ended
+def test_an_action_is_done_at_its_nanosecond(at_ns: int) -> None:
+    clock: Any = Clock()
+    clock.now = 0
+    made = Course(clock, 1.1)
+    loop = Loop(clock, [(at_ns / SECOND, DOWN)], made, 0.1, bool)
+    loop.begin(0)
+    loop.go(made)
+    assert [each.at_ns for each in made.happenings] == [at_ns]
 
 
 def test_loop_with_a_late_action_moves_those_that_follow() -> None:
