@@ -54,7 +54,8 @@ A = TypeVar("A")
 @dataclass(frozen=True)
 class DeviceAttributes:
     """What a host offers to controllers. `phy_port_mask`: bit n for port n, from 1. `modify_online`: by kind of
-    profile, the settings that may change while it is ONLINE."""
+    profile, the settings that may change while it is ONLINE. `max_profiles`: of each kind. `free_evs`: of the EVs that
+    all EV profiles together may have."""
 
     mrc_ctl_protocol_version: int
     ev_formats: Sequence[str]
@@ -64,6 +65,8 @@ class DeviceAttributes:
     phy_port_mask: int
     max_probes: int
     modify_online: Mapping[str, Sequence[str]]
+    max_profiles: int
+    free_evs: int
 
 
 @dataclass(frozen=True)
