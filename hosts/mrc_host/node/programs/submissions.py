@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from mrc_host.node.programs.completions import deliver, overflow
@@ -112,21 +113,16 @@ def serve(program: Program[P], now: int, budget: int) -> None:
     ring.release()
 
 
-def _source(
-    program: Program[P], pair: QueuePairOf[P], flags: int, elements: int, inline: int, at: int
-) -> tuple[Buffer, tuple[Region, ...]]:
-    """Return the bytes of a work request, and the regions that they lie in."""
-    buffer = program.submissions.buffer
-    if flags & _INLINE:
-        if inline > min(pair.max_inline, INLINE_BYTES):
-            raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{inline} bytes inline; at most {pair.max_inline}")
-        return bytes(buffer[at + ELEMENTS_AT : at + ELEMENTS_AT + inline]), ()
-    if elements > min(pair.max_sge, MAX_SGE):
-        raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{elements} scatter-gather elements; at most {pair.max_sge}")
-    views: list[Piece] = []
-    regions: list[Region] = []
-    total = 0
-    for place in range(at + ELEMENTS_AT, at + ELEMENTS_AT + elements * ELEMENT.size, ELEMENT.size):
+def _places(program: Program[P], pair: QueuePairOf[P], count: int, at: int) -> Iterator[tuple[Region, int, int]]:
+    """Yield region, offset in it and length of each scatter-gather element of a work request.
+
+    Raises:
+        WrongRequestError: there are too many, or one lies outside the regions of the protection domain.
+    """
+    if count > min(pair.max_sge, MAX_SGE):
+        raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{count} scatter-gather elements; at most {pair.max_sge}")
+    buffer, first = program.submissions.buffer, at + ELEMENTS_AT
+    for place in range(first, first + count * ELEMENT.size, ELEMENT.size):
         address, length, key = ELEMENT.unpack_from(buffer, place)
         region = program.regions.get(key)
         if region is None or region.domain != pair.domain:
@@ -136,6 +132,22 @@ def _source(
             raise WrongRequestError(
                 WcStatus.LOC_PROT_ERR, f"{length} bytes at {address:#x} leave the memory region {key:#010x}"
             )
+        yield region, offset, length
+
+
+def _source(
+    program: Program[P], pair: QueuePairOf[P], flags: int, elements: int, inline: int, at: int
+) -> tuple[Buffer, tuple[Region, ...]]:
+    """Return the bytes of a work request, and the regions that they lie in."""
+    buffer = program.submissions.buffer
+    if flags & _INLINE:
+        if inline > min(pair.max_inline, INLINE_BYTES):
+            raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{inline} bytes inline; at most {pair.max_inline}")
+        return bytes(buffer[at + ELEMENTS_AT : at + ELEMENTS_AT + inline]), ()
+    views: list[Piece] = []
+    regions: list[Region] = []
+    total = 0
+    for region, offset, length in _places(program, pair, elements, at):
         total += length
         views.append(region.region.piece(offset, length))
         regions.append(region)
@@ -148,23 +160,13 @@ def _target(
     program: Program[P], pair: QueuePairOf[P], opcode: int, count: int, at: int
 ) -> tuple[Scatter, tuple[Region, ...]]:
     """Return where the answer of a READ or atomic operation goes, and the regions that it lies in."""
-    if count > min(pair.max_sge, MAX_SGE):
-        raise WrongRequestError(WcStatus.LOC_LEN_ERR, f"{count} scatter-gather elements; at most {pair.max_sge}")
     pieces: list[tuple[MemoryRegion, int, int]] = []
     regions: list[Region] = []
-    buffer = program.submissions.buffer
-    for place in range(at + ELEMENTS_AT, at + ELEMENTS_AT + count * ELEMENT.size, ELEMENT.size):
-        address, length, key = ELEMENT.unpack_from(buffer, place)
-        region = program.regions.get(key)
-        if region is None or region.domain != pair.domain:
-            raise WrongRequestError(WcStatus.LOC_PROT_ERR, f"no memory region with the L_Key {key:#010x}")
-        offset = region.region.offset_of(address, length)
-        if offset < 0:
-            raise WrongRequestError(
-                WcStatus.LOC_PROT_ERR, f"{length} bytes at {address:#x} leave the memory region {key:#010x}"
-            )
+    for region, offset, length in _places(program, pair, count, at):
         if Access.LOCAL_WRITE not in region.access:
-            raise WrongRequestError(WcStatus.LOC_PROT_ERR, f"the memory region {key:#010x} lacks LOCAL_WRITE")
+            raise WrongRequestError(
+                WcStatus.LOC_PROT_ERR, f"the memory region {region.region.rkey:#010x} lacks LOCAL_WRITE"
+            )
         pieces.append((region.region, offset, length))
         regions.append(region)
     target = Scatter(pieces)
