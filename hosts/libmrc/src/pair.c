@@ -123,6 +123,33 @@ struct ibv_qp *lab_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 	return &qp->base;
 }
 
+/* Remove an object from its table; return how many events of it the program has taken. */
+static uint32_t remove_node(struct lab_context *context, struct table *table, struct node *node,
+			    const uint32_t *async_taken)
+{
+	uint32_t taken;
+
+	pthread_mutex_lock(&context->event_lock);
+	pthread_mutex_lock(&context->table_lock);
+	table_remove(table, node);
+	taken = *async_taken;
+	pthread_mutex_unlock(&context->table_lock);
+	pthread_mutex_unlock(&context->event_lock);
+	return taken;
+}
+
+/* Wait until the program has acknowledged all events that it has taken; then destroy what it was told by. */
+static void await_acknowledgements(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
+				   uint32_t taken)
+{
+	pthread_mutex_lock(mutex);
+	while (*completed != taken)
+		pthread_cond_wait(cond, mutex);
+	pthread_mutex_unlock(mutex);
+	pthread_mutex_destroy(mutex);
+	pthread_cond_destroy(cond);
+}
+
 int lab_destroy_qp(struct ibv_qp *base)
 {
 	struct lab_qp *qp = CONTAINER(base, struct lab_qp, base);
@@ -138,18 +165,8 @@ int lab_destroy_qp(struct ibv_qp *base)
 	failed = lab_ask(context, &writer, NULL);
 	if (failed && failed != ENODEV)
 		return failed;
-	pthread_mutex_lock(&context->event_lock);
-	pthread_mutex_lock(&context->table_lock);
-	table_remove(&context->pairs, &qp->node);
-	taken = qp->async_taken;
-	pthread_mutex_unlock(&context->table_lock);
-	pthread_mutex_unlock(&context->event_lock);
-	pthread_mutex_lock(&base->mutex);
-	while (base->events_completed != taken)
-		pthread_cond_wait(&base->cond, &base->mutex);
-	pthread_mutex_unlock(&base->mutex);
-	pthread_mutex_destroy(&base->mutex);
-	pthread_cond_destroy(&base->cond);
+	taken = remove_node(context, &context->pairs, &qp->node, &qp->async_taken);
+	await_acknowledgements(&base->mutex, &base->cond, &base->events_completed, taken);
 	pthread_mutex_destroy(&qp->batch_lock);
 	free(qp->batch);
 	free(qp);
@@ -494,18 +511,8 @@ int lab_destroy_srq(struct ibv_srq *base)
 	failed = lab_ask(context, &writer, NULL);
 	if (failed && failed != ENODEV)
 		return failed;
-	pthread_mutex_lock(&context->event_lock);
-	pthread_mutex_lock(&context->table_lock);
-	table_remove(&context->shared, &srq->node);
-	taken = srq->async_taken;
-	pthread_mutex_unlock(&context->table_lock);
-	pthread_mutex_unlock(&context->event_lock);
-	pthread_mutex_lock(&base->mutex);
-	while (base->events_completed != taken)
-		pthread_cond_wait(&base->cond, &base->mutex);
-	pthread_mutex_unlock(&base->mutex);
-	pthread_mutex_destroy(&base->mutex);
-	pthread_cond_destroy(&base->cond);
+	taken = remove_node(context, &context->shared, &srq->node, &srq->async_taken);
+	await_acknowledgements(&base->mutex, &base->cond, &base->events_completed, taken);
 	free(srq);
 	return 0;
 }
