@@ -1,4 +1,4 @@
-"""The management network: hosts of a lab meet over TCP by their names, nobody else does, and nothing of it is left."""
+"""The management network: only hosts of a lab reach it, by their names, and it ends with the lab."""
 
 from __future__ import annotations
 

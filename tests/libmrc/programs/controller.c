@@ -122,7 +122,7 @@ static void formats(void)
 	struct mrc_ctl_ev_fmt_profile_attr attr = {.ev_fmt_op = {.op = MRC_CTL_EV_FMT_OP_QUERY_FIELDS, .fmt_fields = fields}};
 	const int all = MRC_CTL_EV_FMT_PROFILE_STATE | MRC_CTL_EV_FMT_PROFILE_MODE | MRC_CTL_EV_FMT_PROFILE_OP;
 
-	/* What nobody has made is in INIT. */
+	/* A profile that was never made is in INIT. */
 	attr.ev_fmt_op.fmt_field_count = 3;
 	CHECK(!mrc_ctl_query_ev_fmt_profile(context, FORMAT, &attr, all));
 	CHECK(attr.profile_state == MRC_CTL_PROFILE_INIT && attr.ev_fmt_op.fmt_field_count == 0);
@@ -433,7 +433,7 @@ static void events(void)
 				bad++;
 			}
 		}
-		/* At least so many stay in use, whatever is lost on them. */
+		/* This many EVs stay in use at least, whatever is lost on them. */
 		if (bad >= COUNT / PORTS - 2)
 			break;
 	}
@@ -465,7 +465,7 @@ static void probes(void)
 		CHECK(response[i].rtt > 0 && !response[i].adj_svc_time);
 	}
 	CHECK(response[0].req_id != response[1].req_id);
-	/* Nobody has the other address. */
+	/* No host has the other address. */
 	CHECK(refused(mrc_ctl_ep_batch_send_wait(context, 0, MRC_CTL_EP_OP_EV_PROBE, request, 4, 100000000, response, &count),
 		      ETIMEDOUT));
 	CHECK(count == 2);

@@ -113,7 +113,7 @@ def controllers(folder: pathlib.Path) -> Iterator[list[Controller]]:
 
 
 def campaign(seconds: float, kills: int, seed: int) -> Outcome:
-    """Run attackers for some time, and until so many programs have been killed."""
+    """Run attackers for at least `seconds`, and until at least `kills` programs have been killed."""
     rng, outcome = random.Random(seed), Outcome()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
