@@ -1,0 +1,294 @@
+"""Our own endpoint on a virtual clock: exact times, every knob (the sans-IO core, `mrc_host.proto`)."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mrc_conform.device import (
+    Arrival,
+    Control,
+    Device,
+    DeviceError,
+    Done,
+    EvEntry,
+    Local,
+    Need,
+    Outcome,
+    PairState,
+    PathState,
+    Region,
+    Remote,
+    Settings,
+)
+from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue
+from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.endpoint import Endpoint
+from mrc_host.proto.events import EvState, QpError, QpState
+from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.qp_document import QpDocument
+from mrc_host.proto.reliability.qp import QueuePair
+from mrc_host.proto.wire.fields import NackReason
+
+ADDRESS: Final = ipaddress.IPv6Address("fd00:c0::1").packed
+_ROOM_BYTES: Final = 1 << 30
+_START_NS: Final = 1_000_000_000
+
+
+def document(remote: Remote) -> QpDocument:
+    """Return the kit's document in the form that our endpoints exchange (`mrc-protocol.md §4`)."""
+    return {
+        "format": "mrc-qp/2",
+        "address": str(ipaddress.IPv6Address(remote.address)),
+        "qpn": remote.number,
+        "psn": remote.psn,
+        "mtu": remote.mtu,
+        "p_key": remote.p_key,
+        "udp_port": 4791,
+        "ports": remote.ports,
+        "ports_up": remote.ports_up,
+        "port_status": remote.port_status,
+        "instance": remote.instance,
+        "mpr_dest": remote.mpr_dest,
+        "max_wimm_dest": remote.max_wimm_dest,
+        "dynamic_mpr": remote.dynamic_mpr,
+        "trim_nack": remote.trim_nack,
+        "service_time": remote.service_time,
+    }
+
+
+def reliability(settings: Settings, timeout: int) -> ReliabilityConfig:
+    """Return the attributes of a queue pair that a case asks for."""
+    return ReliabilityConfig(
+        timeout=timeout if settings.timeout is None else settings.timeout,
+        linear_cnt=settings.linear_cnt,
+        exp_cnt=settings.exp_cnt,
+        mpr=settings.mpr,
+        mpr_dest=settings.mpr_dest,
+        dynamic_mpr=settings.dynamic_mpr,
+        max_wimm=settings.max_wimm,
+        max_wimm_dest=settings.max_wimm_dest,
+        trim_nack=settings.trim_nack,
+        service_time=settings.service_time,
+        sack_every=settings.sack_every,
+        sack_delay_ns=settings.sack_delay_ns,
+        always_skip_after=settings.always_skip_after,
+        same_ev_inference=settings.same_ev_inference,
+        rack_inference=settings.rack_inference,
+        tail_probe=settings.tail_probe,
+    )
+
+
+def congestion(settings: Settings) -> CcConfig:
+    """Return the congestion control that a case asks for."""
+    shared = {
+        "line_rate_bps": settings.line_rate_bps,
+        "base_rtt_ns": settings.base_rtt_ns,
+        "trimming": settings.fabric_trims,
+    }
+    if settings.control is Control.FIXED:
+        return FixedConfig(**shared, fixed_window_bytes=settings.window)
+    whole = {key: value for key, value in settings.nscc.items() if isinstance(value, int)}
+    rest: dict[str, float] = {key: value for key, value in settings.nscc.items() if key not in whole}
+    return NsccConfig(**shared, **whole, **rest)  # type: ignore[arg-type]
+
+
+def endpoint_config(settings: Settings, timeout: int, address: bytes = ADDRESS) -> EndpointConfig:
+    """Return the configuration of an endpoint for a case."""
+    return EndpointConfig(
+        address=address,
+        wire=WireConfig(
+            mtu=settings.mtu, p_key=settings.p_key, timestamps=settings.timestamps, fabric_trims=settings.fabric_trims
+        ),
+        reliability=reliability(settings, timeout),
+        ev=EvConfig(
+            count=settings.ev_count,
+            active=settings.ev_active,
+            ev_min_active=settings.ev_min_active,
+            probe_interval_ns=settings.probe_interval_ns,
+            probe_timeout_ns=settings.probe_timeout_ns,
+            probe_jitter=0.0,
+            probes_to_revive=settings.probes_to_revive,
+            reverse_probes=settings.reverse_probes,
+        ),
+        cc=congestion(settings),
+        ports=PortsConfig(count=settings.planes, status_repeat_ns=settings.status_repeat_ns),
+        initial_psn=settings.first_psn,
+    )
+
+
+class VirtualMrc(Device):
+    """One endpoint without a network: the kit delivers its packets and takes those that it sends, at once."""
+
+    name = "our MRC endpoint, virtual clock"
+    offers = frozenset(Need)
+
+    def __init__(self) -> None:
+        self._now = _START_NS
+        self._ready: deque[Arrival] = deque()
+        self._endpoint: Endpoint | None = None
+        self._pairs: dict[int, tuple[QueuePair, CompletionQueue]] = {}
+        self._regions: dict[int, tuple[MemoryRegion, bytearray]] = {}
+        self._ports = 1
+
+    @property
+    def _core(self) -> Endpoint:
+        if self._endpoint is None:
+            raise DeviceError(f"{self.name} has not been started")
+        return self._endpoint
+
+    def now(self) -> int:
+        """See `Device`."""
+        return self._now
+
+    def start(self, settings: Settings, seed: int) -> None:
+        """See `Device`."""
+        self._now = _START_NS
+        self._ready.clear()
+        self._pairs.clear()
+        self._regions.clear()
+        self._ports = settings.planes
+        self._endpoint = Endpoint(endpoint_config(settings, self.timeout), random.Random(seed))
+
+    def create(self) -> Local:
+        """See `Device`."""
+        core = self._core
+        cq = core.create_cq()
+        pair = core.create_qp(cq)
+        attributes = core.local_attributes(pair)
+        self._pairs[pair.number] = pair, cq
+        return Local(ADDRESS, pair.number, attributes["psn"])
+
+    def connect(self, local: Local, remote: Remote) -> None:
+        """See `Device`."""
+        try:
+            self._core.connect(self._pairs[local.number][0], document(remote), self._now)
+        except QpError as error:
+            raise DeviceError(str(error)) from None
+
+    def send(self, port: int, packet: bytes) -> None:
+        """See `Device`."""
+        self._collect()
+        self._core.receive_datagram(port, packet, self._now)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Take what the endpoint sends now."""
+        more = True
+        while more:
+            more = False
+            for port in range(self._ports):
+                for data in self._core.datagrams_to_send(port, self._now, _ROOM_BYTES):
+                    self._ready.append(Arrival(self._now, port, data))
+                    more = True
+
+    def receive(self, until_ns: int) -> Arrival | None:
+        """See `Device`."""
+        self._collect()
+        while not self._ready:
+            due = self._core.next_timer()
+            if due is None or due > until_ns:
+                self._now = max(self._now, until_ns)
+                self._core.handle_timer(self._now)
+                self._collect()
+                break
+            self._now = max(self._now, due)
+            self._core.handle_timer(self._now)
+            self._collect()
+        return self._ready.popleft() if self._ready else None
+
+    def completions(self, local: Local) -> list[Done]:
+        """See `Device`."""
+        self._collect()
+        return [done(each) for each in self._core.poll(self._pairs[local.number][1])]
+
+    def region(self, length: int, *, writable: bool = True) -> Region:
+        """See `Device`."""
+        memory = bytearray(length)
+        made = self._core.register_memory(memory, writable=writable)
+        self._regions[made.rkey] = made, memory
+        return Region(made.va, made.rkey, length)
+
+    def deregister(self, region: Region) -> None:
+        """See `Device`."""
+        self._core.deregister_memory(self._regions[region.rkey][0])
+
+    def read(self, region: Region) -> bytes:
+        """See `Device`."""
+        return bytes(self._regions[region.rkey][1])
+
+    def post_write(
+        self, local: Local, wr_id: int, data: bytes, va: int, rkey: int, immediate: int | None = None, solicited: bool = False
+    ) -> None:
+        """See `Device`."""
+        core, pair = self._core, self._pairs[local.number][0]
+        try:
+            if immediate is None:
+                core.post_write(pair, bytearray(data), va, rkey, wr_id)
+            else:
+                core.post_write_imm(pair, bytearray(data), va, rkey, immediate, wr_id, solicited=solicited)
+        except QpError as error:
+            raise DeviceError(str(error)) from None
+        self._collect()
+
+    def post_recv(self, local: Local, wr_id: int) -> None:
+        """See `Device`."""
+        self._core.post_recv(self._pairs[local.number][0], wr_id)
+
+    def state(self, local: Local) -> PairState:
+        """See `Device`."""
+        return PairState(self._pairs[local.number][0].state.value)
+
+    def modify(self, local: Local, state: PairState) -> None:
+        """See `Device`."""
+        try:
+            self._core.modify(self._pairs[local.number][0], QpState(state.value), self._now)
+        except QpError as error:
+            raise DeviceError(str(error)) from None
+        self._collect()
+
+    def close_pair(self, local: Local) -> None:
+        """See `Device`."""
+        self._core.close_qp(self._pairs[local.number][0], self._now)
+        self._collect()
+
+    def evs(self, local: Local) -> Sequence[EvEntry]:
+        """See `Device`."""
+        rows = self._core.query_evs(self._pairs[local.number][0])
+        return [EvEntry(row.ev, row.plane, PathState(row.state.value), row.active) for row in rows]
+
+    def deny(self, local: Local, ev: int, denied: bool) -> None:
+        """See `Device`."""
+        state = EvState.DENIED if denied else EvState.GOOD
+        self._core.set_ev_state(self._pairs[local.number][0], ev, state, self._now)
+
+    def set_port(self, port: int, up: bool) -> None:
+        """See `Device`."""
+        self._core.set_port_state(port, up, self._now)
+        self._collect()
+
+    def set_pressure(self, penalty: int, *, restore: bool = False, refuse: int | None = None) -> None:
+        """See `Device`."""
+        self._core.set_receive_pressure(
+            penalty, restore=restore, refuse=None if refuse is None else NackReason(refuse)
+        )
+
+    def set_mpr(self, local: Local, units: int) -> None:
+        """See `Device`."""
+        self._core.set_mpr(self._pairs[local.number][0], units)
+
+    def drops(self) -> Mapping[str, int]:
+        """See `Device`."""
+        return self._core.statistics().drops
+
+
+def done(each: Completion) -> Done:
+    """Return a completion of our endpoints as the kit knows it."""
+    receive = each.kind in (CompletionKind.RECV, CompletionKind.RECV_IMM)
+    return Done(each.wr_id, Outcome[each.status.name], receive, each.byte_len, each.immediate)
