@@ -113,7 +113,7 @@ def catalogue() -> tuple[Case, ...]:
 
 
 def select(patterns: Iterable[str], transport: Transport) -> list[Case]:
-    """Return the cases of a transport whose name, or whose area's name, begins with one of the patterns; all without any.
+    """Return the cases of a transport whose name begins with a pattern, or whose area has that name; all without any.
 
     Raises:
         UsageError: a pattern that selects nothing.
@@ -127,6 +127,8 @@ def select(patterns: Iterable[str], transport: Transport) -> list[Case]:
         found = [each for each in every if each.name.startswith(pattern) or each.area.name.lower() == pattern.lower()]
         if not found:
             areas = ", ".join(area.name.lower() for area in Area)
-            raise UsageError(f"--only {pattern}: no case's name begins so; `mrclab conform --list` has them; areas: {areas}")
+            raise UsageError(
+                f"--only {pattern}: no case's name begins so; `mrclab conform --list` has them; areas: {areas}"
+            )
         chosen += [each for each in found if each not in chosen]
     return chosen

@@ -123,7 +123,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The kit as the device's peer: what a queue pair is told when it connects (`mrc-protocol.md §4`)."""
+    """The kit as the device's peer: what a queue pair learns when it connects (`mrc-protocol.md §4`)."""
 
     address: bytes
     number: int
@@ -229,6 +229,7 @@ class Device(abc.ABC):
     def completions(self, local: Local) -> list[Done]:
         """Return the completions of a queue pair that were not returned before."""
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Give everything back."""
 
@@ -245,7 +246,14 @@ class Device(abc.ABC):
         raise DeviceError(f"{self.name} does not show its memory")
 
     def post_write(
-        self, local: Local, wr_id: int, data: bytes, va: int, rkey: int, immediate: int | None = None, solicited: bool = False
+        self,
+        local: Local,
+        wr_id: int,
+        data: bytes,
+        va: int,
+        rkey: int,
+        immediate: int | None = None,
+        solicited: bool = False,
     ) -> None:
         """Post a WRITE of `data`, or a WRITE with immediate."""
         raise DeviceError(f"{self.name} posts nothing on demand")

@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from mrc_conform.device import Device, DeviceError, Done, EvEntry, Local, Outcome, PairState, PathState, Region, Remote, Settings
+from mrc_conform.device import (
+    Device,
+    DeviceError,
+    Done,
+    EvEntry,
+    Local,
+    Outcome,
+    PairState,
+    PathState,
+    Region,
+    Remote,
+    Settings,
+)
 from mrc_conform.wire import Damage, FormatError, Packet, Transport, blank, decode, encode, wire_format
 
 KIT: Final = ipaddress.IPv6Address("fd00:c0::2").packed
@@ -23,7 +35,9 @@ ACK_SYNDROME: Final = 0x1F
 _NUMBER: Final = 0x4B17
 _FIRST_PSN: Final = 0x1000
 _REGION_BYTES: Final = 1 << 20
-_DATA: Final = frozenset({"WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", "WRITE_LAST_IMM", "WRITE_ONLY", "WRITE_ONLY_IMM"})
+_DATA: Final = frozenset(
+    {"WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", "WRITE_LAST_IMM", "WRITE_ONLY", "WRITE_ONLY_IMM"}
+)
 Expected = int | bytes | Container[int]
 
 
@@ -137,7 +151,7 @@ class Script:
 
     # --- the four verbs ---
 
-    def send(self, what: str | Packet, damage: Damage | None = None, *, port: int = 0, **changes: int) -> Packet:
+    def send(self, what: str | Packet, damage: Damage | None = None, /, *, port: int = 0, **changes: int) -> Packet:
         """Send a packet to the device: an opcode with fields, or a packet that was made before; return it as sent."""
         packet = self.make(what) if isinstance(what, str) else what
         packet = self._changed(packet, changes)
@@ -164,8 +178,8 @@ class Script:
     ) -> Packet:
         """Return the next packet of this opcode, which must have these fields.
 
-        `within`: it may take so long (ns; None: as long as the device may take to answer). `after`: it must be sent so long
-        after `since` (None: now), within the device's tolerance. A field is a number, or a range or set of numbers;
+        `within`: how long it may take (ns; None: as long as the device may take to answer). `after`: how long after `since`
+        (None: now) it must be sent, within the device's tolerance. A field is a number, or a range or set of numbers;
         `ev`, `dscp`, `ecn`, `port`, `size` and `payload` are properties of the packet.
 
         Raises:
@@ -262,7 +276,14 @@ class Script:
         return self._changed(packet.with_fields(values), changes)
 
     def message(
-        self, n: int, packets: int, *, msn: int = 1, immediate: int | None = None, rqmsn: int = 0, last: int | None = None
+        self,
+        n: int,
+        packets: int,
+        *,
+        msn: int = 1,
+        immediate: int | None = None,
+        rqmsn: int = 0,
+        last: int | None = None,
     ) -> list[Packet]:
         """Return the packets of one message from packet n on; `last`: bytes of its last packet (None: a full one)."""
         mtu = self.settings.mtu
@@ -283,7 +304,9 @@ class Script:
             made.append(packet)
         return made
 
-    def sack(self, packet: Packet, cack: int, got: Iterable[int] = (), *, port: int | None = None, **changes: int) -> Packet:
+    def sack(
+        self, packet: Packet, cack: int, got: Iterable[int] = (), /, *, port: int | None = None, **changes: int
+    ) -> Packet:
         """Answer a packet of the device: everything up to its packet `cack` has arrived, and those in `got`.
 
         Echoes EV, timestamp and rtx, and counts the bytes of all packets that were ever acknowledged so.
@@ -316,30 +339,34 @@ class Script:
 
     def nack(self, packet: Packet, reason: int, **changes: int) -> Packet:
         """Refuse a packet of the device."""
-        made = self.make("NACK").with_fields({
-            "bth.psn": packet["psn"],
-            "neth.nack_psn": packet["psn"],
-            "neth.nack_reason": reason,
-            "neth.entropy": packet.ev,
-            "neth.tx_timestamp": packet["tx_timestamp"] if packet.find("tx_timestamp") else 0,
-        })
+        made = self.make("NACK").with_fields(
+            {
+                "bth.psn": packet["psn"],
+                "neth.nack_psn": packet["psn"],
+                "neth.nack_reason": reason,
+                "neth.entropy": packet.ev,
+                "neth.tx_timestamp": packet["tx_timestamp"] if packet.find("tx_timestamp") else 0,
+            }
+        )
         return self.send(made, port=packet.port, **changes)
 
-    def probe_reply(self, probe: Packet, cack: int, got: Iterable[int] = (), **changes: int) -> Packet:
+    def probe_reply(self, probe: Packet, cack: int, got: Iterable[int] = (), /, **changes: int) -> Packet:
         """Answer a reliability probe of the device."""
         bitmap = sum(1 << index - cack - 1 for index in got)
         signed = probe["probe_id"] - (0x10000 if probe["probe_id"] & 0x8000 else 0)
-        made = self.make("SACK").with_fields({
-            "bth.psn": self.tx(cack),
-            "seth.pr": 1,
-            "seth.cack_psn": self.tx(cack),
-            "seth.ack_psn_offset": signed,
-            "seth.entropy": probe.ev,
-            "seth.sack_offset": 1,
-            "seth.sack_bitmap": bitmap,
-            "cc_state.tx_timestamp": probe["tx_timestamp"],
-            "cc_state.rcvd_bytes": -(-sum(self._arrived.values()) // 256) & 0xFFFFFF,
-        })
+        made = self.make("SACK").with_fields(
+            {
+                "bth.psn": self.tx(cack),
+                "seth.pr": 1,
+                "seth.cack_psn": self.tx(cack),
+                "seth.ack_psn_offset": signed,
+                "seth.entropy": probe.ev,
+                "seth.sack_offset": 1,
+                "seth.sack_bitmap": bitmap,
+                "cc_state.tx_timestamp": probe["tx_timestamp"],
+                "cc_state.rcvd_bytes": -(-sum(self._arrived.values()) // 256) & 0xFFFFFF,
+            }
+        )
         return self.send(made, port=probe.port, **changes)
 
     # --- requests and memory of the device ---
@@ -357,7 +384,9 @@ class Script:
         self.pending = [packet for packet in self.pending if packet.opcode not in opcodes]
         return found
 
-    def expect_completion(self, wr_id: int, outcome: Outcome = Outcome.SUCCESS, *, immediate: int | None = None) -> Done:
+    def expect_completion(
+        self, wr_id: int, outcome: Outcome = Outcome.SUCCESS, *, immediate: int | None = None
+    ) -> Done:
         """Return the next completion, which must be of this request.
 
         Raises:
@@ -402,7 +431,7 @@ class Script:
             raise Mismatch(f"the queue pair is in {found.value}, expected {state.value}")
 
     def expect_drop(self, reason: str, count: int = 1) -> None:
-        """Check that so many packets were dropped for this reason. Raises Mismatch otherwise."""
+        """Check that `count` packets were dropped for this reason. Raises Mismatch otherwise."""
         drops = self.device.drops()
         if drops.get(reason, 0) != count:
             raise Mismatch(f"expected {count} packets dropped for {reason}; the device counts {dict(drops) or 'none'}")
@@ -449,7 +478,11 @@ class Script:
         self.transcript.append(Line(direction, packet.at_ns, packet.port, packet.raw, summary, note))
 
     def _take(self, deadline: int) -> bool:
-        """Receive one packet until the deadline; False when none came. Raises Mismatch for one that is not well-formed."""
+        """Receive one packet until the deadline; False when none came.
+
+        Raises:
+            Mismatch: it is not well-formed.
+        """
         arrival = self.device.receive(deadline)
         if arrival is None:
             return False
@@ -479,13 +512,13 @@ class Script:
             if name in ("ev", "dscp", "ecn", "port", "size", "payload"):
                 found: int | bytes = getattr(packet, name)
             elif packet.find(name) is None:
-                raise Mismatch(f"{packet.opcode} has no {name}, expected {wanted}")
+                raise Mismatch(f"{packet.opcode} has no {name}, expected {wanted!r}")
             else:
                 found = packet[name]
             if isinstance(wanted, int | bytes):
                 same = found == wanted
             else:
-                same = found in wanted  # type: ignore[operator]
+                same = found in wanted
             if not same:
                 raise Mismatch(f"{packet.opcode}.{name} is {_value(found)}, expected {_value(wanted)}")
 

@@ -122,7 +122,7 @@ def wire_format() -> WireFormat:
 
 @dataclass(slots=True)
 class Packet:
-    """One packet. `fields` has every field by its dissector's name (`bth.psn`); `packet["psn"]` finds it by its last part.
+    """One packet. `fields` has every field by its dissector's name (`bth.psn`); `packet["psn"]` finds it by the last part.
 
     `ev`: the entropy value that it travels with; `size`: its nominal size, UDP length + 40 (bytes). `at_ns` and `port`
     say when and where it was sent or received. `raw`: its bytes.
@@ -171,10 +171,10 @@ class Packet:
 class Damage:
     """What is wrong on purpose with a packet that is sent; nothing is computed from it.
 
-    `icrc`: the ICRC is inverted. `cut`: so many bytes are missing at the end, which the lengths still count. `tail`: so many
-    bytes follow. `udp_length`, `ip_length`, `code`, `version`, `udp_port`, `next_header`: the value there instead.
-    `pad`: BTH.pad. `trim_to`: a switch kept so many bytes of the UDP datagram; the DSCP is the packet's. `keep`: only so many
-    bytes from BTH on are there, with lengths and ICRC that fit. `extra`: so many bytes more, likewise.
+    `icrc`: the ICRC is inverted. `cut`: bytes that are missing at the end, although the lengths count them. `tail`: bytes
+    that follow. `udp_length`, `ip_length`, `code`, `version`, `udp_port`, `next_header`, `pad`: the value there instead.
+    `trim_to`: bytes of the UDP datagram that a switch kept; the DSCP is the packet's. `keep`: bytes from BTH on that are
+    there, with lengths and ICRC that fit. `extra`: bytes before the ICRC that do not belong there, likewise.
     """
 
     icrc: bool = False
@@ -252,7 +252,7 @@ def icrc(ip: bytes, rest: bytes) -> bytes:
 
 
 def encode(packet: Packet, transport: Transport = Transport.MRC, damage: Damage = _WHOLE) -> bytes:
-    """Return the IPv6 packet; lengths, padding and ICRC are computed. Raises FormatError for a field that does not fit."""
+    """Return the IPv6 packet with its lengths, padding and ICRC. Raises FormatError for a field that does not fit."""
     layout = wire_format().opcodes[transport][packet.opcode]
     pad = -len(packet.payload) % 4
     fields = dict(packet.fields)

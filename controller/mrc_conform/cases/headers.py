@@ -31,7 +31,14 @@ def write_zero(c: Script) -> None:
     c.expect("WRITE_ONLY", payload=b"", dma_length=0, pad=0)
 
 
-@case("write-two", _AREA, "A longer message begins with WRITE First and ends with WRITE Last.", Basis.NOTES, "§3", Need.POST)
+@case(
+    "write-two",
+    _AREA,
+    "A longer message begins with WRITE First and ends with WRITE Last.",
+    Basis.NOTES,
+    "§3",
+    Need.POST,
+)
 def write_two(c: Script) -> None:
     c.post(c.settings.mtu + 1)
     c.expect("WRITE_FIRST", psn=c.tx(0))
@@ -48,7 +55,9 @@ def write_middle(c: Script) -> None:
     c.expect("WRITE_LAST", psn=c.tx(3))
 
 
-@case("write-full-packets", _AREA, "All packets of a message but the last carry one MTU.", Basis.IBTA, "9.7.3", Need.POST)
+@case(
+    "write-full-packets", _AREA, "All packets of a message but the last carry one MTU.", Basis.IBTA, "9.7.3", Need.POST
+)
 def write_full_packets(c: Script) -> None:
     mtu = c.settings.mtu
     c.post(2 * mtu + 5)
@@ -58,7 +67,14 @@ def write_full_packets(c: Script) -> None:
     c.expect("WRITE_LAST", payload=whole[2 * mtu :], pad=3)
 
 
-@case("imm-only", _AREA, "A WriteIMM of one packet carries ImmDt in a WRITE Only with Immediate.", Basis.NOTES, "§3", Need.POST)
+@case(
+    "imm-only",
+    _AREA,
+    "A WriteIMM of one packet carries ImmDt in a WRITE Only with Immediate.",
+    Basis.NOTES,
+    "§3",
+    Need.POST,
+)
 def imm_only(c: Script) -> None:
     c.post(8, 0xA1B2C3D4)
     c.expect("WRITE_ONLY_IMM", immediate=0xA1B2C3D4)
@@ -72,7 +88,14 @@ def imm_last(c: Script) -> None:
     c.expect("WRITE_LAST_IMM", immediate=0x01020304)
 
 
-@case("reth-everywhere", _AREA, "Every data packet has a RETH whose address is that of its own payload.", Basis.NOTES, "§3", Need.POST)
+@case(
+    "reth-everywhere",
+    _AREA,
+    "Every data packet has a RETH whose address is that of its own payload.",
+    Basis.NOTES,
+    "§3",
+    Need.POST,
+)
 def reth_everywhere(c: Script) -> None:
     mtu = c.settings.mtu
     c.post(3 * mtu, at=0x7000_0000_0000)
@@ -91,7 +114,14 @@ def msn_counts(c: Script) -> None:
     c.expect("WRITE_ONLY_IMM", msn=3)
 
 
-@case("rqmsn-counts", _AREA, "METH.rqmsn numbers WriteIMM messages only, in every packet of the message.", Basis.NOTES, "§3", Need.POST)
+@case(
+    "rqmsn-counts",
+    _AREA,
+    "METH.rqmsn numbers WriteIMM messages only, in every packet of the message.",
+    Basis.NOTES,
+    "§3",
+    Need.POST,
+)
 def rqmsn_counts(c: Script) -> None:
     c.post(8, 1)
     c.post(8)
@@ -110,7 +140,14 @@ def psn_consecutive(c: Script) -> None:
         c.expect(opcode, psn=c.tx(index))
 
 
-@case("solicited", _AREA, "BTH.SE is set in the last packet of a solicited WriteIMM, and in no other.", Basis.IBTA, "9.2.3", Need.POST)
+@case(
+    "solicited",
+    _AREA,
+    "BTH.SE is set in the last packet of a solicited WriteIMM, and in no other.",
+    Basis.IBTA,
+    "9.2.3",
+    Need.POST,
+)
 def solicited(c: Script) -> None:
     c.post(2 * c.settings.mtu, 9, solicited=True)
     c.post(8, 9)
@@ -119,15 +156,24 @@ def solicited(c: Script) -> None:
     c.expect("WRITE_ONLY_IMM", se=0)
 
 
-@case("ack-request-last", _AREA, "The last packet of a message asks for an acknowledgement.", Basis.NOTES, "§5", Need.POST)
+@case(
+    "ack-request-last", _AREA, "The last packet of a message asks for an acknowledgement.", Basis.NOTES, "§5", Need.POST
+)
 def ack_request_last(c: Script) -> None:
     c.post(2 * c.settings.mtu)
     c.expect("WRITE_FIRST", ack_req=0)
     c.expect("WRITE_LAST", ack_req=1)
 
 
-@case("ack-request-window", _AREA, "A packet after which less than one MTU of the window is left asks for a SACK.", Basis.UET, "3.6.13.5",
-      Need.POST, settings=Settings(window=3500))
+@case(
+    "ack-request-window",
+    _AREA,
+    "A packet after which less than one MTU of the window is left asks for a SACK.",
+    Basis.UET,
+    "3.6.13.5",
+    Need.POST,
+    settings=Settings(window=3500),
+)
 def ack_request_window(c: Script) -> None:
     c.post(20 * c.settings.mtu)
     c.expect("WRITE_FIRST")
@@ -136,14 +182,29 @@ def ack_request_window(c: Script) -> None:
     c.check(found[-1]["ack_req"] == 1, "the packet that closes the window does not ask for a SACK")
 
 
-@case("pad-count", _AREA, "The payload is padded to four bytes with zeros, and BTH.pad says by how many.", Basis.IBTA, "9.2.4", Need.POST)
+@case(
+    "pad-count",
+    _AREA,
+    "The payload is padded to four bytes with zeros, and BTH.pad says by how many.",
+    Basis.IBTA,
+    "9.2.4",
+    Need.POST,
+)
 def pad_count(c: Script) -> None:
     for length in (1, 2, 3, 4, 5):
         c.post(length)
         c.expect("WRITE_ONLY", pad=-length % 4, payload=pattern(0, length))
 
 
-@case("p-key", _AREA, "Packets carry the partition key of the queue pair.", Basis.IBTA, "9.2.5", Need.POST, settings=Settings(p_key=0x8123))
+@case(
+    "p-key",
+    _AREA,
+    "Packets carry the partition key of the queue pair.",
+    Basis.IBTA,
+    "9.2.5",
+    Need.POST,
+    settings=Settings(p_key=0x8123),
+)
 def p_key(c: Script) -> None:
     c.post(8)
     c.expect("WRITE_ONLY", p_key=0x8123)
@@ -179,7 +240,15 @@ def tseth(c: Script) -> None:
     c.expect("WRITE_ONLY", ts=1, ftype=1, tsr=0)
 
 
-@case("tseth-time", _AREA, "TSETH has the time of transmission in units of 128 ns.", Basis.NOTES, "§3", Need.POST, Need.EXACT_TIME)
+@case(
+    "tseth-time",
+    _AREA,
+    "TSETH has the time of transmission in units of 128 ns.",
+    Basis.NOTES,
+    "§3",
+    Need.POST,
+    Need.EXACT_TIME,
+)
 def tseth_time(c: Script) -> None:
     for _ in range(3):
         c.post(8)
@@ -187,7 +256,15 @@ def tseth_time(c: Script) -> None:
         c.advance(1_000)
 
 
-@case("tseth-off", _AREA, "Without timestamps data has ts=0 and no TSETH.", Basis.NOTES, "§3", Need.POST, settings=Settings(timestamps=False))
+@case(
+    "tseth-off",
+    _AREA,
+    "Without timestamps data has ts=0 and no TSETH.",
+    Basis.NOTES,
+    "§3",
+    Need.POST,
+    settings=Settings(timestamps=False),
+)
 def tseth_off(c: Script) -> None:
     c.post(8)
     packet = c.expect("WRITE_ONLY", ts=0)
@@ -200,29 +277,56 @@ def data_class(c: Script) -> None:
     c.expect("WRITE_ONLY", dscp=4, ecn=_ECT0)
 
 
-@case("data-class-no-trim", _AREA, "Data that a fabric does not trim is sent in class DSCP_NO_TRIM.", Basis.NOTES, "§2", Need.POST,
-      settings=Settings(fabric_trims=False))
+@case(
+    "data-class-no-trim",
+    _AREA,
+    "Data that a fabric does not trim is sent in class DSCP_NO_TRIM.",
+    Basis.NOTES,
+    "§2",
+    Need.POST,
+    settings=Settings(fabric_trims=False),
+)
 def data_class_no_trim(c: Script) -> None:
     c.post(8)
     c.expect("WRITE_ONLY", dscp=0, ecn=_ECT0)
 
 
-@case("data-class-no-nack", _AREA, "Data to a peer without the trim-NACK capability is sent in class DSCP_NO_TRIM.", Basis.NOTES,
-      "§2, §4", Need.POST, connected=False)
+@case(
+    "data-class-no-nack",
+    _AREA,
+    "Data to a peer without the trim-NACK capability is sent in class DSCP_NO_TRIM.",
+    Basis.NOTES,
+    "§2, §4",
+    Need.POST,
+    connected=False,
+)
 def data_class_no_nack(c: Script) -> None:
     c.connect(trim_nack=False)
     c.post(8)
     c.expect("WRITE_ONLY", dscp=0)
 
 
-@case("retransmission-class", _AREA, "A retransmission has rtx 1 and class DSCP_TRIMMABLE_RETX.", Basis.NOTES, "§5.4", Need.POST)
+@case(
+    "retransmission-class",
+    _AREA,
+    "A retransmission has rtx 1 and class DSCP_TRIMMABLE_RETX.",
+    Basis.NOTES,
+    "§5.4",
+    Need.POST,
+)
 def retransmission_class(c: Script) -> None:
     c.post(8)
     c.expect("WRITE_ONLY")
     c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1, dscp=8, ecn=_ECT0)
 
 
-@case("control-class", _AREA, "SACKs, NACKs and transport ACKs are sent not-ECT, in class DSCP_CONTROL.", Basis.NOTES, "§2")
+@case(
+    "control-class",
+    _AREA,
+    "SACKs, NACKs and transport ACKs are sent not-ECT, in class DSCP_CONTROL.",
+    Basis.NOTES,
+    "§2",
+)
 def control_class(c: Script) -> None:
     c.send(c.data(0))
     c.expect("SACK", dscp=_DSCP_CONTROL, ecn=0)
@@ -231,28 +335,50 @@ def control_class(c: Script) -> None:
     c.expect("NACK", dscp=_DSCP_CONTROL, ecn=0)
 
 
-@case("probe-class", _AREA, "A reliability probe is sent in the data's class, so that it waits in the same queues.", Basis.NOTES, "§2",
-      Need.POST)
+@case(
+    "probe-class",
+    _AREA,
+    "A reliability probe is sent in the data's class, so that it waits in the same queues.",
+    Basis.NOTES,
+    "§2",
+    Need.POST,
+)
 def probe_class(c: Script) -> None:
     c.post(8)
     c.expect("WRITE_ONLY")
     c.expect("PROBE", within=c.ack_timeout_ns, dscp=4)
 
 
-@case("pair-ids", _AREA, "spdcid and dpdcid are the low 16 bits of source and destination queue pair.", Basis.OURS, "§3", connected=False)
+@case(
+    "pair-ids",
+    _AREA,
+    "spdcid and dpdcid are the low 16 bits of source and destination queue pair.",
+    Basis.OURS,
+    "§3",
+    connected=False,
+)
 def pair_ids(c: Script) -> None:
     c.connect(number=0xAB4B17)
     c.send(c.data(0))
     c.expect("SACK", spdcid=c.dut.number & 0xFFFF, dpdcid=0x4B17)
 
 
-@case("ev-travels", _AREA, "A data packet travels with an EV of the profile, of the plane of its port.", Basis.NOTES, "§2, §7", Need.POST,
-      Need.EVS)
+@case(
+    "ev-travels",
+    _AREA,
+    "A data packet travels with an EV of the profile, of the plane of its port.",
+    Basis.NOTES,
+    "§2, §7",
+    Need.POST,
+    Need.EVS,
+)
 def ev_travels(c: Script) -> None:
     c.post(8 * c.settings.mtu)
     planes = {entry.value: entry.plane for entry in c.evs()}
     for packet in c.drain():
-        c.check(planes.get(packet.ev) == packet.port, f"EV {packet.ev:#010x} on port {packet.port} is not one of that plane")
+        c.check(
+            planes.get(packet.ev) == packet.port, f"EV {packet.ev:#010x} on port {packet.port} is not one of that plane"
+        )
 
 
 @case("answers-use-the-port", _AREA, "Answers leave by the port on which the packet came.", Basis.OURS, "§6")

@@ -30,11 +30,19 @@ def _refused(name: str, rule: str, basis: Basis, clause: str, damage: Damage) ->
 
 
 _refused("icrc-wrong", "A packet with a wrong ICRC is dropped.", Basis.IBTA, "9.2.8, RoCEv2 A17", Damage(icrc=True))
-_refused("cut-short", "A packet of fewer bytes than its IP length says is dropped.", Basis.RFC, "RFC 8200, 3", Damage(cut=1))
+_refused(
+    "cut-short", "A packet of fewer bytes than its IP length says is dropped.", Basis.RFC, "RFC 8200, 3", Damage(cut=1)
+)
 _refused("cut-in-bth", "A packet that ends within BTH is dropped.", Basis.IBTA, "9.2", Damage(keep=8))
 _refused("cut-in-reth", "A whole packet that ends within RETH is dropped.", Basis.IBTA, "9.6.1", Damage(keep=24))
 _refused("trailing-bytes", "Bytes after the UDP datagram make a packet malformed.", Basis.OURS, "§3", Damage(tail=4))
-_refused("udp-too-short", "A UDP length below the bytes that are there makes a packet malformed.", Basis.OURS, "§3", Damage(udp_length=80))
+_refused(
+    "udp-too-short",
+    "A UDP length below the bytes that are there makes a packet malformed.",
+    Basis.OURS,
+    "§3",
+    Damage(udp_length=80),
+)
 _refused("opcode-unknown", "An opcode that MRC does not have is dropped.", Basis.NOTES, "§3", Damage(code=0xC0))
 _refused("opcode-roce", "An opcode of RoCE is dropped by an MRC queue pair.", Basis.NOTES, "§1, §3", Damage(code=0x0A))
 _refused("opcode-read", "An RDMA READ request is dropped: MRC has WRITE only.", Basis.NOTES, "§1", Damage(code=0x0C))
@@ -87,8 +95,13 @@ def sack_too_short(c: Script) -> None:
     c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
 
 
-@case("pad-beyond-length", _AREA, "A WRITE whose payload without its padding is not as long as its DMA length is an invalid request.",
-      Basis.IBTA, "9.7.4.1.6")
+@case(
+    "pad-beyond-length",
+    _AREA,
+    "A WRITE whose payload without its padding is not as long as its DMA length is an invalid request.",
+    Basis.IBTA,
+    "9.7.4.1.6",
+)
 def pad_beyond_length(c: Script) -> None:
     c.send(c.data(0, payload=pattern(0, 64)), Damage(pad=3))
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST, psn=c.rx(0))
@@ -139,13 +152,21 @@ _raw_change("icrc-udp-checksum", "The ICRC does not cover the UDP checksum.", Ba
 _raw_change("icrc-resv8a", "The ICRC does not cover BTH's reserved byte.", Basis.IBTA, "RoCEv2 A17.3.3", _resv8a)
 
 
-@case("icrc-traffic-class", _AREA, "The ICRC does not cover the traffic class, which switches change.", Basis.IBTA, "RoCEv2 A17.3.3")
+@case(
+    "icrc-traffic-class",
+    _AREA,
+    "The ICRC does not cover the traffic class, which switches change.",
+    Basis.IBTA,
+    "RoCEv2 A17.3.3",
+)
 def icrc_traffic_class(c: Script) -> None:
     c.send(c.data(0), ecn=3, dscp=8)
     c.expect("SACK", cack_psn=c.rx(0))
 
 
-@case("icrc-covers-payload", _AREA, "One wrong bit of the payload is found by the ICRC.", Basis.IBTA, "9.2.8", Need.MEMORY)
+@case(
+    "icrc-covers-payload", _AREA, "One wrong bit of the payload is found by the ICRC.", Basis.IBTA, "9.2.8", Need.MEMORY
+)
 def icrc_covers_payload(c: Script) -> None:
     packet = c.data(0)
     for at in (100, 300, len(encode(packet)) - 5):
@@ -156,7 +177,13 @@ def icrc_covers_payload(c: Script) -> None:
     c.expect_memory(0, bytes(len(packet.payload)))
 
 
-@case("icrc-covers-addresses", _AREA, "One wrong bit of the destination's IP address is found by the ICRC.", Basis.IBTA, "RoCEv2 A17.3.3")
+@case(
+    "icrc-covers-addresses",
+    _AREA,
+    "One wrong bit of the destination's IP address is found by the ICRC.",
+    Basis.IBTA,
+    "RoCEv2 A17.3.3",
+)
 def icrc_covers_addresses(c: Script) -> None:
     raw = bytearray(encode(c.data(0)))
     raw[23] ^= 1
@@ -179,7 +206,7 @@ def _reserved(name: str, opcode: str, fields: tuple[str, ...]) -> None:
     def ignored(c: Script) -> None:
         wr = c.post(8)
         packet = c.expect("WRITE_ONLY")
-        bits = {field: 1 for field in fields}
+        bits = dict.fromkeys(fields, 1)
         if opcode == "SACK":
             c.sack(packet, 0, **bits)
             c.ack(0, 1)
@@ -215,7 +242,14 @@ def reserved_probe(c: Script) -> None:
     c.expect("SACK", pr=1, ack_psn_offset=0x1234)
 
 
-@case("tseth-absent", _AREA, "A WRITE without TSETH is taken; its SACK echoes the timestamp 0.", Basis.NOTES, "§3", Need.MEMORY)
+@case(
+    "tseth-absent",
+    _AREA,
+    "A WRITE without TSETH is taken; its SACK echoes the timestamp 0.",
+    Basis.NOTES,
+    "§3",
+    Need.MEMORY,
+)
 def tseth_absent(c: Script) -> None:
     packet = c.data(0)
     bare = c.make("WRITE_ONLY", stamped=False).with_fields(
@@ -228,7 +262,7 @@ def tseth_absent(c: Script) -> None:
 
 
 def _srv6(packet: Packet, segments: int) -> bytes:
-    """Return the packet in SRv6 encapsulation, with a routing header of so many segments."""
+    """Return the packet in SRv6 encapsulation, with a routing header of `segments` segments."""
     inner = encode(packet)
     srh = b""
     if segments:
@@ -238,7 +272,14 @@ def _srv6(packet: Packet, segments: int) -> bytes:
     return outer + srh + inner
 
 
-@case("srv6-outer", _AREA, "A packet that still has its outer IPv6 header is taken.", Basis.RFC, "RFC 8986, 4", Need.MEMORY)
+@case(
+    "srv6-outer",
+    _AREA,
+    "A packet that still has its outer IPv6 header is taken.",
+    Basis.RFC,
+    "RFC 8986, 4",
+    Need.MEMORY,
+)
 def srv6_outer(c: Script) -> None:
     packet = c.data(0)
     c.send_raw(_srv6(packet, 0))
@@ -246,7 +287,14 @@ def srv6_outer(c: Script) -> None:
     c.expect_memory(0, packet.payload)
 
 
-@case("srv6-srh", _AREA, "A packet that still has outer header and routing header is taken.", Basis.RFC, "RFC 8754, 4", Need.MEMORY)
+@case(
+    "srv6-srh",
+    _AREA,
+    "A packet that still has outer header and routing header is taken.",
+    Basis.RFC,
+    "RFC 8754, 4",
+    Need.MEMORY,
+)
 def srv6_srh(c: Script) -> None:
     packet = c.data(0)
     c.send_raw(_srv6(packet, 2))
@@ -254,7 +302,13 @@ def srv6_srh(c: Script) -> None:
     c.expect_memory(0, packet.payload)
 
 
-@case("srh-contradicts", _AREA, "A routing header whose last entry contradicts its length is dropped.", Basis.RFC, "RFC 8754, 2")
+@case(
+    "srh-contradicts",
+    _AREA,
+    "A routing header whose last entry contradicts its length is dropped.",
+    Basis.RFC,
+    "RFC 8754, 2",
+)
 def srh_contradicts(c: Script) -> None:
     raw = bytearray(_srv6(c.data(0), 2))
     raw[44] = 7

@@ -1,129 +1,25 @@
-"""PSNs and windows, and where the responder places bytes."""
+"""Where the responder places bytes, and messages that contradict themselves."""
 
 from __future__ import annotations
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Need, PairState, Settings
-from mrc_conform.script import NackReason, Nak, Script, pattern
+from mrc_conform.script import Nak, Script, pattern
 
 _PSN = Area.PSN
 _PLACE = Area.PLACEMENT
-_ONE_UNIT = Settings(mpr_dest=1, mpr=1)
-_WIDE = Settings(window=1 << 30, mpr=1, exp_cnt=0, linear_cnt=7)
-_TOP = 0xFFFFFF
 
 
-@case("psn-wrap-receive", _PSN, "PSNs are compared modulo 2^24: reception goes on across the wrap.", Basis.IBTA, "9.7.2",
-      Need.MEMORY, connected=False)
-def psn_wrap_receive(c: Script) -> None:
-    c.connect(psn=_TOP - 1)
-    for index in range(5):
-        c.send(c.data(index))
-        c.expect("SACK", cack_psn=c.rx(index), ack_psn_offset=0, ooo_count=0)
-        c.expect("ACK", psn=c.rx(index), msn=index + 1)
-    c.expect_memory(0, b"".join(pattern(index, c.settings.mtu) for index in range(5)))
-
-
-@case("psn-wrap-out-of-order", _PSN, "A packet beyond the wrap may arrive before those below it.", Basis.IBTA, "9.7.2", connected=False)
-def psn_wrap_out_of_order(c: Script) -> None:
-    c.connect(psn=_TOP - 1)
-    c.send(c.data(3))
-    c.expect("SACK", cack_psn=c.rx(-1), sack_offset=1, sack_bitmap=0b1000, ack_psn_offset=4)
-    for index in (1, 0, 2):
-        c.send(c.data(index))
-        c.expect("SACK", cack_psn=c.rx({1: -1, 0: 1, 2: 3}[index]))
-
-
-@case("psn-wrap-duplicate", _PSN, "A packet from below the wrap is a duplicate after it.", Basis.IBTA, "9.7.2", Need.MEMORY, connected=False)
-def psn_wrap_duplicate(c: Script) -> None:
-    c.connect(psn=_TOP)
-    for index in range(3):
-        c.send(c.data(index))
-        c.expect("SACK")
-    c.send(c.data(0, payload=b"\x55" * 64, place=0))
-    c.expect("SACK", cack_psn=c.rx(2), ack_psn_offset=-2)
-    c.expect_memory(0, pattern(0, c.settings.mtu))
-
-
-@case("psn-wrap-send", _PSN, "The requestor numbers its packets across the wrap, and acknowledgements cover it.", Basis.IBTA, "9.7.2",
-      Need.POST, settings=Settings(first_psn=_TOP - 1))
-def psn_wrap_send(c: Script) -> None:
-    wr = c.post(4 * c.settings.mtu)
-    packets = c.drain()
-    c.check([packet["psn"] for packet in packets] == [_TOP - 1, _TOP, 0, 1], "PSNs do not go 0xfffffe, 0xffffff, 0, 1")
-    c.sack(packets[3], 3)
-    c.ack(3, 1)
-    c.expect_completion(wr)
-    c.expect_nothing("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", within=3 * c.ack_timeout_ns)
-
-
-@case("psn-wrap-bitmap", _PSN, "A SACK's bitmap across the wrap names the right packets.", Basis.NOTES, "§3", Need.POST,
-      settings=Settings(first_psn=_TOP - 1))
-def psn_wrap_bitmap(c: Script) -> None:
-    c.post(4 * c.settings.mtu)
-    packets = c.drain()
-    c.sack(packets[3], 0, [2, 3])
-    again = c.expect("WRITE_MIDDLE", within=2 * c.ack_timeout_ns)
-    c.check(again["psn"] == _TOP, f"packet {again['psn']:#x} was sent again, and 0xffffff was missing")
-    c.expect_nothing("WRITE_FIRST", "WRITE_LAST")
-
-
-@case("window-last", _PSN, "The last PSN of the window is accepted.", Basis.NOTES, "§6", settings=_ONE_UNIT)
-def window_last(c: Script) -> None:
-    c.send(c.data(127, place=0))
-    c.expect("SACK", ack_psn_offset=128)
-
-
-@case("window-beyond", _PSN, "A PSN beyond cack_psn + 128 mpr is refused with PSN_OOR_WINDOW, and not placed.", Basis.NOTES, "§6",
-      Need.MEMORY, settings=_ONE_UNIT)
-def window_beyond(c: Script) -> None:
-    packet = c.data(128, place=0)
-    c.send(packet)
-    c.expect("NACK", nack_reason=NackReason.PSN_OOR_WINDOW, nack_psn=c.rx(128), entropy=packet.ev)
-    c.expect_nothing("SACK")
-    c.expect_memory(0, bytes(64))
-
-
-@case("window-moves", _PSN, "The window moves with cack_psn.", Basis.NOTES, "§6", settings=_ONE_UNIT)
-def window_moves(c: Script) -> None:
-    c.send(c.data(128, place=0))
-    c.expect("NACK")
-    c.send(c.data(0))
-    c.expect("SACK", cack_psn=c.rx(0))
-    c.send(c.data(128, place=0))
-    c.expect("SACK", ack_psn_offset=128)
-
-
-@case("psn-half-range-ahead", _PSN, "A PSN less than half the range ahead is beyond the window, not a duplicate.", Basis.NOTES, "§4")
-def psn_half_range_ahead(c: Script) -> None:
-    c.send(c.data(0))
-    c.expect("SACK")
-    c.send(c.data(0x7FFFFE, place=0))
-    c.expect("NACK", nack_reason=NackReason.PSN_OOR_WINDOW)
-
-
-@case("psn-half-range-behind", _PSN, "A PSN half the range ahead is behind: a duplicate.", Basis.NOTES, "§4")
-def psn_half_range_behind(c: Script) -> None:
-    c.send(c.data(0))
-    c.expect("SACK")
-    c.send(c.data(0x800003, place=0))
-    c.expect("SACK", cack_psn=c.rx(0))
-    c.expect_nothing("NACK")
-
-
-@case("requestor-window", _PSN, "The requestor never sends a PSN greater than cack_psn + 128 mpr.", Basis.NOTES, "§4", Need.POST,
-      settings=_WIDE)
-def requestor_window(c: Script) -> None:
-    c.post(300 * c.settings.mtu)
-    packets = c.drain()
-    c.check(len(packets) == 128, f"{len(packets)} packets left, and the window has 128")
-    c.sack(packets[9], 9)
-    more = c.drain()
-    c.check(len(more) == 10, f"{len(more)} packets left after 10 were acknowledged")
-
-
-@case("requestor-window-peer", _PSN, "The peer's smaller window counts.", Basis.NOTES, "§4", Need.POST, connected=False,
-      settings=Settings(window=1 << 30, mpr=64))
+@case(
+    "requestor-window-peer",
+    _PSN,
+    "The peer's smaller window counts.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    connected=False,
+    settings=Settings(window=1 << 30, mpr=64),
+)
 def requestor_window_peer(c: Script) -> None:
     c.connect(mpr_dest=2)
     c.post(400 * c.settings.mtu)
@@ -138,7 +34,14 @@ def place_in_order(c: Script) -> None:
     c.expect_memory(0, b"".join(pattern(n, 1024) for n in range(3)) + pattern(3, 100))
 
 
-@case("place-early", _PLACE, "A packet is placed on arrival, though packets before it are missing.", Basis.NOTES, "§6", Need.MEMORY)
+@case(
+    "place-early",
+    _PLACE,
+    "A packet is placed on arrival, though packets before it are missing.",
+    Basis.NOTES,
+    "§6",
+    Need.MEMORY,
+)
 def place_early(c: Script) -> None:
     packets = c.message(0, 3)
     c.send(packets[2])
@@ -146,8 +49,14 @@ def place_early(c: Script) -> None:
     c.expect_nothing("ACK")
 
 
-@case("place-reverse", _PLACE, "A message whose packets arrive in reverse order is complete once, at the last of them.", Basis.NOTES, "§6",
-      Need.MEMORY)
+@case(
+    "place-reverse",
+    _PLACE,
+    "A message whose packets arrive in reverse order is complete once, at the last of them.",
+    Basis.NOTES,
+    "§6",
+    Need.MEMORY,
+)
 def place_reverse(c: Script) -> None:
     packets = c.message(0, 40)
     for packet in reversed(packets[1:]):
@@ -166,7 +75,14 @@ def duplicate_not_placed(c: Script) -> None:
     c.expect_memory(0, pattern(0, c.settings.mtu))
 
 
-@case("duplicate-early-not-placed", _PLACE, "A duplicate of a packet that arrived early is not placed again.", Basis.NOTES, "§6", Need.MEMORY)
+@case(
+    "duplicate-early-not-placed",
+    _PLACE,
+    "A duplicate of a packet that arrived early is not placed again.",
+    Basis.NOTES,
+    "§6",
+    Need.MEMORY,
+)
 def duplicate_early_not_placed(c: Script) -> None:
     c.send(c.data(3))
     c.expect("SACK", ooo_count=1)
@@ -175,7 +91,13 @@ def duplicate_early_not_placed(c: Script) -> None:
     c.expect_memory(3 * c.settings.mtu, pattern(3, c.settings.mtu))
 
 
-@case("duplicate-acknowledged", _PLACE, "A duplicate is acknowledged again, with the transport ACK that it asks for.", Basis.NOTES, "§6")
+@case(
+    "duplicate-acknowledged",
+    _PLACE,
+    "A duplicate is acknowledged again, with the transport ACK that it asks for.",
+    Basis.NOTES,
+    "§6",
+)
 def duplicate_acknowledged(c: Script) -> None:
     c.send(c.data(0))
     c.expect("SACK")
@@ -185,7 +107,14 @@ def duplicate_acknowledged(c: Script) -> None:
     c.expect("ACK", psn=c.rx(0), msn=1)
 
 
-@case("duplicate-completes-once", _PLACE, "A duplicate of a whole message completes nothing a second time.", Basis.IBTA, "9.7.5.1.2", Need.POST)
+@case(
+    "duplicate-completes-once",
+    _PLACE,
+    "A duplicate of a whole message completes nothing a second time.",
+    Basis.IBTA,
+    "9.7.5.1.2",
+    Need.POST,
+)
 def duplicate_completes_once(c: Script) -> None:
     for wr_id in (71, 72):
         c.device.post_recv(c.dut, wr_id)
@@ -197,8 +126,14 @@ def duplicate_completes_once(c: Script) -> None:
     c.expect_no_completion()
 
 
-@case("overlap-last-wins", _PLACE, "Of two messages to the same place the bytes of the packet that arrived last stay.", Basis.NOTES, "§6",
-      Need.MEMORY)
+@case(
+    "overlap-last-wins",
+    _PLACE,
+    "Of two messages to the same place the bytes of the packet that arrived last stay.",
+    Basis.NOTES,
+    "§6",
+    Need.MEMORY,
+)
 def overlap_last_wins(c: Script) -> None:
     c.send(c.data(1, payload=b"\x22" * 64, place=0))
     c.send(c.data(0, payload=b"\x11" * 64, place=32))
@@ -211,7 +146,14 @@ def place_odd(c: Script) -> None:
     c.expect_memory(0, bytes(5) + b"\x77" * 13 + bytes(8))
 
 
-@case("place-nothing", _PLACE, "A WRITE of no bytes completes and changes no memory, whatever its R_Key.", Basis.IBTA, "9.7.4.1.6", Need.MEMORY)
+@case(
+    "place-nothing",
+    _PLACE,
+    "A WRITE of no bytes completes and changes no memory, whatever its R_Key.",
+    Basis.IBTA,
+    "9.7.4.1.6",
+    Need.MEMORY,
+)
 def place_nothing(c: Script) -> None:
     c.send(c.data(0, payload=b"", rkey=0xDEAD, va=0))
     c.expect("SACK", cack_psn=c.rx(0))
@@ -240,11 +182,22 @@ def _invalid(name: str, rule: str, change: dict[str, int], which: int) -> None:
 
 _invalid("message-length-differs", "All packets of a message have one DMA length; otherwise it is an invalid request.",
          {"reth.dma_length": 5000}, 1)  # fmt: skip
-_invalid("message-msn-differs", "All packets of a message have one MSN; otherwise it is an invalid request.", {"meth.msn": 2}, 1)
+_invalid(
+    "message-msn-differs",
+    "All packets of a message have one MSN; otherwise it is an invalid request.",
+    {"meth.msn": 2},
+    1,
+)
 
 
-@case("message-address-jumps", _PLACE, "The addresses of a message follow each other; otherwise it is an invalid request.", Basis.IBTA,
-      "9.7.4.1; of MRC §6", Need.STATES)
+@case(
+    "message-address-jumps",
+    _PLACE,
+    "The addresses of a message follow each other; otherwise it is an invalid request.",
+    Basis.IBTA,
+    "9.7.4.1; of MRC §6",
+    Need.STATES,
+)
 def message_address_jumps(c: Script) -> None:
     packets = c.message(0, 3)
     packets[1] = packets[1].with_fields({"reth.va": packets[1]["va"] + 4096})
@@ -254,7 +207,13 @@ def message_address_jumps(c: Script) -> None:
     c.expect_state(PairState.ERROR)
 
 
-@case("message-middle-short", _PLACE, "A First or Middle packet of less than one MTU is an invalid request.", Basis.IBTA, "9.7.4.1.6")
+@case(
+    "message-middle-short",
+    _PLACE,
+    "A First or Middle packet of less than one MTU is an invalid request.",
+    Basis.IBTA,
+    "9.7.4.1.6",
+)
 def message_middle_short(c: Script) -> None:
     packets = c.message(0, 3)
     packets[1].payload = packets[1].payload[:-4]
@@ -269,7 +228,13 @@ def message_too_long(c: Script) -> None:
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST, psn=c.rx(0))
 
 
-@case("message-no-first", _PLACE, "A message that begins with WRITE Middle is an invalid request.", Basis.IBTA, "9.7.4.1.2")
+@case(
+    "message-no-first",
+    _PLACE,
+    "A message that begins with WRITE Middle is an invalid request.",
+    Basis.IBTA,
+    "9.7.4.1.2",
+)
 def message_no_first(c: Script) -> None:
     packets = c.message(0, 3)
     c.send(c.data(0, "WRITE_MIDDLE", msn=1, length=3 * c.settings.mtu))
@@ -296,7 +261,9 @@ def message_only_inside(c: Script) -> None:
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST)
 
 
-@case("message-msn-skipped", _PLACE, "A message whose MSN is not the next one is an invalid request.", Basis.NOTES, "§6")
+@case(
+    "message-msn-skipped", _PLACE, "A message whose MSN is not the next one is an invalid request.", Basis.NOTES, "§6"
+)
 def message_msn_skipped(c: Script) -> None:
     c.send(c.data(0, msn=1))
     c.expect("ACK", syndrome=0x1F)
@@ -304,8 +271,13 @@ def message_msn_skipped(c: Script) -> None:
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST, psn=c.rx(1), msn=1)
 
 
-@case("only-length-differs", _PLACE, "A WRITE Only whose payload is not as long as its DMA length is an invalid request.", Basis.IBTA,
-      "9.7.4.1.6")
+@case(
+    "only-length-differs",
+    _PLACE,
+    "A WRITE Only whose payload is not as long as its DMA length is an invalid request.",
+    Basis.IBTA,
+    "9.7.4.1.6",
+)
 def only_length_differs(c: Script) -> None:
     c.send(c.data(0, length=c.settings.mtu + 1))
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST)

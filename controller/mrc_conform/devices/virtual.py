@@ -87,16 +87,10 @@ def reliability(settings: Settings, timeout: int) -> ReliabilityConfig:
 
 def congestion(settings: Settings) -> CcConfig:
     """Return the congestion control that a case asks for."""
-    shared = {
-        "line_rate_bps": settings.line_rate_bps,
-        "base_rtt_ns": settings.base_rtt_ns,
-        "trimming": settings.fabric_trims,
-    }
+    rate, rtt, trims = settings.line_rate_bps, settings.base_rtt_ns, settings.fabric_trims
     if settings.control is Control.FIXED:
-        return FixedConfig(**shared, fixed_window_bytes=settings.window)
-    whole = {key: value for key, value in settings.nscc.items() if isinstance(value, int)}
-    rest: dict[str, float] = {key: value for key, value in settings.nscc.items() if key not in whole}
-    return NsccConfig(**shared, **whole, **rest)  # type: ignore[arg-type]
+        return FixedConfig(rate, rtt, trims, fixed_window_bytes=settings.window)
+    return NsccConfig(rate, rtt, trims, **settings.nscc)  # type: ignore[arg-type]
 
 
 def endpoint_config(settings: Settings, timeout: int, address: bytes = ADDRESS) -> EndpointConfig:
@@ -146,6 +140,10 @@ class VirtualMrc(Device):
     def now(self) -> int:
         """See `Device`."""
         return self._now
+
+    def close(self) -> None:
+        """See `Device`."""
+        self._endpoint = None
 
     def start(self, settings: Settings, seed: int) -> None:
         """See `Device`."""
@@ -224,7 +222,14 @@ class VirtualMrc(Device):
         return bytes(self._regions[region.rkey][1])
 
     def post_write(
-        self, local: Local, wr_id: int, data: bytes, va: int, rkey: int, immediate: int | None = None, solicited: bool = False
+        self,
+        local: Local,
+        wr_id: int,
+        data: bytes,
+        va: int,
+        rkey: int,
+        immediate: int | None = None,
+        solicited: bool = False,
     ) -> None:
         """See `Device`."""
         core, pair = self._core, self._pairs[local.number][0]
@@ -275,9 +280,7 @@ class VirtualMrc(Device):
 
     def set_pressure(self, penalty: int, *, restore: bool = False, refuse: int | None = None) -> None:
         """See `Device`."""
-        self._core.set_receive_pressure(
-            penalty, restore=restore, refuse=None if refuse is None else NackReason(refuse)
-        )
+        self._core.set_receive_pressure(penalty, restore=restore, refuse=None if refuse is None else NackReason(refuse))
 
     def set_mpr(self, local: Local, units: int) -> None:
         """See `Device`."""

@@ -1,0 +1,564 @@
+"""Congestion control under scripted round trips and marks, and the receiver's window.
+
+The window is seen from outside: what is in flight when the device stops sending. The expected windows are computed here
+from the formulas of UET 1.0, 3.6.13, for the scripted samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mrc_conform.case import Area, Basis, case
+from mrc_conform.device import Control, Need, Settings
+from mrc_conform.script import NackReason, Script
+from mrc_conform.wire import Packet
+
+_CC = Area.CONGESTION
+_BASE_NS = 20_000
+_RATE_BPS = 100_000_000_000
+_MTU = 1024
+#: Of a full packet with TSETH: UDP, BTH, METH, TSETH, RETH, payload, ICRC, and 40.
+_FULL = 8 + 12 + 4 + 4 + 16 + _MTU + 4 + 40
+_BDP = _RATE_BPS // 8 * _BASE_NS // 1_000_000_000
+_TARGET_NS = _BASE_NS * 3 // 4
+_A = _BDP / (100e9 / 8 * 12e-6)
+_B = _TARGET_NS / 12_000
+_FAIR = 5 * _MTU * _A
+_ETA = 0.15 * _MTU * _A
+_MARKED = 1
+
+
+def _nscc(initial: int = 100_000, **nscc: float) -> Settings:
+    """Return settings with NSCC, one plane, and no loss inference that would change the window."""
+    profile: Mapping[str, float] = {"initial_cwnd_bytes": initial, "delay_gain": 1.0, **nscc}
+    return Settings(
+        planes=1, tail_probe=False, rack_inference=False, same_ev_inference=False, control=Control.NSCC,
+        line_rate_bps=_RATE_BPS, base_rtt_ns=_BASE_NS, nscc=profile, mpr=255, mpr_dest=255, ev_count=64, ev_active=32,
+    )  # fmt: skip
+
+
+class _Window:
+    """What the device has in flight, counted by the kit."""
+
+    def __init__(self, c: Script) -> None:
+        self.c = c
+        self.packets: list[Packet] = []
+        self.acknowledged = -1  # all packets up to this one
+        c.post(4_000_000)
+        self.take()
+
+    def take(self) -> None:
+        """Note what the device has sent."""
+        self.packets += [packet for packet in self.c.drain() if not packet["rtx"]]
+
+    @property
+    def in_flight(self) -> int:
+        """Nominal bytes sent and not acknowledged."""
+        return sum(packet.size for packet in self.packets[self.acknowledged + 1 :])
+
+    def answer(self, upto: int, **changes: int) -> None:
+        """Acknowledge everything up to packet `upto`, with a sample of its round trip."""
+        self.acknowledged = max(self.acknowledged, upto)
+        self.c.sack(self.packets[upto], upto, **changes)
+        self.take()
+
+    def open(self, share: float = 0.7) -> None:
+        """Acknowledge a share of what is in flight without an RTT sample, so that the window shows again."""
+        upto = self.acknowledged + int(share * (len(self.packets) - 1 - self.acknowledged))
+        self.answer(upto, tx_timestamp=self.packets[upto]["tx_timestamp"] ^ 0x4000)
+
+    def expect(self, window: float, slack: float = 300) -> None:
+        """Check that the device keeps this window filled (bytes), to a packet and `slack`."""
+        found = self.in_flight
+        self.c.check(
+            window - _FULL - slack <= found <= window + slack,
+            f"{found:,} bytes are in flight, expected a window of {window:,.0f}",
+        )
+
+
+@case(
+    "fixed-window",
+    _CC,
+    "A packet leaves only while bytes in flight and its size fit the window.",
+    Basis.NOTES,
+    "§5.2",
+    Need.POST,
+    settings=Settings(planes=1, window=20_000, tail_probe=False),
+)
+def fixed_window(c: Script) -> None:
+    _Window(c).expect(20_000, 0)
+
+
+@case(
+    "fixed-window-reopens",
+    _CC,
+    "An acknowledged packet makes room for one.",
+    Basis.NOTES,
+    "§5.2",
+    Need.POST,
+    settings=Settings(planes=1, window=20_000, tail_probe=False),
+)
+def fixed_window_reopens(c: Script) -> None:
+    window = _Window(c)
+    sent = len(window.packets)
+    for index in range(12):
+        window.answer(index)
+        more = len(window.packets) - sent
+        # The received bytes are rounded up to 256, which may let a packet leave early.
+        c.check(more in (index + 1, index + 2), f"{more} packets left after {index + 1} were acknowledged")
+
+
+@case(
+    "one-packet-always",
+    _CC,
+    "One packet may always be in flight, however small the window is.",
+    Basis.NOTES,
+    "§5.2",
+    Need.POST,
+    settings=Settings(planes=1, window=100, tail_probe=False),
+)
+def one_packet_always(c: Script) -> None:
+    window = _Window(c)
+    c.check(len(window.packets) == 1, f"{len(window.packets)} packets are in flight")
+    window.answer(0)
+    c.check(len(window.packets) == 2, "no packet left after the first was acknowledged")
+
+
+@case(
+    "received-bytes-count",
+    _CC,
+    "rcvd_bytes takes bytes off the flight, also of packets that no bitmap shows.",
+    Basis.UET,
+    "3.6.13",
+    Need.POST,
+    settings=Settings(planes=1, window=20_000, tail_probe=False, rack_inference=False, same_ev_inference=False),
+)
+def received_bytes_count(c: Script) -> None:
+    window = _Window(c)
+    sent = len(window.packets)
+    c.sack(window.packets[0], 0, rcvd_bytes=-(-10 * _FULL // 256))
+    more = len(c.drain())
+    c.check(more in (9, 10, 11), f"{more} packets left after ten were received; {sent} were in flight")
+
+
+@case(
+    "received-bytes-never-back",
+    _CC,
+    "rcvd_bytes of an older SACK takes nothing back.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=Settings(planes=1, window=20_000, tail_probe=False, rack_inference=False, same_ev_inference=False),
+)
+def received_bytes_never_back(c: Script) -> None:
+    window = _Window(c)
+    window.answer(9)
+    before = len(window.packets)
+    c.sack(
+        window.packets[10],
+        9,
+        rcvd_bytes=2,
+        ack_psn_offset=0,
+        entropy=window.packets[9].ev,
+        tx_timestamp=window.packets[9]["tx_timestamp"],
+    )
+    c.check(not c.drain(), "an older SACK let packets leave")
+    window.answer(11)
+    c.check(len(window.packets) == before + 2, "after an older SACK the flight is counted wrongly")
+
+
+@case(
+    "nscc-first-window",
+    _CC,
+    "Without a configured window the first one is 1.5 BDP.",
+    Basis.UET,
+    "3.6.13, initial cwnd",
+    Need.POST,
+    settings=Settings(
+        planes=1, tail_probe=False, control=Control.NSCC, line_rate_bps=_RATE_BPS, base_rtt_ns=_BASE_NS, mpr=255
+    ),
+)
+def nscc_first_window(c: Script) -> None:
+    _Window(c).expect(min(1.5 * _BDP, 64 * 128 * _FULL), 0)
+
+
+@case(
+    "nscc-proportional",
+    _CC,
+    "Unmarked below the target: the window grows by alpha * headroom.",
+    Basis.UET,
+    "3.6.13.4, proportional increase",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_proportional(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + _TARGET_NS // 2)
+    window.answer(len(window.packets) - 1)
+    window.expect(100_000 + 4 * _MTU * _A * _B / 2 + _ETA)
+
+
+@case(
+    "nscc-fair",
+    _CC,
+    "Unmarked at or above the target: the window grows by the fair increase.",
+    Basis.UET,
+    "3.6.13.4, fair increase",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_fair(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 2 * _TARGET_NS)
+    window.answer(len(window.packets) - 1)
+    window.expect(100_000 + _FAIR + _ETA)
+
+
+@case(
+    "nscc-hold",
+    _CC,
+    "Marked below the target: the window does not shrink.",
+    Basis.UET,
+    "3.6.13.4, no operation",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_hold(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + _TARGET_NS // 2)
+    window.answer(len(window.packets) - 1, m=_MARKED)
+    window.expect(100_000 + _ETA)
+
+
+@case(
+    "nscc-decrease",
+    _CC,
+    "Marked at or above the target: the window shrinks by gamma (avg - target)/avg.",
+    Basis.UET,
+    "3.6.13.4, multiplicative decrease",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_decrease(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 2 * _TARGET_NS)
+    window.answer(0, m=_MARKED)
+    window.open()
+    window.expect((1 - 0.8 * 0.5) * 100_000 + _ETA)
+
+
+@case(
+    "nscc-decrease-most",
+    _CC,
+    "One decrease takes at most half of the window.",
+    Basis.UET,
+    "3.6.13.4, max_md_jump",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_decrease_most(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 30 * _TARGET_NS)
+    window.answer(0, m=_MARKED)
+    window.open()
+    window.expect(50_000 + _ETA)
+
+
+@case(
+    "nscc-decrease-once",
+    _CC,
+    "The window shrinks at most once in a base RTT.",
+    Basis.UET,
+    "3.6.13.4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_decrease_once(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 2 * _TARGET_NS)
+    for index in range(10):
+        window.answer(index, m=_MARKED)
+    window.open()
+    window.expect((1 - 0.8 * 0.5) * 100_000 + _ETA)
+
+
+@case(
+    "nscc-decrease-again",
+    _CC,
+    "After a base RTT it may shrink again.",
+    Basis.UET,
+    "3.6.13.4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_decrease_again(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 30 * _TARGET_NS)
+    window.answer(0, m=_MARKED)
+    c.advance(_BASE_NS + 1)
+    window.answer(1, m=_MARKED)
+    window.open(0.9)
+    window.expect(25_000 + 2 * _ETA)
+
+
+@case(
+    "nscc-always-skip-marks",
+    _CC,
+    "ALWAYS_SKIP counts as a mark, too.",
+    Basis.OURS,
+    "§8",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_always_skip_marks(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 2 * _TARGET_NS)
+    window.answer(0, m=2)
+    window.open()
+    window.expect((1 - 0.8 * 0.5) * 100_000 + _ETA)
+
+
+@case(
+    "nscc-floor",
+    _CC,
+    "The window never falls below one MTU.",
+    Basis.UET,
+    "3.6.13, minimum cwnd",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(6_000, eta=0.0),
+)
+def nscc_floor(c: Script) -> None:
+    window = _Window(c)
+    for _ in range(12):
+        c.advance(_BASE_NS + 30 * _TARGET_NS)
+        window.answer(len(window.packets) - 1, m=_MARKED)
+        c.check(window.in_flight >= _FULL, "nothing is in flight although there is data")
+    c.check(window.in_flight < 3 * _FULL, f"{window.in_flight} bytes are in flight after twelve decreases")
+
+
+@case(
+    "nscc-largest",
+    _CC,
+    "The window never exceeds its maximum.",
+    Basis.UET,
+    "3.6.13, max_wnd",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(max_wnd_bytes=150_000),
+)
+def nscc_largest(c: Script) -> None:
+    window = _Window(c)
+    for _ in range(8):
+        c.advance(_BASE_NS)
+        window.answer(len(window.packets) - 1)
+        c.check(
+            window.in_flight <= 150_256, f"{window.in_flight} bytes are in flight, and the largest window has 150,000"
+        )
+    window.expect(150_000)
+
+
+@case(
+    "nscc-fast",
+    _CC,
+    "After a window without delay the window grows by fi_scale of what arrives.",
+    Basis.UET,
+    "3.6.13.4, fast increase",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(20_000),
+)
+def nscc_fast(c: Script) -> None:
+    window = _Window(c)
+    sizes = []
+    for _ in range(6):
+        c.advance(_BASE_NS)
+        window.answer(len(window.packets) - 1)
+        sizes.append(window.in_flight)
+    c.check(sizes[-1] > 1.25 * sizes[-2], f"in flight after each round trip without delay: {sizes}")
+
+
+@case(
+    "nscc-base-rtt",
+    _CC,
+    "A smaller base RTT lowers the largest window in proportion.",
+    Basis.UET,
+    "3.6.13.6, update_base_rtt",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(375_000),
+)
+def nscc_base_rtt(c: Script) -> None:
+    window = _Window(c)
+    window.expect(1.5 * _BDP)
+    c.advance(_BASE_NS // 2)
+    window.answer(len(window.packets) // 2)
+    window.open(0.5)
+    window.open(0.5)
+    window.expect(0.75 * _BDP)
+
+
+@case(
+    "nscc-trim",
+    _CC,
+    "A trimmed packet takes its bytes off the window where quick adapt does not apply.",
+    Basis.UET,
+    "3.6.13.6, on NACK",
+    Need.POST,
+    settings=_nscc(disable_qa=True),
+)
+def nscc_trim(c: Script) -> None:
+    window = _Window(c)
+    for packet in window.packets[:10]:
+        c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    again = c.drain()
+    c.check(len(again) <= 1, f"{len(again)} packets left although the window shrank by what was trimmed")
+    upto = len(window.packets) // 2
+    c.sack(window.packets[upto], upto, tx_timestamp=window.packets[upto]["tx_timestamp"] ^ 0x4000)
+    left = sum(packet.size for packet in [*window.packets[upto + 1 :], *again, *c.drain()])
+    c.check(
+        abs(left - (100_000 - 10 * _FULL)) <= 2 * _FULL,
+        f"{left:,} bytes are in flight after ten packets of 100,000 bytes were trimmed",
+    )
+
+
+@case(
+    "nscc-quick-adapt",
+    _CC,
+    "After a trim, when little arrived in the last interval, the window falls to what arrived.",
+    Basis.UET,
+    "3.6.13.4, quick adapt",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_quick_adapt(c: Script) -> None:
+    window = _Window(c)
+    interval = _BASE_NS + _TARGET_NS
+    c.advance(_BASE_NS)
+    window.answer(0)
+    window.answer(20)
+    c.advance(interval)
+    packet = window.packets[30]
+    c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    window.take()
+    window.open(0.9)
+    window.expect(20 * _FULL, 600)
+
+
+@case(
+    "nscc-no-quick-adapt",
+    _CC,
+    "Quick adapt does not apply when much arrived in the interval.",
+    Basis.UET,
+    "3.6.13.4, qa_gate",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_no_quick_adapt(c: Script) -> None:
+    window = _Window(c)
+    interval = _BASE_NS + _TARGET_NS
+    c.advance(_BASE_NS)
+    window.answer(0)
+    window.answer(80)
+    c.advance(interval)
+    c.nack(window.packets[90], NackReason.TRIMMED_LASTHOP)
+    window.take()
+    c.check(window.in_flight > 80_000, f"{window.in_flight} bytes are in flight after one trim")
+
+
+@case(
+    "nscc-penalty",
+    _CC,
+    "The receiver's penalty shrinks the window, and it does not grow meanwhile.",
+    Basis.UET,
+    "3.6.13, rcv_cwnd_pen",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_penalty(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS)
+    half = len(window.packets) // 2
+    window.answer(half, rcv_cwnd_pen=127)
+    c.check(window.in_flight < 60_000, f"{window.in_flight} bytes are in flight under a penalty of 127/128")
+
+
+@case(
+    "nscc-penalty-restores",
+    _CC,
+    "When the penalty ends with restore_cwnd, the window is what it was before.",
+    Basis.UET,
+    "3.6.13, restore_cwnd",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_penalty_restores(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS)
+    half = len(window.packets) // 2
+    bogus = window.packets[half]["tx_timestamp"] ^ 0x4000
+    window.answer(half, rcv_cwnd_pen=127, tx_timestamp=bogus)
+    shrunk = window.in_flight
+    window.answer(half + 1, restore_cwnd=1, tx_timestamp=window.packets[half + 1]["tx_timestamp"] ^ 0x4000)
+    window.expect(100_000)
+    c.check(shrunk < 60_000, f"{shrunk} bytes were in flight under the penalty")
+
+
+@case(
+    "nscc-ambiguous",
+    _CC,
+    "A SACK that may answer another transmission gives no sample of the round trip.",
+    Basis.NOTES,
+    "§8",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_ambiguous(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 30 * _TARGET_NS)
+    for index in range(5):
+        window.answer(index, m=_MARKED, rtx=1)
+    window.open(0.6)
+    window.expect(100_000)
+
+
+@case(
+    "nscc-loss",
+    _CC,
+    "An inferred loss takes its bytes off the window.",
+    Basis.UET,
+    "3.6.13.6; of MRC §8",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(
+        planes=1,
+        tail_probe=False,
+        rack_inference=False,
+        control=Control.NSCC,
+        line_rate_bps=_RATE_BPS,
+        base_rtt_ns=_BASE_NS,
+        nscc={"initial_cwnd_bytes": 30_000, "delay_gain": 1.0, "eta": 0.0},
+        ev_count=1,
+        ev_active=1,
+        ev_min_active=1,
+    ),
+)
+def nscc_loss(c: Script) -> None:
+    window = _Window(c)
+    trigger = window.packets[10]
+    c.sack(trigger, -1, [10], tx_timestamp=trigger["tx_timestamp"] ^ 0x4000)
+    again = [packet for packet in c.drain() if packet["rtx"]]
+    c.check(1 <= len(again) <= 3, f"{len(again)} of ten lost packets left at once; the window shrank by their bytes")

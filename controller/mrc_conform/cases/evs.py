@@ -1,0 +1,318 @@
+"""Entropy values: rotation, states, backups."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mrc_conform.case import Area, Basis, case
+from mrc_conform.cases.shorthand import answered, condemn
+from mrc_conform.device import Need, PathState, Settings
+from mrc_conform.script import NackReason, Script
+
+_EV = Area.EV
+_ONE_PLANE = Settings(planes=1, tail_probe=False, ev_count=8, ev_active=4, ev_min_active=1, probe_interval_ns=10**12)
+_TWO_PLANES = Settings(planes=2, tail_probe=False, ev_count=16, ev_active=8, ev_min_active=1, probe_interval_ns=10**12)
+
+
+@case(
+    "ev-rotation",
+    _EV,
+    "Packets rotate over all active EVs of a plane.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_rotation(c: Script) -> None:
+    active = {entry.value for entry in c.evs(lambda entry: entry.active)}
+    turn = [packet.ev for packet in answered(c, len(active))]
+    c.check(set(turn) == active, f"{len(set(turn))} of {len(active)} active EVs were used in one turn")
+
+
+@case(
+    "ev-active-half",
+    _EV,
+    "Only active EVs carry data; the rest are backup.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_active_half(c: Script) -> None:
+    active = {entry.value for entry in c.evs(lambda entry: entry.active)}
+    c.check(len(active) == c.settings.ev_active, f"{len(active)} EVs are active")
+    used = {packet.ev for packet in answered(c, 20)}
+    c.check(used <= active, "a backup EV carried data while all active ones are GOOD")
+
+
+@case("ev-planes-equal", _EV, "All planes are loaded equally.", Basis.NOTES, "§7", Need.POST, settings=_TWO_PLANES)
+def ev_planes_equal(c: Script) -> None:
+    c.post(64 * c.settings.mtu)
+    load = Counter(packet.port for packet in c.drain())
+    c.check(abs(load[0] - load[1]) <= 8, f"plane 0 carried {load[0]} packets, plane 1 {load[1]}")
+
+
+@case(
+    "ev-skip-once",
+    _EV,
+    "An EV whose packet was marked is passed over once, and used again in the turn after that.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_skip_once(c: Script) -> None:
+    (marked,) = answered(c, 1, m=1)
+    c.check(c.ev_state(marked.ev) is PathState.SKIP, f"the EV is {c.ev_state(marked.ev).name}")
+    turns = [packet.ev for packet in answered(c, 8, 1)]
+    c.check(marked.ev not in turns[:4], "the marked EV carried data in the next turn")
+    c.check(marked.ev in turns, "the marked EV did not return")
+    c.check(c.ev_state(marked.ev) is PathState.GOOD, f"the EV is {c.ev_state(marked.ev).name}")
+
+
+@case(
+    "ev-skip-stays",
+    _EV,
+    "Signals for an EV in SKIP change nothing.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_skip_stays(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.sack(packet, 0, m=1)
+    c.sack(packet, 0, m=1)
+    c.check(c.ev_state(packet.ev) is PathState.SKIP, f"the EV is {c.ev_state(packet.ev).name}")
+
+
+@case(
+    "ev-all-skip", _EV, "When every EV is in SKIP sending goes on.", Basis.NOTES, "§7", Need.POST, settings=_ONE_PLANE
+)
+def ev_all_skip(c: Script) -> None:
+    packets = answered(c, 12, m=1)
+    c.check(len(packets) == 12, "sending stopped")
+
+
+@case(
+    "ev-skip-one-per-packet",
+    _EV,
+    "One packet brings at most one EV back from SKIP.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_skip_one_per_packet(c: Script) -> None:
+    c.post(3 * c.settings.mtu)
+    packets = c.drain()
+    for packet in packets:
+        c.sack(packet, 2, m=1)
+    skipped = len(c.evs(lambda entry: entry.state is PathState.SKIP))
+    c.post(8)
+    c.expect("WRITE_ONLY")
+    left = len(c.evs(lambda entry: entry.state is PathState.SKIP))
+    c.check(skipped == 3 and left >= 2, f"of {skipped} EVs in SKIP {left} are left after one packet")
+
+
+@case(
+    "ev-always-skip",
+    _EV,
+    "ALWAYS_SKIP brings an EV to ASSUMED_BAD, and it carries no more data.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_always_skip(c: Script) -> None:
+    bad = condemn(c)
+    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+    used = [packet.ev for packet in answered(c, 12, 1)]
+    c.check(bad.ev not in used, "the bad EV carries data")
+
+
+@case(
+    "ev-backup-same-plane",
+    _EV,
+    "A backup EV of the same plane replaces a bad one.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_TWO_PLANES,
+)
+def ev_backup_same_plane(c: Script) -> None:
+    before = {entry.value for entry in c.evs(lambda entry: entry.active)}
+    bad = condemn(c)
+    fresh = [entry for entry in c.evs(lambda entry: entry.active) if entry.value not in before]
+    c.check(len(fresh) == 1, f"{len(fresh)} EVs became active")
+    c.check(
+        fresh[0].plane == bad.port, f"the bad EV was of plane {bad.port}, its replacement is of plane {fresh[0].plane}"
+    )
+
+
+@case(
+    "ev-count-stays",
+    _EV,
+    "The number of active EVs stays while there are backups.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_count_stays(c: Script) -> None:
+    for index in range(3):
+        condemn(c, index)
+    active = len(c.evs(lambda entry: entry.active))
+    c.check(active == c.settings.ev_active, f"{active} EVs are active")
+
+
+@case(
+    "ev-least-active",
+    _EV,
+    "A demotion never leaves fewer active EVs than ev_min_active; the least bad ones stay in use.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=Settings(planes=1, tail_probe=False, ev_count=6, ev_active=4, ev_min_active=3, probe_interval_ns=10**12),
+)
+def ev_least_active(c: Script) -> None:
+    for index in range(8):
+        condemn(c, index)
+        active = len(c.evs(lambda entry: entry.active))
+        c.check(active >= 3, f"{active} EVs are active")
+
+
+@case(
+    "ev-loss",
+    _EV,
+    "An inferred loss brings an EV to ASSUMED_BAD.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_loss(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    again = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    c.check(again.ev != packet.ev, "the retransmission travels on the EV that failed")
+    c.check(c.ev_state(packet.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(packet.ev).name}")
+
+
+@case(
+    "ev-resource-innocent",
+    _EV,
+    "A refusal for lack of a resource does not change the EV.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_resource_innocent(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    for reason in (NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE, NackReason.PSN_OOR_WINDOW):
+        c.nack(packet, reason)
+    c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+
+
+@case(
+    "ev-denied",
+    _EV,
+    "A DENIED EV carries no data.",
+    Basis.OCP,
+    "mrc_ctl.h, MRC_CTL_EV_DENIED",
+    Need.POST,
+    Need.EVS,
+    Need.DENY,
+    settings=_ONE_PLANE,
+)
+def ev_denied(c: Script) -> None:
+    denied = c.evs(lambda entry: entry.active)[0].value
+    c.device.deny(c.dut, denied, True)
+    used = {packet.ev for packet in answered(c, 12)}
+    c.check(denied not in used, "the denied EV carries data")
+    c.check(c.ev_state(denied) is PathState.DENIED, f"the EV is {c.ev_state(denied).name}")
+
+
+@case(
+    "ev-denied-stays",
+    _EV,
+    "Only the controller undoes DENIED: no mark, loss or probe does.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.DENY,
+    settings=_ONE_PLANE,
+)
+def ev_denied_stays(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.device.deny(c.dut, packet.ev, True)
+    for mark in (1, 2, 0):
+        c.sack(packet, 0, m=mark)
+        c.check(c.ev_state(packet.ev) is PathState.DENIED, f"m={mark} brought the EV to {c.ev_state(packet.ev).name}")
+
+
+@case(
+    "ev-allowed",
+    _EV,
+    "An EV that the controller allows again is used again.",
+    Basis.OCP,
+    "mrc_ctl.h",
+    Need.POST,
+    Need.EVS,
+    Need.DENY,
+    settings=Settings(planes=1, tail_probe=False, ev_count=4, ev_active=4, ev_min_active=1),
+)
+def ev_allowed(c: Script) -> None:
+    denied = c.evs()[0].value
+    c.device.deny(c.dut, denied, True)
+    c.device.deny(c.dut, denied, False)
+    used = {packet.ev for packet in answered(c, 8)}
+    c.check(denied in used, "the allowed EV carries no data")
+
+
+@case(
+    "ev-mark-reserved",
+    _EV,
+    "m = 3 is reserved: it changes no EV's state.",
+    Basis.OURS,
+    "§3",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_mark_reserved(c: Script) -> None:
+    (packet,) = answered(c, 1, m=3)
+    c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+
+
+@case(
+    "ev-foreign",
+    _EV,
+    "A mark for an EV that is not in the profile changes nothing.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_ONE_PLANE,
+)
+def ev_foreign(c: Script) -> None:
+    before = c.evs()
+    c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0, m=2, entropy=0xDEADBEEF)
+    c.check([entry.state for entry in c.evs()] == [entry.state for entry in before], "an EV changed its state")

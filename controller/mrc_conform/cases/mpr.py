@@ -1,0 +1,127 @@
+"""MPR and dynamic MPR."""
+
+from __future__ import annotations
+
+from mrc_conform.case import Area, Basis, case
+from mrc_conform.device import Need, Settings
+from mrc_conform.script import NackReason, Script
+
+_MPR = Area.MPR
+
+_DYNAMIC = Settings(dynamic_mpr=True, mpr=4, mpr_dest=4, window=1 << 30, tail_probe=False)
+
+
+@case(
+    "mpr-dynamic-tells",
+    _MPR,
+    "With dynamic MPR every SACK carries the responder's present window.",
+    Basis.NOTES,
+    "§4",
+    Need.SETTINGS,
+    connected=False,
+    settings=_DYNAMIC,
+)
+def mpr_dynamic_tells(c: Script) -> None:
+    c.connect(dynamic_mpr=True)
+    c.send(c.data(0))
+    c.expect("SACK", mpr=4)
+    c.device.set_mpr(c.dut, 9)
+    c.send(c.data(1))
+    c.expect("SACK", mpr=9)
+    c.send("PROBE", probe_id=1)
+    c.expect("SACK", pr=1, mpr=9)
+
+
+@case(
+    "mpr-dynamic-window",
+    _MPR,
+    "A responder that lowered its window refuses what lies beyond it.",
+    Basis.NOTES,
+    "§4, §6",
+    Need.SETTINGS,
+    connected=False,
+    settings=_DYNAMIC,
+)
+def mpr_dynamic_window(c: Script) -> None:
+    c.connect(dynamic_mpr=True)
+    c.device.set_mpr(c.dut, 1)
+    c.send(c.data(128, place=0))
+    c.expect("NACK", nack_reason=NackReason.PSN_OOR_WINDOW)
+    c.device.set_mpr(c.dut, 2)
+    c.send(c.data(128, place=0))
+    c.expect("SACK", ack_psn_offset=129)
+
+
+@case(
+    "mpr-dynamic-follows",
+    _MPR,
+    "The requestor follows the window up and down.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    connected=False,
+    settings=_DYNAMIC,
+)
+def mpr_dynamic_follows(c: Script) -> None:
+    c.connect(dynamic_mpr=True, mpr_dest=1)
+    c.post(2000 * c.settings.mtu)
+    packets = c.drain()
+    c.check(len(packets) == 128, f"{len(packets)} packets left in a window of 128")
+    c.sack(packets[127], 127, mpr=3)
+    more = c.drain()
+    c.check(len(more) == 384, f"{len(more)} packets left after the window grew to 384")
+    c.sack(more[-1], 511, mpr=1)
+    last = c.drain()
+    c.check(len(last) == 128, f"{len(last)} packets left after the window shrank to 128")
+
+
+@case(
+    "mpr-static-ignores",
+    _MPR,
+    "Without dynamic MPR the field of a SACK is not read.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    connected=False,
+    settings=Settings(mpr=64, window=1 << 30, tail_probe=False),
+)
+def mpr_static_ignores(c: Script) -> None:
+    c.connect(mpr_dest=1)
+    c.post(2000 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[127], 127, mpr=9)
+    more = c.drain()
+    c.check(len(more) == 128, f"{len(more)} packets left in a window of 128")
+
+
+@case(
+    "mpr-one-sided",
+    _MPR,
+    "Dynamic MPR that only one end offers is not used: the field is 0.",
+    Basis.NOTES,
+    "§4",
+    settings=_DYNAMIC,
+)
+def mpr_one_sided(c: Script) -> None:
+    c.send(c.data(0))
+    c.expect("SACK", mpr=0)
+
+
+@case(
+    "mpr-older-sack",
+    _MPR,
+    "The window of a SACK that was overtaken is not taken over.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    connected=False,
+    settings=_DYNAMIC,
+)
+def mpr_older_sack(c: Script) -> None:
+    c.connect(dynamic_mpr=True, mpr_dest=1)
+    c.post(2000 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[100], 100, mpr=1)
+    c.sack(packets[50], 50, mpr=4, rcvd_bytes=10)
+    late = c.drain()
+    c.check(len(late) == 101, f"{len(late)} packets left, and 101 were acknowledged in a window of 128")

@@ -1,0 +1,259 @@
+"""NACKs and their effects on the requestor."""
+
+from __future__ import annotations
+
+from mrc_conform.case import Area, Basis, case
+from mrc_conform.cases.shorthand import one
+from mrc_conform.device import Need, Outcome, PairState, PathState, Settings
+from mrc_conform.script import NackReason, Script
+
+_NACK = Area.NACK
+_TRIM = Area.TRIM
+_DATA = ("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", "WRITE_ONLY")
+_QUIET = Settings(tail_probe=False)
+
+
+@case(
+    "nack-trimmed-repeats",
+    _TRIM,
+    "A packet refused with TRIMMED is sent again at once, on another EV.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+)
+def nack_trimmed_repeats(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.TRIMMED)
+    again = c.expect("WRITE_ONLY", psn=packet["psn"], rtx=1, dscp=8)
+    c.check(again.ev != packet.ev, "the retransmission travels on the EV that failed")
+
+
+@case("nack-trimmed-skips", _TRIM, "TRIMMED brings a GOOD EV to SKIP.", Basis.NOTES, "§7", Need.POST, Need.EVS)
+def nack_trimmed_skips(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.TRIMMED)
+    c.check(c.ev_state(packet.ev) is PathState.SKIP, f"the EV is {c.ev_state(packet.ev).name}")
+
+
+@case(
+    "nack-last-hop-repeats",
+    _TRIM,
+    "A packet refused with TRIMMED_LASTHOP is sent again, and its EV stays GOOD.",
+    Basis.NOTES,
+    "§5, §7",
+    Need.POST,
+    Need.EVS,
+)
+def nack_last_hop_repeats(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    c.expect("WRITE_ONLY", psn=packet["psn"], rtx=1)
+    c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+
+
+@case(
+    "nack-trim-budget",
+    _TRIM,
+    "Trims cost at most one retry in each local ACK timeout, so that an incast does not end a queue pair.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.STATES,
+)
+def nack_trim_budget(c: Script) -> None:
+    packet = one(c)
+    for _ in range(60):
+        c.nack(packet, NackReason.TRIMMED_LASTHOP)
+        packet = c.expect("WRITE_ONLY", rtx=1)
+    c.expect_state(PairState.RTS)
+
+
+def _refusal(name: str) -> None:
+    reason = int(getattr(NackReason, name))
+    label = name.replace("_", "-").lower()
+
+    @case(
+        f"nack-{label}-pause",
+        _NACK,
+        f"A packet refused with {name} is sent again after a pause, and its EV stays GOOD.",
+        Basis.NOTES,
+        "§5, §7",
+        Need.POST,
+        Need.EVS,
+        settings=_QUIET,
+    )
+    def pause(c: Script) -> None:
+        packet = one(c)
+        c.nack(packet, reason)
+        c.expect_nothing("WRITE_ONLY", within=c.settings.base_rtt_ns // 2)
+        c.expect("WRITE_ONLY", within=c.settings.base_rtt_ns, rtx=1)
+        c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+
+
+for _name in ("NO_BITMAP", "NO_PKT_BUFFER", "NO_RESOURCE", "PSN_OOR_WINDOW"):
+    _refusal(_name)
+
+
+@case(
+    "nack-pause-doubles",
+    _NACK,
+    "The pause is a round trip and doubles while refusals go on.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_doubles(c: Script) -> None:
+    packet = one(c)
+    for turn in range(4):
+        since = c.now
+        c.nack(packet, NackReason.NO_RESOURCE)
+        packet = c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns << turn, since=since)
+
+
+@case(
+    "nack-pause-ends",
+    _NACK,
+    "An acknowledged packet ends the series: the next pause is a round trip again.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_ends(c: Script) -> None:
+    packet = one(c)
+    for _ in range(3):
+        c.nack(packet, NackReason.NO_RESOURCE)
+        packet = c.expect("WRITE_ONLY", within=8 * c.settings.base_rtt_ns)
+    c.sack(packet, 0)
+    c.ack(0, 1)
+    packet = one(c)
+    since = c.now
+    c.nack(packet, NackReason.NO_RESOURCE)
+    c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns, since=since)
+
+
+@case(
+    "nack-refusal-budget",
+    _NACK,
+    "Every refusal costs a retry: beyond the budget the queue pair ends with retry exceeded.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=Settings(tail_probe=False, linear_cnt=2, exp_cnt=1),
+)
+def nack_refusal_budget(c: Script) -> None:
+    wr = c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    for _ in range(3):
+        c.nack(packet, NackReason.NO_BITMAP)
+        packet = c.expect("WRITE_ONLY", within=c.ack_timeout_ns)
+    c.expect_no_completion()
+    c.nack(packet, NackReason.NO_BITMAP)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+
+
+@case(
+    "nack-unexpected-event",
+    _NACK,
+    "UNEXP_EVENT ends the queue pair with a remote operation error; nothing is sent again.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+    Need.STATES,
+)
+def nack_unexpected_event(c: Script) -> None:
+    wr = c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.nack(packet, NackReason.UNEXP_EVENT)
+    c.expect_completion(wr, Outcome.REM_OP_ERR)
+    c.expect_state(PairState.ERROR)
+    c.expect_nothing(*_DATA, within=3 * c.ack_timeout_ns)
+
+
+@case(
+    "nack-unknown-reason",
+    _NACK,
+    "A reason that the protocol does not have yet is a lack of a resource.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=_QUIET,
+)
+def nack_unknown_reason(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, 0x55)
+    c.expect_nothing("WRITE_ONLY", within=c.settings.base_rtt_ns // 2)
+    c.expect("WRITE_ONLY", within=c.settings.base_rtt_ns, rtx=1)
+
+
+@case(
+    "nack-of-acknowledged",
+    _NACK,
+    "A NACK of a packet that is no longer outstanding has no effect.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+    Need.STATES,
+)
+def nack_of_acknowledged(c: Script) -> None:
+    wr = c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.sack(packet, 0)
+    for reason in (NackReason.TRIMMED, NackReason.NO_RESOURCE, NackReason.UNEXP_EVENT):
+        c.nack(packet, reason)
+    c.expect_state(PairState.RTS)
+    c.expect_nothing("WRITE_ONLY")
+    c.ack(0, 1)
+    c.expect_completion(wr)
+
+
+@case(
+    "nack-of-earlier",
+    _NACK,
+    "A NACK of an earlier transmission does not repeat the present one.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=_QUIET,
+)
+def nack_of_earlier(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.TRIMMED)
+    c.expect("WRITE_ONLY", rtx=1)
+    c.nack(packet, NackReason.TRIMMED)
+    c.expect_nothing("WRITE_ONLY", within=c.ack_timeout_ns // 2)
+
+
+@case(
+    "nack-of-unsent",
+    _NACK,
+    "A NACK of a PSN that was never sent has no effect.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+    Need.STATES,
+)
+def nack_of_unsent(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.UNEXP_EVENT, psn=c.tx(7), nack_psn=c.tx(7))
+    c.expect_state(PairState.RTS)
+
+
+@case(
+    "nack-one-packet",
+    _NACK,
+    "A NACK repeats the packet that it names, and no other.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+    settings=_QUIET,
+)
+def nack_one_packet(c: Script) -> None:
+    c.post(5 * c.settings.mtu)
+    packets = c.drain()
+    c.nack(packets[2], NackReason.TRIMMED)
+    c.expect("WRITE_MIDDLE", psn=c.tx(2), rtx=1, payload=packets[2].payload)
+    c.expect_nothing(*_DATA, within=c.ack_timeout_ns // 2)

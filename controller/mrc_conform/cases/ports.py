@@ -1,0 +1,302 @@
+"""Port status."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from mrc_conform.case import Area, Basis, case
+from mrc_conform.device import Need, Outcome, PathState, Settings
+from mrc_conform.script import Script
+
+_PORT = Area.PORT
+_PORT_STATUS = 0
+
+
+def _status(c: Script, number: int, mask: int) -> None:
+    c.send("ENDPOINT_REQUEST", op=_PORT_STATUS, psn=number, port_status_mask=mask, port=1)
+    c.expect("ENDPOINT_RESPONSE", op=_PORT_STATUS, psn=number)
+
+
+def _ports_used(c: Script, packets: int = 16) -> set[int]:
+    c.post(packets * c.settings.mtu)
+    return {packet.port for packet in c.drain()}
+
+
+@case(
+    "port-announced",
+    _PORT,
+    "A port that goes down is announced to the peer over a working one: one bit for each port, to QP 2.",
+    Basis.NOTES,
+    "§7",
+    Need.PORTS,
+)
+def port_announced(c: Script) -> None:
+    c.device.set_port(0, False)
+    c.expect("ENDPOINT_REQUEST", op=_PORT_STATUS, port_status_mask=0b10, port=1, dest_qp=2, dscp=46)
+
+
+@case(
+    "port-returns-announced",
+    _PORT,
+    "Recovery is announced in the same way, with a later request id.",
+    Basis.NOTES,
+    "§7",
+    Need.PORTS,
+)
+def port_returns_announced(c: Script) -> None:
+    c.device.set_port(0, False)
+    down = c.expect("ENDPOINT_REQUEST", port_status_mask=0b10)
+    c.send("ENDPOINT_RESPONSE", op=_PORT_STATUS, psn=down["psn"], tx_timestamp=down["tx_timestamp"], port=1)
+    c.device.set_port(0, True)
+    up = c.expect("ENDPOINT_REQUEST", port_status_mask=0b11)
+    c.check(0 < (up["psn"] - down["psn"] & 0xFFFF) < 0x8000, "the later status has no later request id")
+
+
+@case(
+    "port-repeated",
+    _PORT,
+    "A port status is repeated until it is answered, with the same id.",
+    Basis.NOTES,
+    "§7",
+    Need.PORTS,
+)
+def port_repeated(c: Script) -> None:
+    c.device.set_port(0, False)
+    first = c.expect("ENDPOINT_REQUEST", op=_PORT_STATUS)
+    for _ in range(3):
+        c.expect(
+            "ENDPOINT_REQUEST",
+            within=16 * c.settings.status_repeat_ns,
+            op=_PORT_STATUS,
+            psn=first["psn"],
+            port_status_mask=0b10,
+        )
+    c.send("ENDPOINT_RESPONSE", op=_PORT_STATUS, psn=first["psn"], tx_timestamp=first["tx_timestamp"], port=1)
+    c.expect_nothing("ENDPOINT_REQUEST", within=100 * c.settings.status_repeat_ns)
+
+
+@case(
+    "port-repeated-slower", _PORT, "The interval of repetitions doubles.", Basis.OURS, "§7", Need.PORTS, Need.EXACT_TIME
+)
+def port_repeated_slower(c: Script) -> None:
+    c.device.set_port(0, False)
+    times = [c.expect("ENDPOINT_REQUEST", within=10**8).at_ns for _ in range(4)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    step = c.settings.status_repeat_ns
+    c.check(gaps == [step, 2 * step, 4 * step], f"intervals {gaps} ns")
+
+
+@case(
+    "port-wrong-answer",
+    _PORT,
+    "An answer to another request id does not end the repetitions.",
+    Basis.NOTES,
+    "§7",
+    Need.PORTS,
+)
+def port_wrong_answer(c: Script) -> None:
+    c.device.set_port(0, False)
+    first = c.expect("ENDPOINT_REQUEST", op=_PORT_STATUS)
+    c.send("ENDPOINT_RESPONSE", op=_PORT_STATUS, psn=first["psn"] ^ 0x4000, tx_timestamp=first["tx_timestamp"], port=1)
+    c.expect("ENDPOINT_REQUEST", within=4 * c.settings.status_repeat_ns, port_status_mask=0b10)
+
+
+@case(
+    "port-remap",
+    _PORT,
+    "Packets in flight on a port that goes down are sent again at once on another.",
+    Basis.NOTES,
+    "§7",
+    Need.PORTS,
+    Need.POST,
+)
+def port_remap(c: Script) -> None:
+    c.post(8 * c.settings.mtu)
+    lost = [packet["psn"] for packet in c.drain() if packet.port == 0]
+    c.device.set_port(0, False)
+    again = c.drain()
+    c.check(
+        sorted(packet["psn"] for packet in again) == sorted(lost),
+        f"{len(lost)} packets were lost, {len(again)} were sent again",
+    )
+    c.check({packet.port for packet in again} == {1}, "a packet was sent on the port that is down")
+
+
+@case(
+    "port-no-blame",
+    _PORT,
+    "The EVs of a plane whose port is down are not ASSUMED_BAD: the port is to blame.",
+    Basis.NOTES,
+    "§7",
+    Need.PORTS,
+    Need.POST,
+    Need.EVS,
+)
+def port_no_blame(c: Script) -> None:
+    c.post(8 * c.settings.mtu)
+    c.drain()
+    c.device.set_port(0, False)
+    bad = c.evs(lambda entry: entry.state is PathState.ASSUMED_BAD)
+    c.check(not bad, f"{len(bad)} EVs are ASSUMED_BAD")
+
+
+@case("port-returns", _PORT, "A port that has returned carries data again.", Basis.NOTES, "§7", Need.PORTS, Need.POST)
+def port_returns(c: Script) -> None:
+    c.device.set_port(0, False)
+    c.device.set_port(0, True)
+    c.check(_ports_used(c) == {0, 1}, "the port that returned carries no data")
+
+
+@case(
+    "port-of-peer", _PORT, "A plane whose port is down at the peer carries no data to it.", Basis.NOTES, "§7", Need.POST
+)
+def port_of_peer(c: Script) -> None:
+    _status(c, 1, 0b10)
+    c.check(_ports_used(c) == {1}, "data went to a port that the peer has announced as down")
+
+
+@case(
+    "port-of-peer-in-flight",
+    _PORT,
+    "Packets in flight to a port that the peer announces as down are sent again at once.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+)
+def port_of_peer_in_flight(c: Script) -> None:
+    c.post(8 * c.settings.mtu)
+    lost = sorted(packet["psn"] for packet in c.drain() if packet.port == 0)
+    _status(c, 1, 0b10)
+    again = c.drain()
+    c.check(sorted(packet["psn"] for packet in again) == lost, "the packets on that plane were not sent again")
+
+
+@case(
+    "port-of-peer-returns",
+    _PORT,
+    "A plane that the peer announces as up again is used again.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+)
+def port_of_peer_returns(c: Script) -> None:
+    _status(c, 1, 0b10)
+    _status(c, 2, 0b11)
+    c.check(_ports_used(c) == {0, 1}, "the plane is not used again")
+
+
+@case(
+    "port-reordered",
+    _PORT,
+    "Of two statuses in the wrong order the later by number counts; the earlier is answered and ignored.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+)
+def port_reordered(c: Script) -> None:
+    _status(c, 2, 0b11)
+    _status(c, 1, 0b10)
+    c.check(_ports_used(c) == {0, 1}, "an earlier status was accepted after a later one")
+
+
+@case("port-duplicate", _PORT, "A repeated status is answered again and changes nothing.", Basis.NOTES, "§7", Need.POST)
+def port_duplicate(c: Script) -> None:
+    _status(c, 1, 0b10)
+    _status(c, 1, 0b10)
+    _status(c, 2, 0b11)
+    _status(c, 1, 0b10)
+    c.check(_ports_used(c) == {0, 1}, "a repeated old status was accepted")
+
+
+@case(
+    "port-number-wraps",
+    _PORT,
+    "The numbers of statuses are compared modulo 2^16.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    connected=False,
+)
+def port_number_wraps(c: Script) -> None:
+    c.connect(port_status=0xFFFF)
+    _status(c, 0, 0b10)
+    c.check(_ports_used(c) == {1}, "a status after the wrap of its number was not accepted")
+
+
+@case(
+    "port-document",
+    _PORT,
+    "A port that the peer's document says is down carries no data.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    connected=False,
+)
+def port_document(c: Script) -> None:
+    c.connect(ports_up=0b10, port_status=3)
+    c.check(_ports_used(c) == {1}, "data went to a port that the peer's document says is down")
+
+
+@case("port-high-bits", _PORT, "Bits of ports that do not exist are ignored.", Basis.OURS, "§7", Need.POST)
+def port_high_bits(c: Script) -> None:
+    _status(c, 1, 0xFFFFFFFE)
+    c.check(_ports_used(c) == {1}, "bits of other ports changed the planes in use")
+
+
+@case(
+    "port-stranger",
+    _PORT,
+    "A status from an address to which no queue pair is connected is neither accepted nor answered.",
+    Basis.OURS,
+    "§7",
+)
+def port_stranger(c: Script) -> None:
+    packet = c.make("ENDPOINT_REQUEST", op=_PORT_STATUS, psn=5, port_status_mask=0)
+    packet.source = packet.source[:-1] + b"\x66"
+    c.send(packet)
+    c.expect_nothing("ENDPOINT_RESPONSE")
+
+
+@case(
+    "port-all-down",
+    _PORT,
+    "With no usable plane a queue pair ends after the time that all retries of a packet take.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.PORTS,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=1, exp_cnt=1),
+)
+def port_all_down(c: Script) -> None:
+    wr = c.post(8)
+    c.expect("WRITE_ONLY")
+    for port in range(c.settings.planes):
+        c.device.set_port(port, False)
+    c.advance(3 * c.ack_timeout_ns)
+    c.expect_no_completion()
+    c.advance(2 * c.ack_timeout_ns)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+
+
+@case(
+    "port-all-down-returns",
+    _PORT,
+    "A plane that returns in time goes on where it stopped.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.PORTS,
+    settings=Settings(linear_cnt=1, exp_cnt=1),
+)
+def port_all_down_returns(c: Script) -> None:
+    wr = c.post(8)
+    c.expect("WRITE_ONLY")
+    for port in range(c.settings.planes):
+        c.device.set_port(port, False)
+    c.advance(2 * c.ack_timeout_ns)
+    c.device.set_port(1, True)
+    packet = c.expect("WRITE_ONLY", rtx=1, port=1)
+    c.sack(packet, 0)
+    c.ack(0, 1)
+    c.expect_completion(wr)

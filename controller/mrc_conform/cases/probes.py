@@ -1,0 +1,348 @@
+"""Reliability probes and EV probes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from mrc_conform.case import Area, Basis, case
+from mrc_conform.cases.shorthand import condemn
+from mrc_conform.device import Need, PairState, PathState, Settings
+from mrc_conform.script import Script
+
+_PROBE = Area.PROBE
+_REVIVAL = Settings(planes=1, tail_probe=False, ev_count=8, ev_active=4, ev_min_active=1)
+_EV_PROBE = 1
+
+
+@case(
+    "probe-answered",
+    _PROBE,
+    "A reliability probe is answered by a SACK with pr=1 that echoes its id, EV and timestamp.",
+    Basis.NOTES,
+    "§7",
+)
+def probe_answered(c: Script) -> None:
+    c.send("PROBE", probe_id=0x1A2B, ev=0x00AA00BB, tx_timestamp=0x7777)
+    c.expect("SACK", pr=1, ack_psn_offset=0x1A2B, entropy=0x00AA00BB, tx_timestamp=0x7777, dest_qp=c.kit.number)
+
+
+@case("probe-refreshes", _PROBE, "The answer to a probe has the receiver's present state.", Basis.NOTES, "§7")
+def probe_refreshes(c: Script) -> None:
+    for index in (0, 3):
+        c.send(c.data(index))
+    c.drain({"SACK", "ACK"})
+    c.send("PROBE", probe_id=1)
+    c.expect("SACK", pr=1, cack_psn=c.rx(0), sack_offset=1, sack_bitmap=0b100, ooo_count=1)
+
+
+@case("probe-marked", _PROBE, "A probe that arrived with CE is answered with m = SKIP_ONCE.", Basis.NOTES, "§7")
+def probe_marked(c: Script) -> None:
+    c.send("PROBE", probe_id=1, ecn=3)
+    c.expect("SACK", pr=1, m=1)
+    c.send("PROBE", probe_id=2, ecn=2)
+    c.expect("SACK", pr=1, m=0)
+
+
+@case("probe-no-psn", _PROBE, "A probe consumes no PSN.", Basis.NOTES, "§3", Need.POST, settings=Settings(window=4000))
+def probe_no_psn(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.probe_reply(probe, 0)
+    c.sack(packet, 0)
+    c.ack(0, 1)
+    c.post(8)
+    c.expect("WRITE_ONLY", psn=c.tx(1))
+
+
+@case(
+    "probe-tail",
+    _PROBE,
+    "A requestor that hears nothing probes before its timeout.",
+    Basis.UET,
+    "3.5 (probe on silence); of MRC §5",
+    Need.POST,
+    Need.EXACT_TIME,
+)
+def probe_tail(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.check(
+        probe.at_ns - packet.at_ns <= 4 * c.settings.base_rtt_ns, "the probe came later than after four round trips"
+    )
+
+
+@case(
+    "probe-tail-backs-off",
+    _PROBE,
+    "The interval of probes doubles while nothing more is acknowledged.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+)
+def probe_tail_backs_off(c: Script) -> None:
+    c.post(8)
+    c.expect("WRITE_ONLY")
+    times = [c.expect("PROBE", within=c.ack_timeout_ns).at_ns for _ in range(4)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    c.check(all(later >= 2 * earlier - 1000 for earlier, later in pairwise(gaps)), f"intervals {gaps} ns")
+
+
+@case(
+    "probe-tail-answered-backs-off",
+    _PROBE,
+    "Probes back off also when they are answered and nothing more is acknowledged.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(timeout=16, rack_inference=False, probe_interval_ns=10**12),
+)
+def probe_tail_answered_backs_off(c: Script) -> None:
+    c.post(8)
+    c.expect("WRITE_ONLY")
+    times = []
+    for _ in range(5):
+        probe = c.expect("PROBE", within=c.ack_timeout_ns)
+        times.append(probe.at_ns)
+        c.probe_reply(probe, -1)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    c.check(gaps[-1] >= 7 * gaps[0], f"intervals {gaps} ns")
+
+
+@case(
+    "probe-tail-acknowledges", _PROBE, "The answer to a probe acknowledges what it shows.", Basis.NOTES, "§7", Need.POST
+)
+def probe_tail_acknowledges(c: Script) -> None:
+    c.post(8)
+    c.expect("WRITE_ONLY")
+    c.probe_reply(c.expect("PROBE", within=c.ack_timeout_ns), 0)
+    c.ack(0, 1)
+    c.expect_nothing("WRITE_ONLY", within=4 * c.ack_timeout_ns)
+
+
+@case(
+    "probe-bad-evs",
+    _PROBE,
+    "An ASSUMED_BAD EV is probed on its own path.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_bad_evs(c: Script) -> None:
+    bad = condemn(c)
+    c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=bad.ev, port=bad.port)
+
+
+@case(
+    "probe-interval",
+    _PROBE,
+    "A bad EV is probed once in each probe interval.",
+    Basis.OCP,
+    "mrc_ctl.h, probe interval",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=_REVIVAL,
+)
+def probe_interval(c: Script) -> None:
+    bad = condemn(c)
+    c.expect("PROBE", within=3 * c.settings.probe_interval_ns)
+    c.advance(20 * c.settings.probe_interval_ns)
+    count = sum(packet.ev == bad.ev for packet in c.drain({"PROBE"}))
+    c.check(5 <= count <= 21, f"{count} probes in 20 intervals")
+
+
+@case(
+    "probe-revives",
+    _PROBE,
+    "An EV is GOOD again after the configured number of answers in a row, and not before.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_revives(c: Script) -> None:
+    bad = condemn(c)
+    for state in (PathState.ASSUMED_BAD, PathState.GOOD):
+        c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=bad.ev), 0)
+        c.check(c.ev_state(bad.ev) is state, f"the EV is {c.ev_state(bad.ev).name}, expected {state.name}")
+
+
+@case(
+    "probe-revives-to-backup",
+    _PROBE,
+    "A revived EV joins the backup set.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_revives_to_backup(c: Script) -> None:
+    bad = condemn(c)
+    for _ in range(2):
+        c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns), 0)
+    c.check(not c.ev(bad.ev).active, "the revived EV is active, though its replacement works")
+
+
+@case(
+    "probe-revives-marked",
+    _PROBE,
+    "A probe that is answered with SKIP_ONCE brings a bad EV to SKIP.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_revives_marked(c: Script) -> None:
+    bad = condemn(c)
+    c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns), 0, m=1)
+    c.check(c.ev_state(bad.ev) is PathState.SKIP, f"the EV is {c.ev_state(bad.ev).name}")
+
+
+@case(
+    "probe-row-broken",
+    _PROBE,
+    "An unanswered probe begins the row of answers again.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_row_broken(c: Script) -> None:
+    bad = condemn(c)
+    c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns), 0)
+    c.expect("PROBE", within=3 * c.settings.probe_interval_ns)
+    c.advance(c.settings.probe_timeout_ns + 2 * c.settings.probe_interval_ns)
+    probes = c.drain({"PROBE"})
+    c.probe_reply(probes[-1], 0)
+    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+
+
+@case(
+    "probe-wrong-id",
+    _PROBE,
+    "An answer with another id is the answer to no probe.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_wrong_id(c: Script) -> None:
+    bad = condemn(c)
+    for _ in range(3):
+        probe = c.expect("PROBE", within=3 * c.settings.probe_interval_ns + c.settings.probe_timeout_ns)
+        c.probe_reply(probe, 0, ack_psn_offset=(probe["probe_id"] ^ 0x55) & 0x7FFF)
+    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+
+
+@case(
+    "probe-wrong-echo",
+    _PROBE,
+    "An answer must echo EV and timestamp of its probe.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_wrong_echo(c: Script) -> None:
+    bad = condemn(c)
+    for turn in range(4):
+        probe = c.expect("PROBE", within=3 * c.settings.probe_interval_ns + c.settings.probe_timeout_ns)
+        if turn % 2:
+            c.probe_reply(probe, 0, entropy=probe.ev ^ 1)
+        else:
+            c.probe_reply(probe, 0, tx_timestamp=probe["tx_timestamp"] ^ 1)
+    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+
+
+@case(
+    "probe-ids-differ",
+    _PROBE,
+    "Probe ids do not repeat in a row of probes.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=_REVIVAL,
+)
+def probe_ids_differ(c: Script) -> None:
+    condemn(c)
+    c.advance(60 * c.settings.probe_interval_ns)
+    ids = [packet["probe_id"] for packet in c.drain({"PROBE"})]
+    c.check(len(set(ids)) == len(ids) > 10, f"{len(set(ids))} ids in {len(ids)} probes")
+    steps = {(later - earlier) & 0xFFFF for earlier, later in pairwise(ids)}
+    c.check(len(steps) > 2, "ids follow each other by a constant step, so an attacker can foresee them")
+
+
+@case(
+    "probe-error-ends",
+    _PROBE,
+    "A queue pair in ERROR does not probe.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.EVS,
+    Need.STATES,
+    settings=_REVIVAL,
+)
+def probe_error_ends(c: Script) -> None:
+    condemn(c)
+    c.device.modify(c.dut, PairState.ERROR)
+    c.drain({"PROBE"})
+    c.expect_nothing("PROBE", within=20 * c.settings.probe_interval_ns)
+
+
+@case(
+    "ev-probe-answered",
+    _PROBE,
+    "An EV probe to QP 2 is answered by an ENDPOINT RESPONSE with its request id and timestamp.",
+    Basis.NOTES,
+    "§7",
+)
+def ev_probe_answered(c: Script) -> None:
+    c.send("ENDPOINT_REQUEST", op=_EV_PROBE, psn=0x3C4D, tx_timestamp=0x1212)
+    c.expect("ENDPOINT_RESPONSE", op=_EV_PROBE, psn=0x3C4D, tx_timestamp=0x1212, dest_qp=2, dscp=46, ecn=0)
+
+
+@case(
+    "ev-probe-stranger",
+    _PROBE,
+    "An EV probe has node scope: it is answered without a queue pair.",
+    Basis.NOTES,
+    "§7",
+    connected=False,
+)
+def ev_probe_stranger(c: Script) -> None:
+    c._local = c.device.create()
+    c.send("ENDPOINT_REQUEST", op=_EV_PROBE, psn=0x99)
+    c.expect("ENDPOINT_RESPONSE", op=_EV_PROBE, psn=0x99)
+
+
+@case(
+    "endpoint-op-to-qp",
+    _PROBE,
+    "An endpoint operation to another queue pair than 2 is not answered.",
+    Basis.NOTES,
+    "§3",
+)
+def endpoint_op_to_qp(c: Script) -> None:
+    c.send("ENDPOINT_REQUEST", op=_EV_PROBE, psn=0x3C4D, dest_qp=c.dut.number)
+    c.expect_nothing("ENDPOINT_RESPONSE")
+
+
+@case("endpoint-op-unknown", _PROBE, "An endpoint operation that does not exist is not answered.", Basis.OURS, "§3")
+def endpoint_op_unknown(c: Script) -> None:
+    for op in (2, 3):
+        c.send("ENDPOINT_REQUEST", op=op, psn=0x3C4D)
+    c.expect_nothing("ENDPOINT_RESPONSE")

@@ -1,0 +1,280 @@
+"""Timeouts and the retry budget."""
+
+from __future__ import annotations
+
+from mrc_conform.case import Area, Basis, case
+from mrc_conform.cases.shorthand import one
+from mrc_conform.device import FOR_EVER, Need, Outcome, PairState, Settings
+from mrc_conform.script import NackReason, Script
+
+_RETRY = Area.RETRY
+_DATA = ("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", "WRITE_ONLY")
+_QUIET = Settings(tail_probe=False)
+
+
+@case(
+    "timeout-first",
+    _RETRY,
+    "A packet without an answer is sent again after the local ACK timeout, 1.024 us * 2^t.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=_QUIET,
+)
+def timeout_first(c: Script) -> None:
+    packet = one(c)
+    again = c.expect("WRITE_ONLY", after=c.ack_timeout_ns, since=packet.at_ns, rtx=1, psn=packet["psn"])
+    c.check(again.payload == packet.payload, "the retransmission has another payload")
+
+
+@case(
+    "timeout-linear",
+    _RETRY,
+    "The first linear_cnt retries keep the timeout, the next exp_cnt double it.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=Settings(tail_probe=False, linear_cnt=3, exp_cnt=3),
+)
+def timeout_linear(c: Script) -> None:
+    packet = one(c)
+    for factor in (1, 1, 1, 1, 2, 4):
+        packet = c.expect("WRITE_ONLY", after=factor * c.ack_timeout_ns, since=packet.at_ns)
+
+
+@case(
+    "timeout-exponential-only",
+    _RETRY,
+    "With linear_cnt 0 the timeout doubles from the first retry on.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=Settings(tail_probe=False, linear_cnt=0, exp_cnt=4),
+)
+def timeout_exponential_only(c: Script) -> None:
+    packet = one(c)
+    for factor in (1, 2, 4, 8):
+        packet = c.expect("WRITE_ONLY", after=factor * c.ack_timeout_ns, since=packet.at_ns)
+
+
+@case(
+    "timeout-budget",
+    _RETRY,
+    "After linear_cnt + exp_cnt retries the queue pair goes to ERROR with retry exceeded.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.STATES,
+    settings=Settings(tail_probe=False, linear_cnt=2, exp_cnt=1),
+)
+def timeout_budget(c: Script) -> None:
+    wr = c.post(8)
+    c.expect("WRITE_ONLY")
+    for _ in range(3):
+        c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns)
+    c.expect_nothing("WRITE_ONLY", within=c.ack_timeout_ns)
+    c.expect_state(PairState.RTS)
+    c.expect_nothing("WRITE_ONLY", within=2 * c.ack_timeout_ns)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+    c.expect_state(PairState.ERROR)
+
+
+@case(
+    "timeout-no-retries",
+    _RETRY,
+    "With no retries one timeout ends the queue pair.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=Settings(tail_probe=False, linear_cnt=0, exp_cnt=0),
+)
+def timeout_no_retries(c: Script) -> None:
+    wr = c.post(8)
+    c.expect("WRITE_ONLY")
+    c.expect_nothing("WRITE_ONLY", within=c.ack_timeout_ns)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+
+
+@case(
+    "timeout-for-ever",
+    _RETRY,
+    "With exp_cnt 25 retries never end.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.EXACT_TIME,
+    Need.STATES,
+    settings=Settings(tail_probe=False, timeout=2, linear_cnt=1, exp_cnt=FOR_EVER, probe_interval_ns=10**12),
+)
+def timeout_for_ever(c: Script) -> None:
+    one(c)
+    c.advance(100 * 1_000_000_000)
+    c.expect_state(PairState.RTS)
+    c.check(len(c.drain()) > 20, "fewer than 20 retries in 100 s")
+
+
+@case(
+    "timeout-error-flushes",
+    _RETRY,
+    "When retries are spent, the oldest request says so, and the others are flushed in order.",
+    Basis.IBTA,
+    "10.8.3",
+    Need.POST,
+    settings=Settings(tail_probe=False, linear_cnt=0, exp_cnt=0),
+)
+def timeout_error_flushes(c: Script) -> None:
+    requests = [c.post(8) for _ in range(3)]
+    c.advance(2 * c.ack_timeout_ns)
+    c.expect_completion(requests[0], Outcome.RETRY_EXC_ERR)
+    for wr in requests[1:]:
+        c.expect_completion(wr, Outcome.WR_FLUSH_ERR)
+
+
+@case(
+    "timeout-error-silent",
+    _RETRY,
+    "After the error nothing is sent any more.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=Settings(linear_cnt=0, exp_cnt=0),
+)
+def timeout_error_silent(c: Script) -> None:
+    wr = c.post(8)
+    c.advance(2 * c.ack_timeout_ns)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+    c.drain({*_DATA, "PROBE"})
+    c.expect_nothing(*_DATA, "PROBE", within=10 * c.ack_timeout_ns)
+
+
+@case("timeout-stops", _RETRY, "An acknowledged packet is not sent again.", Basis.NOTES, "§5", Need.POST)
+def timeout_stops(c: Script) -> None:
+    c.sack(one(c), 0)
+    c.ack(0, 1)
+    c.expect_nothing("WRITE_ONLY", "PROBE", within=10 * c.ack_timeout_ns)
+
+
+@case(
+    "timeout-per-packet",
+    _RETRY,
+    "The timer belongs to the packet: one that was sent later expires later.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(tail_probe=False, rack_inference=False, same_ev_inference=False),
+)
+def timeout_per_packet(c: Script) -> None:
+    first = one(c)
+    c.advance(c.ack_timeout_ns // 2)
+    c.post(8)
+    second = c.expect("WRITE_ONLY", psn=c.tx(1))
+    c.sack(second, -1, [1])
+    third_wr = c.post(8)
+    third = c.expect("WRITE_ONLY", psn=c.tx(2))
+    c.expect("WRITE_ONLY", after=c.ack_timeout_ns, since=first.at_ns, psn=c.tx(0))
+    c.expect("WRITE_ONLY", after=c.ack_timeout_ns, since=third.at_ns, psn=c.tx(2))
+    c.check(third_wr > 0, "no request was posted")
+
+
+@case(
+    "timeout-holes-only",
+    _RETRY,
+    "Only packets that no SACK names are sent again.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+    settings=Settings(tail_probe=False, rack_inference=False, same_ev_inference=False),
+)
+def timeout_holes_only(c: Script) -> None:
+    c.post(6 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[5], 0, [2, 4, 5])
+    c.advance(c.ack_timeout_ns)
+    again = [packet["psn"] for packet in c.drain()]
+    c.check(again == [c.tx(1), c.tx(3)], f"sent again: {[psn - c.dut.psn for psn in again]}, and 1 and 3 were missing")
+
+
+@case(
+    "timeout-bitmap-offset",
+    _RETRY,
+    "sack_offset shifts the bitmap: bit 0 is PSN cack_psn + sack_offset.",
+    Basis.NOTES,
+    "§3",
+    Need.POST,
+    settings=Settings(tail_probe=False, rack_inference=False, same_ev_inference=False),
+)
+def timeout_bitmap_offset(c: Script) -> None:
+    c.post(8 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[7], 0, [], sack_offset=4, sack_bitmap=0b1011)
+    c.advance(c.ack_timeout_ns)
+    again = [packet["psn"] - c.dut.psn for packet in c.drain()]
+    c.check(again == [1, 2, 3, 6], f"sent again: {again}, and 1, 2, 3 and 6 were missing")
+
+
+@case(
+    "timeout-oldest-only",
+    _RETRY,
+    "While the peer is silent only the oldest packet is sent again.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=_QUIET,
+)
+def timeout_oldest_only(c: Script) -> None:
+    c.post(6 * c.settings.mtu)
+    c.drain()
+    c.advance(c.ack_timeout_ns)
+    again = c.drain()
+    c.check([packet["psn"] for packet in again] == [c.tx(0)], f"{len(again)} packets were sent again")
+
+
+@case(
+    "timeout-answer-resumes",
+    _RETRY,
+    "Any answer ends that restriction: the other lost packets follow.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=_QUIET,
+)
+def timeout_answer_resumes(c: Script) -> None:
+    c.post(6 * c.settings.mtu)
+    c.drain()
+    c.advance(c.ack_timeout_ns)
+    (oldest,) = c.drain()
+    c.sack(oldest, 0)
+    again = [packet["psn"] for packet in c.drain()]
+    c.check(
+        again == [c.tx(index) for index in range(1, 6)], f"{len(again)} packets were sent again, and five were lost"
+    )
+
+
+@case(
+    "retransmission-rebuilds",
+    _RETRY,
+    "A retransmission is the same message part: PSN, address, length, keys and numbers.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+)
+def retransmission_rebuilds(c: Script) -> None:
+    c.post(3 * c.settings.mtu, 0x99)
+    packets = c.drain({"WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST_IMM"})
+    for packet in packets:
+        c.nack(packet, NackReason.TRIMMED_LASTHOP)
+        again = c.expect(packet.opcode, rtx=1, payload=packet.payload)
+        for name in ("psn", "msn", "rqmsn", "va", "rkey", "dma_length"):
+            c.check(
+                again[name] == packet[name],
+                f"the retransmission has {name} {again[name]:#x}, the packet {packet[name]:#x}",
+            )
+
+
+@case("retransmission-asks", _RETRY, "A retransmission asks for a SACK.", Basis.NOTES, "§5", Need.POST)
+def retransmission_asks(c: Script) -> None:
+    c.post(3 * c.settings.mtu)
+    packets = c.drain()
+    c.nack(packets[0], NackReason.TRIMMED_LASTHOP)
+    c.expect("WRITE_FIRST", rtx=1, ack_req=1)
