@@ -45,6 +45,7 @@ VERBS = {
     "capture": "Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua).",
     "topo": "Check, show, draw and plan fabrics.",
     "workshop": "Learn MRC with exercises that check your own code in simulated time.",
+    "conform": "Test an endpoint against MRC 1.0 with scripted packets, and name each rule that it breaks.",
     "sweep": "Run one experiment over many settings and seeds, and draw the results.",
 }
 #: Verbs that no user types.

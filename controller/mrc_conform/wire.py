@@ -122,7 +122,7 @@ def wire_format() -> WireFormat:
 
 @dataclass(slots=True)
 class Packet:
-    """One packet. `fields` has every field by its dissector's name (`bth.psn`); `packet["psn"]` finds it by the last part.
+    """One packet. `fields` has every field by its dissector's name (`bth.psn`); `packet["psn"]` finds it, too.
 
     `ev`: the entropy value that it travels with; `size`: its nominal size, UDP length + 40 (bytes). `at_ns` and `port`
     say when and where it was sent or received. `raw`: its bytes.
@@ -171,10 +171,10 @@ class Packet:
 class Damage:
     """What is wrong on purpose with a packet that is sent; nothing is computed from it.
 
-    `icrc`: the ICRC is inverted. `cut`: bytes that are missing at the end, although the lengths count them. `tail`: bytes
-    that follow. `udp_length`, `ip_length`, `code`, `version`, `udp_port`, `next_header`, `pad`: the value there instead.
-    `trim_to`: bytes of the UDP datagram that a switch kept; the DSCP is the packet's. `keep`: bytes from BTH on that are
-    there, with lengths and ICRC that fit. `extra`: bytes before the ICRC that do not belong there, likewise.
+    `icrc`: the ICRC is inverted. `cut`: bytes that are missing at the end, although the lengths count them. `tail`:
+    bytes that follow. `udp_length`, `ip_length`, `code`, `version`, `udp_port`, `next_header`, `pad`: the value there
+    instead. `trim_to`: bytes of the UDP datagram that a switch kept; the DSCP is the packet's. `keep`: bytes from BTH
+    on that are there, with lengths and ICRC that fit. `extra`: bytes before the ICRC that do not belong there.
     """
 
     icrc: bool = False

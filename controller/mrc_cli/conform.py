@@ -1,0 +1,166 @@
+"""`mrclab conform`: test an MRC endpoint by its packets."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_common.errors import ExitCode, UsageError
+from mrc_common.files import write_whole
+from mrc_conform import evidence, report
+from mrc_conform.case import Case, select
+from mrc_conform.device import Device
+from mrc_conform.devices.kinds import DeviceKind, Target, make
+from mrc_conform.run import CaseResult, Conformance, Verdict, run_cases
+from mrc_conform.wire import Transport
+from mrc_results import resultdir
+from mrc_runs.interruption import interruptible
+
+PAGE, JUNIT, CAPTURES = "report.html", "junit.xml", "packets"
+
+
+def verb(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="cases whose names begin so, or of this area; may be repeated")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="list the cases with their rules and sources")] = False,
+    device: Annotated[
+        DeviceKind | None, typer.Option(help="virtual: our endpoint, exact times (the default); agent: a real agent")
+    ] = None,
+    interface: Annotated[
+        list[str] | None, typer.Option(help="test an endpoint behind this interface; one for each plane, in order")
+    ] = None,
+    peer: Annotated[str | None, typer.Option(help="the IPv6 address of the endpoint behind the interface")] = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="command that asks the endpoint to connect and to post (default: prompts)")
+    ] = None,
+    transport: Annotated[Transport, typer.Option(help="mrc, or the RoCEv2 baseline")] = Transport.MRC,
+    seed: Annotated[int, typer.Option(help="chooses the device's random numbers, where it takes a seed")] = 1,
+    strict: Annotated[bool, typer.Option("--strict", help="exit with 1 for differences, too")] = False,
+    every: Annotated[bool, typer.Option("--packets", help="keep the packets of cases that passed, too")] = False,
+    output: Annotated[
+        pathlib.Path | None, typer.Option("-o", "--output", help="folder for report.html, junit.xml and packets")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+) -> None:
+    """Test an endpoint against MRC 1.0 with small scripted cases, and name each rule that it breaks.
+
+    Nothing is sent on interfaces that were not named. Exit with 1 if a case failed or could not run.
+    """
+    cases = select(only or [], transport)
+    if listed:
+        _list(cases, as_json)
+        return
+    kind = device or (DeviceKind.INTERFACE if interface else DeviceKind.VIRTUAL)
+    if kind is DeviceKind.INTERFACE and not (interface and peer):
+        raise UsageError(
+            "--interface and --peer go together: name the interface of each plane, and the endpoint's address"
+        )
+    if kind is not DeviceKind.INTERFACE and (interface or peer or adapter):
+        raise UsageError(f"--interface, --peer and --adapter do not go with --device {kind.value}")
+    target = Target(kind, transport, tuple(interface or ()), peer or "", adapter or "")
+    folder = output or resultdir.default_folder("conform", transport.value)
+    with interruptible(), resultdir.prepared(folder, 0.0):
+        tested = make(target)
+        try:
+            run = _run(cases, tested, seed)
+        finally:
+            tested.close()
+        page = _write(run, folder, every)
+    if as_json:
+        typer.echo(json.dumps(_document(run, page), indent=2))
+    else:
+        _show(run, page)
+    if not run.passed or (strict and run.count(Verdict.DIFFERENT)):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _run(cases: list[Case], tested: Device, seed: int) -> Conformance:
+    """Run the cases with a line of progress on a terminal."""
+    error = Console(stderr=True)
+    done = 0
+    with error.status("starting") as status:
+
+        def show(result: CaseResult) -> None:
+            nonlocal done
+            done += 1
+            status.update(f"{done} of {len(cases)}: {result.case.name}")
+
+        return run_cases(cases, tested, seed, show)
+
+
+def _write(run: Conformance, folder: pathlib.Path, every: bool) -> pathlib.Path:
+    """Write the reports and the packets of what did not pass (`every`: of all); return the page's path."""
+    captures: dict[str, str] = {result.case.name: "" for result in run.results}
+    kept = [each for each in run.results if every or each.verdict in (Verdict.FAILED, Verdict.DIFFERENT, Verdict.ERROR)]
+    for result in kept:
+        if result.transcript:
+            (folder / CAPTURES).mkdir(exist_ok=True)
+            captures[result.case.name] = f"{CAPTURES}/{evidence.write(result, folder / CAPTURES).name}"
+    write_whole(folder / JUNIT, report.junit(run))
+    write_whole(folder / PAGE, report.page(run, captures))
+    return folder / PAGE
+
+
+def _list(cases: list[Case], as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "name": each.name,
+                "area": each.area.value,
+                "rule": each.rule,
+                "basis": each.basis.value,
+                "clause": each.clause,
+            }
+            for each in cases
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    area = None
+    for each in cases:
+        if each.area is not area:
+            area = each.area
+            typer.echo(f"\n{area.value} (--only {area.name.lower()})")
+        typer.echo(f"  {each.name}: {each.rule} [{each.basis.value}, {each.clause}]")
+
+
+def _show(run: Conformance, page: pathlib.Path) -> None:
+    console = Console()
+    table = Table(box=None)
+    table.add_column("area")
+    shown = [verdict for verdict in Verdict if run.count(verdict)]
+    for verdict in shown:
+        table.add_column(verdict.value, justify="right")
+    for area, counts in report.by_area(run).items():
+        table.add_row(area.value, *(str(counts[verdict] or "") for verdict in shown))
+    console.print(table)
+    for result in run.results:
+        if result.verdict in (Verdict.FAILED, Verdict.DIFFERENT, Verdict.ERROR):
+            console.print(
+                f"{result.verdict.value}: {result.case.name}: {result.case.rule}", highlight=False, markup=False
+            )
+            console.print(f"    {result.text} ({report.source(result)})", highlight=False, markup=False)
+    skipped = {result.text for result in run.results if result.verdict is Verdict.SKIPPED}
+    for text in sorted(skipped):
+        console.print(f"skipped: {text}", highlight=False, markup=False, style="dim")
+    console.print(f"{report.summary(run)}, in {run.seconds:.1f} s", highlight=False)
+    console.print(f"report: {page}", highlight=False)
+
+
+def _document(run: Conformance, page: pathlib.Path) -> dict[str, object]:
+    return {
+        "device": run.device,
+        "seed": run.seed,
+        "seconds": round(run.seconds, 3),
+        "counts": {verdict.value: run.count(verdict) for verdict in Verdict},
+        "results": [
+            {"case": each.case.name, "verdict": each.verdict.value, "text": each.text, "rule": each.case.rule}
+            for each in run.results
+        ],
+        "report": str(page),
+    }
