@@ -258,6 +258,30 @@ class Device(abc.ABC):
         """Post a WRITE of `data`, or a WRITE with immediate."""
         raise DeviceError(f"{self.name} posts nothing on demand")
 
+    def post_send(
+        self, local: Local, wr_id: int, data: bytes, immediate: int | None = None, *, fence: bool = False
+    ) -> None:
+        """Post a SEND (RoCE)."""
+        raise DeviceError(f"{self.name} posts no SEND")
+
+    def post_read(
+        self, local: Local, wr_id: int, target: Region, length: int, va: int, rkey: int, *, fence: bool = False
+    ) -> None:
+        """Post an RDMA READ of `length` bytes to the start of `target` (RoCE)."""
+        raise DeviceError(f"{self.name} posts no READ")
+
+    def post_swap(self, local: Local, wr_id: int, target: Region, va: int, rkey: int, compare: int, swap: int) -> None:
+        """Post an atomic compare and swap, whose answer goes to the start of `target` (RoCE)."""
+        raise DeviceError(f"{self.name} posts no atomic operation")
+
+    def post_add(self, local: Local, wr_id: int, target: Region, va: int, rkey: int, add: int) -> None:
+        """Post an atomic fetch and add, whose answer goes to the start of `target` (RoCE)."""
+        raise DeviceError(f"{self.name} posts no atomic operation")
+
+    def post_receive(self, local: Local, wr_id: int, target: Region, place: int, length: int) -> None:
+        """Post a receive for one SEND into part of a region (RoCE)."""
+        raise DeviceError(f"{self.name} posts no receives with memory")
+
     def post_recv(self, local: Local, wr_id: int) -> None:
         """Post a receive for one immediate."""
         raise DeviceError(f"{self.name} posts nothing on demand")

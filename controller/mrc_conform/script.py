@@ -179,7 +179,7 @@ class Script:
         """Return the next packet of this opcode, which must have these fields.
 
         `within`: how long it may take (ns; None: as long as the device may take to answer). `after`: how long after
-        `since` (None: now) it must be sent, within the device's tolerance. A field is a number, a range or a set of them;
+        `since` (None: now) it must be sent, within the device's tolerance. A field is a number, a range or a set;
         `ev`, `dscp`, `ecn`, `port`, `size` and `payload` are properties of the packet.
 
         Raises:

@@ -60,13 +60,17 @@ class HeaderFormat:
 
 @dataclass(frozen=True, slots=True)
 class OpcodeFormat:
-    """What follows BTH for one opcode. `optional`: the headers that are there only when BTH.ts is set."""
+    """What follows BTH for one opcode. `optional`: the headers that are there only when BTH.ts is set.
+
+    `values`: what fields have in this opcode, reserved ones, too.
+    """
 
     name: str
     code: int
     headers: tuple[HeaderFormat, ...]
     optional: frozenset[str]
     payload: bool
+    values: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ def wire_format() -> WireFormat:
                 tuple(headers[part] for part in parts),
                 frozenset(part.rstrip("?") for part in entry["headers"] if part.endswith("?")),
                 entry.get("payload", False),
+                entry.get("values", {}),
             )
     return WireFormat(document["ip"]["udp_port"], document["ip"]["dscp"], headers, opcodes)
 
@@ -214,6 +219,7 @@ def blank(transport: Transport, opcode: str, *, stamped: bool = False) -> Packet
         for header in _parts(layout, stamped=stamped)
         for item in header.fields
     }
+    fields |= layout.values
     fields["bth.opcode"] = layout.code
     fields["bth.ts"] = int(stamped and bool(layout.optional))
     return Packet(opcode, fields)
@@ -361,8 +367,9 @@ def _body(whole: bytes, transport: Transport, trimmed: bool) -> tuple[dict[str, 
         at += header.size
         for item in header.fields:
             name = f"{header.name.lower()}.{item.name}"
-            if item.reserved and fields[name]:
-                raise FormatError(f"reserved field {name} is {fields[name]:#x}, expected 0")
+            wanted = layout.values.get(name, 0)
+            if item.reserved and fields[name] != wanted:
+                raise FormatError(f"reserved field {name} is {fields[name]:#x}, expected {wanted:#x}")
     pad = fields["bth.pad"]
     if trimmed:
         return fields, whole[at:end], layout

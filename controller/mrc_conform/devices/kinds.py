@@ -20,7 +20,7 @@ class DeviceKind(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """A device as the command line names it. `interfaces`, `peer` and `adapter` are of an endpoint behind interfaces."""
+    """A device as the command line names it; `interfaces`, `peer`, `adapter`: of an endpoint behind interfaces."""
 
     kind: DeviceKind
     transport: Transport = Transport.MRC

@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from mrc_conform.device import (
-    Arrival,
     Control,
-    Device,
     DeviceError,
-    Done,
     EvEntry,
     Local,
     Need,
-    Outcome,
     PairState,
     PathState,
-    Region,
     Remote,
     Settings,
 )
-from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue
+from mrc_conform.devices.core import ADDRESS, CoreDevice
 from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState, QpError, QpState
-from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.qp_document import QpDocument
-from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.wire.fields import NackReason
-
-ADDRESS: Final = ipaddress.IPv6Address("fd00:c0::1").packed
-_ROOM_BYTES: Final = 1 << 30
-_START_NS: Final = 1_000_000_000
 
 
 def document(remote: Remote) -> QpDocument:
@@ -117,42 +104,15 @@ def endpoint_config(settings: Settings, timeout: int, address: bytes = ADDRESS) 
     )
 
 
-class VirtualMrc(Device):
-    """One endpoint without a network: the kit delivers its packets and takes those that it sends, at once."""
+class VirtualMrc(CoreDevice):
+    """See the module's docstring."""
 
     name = "our MRC endpoint, virtual clock"
     offers = frozenset(Need)
 
-    def __init__(self) -> None:
-        self._now = _START_NS
-        self._ready: deque[Arrival] = deque()
-        self._endpoint: Endpoint | None = None
-        self._pairs: dict[int, tuple[QueuePair, CompletionQueue]] = {}
-        self._regions: dict[int, tuple[MemoryRegion, bytearray]] = {}
-        self._ports = 1
-
-    @property
-    def _core(self) -> Endpoint:
-        if self._endpoint is None:
-            raise DeviceError(f"{self.name} has not been started")
-        return self._endpoint
-
-    def now(self) -> int:
-        """See `Device`."""
-        return self._now
-
-    def close(self) -> None:
-        """See `Device`."""
-        self._endpoint = None
-
     def start(self, settings: Settings, seed: int) -> None:
         """See `Device`."""
-        self._now = _START_NS
-        self._ready.clear()
-        self._pairs.clear()
-        self._regions.clear()
-        self._ports = settings.planes
-        self._endpoint = Endpoint(endpoint_config(settings, self.timeout), random.Random(seed))
+        self._begin(Endpoint(endpoint_config(settings, self.timeout), random.Random(seed)), settings.planes)
 
     def create(self) -> Local:
         """See `Device`."""
@@ -169,57 +129,6 @@ class VirtualMrc(Device):
             self._core.connect(self._pairs[local.number][0], document(remote), self._now)
         except QpError as error:
             raise DeviceError(str(error)) from None
-
-    def send(self, port: int, packet: bytes) -> None:
-        """See `Device`."""
-        self._collect()
-        self._core.receive_datagram(port, packet, self._now)
-        self._collect()
-
-    def _collect(self) -> None:
-        """Take what the endpoint sends now."""
-        more = True
-        while more:
-            more = False
-            for port in range(self._ports):
-                for data in self._core.datagrams_to_send(port, self._now, _ROOM_BYTES):
-                    self._ready.append(Arrival(self._now, port, data))
-                    more = True
-
-    def receive(self, until_ns: int) -> Arrival | None:
-        """See `Device`."""
-        self._collect()
-        while not self._ready:
-            due = self._core.next_timer()
-            if due is None or due > until_ns:
-                self._now = max(self._now, until_ns)
-                self._core.handle_timer(self._now)
-                self._collect()
-                break
-            self._now = max(self._now, due)
-            self._core.handle_timer(self._now)
-            self._collect()
-        return self._ready.popleft() if self._ready else None
-
-    def completions(self, local: Local) -> list[Done]:
-        """See `Device`."""
-        self._collect()
-        return [done(each) for each in self._core.poll(self._pairs[local.number][1])]
-
-    def region(self, length: int, *, writable: bool = True) -> Region:
-        """See `Device`."""
-        memory = bytearray(length)
-        made = self._core.register_memory(memory, writable=writable)
-        self._regions[made.rkey] = made, memory
-        return Region(made.va, made.rkey, length)
-
-    def deregister(self, region: Region) -> None:
-        """See `Device`."""
-        self._core.deregister_memory(self._regions[region.rkey][0])
-
-    def read(self, region: Region) -> bytes:
-        """See `Device`."""
-        return bytes(self._regions[region.rkey][1])
 
     def post_write(
         self,
@@ -242,25 +151,12 @@ class VirtualMrc(Device):
             raise DeviceError(str(error)) from None
         self._collect()
 
-    def post_recv(self, local: Local, wr_id: int) -> None:
-        """See `Device`."""
-        self._core.post_recv(self._pairs[local.number][0], wr_id)
-
-    def state(self, local: Local) -> PairState:
-        """See `Device`."""
-        return PairState(self._pairs[local.number][0].state.value)
-
     def modify(self, local: Local, state: PairState) -> None:
         """See `Device`."""
         try:
             self._core.modify(self._pairs[local.number][0], QpState(state.value), self._now)
         except QpError as error:
             raise DeviceError(str(error)) from None
-        self._collect()
-
-    def close_pair(self, local: Local) -> None:
-        """See `Device`."""
-        self._core.close_qp(self._pairs[local.number][0], self._now)
         self._collect()
 
     def evs(self, local: Local) -> Sequence[EvEntry]:
@@ -273,11 +169,6 @@ class VirtualMrc(Device):
         state = EvState.DENIED if denied else EvState.GOOD
         self._core.set_ev_state(self._pairs[local.number][0], ev, state, self._now)
 
-    def set_port(self, port: int, up: bool) -> None:
-        """See `Device`."""
-        self._core.set_port_state(port, up, self._now)
-        self._collect()
-
     def set_pressure(self, penalty: int, *, restore: bool = False, refuse: int | None = None) -> None:
         """See `Device`."""
         self._core.set_receive_pressure(penalty, restore=restore, refuse=None if refuse is None else NackReason(refuse))
@@ -289,9 +180,3 @@ class VirtualMrc(Device):
     def drops(self) -> Mapping[str, int]:
         """See `Device`."""
         return self._core.statistics().drops
-
-
-def done(each: Completion) -> Done:
-    """Return a completion of our endpoints as the kit knows it."""
-    receive = each.kind in (CompletionKind.RECV, CompletionKind.RECV_IMM)
-    return Done(each.wr_id, Outcome[each.status.name], receive, each.byte_len, each.immediate)

@@ -1,7 +1,7 @@
 """Run the conformance kit against one mutant: `MRCLAB_PURE=1 python -m support.conform.mutant FILE NAME [CASE ...]`.
 
-Prints the names of the cases that do not pass, one in a line. The mutant is made by changing the source of one module as it
-is imported; no file is written.
+Prints the names of the cases that do not pass, one in a line. The mutant is made by changing the source of one module
+as it is imported; no file is written.
 """
 
 from __future__ import annotations
