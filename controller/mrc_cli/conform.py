@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import sys
 from typing import Annotated
 
 import typer
@@ -47,6 +49,7 @@ def verb(
         pathlib.Path | None, typer.Option("-o", "--output", help="folder for report.html, junit.xml and packets")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
 ) -> None:
     """Test an endpoint against MRC 1.0 with small scripted cases, and name each rule that it breaks.
 
@@ -64,6 +67,8 @@ def verb(
     if kind is not DeviceKind.INTERFACE and (interface or peer or adapter):
         raise UsageError(f"--interface, --peer and --adapter do not go with --device {kind.value}")
     target = Target(kind, transport, tuple(interface or ()), peer or "", adapter or "")
+    if kind is DeviceKind.AGENT and not inside:
+        _enter_namespace()
     folder = output or resultdir.default_folder("conform", transport.value)
     with interruptible(), resultdir.prepared(folder, 0.0):
         tested = make(target)
@@ -78,6 +83,16 @@ def verb(
         _show(run, page)
     if not run.passed or (strict and run.count(Verdict.DIFFERENT)):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _enter_namespace() -> None:
+    """Run the command again in namespaces of its own, where the kit may make interfaces, and end with its exit code.
+
+    Whatever the agent and the kit leave there, also after SIGKILL, goes with the namespaces.
+    """
+    program = [sys.executable, "-c", "from mrc_cli.entry import main; main()"]
+    words = [sys.executable, "-m", "mrc_lab.processes.launch", "--run", *program, *sys.argv[1:], "--inside"]
+    os.execv(sys.executable, words)
 
 
 def _run(cases: list[Case], tested: Device, seed: int) -> Conformance:
@@ -144,12 +159,12 @@ def _show(run: Conformance, page: pathlib.Path) -> None:
             console.print(
                 f"{result.verdict.value}: {result.case.name}: {result.case.rule}", highlight=False, markup=False
             )
-            console.print(f"    {result.text} ({report.source(result)})", highlight=False, markup=False)
+            console.print(f"    {result.text} ({report.source(result)})", highlight=False, markup=False, soft_wrap=True)
     skipped = {result.text for result in run.results if result.verdict is Verdict.SKIPPED}
     for text in sorted(skipped):
-        console.print(f"skipped: {text}", highlight=False, markup=False, style="dim")
-    console.print(f"{report.summary(run)}, in {run.seconds:.1f} s", highlight=False)
-    console.print(f"report: {page}", highlight=False)
+        console.print(f"skipped: {text}", highlight=False, markup=False, soft_wrap=True, style="dim")
+    console.print(f"{report.summary(run)}, in {run.seconds:.1f} s", highlight=False, soft_wrap=True)
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)
 
 
 def _document(run: Conformance, page: pathlib.Path) -> dict[str, object]:

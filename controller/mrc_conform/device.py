@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -195,9 +196,13 @@ class Device(abc.ABC):
     name: str
     transport: Transport = Transport.MRC
     offers: frozenset[Need] = frozenset()
-    #: How much earlier or later than the rule says a packet may come (ns), and how long an answer takes at most.
+    #: The address of the kit's packets.
+    kit_address: bytes = ipaddress.IPv6Address("fd00:c0::2").packed
+    #: How much earlier or later than the rule says a packet may come (ns); how long an answer may take; and how long
+    #: the kit waits for what must not come.
     tolerance_ns: int = 0
     answer_ns: int = 0
+    quiet_ns: int = 0
     #: The exponent of the local ACK timeout that the device's clock allows.
     timeout: int = 10
 

@@ -60,10 +60,11 @@ def run_case(case: Case, device: Device, seed: int) -> CaseResult:
     if missing:
         text = f"{device.name} does not offer: {', '.join(sorted(need.value for need in missing))}"
         return CaseResult(case, Verdict.SKIPPED, text, 0.0)
-    script = Script(device, case.settings)
+    script: Script | None = None
     verdict, text = Verdict.PASSED, ""
     try:
         device.start(case.settings, seed)
+        script = Script(device, case.settings)
         if case.connected:
             script.connect()
         case.script(script)
@@ -74,7 +75,8 @@ def run_case(case: Case, device: Device, seed: int) -> CaseResult:
         verdict, text = Verdict.ERROR, str(error)
     except Exception:  # noqa: BLE001 - one case must not end the run; the traceback is its result
         verdict, text = Verdict.ERROR, traceback.format_exc(limit=-3)
-    return CaseResult(case, verdict, text, time.perf_counter() - began, tuple(script.transcript))
+    transcript = tuple(script.transcript) if script is not None else ()
+    return CaseResult(case, verdict, text, time.perf_counter() - began, transcript)
 
 
 def run_cases(

@@ -6,7 +6,6 @@ device's nth packet. Field names are those of the dissector (docs/mrc.lua), in f
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -27,7 +26,6 @@ from mrc_conform.device import (
 )
 from mrc_conform.wire import Damage, FormatError, Packet, Transport, blank, decode, encode, wire_format
 
-KIT: Final = ipaddress.IPv6Address("fd00:c0::2").packed
 PSN_MASK: Final = 0xFFFFFF
 ENDPOINT_QP: Final = 2
 ACK_SYNDROME: Final = 0x1F
@@ -93,7 +91,8 @@ class Script:
         self.settings = settings
         self.transcript: list[Line] = []
         self.pending: list[Packet] = []
-        self.kit = Remote(KIT, _NUMBER, _FIRST_PSN, settings.mtu, settings.planes, (1 << settings.planes) - 1, 0, 7)
+        planes = settings.planes
+        self.kit = Remote(device.kit_address, _NUMBER, _FIRST_PSN, settings.mtu, planes, (1 << planes) - 1, 0, 7)
         self._local: Local | None = None
         self._region: Region | None = None
         self._arrived: dict[int, int] = {}  # sizes of the device's packets that the kit has acknowledged, by PSN
@@ -206,7 +205,7 @@ class Script:
         Raises:
             Mismatch: one came.
         """
-        deadline = self.now + within + self.device.answer_ns
+        deadline = self.now + within + self.device.quiet_ns
         while True:
             for packet in self.pending:
                 if packet.opcode in opcodes or (not opcodes and not _idle(packet)):
@@ -379,7 +378,7 @@ class Script:
 
     def drain(self, opcodes: Container[str] = _DATA, within: int = 0) -> list[Packet]:
         """Return all packets of these opcodes that came, or come within `within` ns."""
-        self.advance(within + self.device.answer_ns)
+        self.advance(within + self.device.quiet_ns)
         found = [packet for packet in self.pending if packet.opcode in opcodes]
         self.pending = [packet for packet in self.pending if packet.opcode not in opcodes]
         return found
@@ -403,6 +402,7 @@ class Script:
 
     def expect_no_completion(self) -> None:
         """Check that no request has completed. Raises Mismatch when one has."""
+        self.advance(self.device.quiet_ns)
         done = self._completion(wait=False)
         if done is not None:
             raise Mismatch(f"expected no completion; request {done.wr_id} completed: {done.outcome.value}")

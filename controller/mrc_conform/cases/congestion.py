@@ -168,6 +168,23 @@ def received_bytes_never_back(c: Script) -> None:
 
 
 @case(
+    "ack-frees-window",
+    _CC,
+    "A packet that only a transport ACK acknowledges no longer holds the window.",
+    Basis.OURS,
+    "§5, bytes in flight",
+    Need.POST,
+    settings=Settings(planes=1, window=1200, tail_probe=False),
+)
+def ack_frees_window(c: Script) -> None:
+    c.post(500)
+    c.expect("WRITE_ONLY")
+    c.ack(0, 1)  # its SACK is lost
+    c.post(1024)
+    c.expect("WRITE_ONLY", psn=c.tx(1))
+
+
+@case(
     "nscc-first-window",
     _CC,
     "Without a configured window the first one is 1.5 BDP.",

@@ -26,6 +26,7 @@ def bogus_sack_cumulative(c: Script) -> None:
     wr = c.post(8)
     packet = c.expect("WRITE_ONLY")
     c.sack(packet, 500)
+    c.sack(packet, 3, sack_offset=-10)
     c.expect_no_completion()
     c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
     c.expect_state(PairState.RTS)
@@ -43,10 +44,10 @@ def bogus_sack_cumulative(c: Script) -> None:
     Need.POST,
 )
 def bogus_sack_bitmap(c: Script) -> None:
-    c.post(8)
-    packet = c.expect("WRITE_ONLY")
+    c.post(2 * c.settings.mtu)
+    packet, _ = c.drain()
     c.sack(packet, 0, sack_bitmap=1 << 40)
-    c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    c.expect("WRITE_FIRST", within=2 * c.ack_timeout_ns, rtx=1)
 
 
 @case(

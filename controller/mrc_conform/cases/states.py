@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import DeviceError, Need, Outcome, PairState, Settings
 from mrc_conform.script import Nak, Script
@@ -199,8 +201,9 @@ def user_dies(c: Script) -> None:
 def user_dies_repeated(c: Script) -> None:
     c.device.close_pair(c.dut)
     c.advance(20 * c.ack_timeout_ns)
-    count = len(c.drain({"ACK"}))
-    c.check(count == 4, f"the NAK was sent {count} times")
+    times = [packet.at_ns for packet in c.drain({"ACK"})]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    c.check(gaps == [c.ack_timeout_ns] * 3, f"the NAK was sent {len(times)} times, in intervals of {gaps} ns")
 
 
 @case(

@@ -86,6 +86,25 @@ def psn_wrap_send(c: Script) -> None:
 
 
 @case(
+    "psn-wrap-cumulative",
+    _PSN,
+    "A cumulative acknowledgement across the wrap covers the packets on both sides of it.",
+    Basis.IBTA,
+    "9.7.2",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(first_psn=_TOP - 1, tail_probe=False, rack_inference=False, same_ev_inference=False),
+)
+def psn_wrap_cumulative(c: Script) -> None:
+    c.post(4 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[2], 2)
+    c.advance(c.ack_timeout_ns)
+    again = [packet["psn"] for packet in c.drain()]
+    c.check(again == [1], f"packets {again} were sent again, and only PSN 1 was missing")
+
+
+@case(
     "psn-wrap-bitmap",
     _PSN,
     "A SACK's bitmap across the wrap names the right packets.",

@@ -179,4 +179,4 @@ class VirtualMrc(CoreDevice):
 
     def drops(self) -> Mapping[str, int]:
         """See `Device`."""
-        return self._core.statistics().drops
+        return dict(self._core.statistics().drops)
