@@ -29,7 +29,7 @@ class Need(Enum):
     SETTINGS = "settings of the transport chosen for each case"
     EVS = "a look at the states of EVs"
     PORTS = "ports that go down and up on demand"
-    PRESSURE = "a receiver that reports pressure or refuses packets on demand"
+    PRESSURE = "a receiver that reports pressure, refuses packets or changes its window on demand"
     DENY = "EVs denied on demand"
     DROPS = "counters of dropped packets by reason"
     SECOND_QP = "more than one queue pair"

@@ -419,7 +419,12 @@ class Script:
 
     def expect_memory(self, place: int, data: bytes) -> None:
         """Check the bytes of the region. Raises Mismatch where they differ."""
+        deadline = self.now + self.device.answer_ns
+        self.advance(self.device.quiet_ns)
         found = self.device.read(self.region)[place : place + len(data)]
+        while found != data and self.now < deadline:
+            self.advance(self.device.quiet_ns)
+            found = self.device.read(self.region)[place : place + len(data)]
         if found != data:
             first = next(index for index in range(len(data)) if found[index] != data[index])
             raise Mismatch(f"byte {place + first} of the region is {found[first]:#04x}, expected {data[first]:#04x}")

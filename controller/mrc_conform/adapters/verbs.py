@@ -60,6 +60,8 @@ class VerbsAdapter:
         given |= {key: self._settings[key] == "1" for key in ("dynamic_mpr", "trim_nack", "service_time")}
         pair.modify(**given)
         document = pair.document()
+        if int(self._settings["sq_psn"]) >= 0:
+            document["psn"] = int(self._settings["sq_psn"])
         self._pairs[pair.qp_num] = pair
         return {"number": pair.qp_num, "psn": document["psn"], "address": document["address"]}
 
@@ -73,6 +75,8 @@ class VerbsAdapter:
         pair.modify(verbs.QpState.RTR, document=document)
         names = ("mpr", "max_wimm", "timeout", "linear_cnt", "exp_cnt")
         given: dict[str, Any] = {key: int(self._settings[key]) for key in names}
+        if int(self._settings["sq_psn"]) >= 0:
+            given["sq_psn"] = int(self._settings["sq_psn"])
         pair.modify(verbs.QpState.RTS, **given)
 
     def _do_region(self, values: Mapping[str, str]) -> dict[str, object]:
@@ -130,7 +134,8 @@ class VerbsAdapter:
         return {"list": ";".join(f"{row.ev}:{row.plane}:{row.state}:{int(row.active)}" for row in rows)}
 
     def _do_finish(self, values: Mapping[str, str]) -> None:
-        self._pair(values).destroy()
+        # The user of the queue pair is gone when its connection to the agent ends.
+        self.close()
 
     def _pair(self, values: Mapping[str, str]) -> verbs.QueuePair:
         return self._pairs[int(values["number"])]

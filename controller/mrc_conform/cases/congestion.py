@@ -130,6 +130,7 @@ def one_packet_always(c: Script) -> None:
     "rcvd_bytes takes bytes off the flight, also of packets that no bitmap shows.",
     Basis.UET,
     "3.6.13",
+    Need.EXACT_TIME,
     Need.POST,
     settings=Settings(planes=1, window=20_000, tail_probe=False, rack_inference=False, same_ev_inference=False),
 )
@@ -147,6 +148,7 @@ def received_bytes_count(c: Script) -> None:
     "rcvd_bytes of an older SACK takes nothing back.",
     Basis.NOTES,
     "§4",
+    Need.EXACT_TIME,
     Need.POST,
     settings=Settings(planes=1, window=20_000, tail_probe=False, rack_inference=False, same_ev_inference=False),
 )
@@ -190,6 +192,7 @@ def ack_frees_window(c: Script) -> None:
     "Without a configured window the first one is 1.5 BDP.",
     Basis.UET,
     "3.6.13, initial cwnd",
+    Need.EXACT_TIME,
     Need.POST,
     settings=Settings(
         planes=1, tail_probe=False, control=Control.NSCC, line_rate_bps=_RATE_BPS, base_rtt_ns=_BASE_NS, mpr=255
@@ -429,6 +432,7 @@ def nscc_base_rtt(c: Script) -> None:
     "A trimmed packet takes its bytes off the window where quick adapt does not apply.",
     Basis.UET,
     "3.6.13.6, on NACK",
+    Need.EXACT_TIME,
     Need.POST,
     settings=_nscc(disable_qa=True),
 )

@@ -142,6 +142,7 @@ def bogus_nak_unsent(c: Script) -> None:
     "rcvd_bytes beyond what was sent are not believed.",
     Basis.OURS,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     settings=Settings(planes=1, window=20_000, tail_probe=False, rack_inference=False, same_ev_inference=False),
 )
@@ -167,6 +168,7 @@ def bogus_revocation(c: Script) -> None:
     c.post(8)
     first, second = c.drain()
     c.sack(first, 0)
+    c.drain({"PROBE"})  # of before
     probe = c.expect("PROBE", within=c.ack_timeout_ns)
     c.probe_reply(probe, -1)
     c.expect_state(PairState.ERROR)

@@ -21,6 +21,7 @@ _SAME_EV = Settings(planes=1, tail_probe=False, rack_inference=False, ev_count=2
     "A packet is lost when one that was sent later on the same EV has arrived.",
     Basis.OURS,
     "§5 (b)",
+    Need.EXACT_TIME,
     Need.POST,
     settings=_SAME_EV,
 )

@@ -79,6 +79,7 @@ def _refusal(name: str) -> None:
         Basis.NOTES,
         "§5, §7",
         Need.POST,
+        Need.EXACT_TIME,
         Need.EVS,
         settings=_QUIET,
     )
@@ -179,6 +180,7 @@ def nack_unexpected_event(c: Script) -> None:
     "A reason that the protocol does not have yet is a lack of a resource.",
     Basis.OURS,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     settings=_QUIET,
 )
@@ -195,6 +197,7 @@ def nack_unknown_reason(c: Script) -> None:
     "A NACK of a packet that is no longer outstanding has no effect.",
     Basis.NOTES,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     Need.STATES,
 )

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from mrc_conform.case import Area, Basis, case
-from mrc_conform.device import Need, PairState, Settings
+from mrc_conform.device import Need, PairState
 from mrc_conform.script import Nak, Script, pattern
 
 _PSN = Area.PSN
 _PLACE = Area.PLACEMENT
-
-
-@case(
-    "requestor-window-peer",
-    _PSN,
-    "The peer's smaller window counts.",
-    Basis.NOTES,
-    "§4",
-    Need.POST,
-    connected=False,
-    settings=Settings(window=1 << 30, mpr=64),
-)
-def requestor_window_peer(c: Script) -> None:
-    c.connect(mpr_dest=2)
-    c.post(400 * c.settings.mtu)
-    packets = c.drain()
-    c.check(len(packets) == 256, f"{len(packets)} packets left, and the peer's window has 256")
 
 
 @case("place-in-order", _PLACE, "Packets are placed where their own RETH says.", Basis.NOTES, "§6", Need.MEMORY)

@@ -183,6 +183,7 @@ def timeout_per_packet(c: Script) -> None:
     "Only packets that no SACK names are sent again.",
     Basis.NOTES,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     settings=Settings(tail_probe=False, rack_inference=False, same_ev_inference=False),
 )
@@ -201,6 +202,7 @@ def timeout_holes_only(c: Script) -> None:
     "sack_offset shifts the bitmap: bit 0 is PSN cack_psn + sack_offset.",
     Basis.NOTES,
     "§3",
+    Need.EXACT_TIME,
     Need.POST,
     settings=Settings(tail_probe=False, rack_inference=False, same_ev_inference=False),
 )
@@ -219,6 +221,7 @@ def timeout_bitmap_offset(c: Script) -> None:
     "While the peer is silent only the oldest packet is sent again.",
     Basis.OURS,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     settings=_QUIET,
 )
@@ -236,6 +239,7 @@ def timeout_oldest_only(c: Script) -> None:
     "Any answer ends that restriction: the other lost packets follow.",
     Basis.OURS,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     settings=_QUIET,
 )

@@ -9,7 +9,8 @@ from mrc_conform.wire import Packet
 
 _SACK = Area.SACK
 _CE = 3
-_SOLICITED_NONE = Settings(sack_every=4, sack_delay_ns=50_000)
+_COALESCED = Settings(sack_every=4, sack_delay_ns=500_000_000)
+_DELAYED = Settings(sack_every=4, sack_delay_ns=50_000)
 
 
 def _quiet(packet: Packet) -> Packet:
@@ -231,7 +232,7 @@ def sack_wide_cycle(c: Script) -> None:
     "With coalescing one SACK answers several packets.",
     Basis.UET,
     "3.6.13.5",
-    settings=_SOLICITED_NONE,
+    settings=_COALESCED,
 )
 def sack_coalesced(c: Script) -> None:
     packets = [_quiet(packet) for packet in c.message(0, 12)]
@@ -250,7 +251,7 @@ def sack_coalesced(c: Script) -> None:
     Basis.UET,
     "3.6.13.5",
     Need.EXACT_TIME,
-    settings=_SOLICITED_NONE,
+    settings=_DELAYED,
 )
 def sack_coalesced_delay(c: Script) -> None:
     packets = [_quiet(packet) for packet in c.message(0, 12)]
@@ -267,7 +268,7 @@ def sack_coalesced_delay(c: Script) -> None:
     "A packet that asks for an acknowledgement is answered at once.",
     Basis.UET,
     "3.6.13.5",
-    settings=_SOLICITED_NONE,
+    settings=_COALESCED,
 )
 def sack_coalesced_request(c: Script) -> None:
     packets = c.message(0, 12)
@@ -283,7 +284,7 @@ def sack_coalesced_request(c: Script) -> None:
     "A packet with CE is answered at once.",
     Basis.UET,
     "3.6.13.5",
-    settings=_SOLICITED_NONE,
+    settings=_COALESCED,
 )
 def sack_coalesced_mark(c: Script) -> None:
     packets = c.message(0, 12)
@@ -297,7 +298,7 @@ def sack_coalesced_mark(c: Script) -> None:
     "The last packet of a message is answered at once.",
     Basis.NOTES,
     "§6",
-    settings=_SOLICITED_NONE,
+    settings=_COALESCED,
 )
 def sack_coalesced_last(c: Script) -> None:
     for packet in c.message(0, 2):
@@ -305,9 +306,7 @@ def sack_coalesced_last(c: Script) -> None:
     c.expect("SACK", cack_psn=c.rx(1))
 
 
-@case(
-    "sack-coalesced-duplicate", _SACK, "A duplicate is answered at once.", Basis.NOTES, "§6", settings=_SOLICITED_NONE
-)
+@case("sack-coalesced-duplicate", _SACK, "A duplicate is answered at once.", Basis.NOTES, "§6", settings=_COALESCED)
 def sack_coalesced_duplicate(c: Script) -> None:
     packets = c.message(0, 12)
     c.send(packets[0])
@@ -323,7 +322,7 @@ def sack_coalesced_duplicate(c: Script) -> None:
     Basis.OURS,
     "§6",
     Need.EXACT_TIME,
-    settings=_SOLICITED_NONE,
+    settings=_DELAYED,
 )
 def sack_delayed_time(c: Script) -> None:
     c.send(c.message(0, 12)[0])

@@ -48,8 +48,8 @@ def error_posts_flush(c: Script) -> None:
 @case("error-silent", _STATE, "In ERROR nothing is sent on a timer.", Basis.NOTES, "§4", Need.POST, Need.STATES)
 def error_silent(c: Script) -> None:
     c.post(4 * c.settings.mtu)
-    c.drain()
     c.device.modify(c.dut, PairState.ERROR)
+    c.drain(_ALL)
     c.expect_nothing(*_ALL, within=10 * c.ack_timeout_ns)
 
 

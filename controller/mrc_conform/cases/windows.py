@@ -184,6 +184,7 @@ def psn_half_range_behind(c: Script) -> None:
     "The requestor never sends a PSN greater than cack_psn + 128 mpr.",
     Basis.NOTES,
     "§4",
+    Need.EXACT_TIME,
     Need.POST,
     settings=_WIDE,
 )
@@ -194,3 +195,21 @@ def requestor_window(c: Script) -> None:
     c.sack(packets[9], 9)
     more = c.drain()
     c.check(len(more) == 10, f"{len(more)} packets left after 10 were acknowledged")
+
+
+@case(
+    "requestor-window-peer",
+    _PSN,
+    "The peer's smaller window counts.",
+    Basis.NOTES,
+    "§4",
+    Need.EXACT_TIME,
+    Need.POST,
+    connected=False,
+    settings=Settings(window=1 << 30, mpr=64),
+)
+def requestor_window_peer(c: Script) -> None:
+    c.connect(mpr_dest=2)
+    c.post(400 * c.settings.mtu)
+    packets = c.drain()
+    c.check(len(packets) == 256, f"{len(packets)} packets left, and the peer's window has 256")

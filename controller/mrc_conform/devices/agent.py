@@ -14,7 +14,7 @@ import time
 from typing import Any, Final
 
 from mrc_conform.adapters.process import ProcessAdapter
-from mrc_conform.device import Control, DeviceError, Local, Need, Remote, Settings
+from mrc_conform.device import Control, DeviceError, EvEntry, Local, Need, Remote, Settings
 from mrc_conform.devices.interface import WireDevice
 from mrc_host.verbs.connection import verbs_socket
 
@@ -89,8 +89,8 @@ def configuration(settings: Settings, timeout: int) -> dict[str, Any]:
                 "tail_probe": settings.tail_probe,
             },
             "ev": {
-                "count": settings.ev_count,
-                "active": settings.ev_active,
+                "count": settings.ev_count * _PLANES // settings.planes,
+                "active": settings.ev_active * _PLANES // settings.planes,
                 "ev_min_active": settings.ev_min_active,
                 "probe_interval_ns": max(settings.probe_interval_ns, 20_000_000),
                 "probe_timeout_ns": max(settings.probe_timeout_ns, 100_000_000),
@@ -98,7 +98,11 @@ def configuration(settings: Settings, timeout: int) -> dict[str, Any]:
                 "reverse_probes": settings.reverse_probes,
             },
             "cc": cc,
-            "ports": {"status_repeat_ns": 20_000_000, "status_repeat_max_ns": 1_000_000_000},
+            "ports": {
+                "status_repeat_ns": 20_000_000,
+                "status_repeat_max_ns": 1_000_000_000,
+                "balance_patience_ns": 20_000_000,
+            },
         },
     }
 
@@ -113,6 +117,7 @@ class AgentDevice(WireDevice):
         self._running: dict[str, Any] = {}
         self._socket = pathlib.Path(self._folder.name) / "dut.sock"
         self._case = 0
+        self._planes = _PLANES
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(self._folder)
         try:
@@ -139,12 +144,17 @@ class AgentDevice(WireDevice):
     def start(self, settings: Settings, seed: int) -> None:
         """See `Device`; restarts the agent when its configuration is another."""
         self.kit_address = self._next_address()
+        self._planes = settings.planes
         self._serve(settings)
         super().start(settings, seed)
 
     def connect(self, local: Local, remote: Remote) -> None:
         """See `Device`: the agent has all planes, and those that a case does not use are down at the kit."""
         super().connect(local, dataclasses.replace(remote, ports=_PLANES))
+
+    def evs(self, local: Local) -> list[EvEntry]:
+        """See `Device`; without those of planes that the case does not use."""
+        return [entry for entry in super().evs(local) if entry.plane < self._planes]
 
     def _serve(self, settings: Settings) -> None:
         wanted = configuration(settings, self.timeout)

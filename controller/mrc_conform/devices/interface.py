@@ -48,7 +48,7 @@ class WireDevice(Device):
     tolerance_ns = 20_000_000
     answer_ns = 3_000_000_000
     quiet_ns = 80_000_000
-    timeout = 17
+    timeout = 18
 
     def __init__(self, interfaces: Sequence[str], macs: Sequence[bytes], adapter: Adapter, kit: bytes) -> None:
         """Open a socket on each interface; `macs` are the endpoint's, `kit` is the address of the kit's packets.
