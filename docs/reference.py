@@ -26,6 +26,8 @@ from pydantic_core import PydanticUndefined
 
 import p4lite.cli
 from mrc_cli.app import app
+from mrc_conform import wire
+from mrc_conform.case import Area, Basis, catalogue
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.faults.kinds import KINDS
 from mrc_runs.compare import Comparison
@@ -327,6 +329,43 @@ def sweep_measures() -> str:
     return "\n".join(lines)
 
 
+# --- the conformance kit ----------------------------------------------------------------------------------------
+
+
+def conformance_cases() -> str:
+    """Return the catalogue of `mrclab conform`: each case with its rule and the rule's source."""
+    cases = catalogue()
+    ours = sum(each.basis is Basis.OURS for each in cases)
+    lines = ["# Cases of the conformance kit", ""]
+    lines += [
+        "Look up here which rules `mrclab conform` tests and where each stands. The page is made from the program."
+    ]
+    lines += ["[Test an endpoint](../howto/test-an-endpoint.md) says how to run them.", ""]
+    lines += [f"There are {len(cases)} cases. {ours} rules are only our reading: an endpoint that does otherwise is"]
+    lines += ["*different*, and does not fail. `§` is a section of the [protocol notes](../mrc-protocol.md).", ""]
+    for area in dict.fromkeys(each.area for each in cases):
+        name = area.value
+        only = "--transport roce" if area is Area.ROCE else f"--only {area.name.lower()}"
+        lines += [f"## {name[0].upper()}{name[1:]}", "", f"`mrclab conform {only}`", ""]
+        rows = [
+            [code(each.name), cell(each.rule), cell(f"{each.basis.value}, {each.clause}")]
+            for each in cases
+            if each.area is area
+        ]
+        lines += table(["case", "rule", "source"], rows)
+    return "\n".join(lines)
+
+
+def wire_format() -> str:
+    """Return the machine-readable description of the wire format."""
+    lines = ["# The wire format, for programs", ""]
+    lines += [
+        "Look up here the description of MRC's packets from which the conformance kit makes and reads them. It is"
+    ]
+    lines += ["the file `controller/mrc_conform/wire.yaml`; [Protocol](../mrc-protocol.md) explains the fields.", ""]
+    return "\n".join([*lines, "```yaml", wire.text().rstrip(), "```", ""])
+
+
 # --- the workshop -----------------------------------------------------------------------------------------------
 
 
@@ -418,6 +457,8 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "cli": ("Commands", cli),
     "lab-file": ("Lab file", lab_file),
     "experiment-file": ("Experiment file", experiment_file),
+    "conformance-cases": ("Cases of the conformance kit", conformance_cases),
+    "wire-format": ("The wire format, for programs", wire_format),
     "sweep-measures": ("Measures of a sweep", sweep_measures),
     "exercises": ("The exercises", exercises),
 }

@@ -311,6 +311,8 @@ def decode(data: bytes, transport: Transport = Transport.MRC) -> Packet:
         FormatError: lengths that contradict each other, a wrong ICRC, an unknown opcode, reserved bits that are set.
     """
     outer_dscp = (data[0] << 4 & 0xF0 | data[1] >> 4) >> 2 if len(data) > 1 else 0
+    if len(data) >= IPV6_BYTES and int.from_bytes(data[4:6], "big") != len(data) - IPV6_BYTES:
+        raise FormatError(f"the outermost IP header says {int.from_bytes(data[4:6], 'big')} bytes of {len(data)}")
     whole, encapsulated = _inner(data)
     if len(whole) < IPV6_BYTES + UDP_BYTES or whole[0] >> 4 != 6 or whole[6] != _NEXT_UDP:
         raise FormatError("no IPv6 and UDP header where they should be")

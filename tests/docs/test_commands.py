@@ -37,6 +37,7 @@ WALKED = "the READMEs of the exercises are walked through"
 ELSEWHERE: list[tuple[str, str, str]] = [
     # A pattern of whole commands; why they are not run here; where they are ("": nowhere).
     (r"make .*", "sets up, tests or measures everything", ".ci/run"),
+    (r"mrclab conform --device agent", REAL, "tests/conform/test_agent.py"),
     (r"pip install pre-commit.*", "changes the reader's own repository", ""),
     (r"git clone", "would fetch what is already here", ""),
     (

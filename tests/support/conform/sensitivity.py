@@ -53,9 +53,8 @@ def main() -> None:
         results = list(pool.map(lambda each: run(options.table, each), mutants))
     for found in results:
         verdict = "named" if found.named else "found" if found.failed or found.ended else "SURVIVES"
-        print(
-            f"{verdict:9} {found.mutant.name:36} {len(found.failed):3} cases: {', '.join(found.failed[:4])} {found.ended}"
-        )
+        first = ", ".join(found.failed[:4])
+        print(f"{verdict:9} {found.mutant.name:36} {len(found.failed):3} cases: {first} {found.ended}")
     named = sum(found.named for found in results)
     print(f"{named} of {len(results)} named, {sum(bool(found.failed) for found in results)} found")
     sys.exit(named < FLOOR * len(results))
