@@ -41,6 +41,13 @@ def verb(
     adapter: Annotated[
         str | None, typer.Option(help="command that asks the endpoint to connect and to post (default: prompts)")
     ] = None,
+    udp_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="MRC's UDP port, if the endpoint behind the interface has another"),
+    ] = None,
+    no_icrc: Annotated[
+        bool, typer.Option("--no-icrc", help="let a wrong ICRC of the device's packets pass, to see what else is wrong")
+    ] = False,
     transport: Annotated[Transport, typer.Option(help="mrc, or the RoCEv2 baseline")] = Transport.MRC,
     seed: Annotated[int, typer.Option(help="chooses the device's random numbers, where it takes a seed")] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="exit with 1 for differences, too")] = False,
@@ -66,12 +73,13 @@ def verb(
         )
     if kind is not DeviceKind.INTERFACE and (interface or peer or adapter):
         raise UsageError(f"--interface, --peer and --adapter do not go with --device {kind.value}")
-    target = Target(kind, transport, tuple(interface or ()), peer or "", adapter or "")
+    target = Target(kind, transport, tuple(interface or ()), peer or "", adapter or "", udp_port)
     if kind is DeviceKind.AGENT and not inside:
         _enter_namespace()
     folder = output or resultdir.default_folder("conform", transport.value)
     with interruptible(), resultdir.prepared(folder, 0.0):
         tested = make(target)
+        tested.check_icrc = not no_icrc
         try:
             run = _run(cases, tested, seed)
         finally:

@@ -198,6 +198,10 @@ class Device(abc.ABC):
     offers: frozenset[Need] = frozenset()
     #: The address of the kit's packets.
     kit_address: bytes = ipaddress.IPv6Address("fd00:c0::2").packed
+    #: The UDP port of MRC's packets; None: the usual one.
+    udp_port: int | None = None
+    #: Whether a wrong ICRC of the device's packets breaks every rule.
+    check_icrc: bool = True
     #: How much earlier or later than the rule says a packet may come (ns); how long an answer may take; and how long
     #: the kit waits for what must not come.
     tolerance_ns: int = 0

@@ -154,7 +154,7 @@ class Script:
         """Send a packet to the device: an opcode with fields, or a packet that was made before; return it as sent."""
         packet = self.make(what) if isinstance(what, str) else what
         packet = self._changed(packet, changes)
-        raw = encode(packet, self.device.transport, damage or Damage())
+        raw = encode(packet, self.device.transport, damage or Damage(), self.device.udp_port)
         packet = replace(packet, raw=raw, at_ns=self.now, port=port)
         note = "" if damage is None or damage == Damage() else f"damaged on purpose: {damage}"
         self._log(Direction.SENT, packet, note)
@@ -492,7 +492,7 @@ class Script:
         if arrival is None:
             return False
         try:
-            packet = decode(arrival.data, self.device.transport)
+            packet = decode(arrival.data, self.device.transport, self.device.udp_port, self.device.check_icrc)
         except FormatError as error:
             line = Line(Direction.RECEIVED, arrival.at_ns, arrival.port, arrival.data, "malformed", str(error))
             self.transcript.append(line)

@@ -257,8 +257,14 @@ def icrc(ip: bytes, rest: bytes) -> bytes:
     return zlib.crc32(bytes(8 * b"\xff") + masked_ip + masked).to_bytes(4, "little")
 
 
-def encode(packet: Packet, transport: Transport = Transport.MRC, damage: Damage = _WHOLE) -> bytes:
-    """Return the IPv6 packet with its lengths, padding and ICRC. Raises FormatError for a field that does not fit."""
+def encode(
+    packet: Packet, transport: Transport = Transport.MRC, damage: Damage = _WHOLE, udp_port: int | None = None
+) -> bytes:
+    """Return the IPv6 packet with its lengths, padding and ICRC; `udp_port` None: the usual one.
+
+    Raises:
+        FormatError: a field that does not fit.
+    """
     layout = wire_format().opcodes[transport][packet.opcode]
     pad = -len(packet.payload) % 4
     fields = dict(packet.fields)
@@ -270,7 +276,8 @@ def encode(packet: Packet, transport: Transport = Transport.MRC, damage: Damage 
     body += packet.payload + bytes(pad)
     body = body[: len(body) if damage.keep is None else damage.keep] + bytes(damage.extra)
     length = UDP_BYTES + len(body) + ICRC_BYTES
-    port = wire_format().udp_port if damage.udp_port is None else damage.udp_port
+    usual = wire_format().udp_port if udp_port is None else udp_port
+    port = usual if damage.udp_port is None else damage.udp_port
     said = length if damage.udp_length is None else damage.udp_length
     udp = (packet.ev & 0xFFFF).to_bytes(2, "big") + port.to_bytes(2, "big") + said.to_bytes(2, "big") + bytes(2)
     version = 6 if damage.version is None else damage.version
@@ -304,8 +311,12 @@ def _inner(data: bytes) -> tuple[bytes, bool]:
     return data, False
 
 
-def decode(data: bytes, transport: Transport = Transport.MRC) -> Packet:
+def decode(
+    data: bytes, transport: Transport = Transport.MRC, udp_port: int | None = None, check_icrc: bool = True
+) -> Packet:
     """Return the packet in these bytes, which must be well-formed in every bit that has a meaning.
+
+    `check_icrc` False: a wrong ICRC is let pass, to see what else is wrong.
 
     Raises:
         FormatError: lengths that contradict each other, a wrong ICRC, an unknown opcode, reserved bits that are set.
@@ -326,9 +337,10 @@ def decode(data: bytes, transport: Transport = Transport.MRC) -> Packet:
     trimmed = length > arrived or outer_dscp in (marks["trimmed"], marks["trimmed_lasthop"])
     if length < arrived or (not trimmed and said != arrived):
         raise FormatError(f"IP says {said} bytes and UDP {length}; {arrived} are there")
-    if int.from_bytes(udp[2:4], "big") != wire_format().udp_port:
-        raise FormatError(f"UDP port {int.from_bytes(udp[2:4], 'big')}, expected {wire_format().udp_port}")
-    if not trimmed and icrc(whole[:IPV6_BYTES], whole[IPV6_BYTES:-4]) != whole[-4:]:
+    port = wire_format().udp_port if udp_port is None else udp_port
+    if int.from_bytes(udp[2:4], "big") != port:
+        raise FormatError(f"UDP port {int.from_bytes(udp[2:4], 'big')}, expected {port}")
+    if check_icrc and not trimmed and icrc(whole[:IPV6_BYTES], whole[IPV6_BYTES:-4]) != whole[-4:]:
         raise FormatError("the ICRC is wrong")
     fields, payload, layout = _body(whole, transport, trimmed)
     packet = Packet(

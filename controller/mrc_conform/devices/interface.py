@@ -133,7 +133,7 @@ class WireDevice(Device):
         """Return whether a packet is one of the endpoint to a queue pair of the present case."""
         if len(packet) < _BTH_AT + 12:
             return False
-        port = wire_format().udp_port.to_bytes(2, "big")
+        port = (self.udp_port or wire_format().udp_port).to_bytes(2, "big")
         if packet[6] != 17 or packet[8:24] != self._address or packet[24:40] != self.kit_address:
             return False
         number = int.from_bytes(packet[_BTH_AT + 5 : _BTH_AT + 8], "big")
@@ -210,7 +210,7 @@ class WireDevice(Device):
 class InterfaceDevice(WireDevice):
     """An endpoint that the kit knows nothing of but its address."""
 
-    def __init__(self, interfaces: Sequence[str], peer: str, adapter: str) -> None:
+    def __init__(self, interfaces: Sequence[str], peer: str, adapter: str, udp_port: int | None = None) -> None:
         """Find the endpoint's MAC addresses and start the adapter (an empty one: prompts).
 
         `peer`: an IPv6 address, or `ADDRESS@MAC,MAC...` with the MAC address behind each interface.
@@ -244,6 +244,7 @@ class InterfaceDevice(WireDevice):
             asked.close()
             raise
         self.name = f"the endpoint {text} behind {', '.join(interfaces)}"
+        self.udp_port = udp_port
         self.offers = self.offers - {Need.EXACT_TIME}
 
 

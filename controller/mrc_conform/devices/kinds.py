@@ -27,6 +27,7 @@ class Target:
     interfaces: tuple[str, ...] = ()
     peer: str = ""
     adapter: str = ""
+    udp_port: int | None = None
 
 
 def make(target: Target) -> Device:
@@ -51,7 +52,7 @@ def make(target: Target) -> Device:
     if target.kind is DeviceKind.INTERFACE:
         from mrc_conform.devices.interface import InterfaceDevice
 
-        return InterfaceDevice(target.interfaces, target.peer, target.adapter)
+        return InterfaceDevice(target.interfaces, target.peer, target.adapter, target.udp_port)
     from mrc_conform.devices.virtual import VirtualMrc
 
     return VirtualMrc()
