@@ -71,8 +71,10 @@ def verb(
         raise UsageError(
             "--interface and --peer go together: name the interface of each plane, and the endpoint's address"
         )
-    if kind is not DeviceKind.INTERFACE and (interface or peer or adapter):
-        raise UsageError(f"--interface, --peer and --adapter do not go with --device {kind.value}")
+    if kind is not DeviceKind.INTERFACE and (interface or peer):
+        raise UsageError(f"--interface and --peer do not go with --device {kind.value}")
+    if kind is DeviceKind.VIRTUAL and adapter:
+        raise UsageError("--adapter does not go with --device virtual: the kit asks that endpoint itself")
     target = Target(kind, transport, tuple(interface or ()), peer or "", adapter or "", udp_port)
     if kind is DeviceKind.AGENT and not inside:
         _enter_namespace()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import os
 import select
 import shlex
 import subprocess
@@ -31,12 +32,19 @@ class Adapter(abc.ABC):
 class ProcessAdapter(Adapter):
     """A command, such as `ssh HOST PROGRAM`, that reads requests from its standard input and answers on its output."""
 
-    def __init__(self, command: str | Sequence[str]) -> None:
-        """Start the command. Raises DeviceError when it cannot be started."""
+    def __init__(self, command: str | Sequence[str], **environment: str) -> None:
+        """Start the command with some variables more. Raises DeviceError when it cannot be started."""
         words = shlex.split(command) if isinstance(command, str) else list(command)
         self._name = words[0] if words else "the adapter"
         try:
-            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+                env={**os.environ, **environment},
+            )
         except (OSError, IndexError) as error:
             raise DeviceError(f"--adapter {command!r}: {error}") from None
 

@@ -110,8 +110,12 @@ def configuration(settings: Settings, timeout: int) -> dict[str, Any]:
 class AgentDevice(WireDevice):
     """See the module's docstring. An agent serves the cases in a row that need the same configuration."""
 
-    def __init__(self) -> None:
-        """Make the cables and start an agent with the usual settings. Raises DeviceError."""
+    def __init__(self, adapter: str = "") -> None:
+        """Make the cables and start an agent with the usual settings.
+
+        `adapter`: a command that takes the place of ours; MRC_DEVICE in its environment is the agent's socket for
+        programs. Raises DeviceError.
+        """
         self._folder = tempfile.TemporaryDirectory(prefix="mrclab-conform-")
         self._agent: subprocess.Popen[bytes] | None = None
         self._running: dict[str, Any] = {}
@@ -123,12 +127,12 @@ class AgentDevice(WireDevice):
         try:
             make_cables()
             self._serve(Settings())
-            adapter = ProcessAdapter(
-                [sys.executable, "-m", "mrc_conform.adapters.verbs", str(verbs_socket(self._socket))]
-            )
+            device = str(verbs_socket(self._socket))
+            command = adapter or [sys.executable, "-m", "mrc_conform.adapters.verbs", device]
+            asked = ProcessAdapter(command, MRC_DEVICE=device)
             kits = [_names(plane)[1] for plane in range(_PLANES)]
             macs = [bytes.fromhex(_mac(1, plane).replace(":", "")) for plane in range(_PLANES)]
-            super().__init__(kits, macs, adapter, self._next_address())
+            super().__init__(kits, macs, asked, self._next_address())
         except BaseException:
             self._end_agent()
             self._stack.close()

@@ -48,7 +48,7 @@ def make(target: Target) -> Device:
     if target.kind is DeviceKind.AGENT:
         from mrc_conform.devices.agent import AgentDevice
 
-        return AgentDevice()
+        return AgentDevice(target.adapter)
     if target.kind is DeviceKind.INTERFACE:
         from mrc_conform.devices.interface import InterfaceDevice
 
