@@ -114,10 +114,12 @@ class Done(NamedTuple):
 class Record:
     """What the user of one end has done and seen."""
 
-    __slots__ = ("done", "error", "posted", "receives")
+    __slots__ = ("done", "error", "mark", "posted", "questions", "receives")
 
     def __init__(self) -> None:
         self.posted = 0
+        self.questions = 0  # probes, and repeated last packets, since something was acknowledged last
+        self.mark: tuple[int, ...] = ()  # what had been acknowledged then
         self.receives = 0
         self.done: list[Done] = []
         self.error: ErrorReason | None = None
@@ -185,11 +187,11 @@ class End:
                 wire=WireConfig(mtu=MTU),
                 reliability=ReliabilityConfig(
                     timeout=c.timeout, linear_cnt=c.linear, exp_cnt=c.doubled, mpr=1, mpr_dest=1,
-                    sack_every=c.sack_every, tail_probe=c.tail_probe,
+                    sack_every=c.sack_every, rack_inference=c.rack,
                 ),
                 ev=EvConfig(
                     mode=EvMode.EXPLICIT, values=values, count=count, active=count, ev_min_active=1,
-                    probe_interval_ns=400_000, probe_timeout_ns=300_000, probe_jitter=0.0, reverse_probes=False,
+                    probe_interval_ns=c.probe_interval_ns, probe_timeout_ns=300_000, probe_jitter=0.0, reverse_probes=False,
                 ),
                 cc=congestion(c),
                 ports=ports,
@@ -233,8 +235,8 @@ class End:
             problem = self._collect(packets, now) or self._drain()
         except Exception as error:  # noqa: BLE001 - whatever an endpoint raises is a finding
             problem = f"{type(error).__name__}: {error}"
+        problem = problem or invariants.questions(self, packets) or invariants.of_end(self)
         after = self._capture(now, local)
-        problem = problem or invariants.of_end(self)
         self._present = after
         return Step(after, tuple(packets), problem)
 

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.events import QpState
+from mrc_host.proto.reliability.scoreboard import IN_FLIGHT
 from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.wire.fields import Opcode
+from support.checker.packets import opcode_of
 from support.checker.scenario import MRC
 from support.proto.progress import what_is_stuck
 
 if TYPE_CHECKING:
     from support.checker.ends import End
 
+_RARELY_NS: Final = 10**9
 _SENT: Final = (CompletionKind.WRITE, CompletionKind.WRITE_IMM)
 
 
@@ -69,6 +73,8 @@ def _ports(end: End) -> str | None:
     for port in end.core.port_states():
         if not port.up and port.control:
             return f"{len(port.control)} packets wait on port {port.number}, which is down"
+        if not port.up and end.scenario.transport != MRC and end.core._lanes[port.number].acks:
+            return f"an ACK waits for port {port.number}, which is down"
     return None
 
 
@@ -96,7 +102,40 @@ def _mrc(end: End) -> str | None:
     packets = sum(-(-each.size // requestor.mtu) or 1 for each in end.scenario.requests)
     if responder.counters.packets_placed > packets:
         return f"{responder.counters.packets_placed} packets placed, of {packets}"
-    return _quiet(core, qp) if qp.state is QpState.ERROR else None
+    return _quiet(core, qp) if qp.state is QpState.ERROR else _overdue(qp)
+
+
+def _overdue(qp: Any) -> str | None:
+    """Nothing is in flight that loss rule (c) takes for lost (docs/mrc-protocol.md §5)."""
+    requestor = qp.requestor
+    board, rtt = requestor.board, requestor.rtt
+    if not qp.connected or not qp.attributes.rack_inference:
+        return None
+    for sent in board.outstanding.values():
+        window = max(rtt.windows[sent.plane] or rtt.srtt_ns + 4 * rtt.var_ns, qp.qpcc.cc.base_rtt_ns)
+        if sent.state == IN_FLIGHT and sent.sent_ns < board.newest_ns - window:
+            late = board.newest_ns - sent.sent_ns
+            return f"PSN {sent.psn} is in flight, sent {late} ns before the newest packet that arrived; {window} is late"
+    return None
+
+
+def questions(end: End, packets: list[tuple[int, bytes]]) -> str | None:
+    """Count the probes since something was acknowledged: their intervals double up to the longest local ACK timeout.
+
+    Only where no EV is probed because it is bad, for such probes cannot be told from the others on the wire.
+    """
+    if end.scenario.transport != MRC or end.qp.state is not QpState.RTS or end.scenario.probe_interval_ns < _RARELY_NS:
+        return None
+    board, record = end.qp.requestor.board, end.record
+    mark = (board.una, board.sacked, len(record.done))
+    if record.mark != mark:
+        record.mark, record.questions = mark, 0
+    record.questions += sum(opcode_of(packet) == Opcode.PROBE for _, packet in packets)
+    longest = end.qp.attributes.repeat_ns(end.scenario.budget)
+    most = (longest // end.qp.qpcc.cc.base_rtt_ns).bit_length() + end.scenario.budget + 2
+    if record.questions > most:
+        return f"{record.questions} probes since anything was acknowledged; {most} would do"
+    return None
 
 
 def _quiet(core: Any, qp: Any) -> str | None:

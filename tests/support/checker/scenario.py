@@ -84,10 +84,11 @@ class Scenario:
     linear: int = 2  # retries with it, and then doubled ones; both together the retries of RoCE
     doubled: int = 2
     sack_every: int = 1
-    tail_probe: bool = True
+    rack: bool = True  # loss rule (c)
     ack_every: int = 2
     selective: bool = False
     stays_rtr: bool = False
+    probe_interval_ns: int = 400_000  # of EVs that are ASSUMED_BAD
 
     def __post_init__(self) -> None:
         for text in self.messages:

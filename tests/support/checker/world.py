@@ -353,7 +353,7 @@ class Model:
     def _causes(self, world: World) -> set[ErrorReason | None]:
         """Return why a queue pair may fail in this run."""
         scenario, found = self.scenario, set[ErrorReason | None]()
-        if world.upset:
+        if world.upset or scenario.faults - world.faults > scenario.budget:
             found.add(ErrorReason.RETRY_EXCEEDED)
         if scenario.late_receives or scenario.receive_count < sum(each.immediate for each in self._requests):
             if scenario.transport == MRC:
