@@ -209,7 +209,11 @@ class Model:
                 )
 
     def _may_wait(self, world: World) -> bool:
-        """Return whether something happens by itself later."""
+        """Return whether something happens by itself later, or the requestor, whose turn is over, may act again."""
+        posted = world.ends[REQUESTOR].posted == len(self._requests)
+        down = any(end == REQUESTOR for _, end, _ in world.down)
+        if world.stage > REQUESTOR + 1 and (world.held or not posted or down):
+            return True
         if self.over(world):
             return False
         return bool(world.flying or world.later) or any(local.due is not None for local in world.ends)
@@ -288,7 +292,7 @@ class Model:
         )
         if arrival is not None and (timer is None or arrival <= timer or over):
             return _lose_unlinked(world._replace(now=max(arrival, world.now))), None
-        if timer is None:
+        if timer is None or self.over(world):
             return world, None
         world = world._replace(now=timer)
         problem: str | None = None
