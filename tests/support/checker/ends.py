@@ -191,7 +191,8 @@ class End:
                 ),
                 ev=EvConfig(
                     mode=EvMode.EXPLICIT, values=values, count=count, active=count, ev_min_active=1,
-                    probe_interval_ns=c.probe_interval_ns, probe_timeout_ns=300_000, probe_jitter=0.0, reverse_probes=False,
+                    probe_interval_ns=c.probe_interval_ns, probe_timeout_ns=300_000, probe_jitter=0.0,
+                    reverse_probes=False,
                 ),
                 cc=congestion(c),
                 ports=ports,

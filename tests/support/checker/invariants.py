@@ -30,7 +30,7 @@ def of_end(end: End) -> str | None:
 
 
 def _completions(end: End) -> str | None:
-    """Each request completes at most once, in the order of posting; after the first error the others are flushed."""
+    """Check that each request completes at most once, in order, and that only the first error has a reason."""
     sent = [each for each in end.record.done if each.kind in _SENT]
     if [each.number for each in sent] != list(range(len(sent))) or len(sent) > end.record.posted:
         return f"requests completed in the order {[each.number for each in sent]}, of {end.record.posted} posted"
@@ -54,7 +54,7 @@ def _completions(end: End) -> str | None:
 
 
 def _memory(end: End) -> str | None:
-    """Every byte is what was written or still 0; a message whose immediate was delivered is there, and all before."""
+    """Check that every byte is what was written or still 0, and that a message is there before its immediate."""
     for number, (mine, data) in enumerate(zip(end.targets, end.expected, strict=True)):
         if any(have not in (0, want) for have, want in zip(mine, data, strict=True)):
             return f"message {number} has wrong bytes"
@@ -69,7 +69,7 @@ def _memory(end: End) -> str | None:
 
 
 def _ports(end: End) -> str | None:
-    """Nothing waits on a port that is down."""
+    """Check that nothing waits on a port that is down."""
     for port in end.core.port_states():
         if not port.up and port.control:
             return f"{len(port.control)} packets wait on port {port.number}, which is down"
@@ -98,7 +98,9 @@ def _mrc(end: End) -> str | None:
     if not board.una <= board.nxt or board.nxt - 1 > requestor.limit:
         return f"una {board.una}, nxt {board.nxt}, limit {requestor.limit}"
     if requestor.work.wimm_in_flight < 0 or responder.stashed < 0 or responder.ooo != responder.bits.bit_count():
-        return f"{requestor.work.wimm_in_flight} immediates in flight, {responder.stashed} waiting, {responder.ooo} early"
+        return (
+            f"{requestor.work.wimm_in_flight} immediates in flight, {responder.stashed} waiting, {responder.ooo} early"
+        )
     packets = sum(-(-each.size // requestor.mtu) or 1 for each in end.scenario.requests)
     if responder.counters.packets_placed > packets:
         return f"{responder.counters.packets_placed} packets placed, of {packets}"
@@ -106,7 +108,7 @@ def _mrc(end: End) -> str | None:
 
 
 def _overdue(qp: Any) -> str | None:
-    """Nothing is in flight that loss rule (c) takes for lost (docs/mrc-protocol.md §5)."""
+    """Check that nothing is in flight that loss rule (c) takes for lost (docs/mrc-protocol.md §5)."""
     requestor = qp.requestor
     board, rtt = requestor.board, requestor.rtt
     if not qp.connected or not qp.attributes.rack_inference:
@@ -115,7 +117,9 @@ def _overdue(qp: Any) -> str | None:
         window = max(rtt.windows[sent.plane] or rtt.srtt_ns + 4 * rtt.var_ns, qp.qpcc.cc.base_rtt_ns)
         if sent.state == IN_FLIGHT and sent.sent_ns < board.newest_ns - window:
             late = board.newest_ns - sent.sent_ns
-            return f"PSN {sent.psn} is in flight, sent {late} ns before the newest packet that arrived; {window} is late"
+            return (
+                f"PSN {sent.psn} is in flight, sent {late} ns before the newest packet that arrived; {window} is late"
+            )
     return None
 
 
@@ -139,7 +143,7 @@ def questions(end: End, packets: list[tuple[int, bytes]]) -> str | None:
 
 
 def _quiet(core: Any, qp: Any) -> str | None:
-    """A queue pair in ERROR has no timer, but the one that notifies the peer of the end of its user."""
+    """Check that a queue pair in ERROR has no timer, but the one that notifies the peer of the end of its user."""
     for kind, owner in core.context.timers._armed:
         if kind is not TimerKind.CLOSED and qp.owns(owner):
             return f"the queue pair is in ERROR, and its timer {kind.name} is armed"

@@ -50,9 +50,12 @@ def _parted(packet: bytes) -> tuple[bytes, int]:
 
 
 def timeless(packet: bytes, now: int) -> tuple[bytes, int]:
-    """Return what a packet says, with the age of its time stamp in units of 128 ns."""
+    """Return what a packet says, with the age of its time stamp in units of 128 ns.
+
+    A stamp of 0 says that there is none: nothing leaves at a multiple of 2^23 ns in the short time of a run.
+    """
     rest, stamp = _parted(packet)
-    return rest, stamp if stamp < 0 else ((now >> 7) - stamp) & 0xFFFF
+    return rest, stamp if stamp <= 0 else ((now >> 7) - stamp) & 0xFFFF
 
 
 def may_trim(packet: bytes) -> bool:

@@ -111,7 +111,14 @@ PLANTED: Final[tuple[Planted, ...]] = (
             ),
         ),
         Scenario(
-messages=("1",), faults=1, kinds=(_DROP,), timeout=11, linear=0, doubled=2, rack=False, probe_interval_ns=10**12
+            messages=("1",),
+            faults=1,
+            kinds=(_DROP,),
+            timeout=11,
+            linear=0,
+            doubled=2,
+            rack=False,
+            probe_interval_ns=10**12,
         ),
     ),
     Planted(
@@ -145,7 +152,13 @@ messages=("1",), faults=1, kinds=(_DROP,), timeout=11, linear=0, doubled=2, rack
         "control packets on a dead port",
         "proto: queue no control packet on a port that is down",
         "answers wait on a port that is down, with the state of then",
-        (Change("ports.py", "        if entry.up and len(control) < self.limit:", "        if len(control) < self.limit:"),),
+        (
+            Change(
+                "ports.py",
+                "        if entry.up and len(control) < self.limit:",
+                "        if len(control) < self.limit:",
+            ),
+        ),
         Scenario(messages=("1",), faults=1, kinds=(_DISABLE,)),
     ),
     Planted(
@@ -162,8 +175,8 @@ messages=("1",), faults=1, kinds=(_DROP,), timeout=11, linear=0, doubled=2, rack
         (
             Change(
                 _RECOVERY,
-                "        longest = self.association.attributes.repeat_ns(self.fruitless if board.outstanding else self.silence)\n",
-                "        longest = board.timeout_ns << min(max(0, self.fruitless - board.linear), _MAX_TAIL_DOUBLINGS)\n",
+                "self.association.attributes.repeat_ns(self.fruitless if board.outstanding else self.silence)\n",
+                "board.timeout_ns << min(max(0, self.fruitless - board.linear), _MAX_TAIL_DOUBLINGS)\n",
             ),
         ),
         Scenario(messages=("1",), faults=4, kinds=(_DROP, _CUT), linear=0, doubled=5, probe_interval_ns=10**12),

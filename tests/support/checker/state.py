@@ -21,7 +21,8 @@ from typing import Any, Final, NamedTuple
 
 from mrc_host.proto.timers import TimerQueue
 
-_FAR: Final = 1 << 60  # times beyond are marks, such as "never"
+#: Times beyond are marks, such as "never". So are 0 and less: a run begins later than any period that is compared.
+_FAR: Final = 1 << 60
 _UNSET: Final = object()
 
 #: Attributes that never change while a scenario runs, by class; they are neither saved nor encoded.
@@ -290,7 +291,7 @@ class _Walk:
             elif mode == _TIME:
                 self._time(item)
             elif mode == _DEADLINE:
-                tokens.append(item if item >= _FAR else max(item - now, 0))
+                tokens.append(_ahead(item, now))
             elif mode == _FUNCTION:
                 tokens.append(plan.functions[name](value, now))
                 if isinstance(item, dict):
@@ -301,8 +302,8 @@ class _Walk:
     def _time(self, item: Any) -> None:
         if isinstance(item, list):
             self._save(item, _SLICES, item[:])
-            self._tokens.append([each if each < 0 else each - self._now for each in item])
-        elif item is None or item < 0 or item >= _FAR:
+            self._tokens.append([each if each <= 0 else each - self._now for each in item])
+        elif item is None or item <= 0 or item >= _FAR:
             self._tokens.append(item)
         else:
             self._tokens.append(item - self._now)
@@ -318,6 +319,10 @@ class _Walk:
         for (kind, owner), (deadline, _) in sorted(queue._armed.items(), key=lambda entry: entry[1]):
             self._tokens.append((deadline - self._now, kind.name))
             self._visit(owner)
+
+
+def _ahead(deadline: Any, now: int) -> int:
+    return deadline if deadline >= _FAR else max(deadline - now, 0)
 
 
 def restore(snapshot: Snapshot) -> None:

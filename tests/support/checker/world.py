@@ -24,7 +24,7 @@ from support.checker.ends import (
     connected,
 )
 from support.checker.packets import label, marked, may_mark, may_trim, timeless, trimmed
-from support.checker.scenario import LATENCY_NS, MRC, FaultKind, Scenario
+from support.checker.scenario import LATENCY_NS, MRC, Scenario
 
 #: Steps of time in a row in which nothing went wrong and no request completed, before a run counts as one without end.
 _MOST_WAITS: Final = 400
@@ -245,9 +245,7 @@ class Model:
             return self._act(world, event.to, Action(ActionKind.DELIVER, event.port, event.packet))
         if kind in PORTS:
             return self._port(world, event)
-        return self._act(
-            world, event.to, Action(ActionKind.POST if kind is EventKind.POST else ActionKind.RECEIVE)
-        )
+        return self._act(world, event.to, Action(ActionKind.POST if kind is EventKind.POST else ActionKind.RECEIVE))
 
     def _fate(self, world: World, event: Event) -> World:
         gone = next(each for each in world.flying if each[1:] == event[1:] and each.due <= world.now)
@@ -287,9 +285,7 @@ class Model:
         timers = [local.due for local in world.ends if local.due is not None]
         timer = max(min(timers), world.now) if timers else None
         over = self.complete(world) and arrival is not None
-        world = world._replace(
-            held=world.held + world.later, later=(), stage=0, fated=None, waits=world.waits + 1
-        )
+        world = world._replace(held=world.held + world.later, later=(), stage=0, fated=None, waits=world.waits + 1)
         if arrival is not None and (timer is None or arrival <= timer or over):
             return _lose_unlinked(world._replace(now=max(arrival, world.now))), None
         if timer is None or self.over(world):
@@ -311,7 +307,9 @@ class Model:
             local = world.ends[REQUESTOR]
             since = world.now - world.silent_ns
             if local.state is QpState.RTS and since > self._patience_ns:
-                return f"in RTS {since / 1000:g} us after the network fell silent; {self._patience_ns / 1000:g} are enough"
+                return (
+                    f"in RTS {since / 1000:g} us after the network fell silent; {self._patience_ns / 1000:g} are enough"
+                )
         return None
 
     def _act(self, world: World, end: int, action: Action) -> tuple[World, str | None]:
@@ -338,13 +336,12 @@ class Model:
         """Check what a completion promises, and why a queue pair failed."""
         requestor, responder = world.ends
         for each in requestor.done:
-            if each.kind in (CompletionKind.WRITE, CompletionKind.WRITE_IMM):
-                if each.status is CompletionStatus.SUCCESS and not responder.placed[each.number]:
-                    return f"request {each.number} completed, and its bytes are not at the responder"
+            sent = each.kind in (CompletionKind.WRITE, CompletionKind.WRITE_IMM)
+            if sent and each.status is CompletionStatus.SUCCESS and not responder.placed[each.number]:
+                return f"request {each.number} completed, and its bytes are not at the responder"
         received = sum(each.kind is CompletionKind.RECV_IMM and each.immediate is not None for each in responder.done)
         promised = sum(
-            each.kind is CompletionKind.WRITE_IMM and each.status is CompletionStatus.SUCCESS
-            for each in requestor.done
+            each.kind is CompletionKind.WRITE_IMM and each.status is CompletionStatus.SUCCESS for each in requestor.done
         )
         if promised > received:
             return f"{promised} requests with immediate completed, and {received} immediates were delivered"
@@ -379,7 +376,10 @@ class Model:
             now & 127,
             world.ends[0].key,
             world.ends[1].key,
-            *(tuple(sorted(_token(each, now) for each in packets)) for packets in (world.flying, world.held, world.later)),
+            *(
+                tuple(sorted(_token(each, now) for each in packets))
+                for packets in (world.flying, world.held, world.later)
+            ),
             world.faults,
             world.stage,
             world.fated,
@@ -411,7 +411,5 @@ def _lose_unlinked(world: World) -> World:
     """Lose the packets that are due at ports without a link."""
     if not world.down:
         return world
-    kept = tuple(
-        each for each in world.flying if each.due > world.now or not _unlinked(world, each.to, each.port)
-    )
+    kept = tuple(each for each in world.flying if each.due > world.now or not _unlinked(world, each.to, each.port))
     return world._replace(flying=kept)
