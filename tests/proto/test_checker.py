@@ -78,6 +78,72 @@ def test_a_scenario_that_is_not_exhausted_is_not_explored_with_more_faults(monke
     ]  # fmt: skip
 
 
+def ends_of(scenario: Scenario, *, reduced: bool) -> set[object]:
+    """Return the states in which runs end."""
+    model = Model(scenario, reduced=reduced)
+    first, _ = model.first()
+    seen, left = {model.key(first)}, [first]
+    found: set[object] = set()
+    while left:
+        state = left.pop()
+        if model.over(state):
+            found.add(model.key(state._replace(stage=0)))
+        for event in model.events(state):
+            reached, problem = model.apply(state, event)
+            assert problem is None
+            if (key := model.key(reached)) not in seen:
+                seen.add(key)
+                left.append(reached)
+    return found
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(messages=("1",), faults=1, kinds=(FaultKind.DUPLICATE, FaultKind.LATE), linear=1, doubled=1),
+        Scenario(messages=("1", "1"), faults=0, post_any_time=True, planes=2),
+        Scenario(ROCE, ("1", "1"), 1, (FaultKind.LATE,), post_any_time=True),
+    ],
+    ids=["late", "planes", "roce"],
+)
+def test_the_reduction_leaves_no_end_of_a_run_out(scenario: Scenario) -> None:
+    every, some = ends_of(scenario, reduced=False), ends_of(scenario, reduced=True)
+    assert some == every
+    assert len(some) > 2
+
+
+def following(model: Model, state: World) -> set[tuple[str, object]]:
+    """Return the events that may happen, each with the state that it leads to."""
+    return {(str(event), model.key(model.apply(state, event)[0])) for event in model.events(state)}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(messages=("1",), faults=1, kinds=(FaultKind.LATE, LINK), linear=1, doubled=1),
+        Scenario(ROCE, ("1", "1i"), 0, late_receives=True, post_any_time=True, selective=True),
+        Scenario(ROCE, ("1",), 1, (FaultKind.DUPLICATE, FaultKind.LATE)),
+    ],
+    ids=["mrc", "receives", "roce"],
+)
+def test_states_with_equal_keys_go_on_alike(scenario: Scenario) -> None:
+    """Without this, what is left out of a key would hide the runs of all but one of the states that it stands for."""
+    model = Model(scenario)
+    first, _ = model.first()
+    seen, left, compared = {model.key(first): first}, [first], 0
+    while left:
+        state = left.pop()
+        for event in model.events(state):
+            reached, _ = model.apply(state, event)
+            known = seen.setdefault(model.key(reached), reached)
+            if known is reached:
+                left.append(reached)
+            elif known != reached:
+                compared += 1
+                assert following(model, known) == following(model, reached)
+    assert compared > 5
+
+
 # --- bugs of the past ---
 
 

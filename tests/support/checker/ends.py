@@ -85,12 +85,26 @@ class Action(NamedTuple):
 class Local:
     """A state of one end: what the rest of the world sees of it, and the snapshot that it is restored from."""
 
-    __slots__ = ("done", "due", "error", "key", "number", "placed", "posted", "receives", "snapshot", "state", "up")
+    __slots__ = (
+        "at",
+        "done",
+        "due",
+        "error",
+        "key",
+        "number",
+        "placed",
+        "posted",
+        "receives",
+        "snapshot",
+        "state",
+        "up",
+    )
 
-    def __init__(self, number: int, snapshot: Snapshot, end: End) -> None:
+    def __init__(self, number: int, snapshot: Snapshot, now: int, end: End) -> None:
         self.number = number  # counted in the order in which states were found
         self.snapshot = snapshot
         self.key = snapshot.digest
+        self.at = now  # the time from which the snapshot's digest counts
         self.due: int | None = end.core.next_timer()
         self.up = tuple(end.core.ports_up())
         record = end.record
@@ -315,7 +329,7 @@ class End:
         key = (snapshot.digest, now)
         local = self._known.get(key)
         if local is None:
-            local = self._known[key] = Local(len(self._known), snapshot, self)
+            local = self._known[key] = Local(len(self._known), snapshot, now, self)
         return local
 
     @property
