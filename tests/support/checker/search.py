@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
 from typing import Final
 
 from support.checker.scenario import Scenario
-from support.checker.world import FAULTS, Event, Model, World
+from support.checker.world import Event, Model, World
 
 _CHECK_EVERY: Final = 256
 
@@ -27,7 +26,7 @@ class Ending(Enum):
 
 @dataclass
 class Result:
-    """What an exploration did. `trace` leads to `problem`; `loop`: where the run goes back to, of one without end."""
+    """What an exploration did. `trace` leads to `problem`, if there is one."""
 
     scenario: Scenario
     ending: Ending
@@ -67,7 +66,7 @@ class Search:
         self._frontier: deque[tuple[int, int, World]] = deque()
         self._transitions = self._depth = self._ends = 0
 
-    def run(self, told: Callable[[str], None] | None = None) -> Result:
+    def run(self) -> Result:
         """Explore until everything was seen, something wrong is found, or time or room is used up."""
         began = time.process_time()
         first, problem = self.model.first()
@@ -83,8 +82,6 @@ class Search:
                     return self._result(began, Ending.OUT_OF_TIME)
                 if len(self._numbers) > self._most:
                     return self._result(began, Ending.OUT_OF_ROOM)
-                if told is not None and count % (100 * _CHECK_EVERY) == 0:
-                    told(str(self._result(began, Ending.OUT_OF_TIME)))
             found = self._expand(number, depth, world)
             if found is not None:
                 problem, last = found
@@ -185,13 +182,6 @@ class Search:
         )  # fmt: skip
 
 
-def explore(
-    scenario: Scenario, *, seconds: float = 1e9, most_states: int = 3_000_000, told: Callable[[str], None] | None = None
-) -> Result:
+def explore(scenario: Scenario, *, seconds: float = 1e9, most_states: int = 3_000_000) -> Result:
     """Explore a scenario."""
-    return Search(scenario, seconds=seconds, most_states=most_states).run(told)
-
-
-def faults_of(trace: list[Event]) -> int:
-    """Return how many faults a run has."""
-    return sum(each.kind in FAULTS for each in trace)
+    return Search(scenario, seconds=seconds, most_states=most_states).run()

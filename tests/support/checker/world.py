@@ -55,7 +55,6 @@ class EventKind(Enum):
 
 FATES: Final = (EventKind.DROP, EventKind.DUPLICATE, EventKind.LATE, EventKind.TRIM, EventKind.LASTHOP, EventKind.MARK)
 PORTS: Final = (EventKind.LINK, EventKind.DISABLE, EventKind.LINK_UP, EventKind.ENABLE)
-FAULTS: Final = frozenset((*FATES, EventKind.LINK, EventKind.DISABLE, EventKind.CUT, EventKind.MUTE))
 
 
 class Event(NamedTuple):
@@ -371,7 +370,7 @@ class Model:
             return None
         return "requests have not completed, and nothing is left to happen"
 
-    def key(self, world: World) -> bytes | tuple[object, ...]:
+    def key(self, world: World) -> tuple[object, ...]:
         """Return what distinguishes a state from all that behave otherwise."""
         now = world.now
         return (
