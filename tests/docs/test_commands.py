@@ -39,6 +39,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"make .*", "sets up, tests or measures everything", ".ci/run"),
     (r"mrclab conform --device agent", REAL, "tests/conform/test_agent.py"),
     (r"pip install pre-commit.*", "changes the reader's own repository", ""),
+    (r"python -m support\.checker .*", "takes minutes of CPU time", "tests/proto/test_checker.py"),
     (r"git clone", "would fetch what is already here", ""),
     (
         r"mrclab (up|down|list|status|cleanup|exec|env|sh|capture|deny|allow|fail|restore)( .*)?",
