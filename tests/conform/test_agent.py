@@ -10,6 +10,11 @@ import sys
 
 import pytest
 
+from libmrc import build
+from mrc_conform.case import select
+from mrc_conform.wire import Transport
+from support import libmrc
+
 TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.lab
 
@@ -29,3 +34,19 @@ def test_agent_follows_the_rules_on_the_real_clock(tmp_path: pathlib.Path) -> No
     assert not wrong, done.stderr
     assert found["counts"]["passed"] >= 30
     assert done.returncode == 0
+
+
+def test_adapter_in_c_asks_by_mrc_h(tmp_path: pathlib.Path) -> None:
+    source = TESTS.parent / "examples/conform_adapter.c"
+    library = build.library(sanitize=False)
+    program = tmp_path / "conform_adapter"
+    folders = [f"-I{build.INCLUDE}", f"-I{build.ABI}", f"-L{library}", f"-Wl,-rpath,{library}"]
+    subprocess.run(
+        [*libmrc.compiler(), *libmrc.WARNINGS, str(source), "-o", str(program), *folders, "-lmrc", "-lpthread", "-ldl"],
+        check=True,
+    )
+    done = run(
+        "--device", "agent", "--adapter", str(program), "--only", "protection", "-o", str(tmp_path / "o"), "--json"
+    )
+    assert done.stdout, done.stderr
+    assert json.loads(done.stdout)["counts"]["passed"] == len(select(["protection"], Transport.MRC))
