@@ -98,6 +98,7 @@ class Script:
         self._arrived: dict[int, int] = {}  # sizes of the device's packets that the kit has acknowledged, by PSN
         self._sizes: dict[int, int] = {}
         self._next_id = 1
+        self._done: list[Done] = []
 
     # --- the connection ---
 
@@ -106,8 +107,13 @@ class Script:
         self.kit = replace(self.kit, p_key=self.settings.p_key)
         if changes:
             self.kit = replace(self.kit, **changes)  # type: ignore[arg-type]
+        local = self.create()
+        self.device.connect(local, self.kit)
+        return local
+
+    def create(self) -> Local:
+        """Create a queue pair of the device without connecting it."""
         self._local = self.device.create()
-        self.device.connect(self._local, self.kit)
         return self._local
 
     @property
@@ -408,8 +414,6 @@ class Script:
             raise Mismatch(f"expected no completion; request {done.wr_id} completed: {done.outcome.value}")
 
     def _completion(self, *, wait: bool = True) -> Done | None:
-        if not hasattr(self, "_done"):
-            self._done: list[Done] = []
         deadline = self.now + self.device.answer_ns
         while True:
             self._done += self.device.completions(self.dut)

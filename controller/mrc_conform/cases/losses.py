@@ -79,14 +79,11 @@ def loss_not_late(c: Script) -> None:
 
 def _warm(c: Script, rtt: int) -> Packet:
     """Let the requestor measure sixteen round trips of the base RTT; return the last packet of these."""
-    packet = None
     for index in range(16):
-        c.post(8)
-        packet = c.expect("WRITE_ONLY")
+        packet = one(c)
         c.advance(rtt)
         c.sack(packet, index)
         c.ack(index, index + 1)
-    assert packet is not None
     return packet
 
 

@@ -326,7 +326,7 @@ def ev_probe_answered(c: Script) -> None:
     connected=False,
 )
 def ev_probe_stranger(c: Script) -> None:
-    c._local = c.device.create()
+    c.create()
     c.send("ENDPOINT_REQUEST", op=_EV_PROBE, psn=0x99)
     c.expect("ENDPOINT_RESPONSE", op=_EV_PROBE, psn=0x99)
 

@@ -164,7 +164,7 @@ def error_reset_connects(c: Script) -> None:
     connected=False,
 )
 def state_order(c: Script) -> None:
-    c._local = c.device.create()
+    c.create()
     c.device.connect(c.dut, c.kit)
     try:
         c.device.connect(c.dut, c.kit)
