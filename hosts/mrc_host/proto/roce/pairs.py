@@ -268,6 +268,8 @@ class RocePairsEndpoint(CommonEndpoint):
             self._set_mtu(qp, mtu)
         qp.peer_qp = number
         qp.addresses = self.config.address + address
+        if address == self.config.address:
+            self._ports.looping = True
         qp.epsn = rq_psn
         self._set_state(qp, QpState.RTR, None)
 
