@@ -125,10 +125,12 @@ int lab_ask(struct lab_context *context, struct writer *writer, struct answer *a
 static void before_fork(void)
 {
 	pthread_mutex_lock(&list_lock);
+	exchange_before_fork();
 }
 
 static void after_fork_in_parent(void)
 {
+	exchange_after_fork(false);
 	pthread_mutex_unlock(&list_lock);
 }
 
@@ -136,6 +138,7 @@ static void after_fork_in_parent(void)
  * Memory stays mapped, and locks stay as they are, since every function looks at the state first. */
 static void after_fork_in_child(void)
 {
+	exchange_after_fork(true);
 	for (struct lab_context *each = open_contexts; each; each = each->next) {
 		atomic_store(&each->connection.state, CONNECTION_FORKED);
 		close(each->connection.fd);
@@ -379,6 +382,7 @@ int lab_close_device(struct ibv_context *base)
 	pthread_mutex_unlock(&list_lock);
 	/* With the connection the agent destroys what the program has left. */
 	discard(context);
+	exchange_leave_all(context);
 	return 0;
 }
 

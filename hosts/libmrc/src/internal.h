@@ -10,6 +10,7 @@
 
 #define LIBMRC_INTERNAL
 #include "connection.h"
+#include "exchange.h"
 #include "infiniband/verbs.h"
 #include "mrc.h"
 #include "ring.h"
@@ -73,6 +74,7 @@ struct lab_mr {
 	struct ibv_mr base;
 	uint64_t iova;
 	unsigned int access;
+	struct exchanged *exchanged;
 };
 
 struct lab_channel {
