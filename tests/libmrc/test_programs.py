@@ -17,7 +17,7 @@ from support.verbs.bed import Bed, bed, process
 
 CASES = (
     "writes", "requests", "refusals", "notifications", "acknowledgements", "failures", "attributes", "threads", "forks",
-    "signals", "lookups",
+    "resets", "signals", "lookups",
 )  # fmt: skip
 MEMORY = ("memory", "addresses", "exchanges", "exchange_limits", "exchange_forks")
 SYSTEM = pathlib.Path("/usr/include/infiniband/verbs.h")

@@ -332,7 +332,8 @@ struct ibv_context *lab_open_device(struct ibv_device *base)
 	pthread_mutex_init(&context->table_lock, NULL);
 	context->verbs.context.device = base;
 	context->verbs.context.ops = lab_ops;
-	context->verbs.context.cmd_fd = -1;
+	/* Programs copy it, to share a device with another process, before they learn that this device is not shared. */
+	context->verbs.context.cmd_fd = context->connection.fd;
 	context->verbs.context.async_fd = -1;
 	context->verbs.context.num_comp_vectors = 1;
 	pthread_mutex_init(&context->verbs.context.mutex, NULL);

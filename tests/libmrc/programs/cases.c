@@ -219,6 +219,44 @@ static void failures(void)
 	close_end(&b);
 }
 
+static struct mrc_qp *failed_pair(struct end *end)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct mrc_qp *made = create_pair(end, 8, 8, 0);
+
+	CHECK(made);
+	move(made, 5, &end->gid);
+	CHECK(!mrc_modify_qp(made, &attr, IBV_QP_STATE, NULL, 0));
+	return made;
+}
+
+/* On the way to RESET a queue pair loses the completions that were not polled, and the others keep theirs. */
+static void resets(void)
+{
+	struct end a = open_end(paths[0]), other = a;
+	struct mrc_qp *one = failed_pair(&a), *two = failed_pair(&a), *last;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	struct ibv_wc wc[8];
+
+	other.cq = mrc_create_cq(a.mrc, 16, NULL, NULL, 0);
+	CHECK(other.cq);
+	last = failed_pair(&other);
+	for (int round = 0; round < 180; round++) { /* more than a queue of completions holds */
+		for (int i = 0; i < 3; i++) {
+			CHECK(!post_write(&a, &a, one, 1, 0, 8, IBV_SEND_SIGNALED, -1));
+			CHECK(!post_write(&a, &a, two, 2 + (uint64_t)i, 0, 8, IBV_SEND_SIGNALED, -1));
+		}
+		CHECK(!post_write(&a, &a, last, 9, 0, 8, IBV_SEND_SIGNALED, -1));
+		poll_for(other.cq, 1, wc); /* the agent takes requests in their order */
+		CHECK(!mrc_modify_qp(one, &attr, IBV_QP_STATE, NULL, 0));
+		CHECK(mrc_poll_cq(a.cq, 8, wc) == 3 && wc[0].wr_id == 2 && wc[1].wr_id == 3 && wc[2].wr_id == 4);
+		move(one, 5, &a.gid);
+		CHECK(!mrc_modify_qp(one, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE, NULL, 0));
+	}
+	CHECK(!mrc_destroy_qp(one) && !mrc_destroy_qp(two) && !mrc_destroy_qp(last) && !mrc_destroy_cq(other.cq));
+	close_end(&a);
+}
+
 /* -- attributes --------------------------------------------------------------------------------------------------- */
 
 static void attributes(void)
@@ -771,6 +809,7 @@ static const struct test_case cases[] = {
 	{"acknowledgements", acknowledgements},
 	{"failures", failures},
 	{"attributes", attributes},
+	{"resets", resets},
 	{"threads", threads},
 	{"forks", forks},
 	{"signals", signals},
