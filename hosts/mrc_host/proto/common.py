@@ -75,7 +75,7 @@ class CommonEndpoint(TransportEndpoint):
     ) -> MemoryRegion:
         """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it.
 
-        Only queue pairs of the same protection domain reach it. `access` has the rights (`memory.Access`); without it,
+        Only queue pairs of the same protection domain reach it. `access` has the rights (`Access`); without it,
         peers may write where `writable` says so, and nothing else.
         """
         return self._memory.register(buffer, va, writable, domain, access)

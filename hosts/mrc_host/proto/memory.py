@@ -5,26 +5,15 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
-from enum import IntFlag
 from typing import Final, TypeAlias
 
 from mypy_extensions import mypyc_attr
 
+from mrc_host.access import Access
+
 PAGE_BYTES: Final = 4096
 #: What is read at once of memory that is not mapped here: a system call for many packets instead of one for each.
 READ_AHEAD_BYTES: Final = 1 << 16
-
-
-class Access(IntFlag):
-    """Rights to a memory region, with the numbers of `ibv_access_flags`."""
-
-    NONE = 0
-    LOCAL_WRITE = 1
-    REMOTE_WRITE = 2
-    REMOTE_READ = 4
-    REMOTE_ATOMIC = 8
-
-
 LOCAL_WRITE: Final = int(Access.LOCAL_WRITE)
 REMOTE_WRITE: Final = int(Access.REMOTE_WRITE)
 REMOTE_READ: Final = int(Access.REMOTE_READ)

@@ -12,8 +12,9 @@ from typing import Annotated, NamedTuple
 
 from mrc_common.plain import Range
 from mrc_common.rpc import Done, Request
+from mrc_host.access import Access
 from mrc_host.verbs import layout
-from mrc_host.verbs.layout import Access, DeviceCap, QpState
+from mrc_host.verbs.layout import DeviceCap, QpState
 
 Number = Annotated[int, Range(0, layout.WORD)]
 QpNumber = Annotated[int, Range(0, 0xFFFFFF)]

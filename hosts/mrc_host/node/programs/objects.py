@@ -6,13 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from mrc_host.access import Access
 from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.shared import Memory, WakeupCounter
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
-from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcStatus
+from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, WcFlags, WcStatus
 from mrc_host.verbs.requests import HintAttributes, RemoteQp
 from mrc_host.verbs.ring import Producer
 

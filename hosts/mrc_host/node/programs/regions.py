@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from mrc_common.rpc import Done, Verbs
+from mrc_host.access import Access
 from mrc_host.node.programs.objects import ExchangedMemory, Region
 from mrc_host.node.programs.shared import Memory, Resources
 from mrc_host.node.programs.wires import Wires
@@ -15,7 +16,6 @@ from mrc_host.node.quota import Limits, RefusedError, wanted
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs import requests
-from mrc_host.verbs.layout import Access
 
 P = TypeVar("P", bound=Pair)
 Answer = tuple[object, list[int]]
