@@ -4,7 +4,8 @@ In turn, several times: `write_bw` in the agent, and a program that writes messa
 MB/s by the wall clock, and CPU (user and system) of the agent and of both programs per MB. The agent's workload makes
 and verifies its data, which the programs do not. Then latency: half the time of an 8-byte write there and back.
 
-Programs in Python and in C (over libmrc, with memory of their own) take turns, where there is a C compiler.
+Programs in Python and in C (over libmrc, with memory of their own) take turns, where there is a C compiler; those in C
+with exchanged pages, as usual, and without.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarks import scaled
 ROOT = pathlib.Path(__file__).parents[1]
 SIZE = 1 << 18
 MESSAGES = scaled(160, 16)
-ROUNDS = scaled(3, 1)
+ROUNDS = scaled(7, 1)
 TRIPS = scaled(300, 10)
 _OPTIONS: dict[str, list[str]] = {"latency": [], "polling": ["--poll"]}
 
@@ -79,13 +80,17 @@ def programs(folder: pathlib.Path, *words: str) -> list[str]:
     return said.splitlines()[-1].split()
 
 
-def c_programs(folder: pathlib.Path, program: pathlib.Path, *words: str) -> list[float]:
+def c_programs(folder: pathlib.Path, program: pathlib.Path, *words: str, exchange: bool = True) -> list[float]:
     """Run the C program on both hosts; return the numbers that the first one prints."""
     ends = socket.socketpair()
     started = [
         subprocess.Popen(
             [str(program), *words, str(1 - index), str(end.fileno())],
-            env={**os.environ, "MRC_DEVICE": str(folder / f"h{index}.verbs")},
+            env={
+                **os.environ,
+                "MRC_DEVICE": str(folder / f"h{index}.verbs"),
+                "MRCLAB_EXCHANGE": str(int(exchange)),
+            },
             stdout=subprocess.PIPE,
             pass_fds=[end.fileno()],
             text=True,
@@ -143,6 +148,7 @@ def _bandwidth(folder: pathlib.Path, pid: int, program: pathlib.Path | None) -> 
     rows: dict[str, list[tuple[float, float, float]]] = {"in the agent": [], "two programs": []}
     if program is not None:
         rows["two C programs"] = []
+        rows["C, no exchange"] = []
     for _ in range(ROUNDS):
         for case, found in rows.items():
             used, children = cpu_s(pid), _children_s()
@@ -150,8 +156,9 @@ def _bandwidth(folder: pathlib.Path, pid: int, program: pathlib.Path | None) -> 
                 began = time.perf_counter()
                 in_agent(folder, "write_bw", {"message_bytes": SIZE, "window": 8, "iterations": MESSAGES})
                 rate = megabytes / (time.perf_counter() - began)
-            elif program is not None and case == "two C programs":
-                (rate,) = c_programs(folder, program, "bandwidth", str(SIZE), str(MESSAGES))
+            elif program is not None and "C" in case:
+                words = ("bandwidth", str(SIZE), str(MESSAGES))
+                (rate,) = c_programs(folder, program, *words, exchange=case == "two C programs")
             else:
                 rate = float(programs(folder, "write_bw.py", "-s", str(SIZE), "-n", str(MESSAGES))[3])
             found.append((rate, (cpu_s(pid) - used) / megabytes * 1e3, (_children_s() - children) / megabytes * 1e3))
@@ -162,7 +169,7 @@ def _bandwidth(folder: pathlib.Path, pid: int, program: pathlib.Path | None) -> 
     ratio = [statistics.median(column[0] for column in found) for found in rows.values()]
     print(f"programs / agent: {ratio[1] / ratio[0]:.2f} (programs' CPU is with that of starting Python)")
     if program is not None:
-        print(f"C programs / Python programs: {ratio[2] / ratio[1]:.2f}")
+        print(f"C programs / Python programs: {ratio[2] / ratio[1]:.2f}, without exchange {ratio[3] / ratio[1]:.2f}")
 
 
 def _children_s() -> float:

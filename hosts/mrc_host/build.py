@@ -61,6 +61,7 @@ BESIDE: Final = (
     "drivers/virtual.py",
     "node/alarms.py",
     "node/datapath.py",
+    "node/loopback.py",
     "node/mapper.py",
     "node/samples.py",
 )

@@ -54,6 +54,16 @@ PROGRAMS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "atomic_lat": (ROCE, ("ib_atomic_lat", *FEW)),
 }
 LINK = "p0-t0.0--p0-t1.0"
+#: All links between h0's switches T0 and those of the second tier: what crosses them waits, on whatever path it is.
+UPLINKS = tuple(f"p{plane}-t0.0--p{plane}-t1.{t1}" for plane in range(2) for t1 in range(2))
+OUTAGES = (
+    ("ib_write_bw", "-s", "4096"),
+    ("ib_send_bw", "-s", "4096"),
+    ("ib_read_bw", "-s", "4096"),
+    ("ib_atomic_bw",),
+)
+#: Half a gigabyte takes minutes on the usual links of 20 Mbit/s.
+FAST = {"host": {"rate": "1Gbps", "delay": "20us"}, "fabric": {"rate": "1Gbps", "delay": "20us"}}
 
 
 def mrclab(*words: str, code: int = 0) -> str:
@@ -117,11 +127,13 @@ def both(
     with program(first, settings, words) as server:
         await_listener(first, server)
         with program(second, settings, [*words, ADDRESSES[first] if by_address else first]) as client:
-            for target in trouble:
+            if trouble:
                 time.sleep(0.5)
-                mrclab("fail", target)
+                for target in trouble:
+                    mrclab("fail", target)
                 time.sleep(0.5)
-                mrclab("restore", target)
+                for target in trouble:
+                    mrclab("restore", target)
             said = client.communicate(timeout=PATIENCE_S)[0]
         heard = server.communicate(timeout=PATIENCE_S)[0]
     assert (client.returncode, server.returncode) == (0, 0), f"client: {said}\nserver: {heard}"
@@ -160,6 +172,35 @@ def test_writes_by_mrc_outlast_a_link_that_fails_and_returns(lab: pathlib.Path) 
     both(MRC, ("ib_write_bw", "-s", "65536", "-n", "100", "-x", "3", "-F"), trouble=[LINK])
 
 
+@pytest.mark.lab
+@pytest.mark.long
+@pytest.mark.parametrize("words", OUTAGES, ids=lambda words: words[0])
+def test_roce_waits_for_links_that_return_in_time(lab: pathlib.Path, words: tuple[str, ...]) -> None:
+    needed(words[0])
+    both(ROCE, (*words, "-x", "3", "-F", "-n", "5000", "-u", "18"), trouble=UPLINKS)
+
+
+@pytest.mark.lab
+@pytest.mark.long
+@pytest.mark.parametrize("words", OUTAGES, ids=lambda words: words[0])
+def test_roce_ends_with_its_retries(lab: pathlib.Path, words: tuple[str, ...]) -> None:
+    """A timeout of 4 ms (`-u 10`) and 7 retries are spent long before the links return."""
+    needed(words[0])
+    command = (*words, "-x", "3", "-F", "-n", "100000", "-u", "10")
+    with program("h1", ROCE, command) as server:
+        await_listener("h1", server)
+        with program("h0", ROCE, [*command, "h1"]) as client:
+            time.sleep(0.5)
+            for target in UPLINKS:
+                mrclab("fail", target)
+            try:
+                said = client.communicate(timeout=PATIENCE_S)[0]
+            finally:
+                mrclab("restore")
+    assert client.returncode, said
+    assert re.search(r"status 12|transport retry counter exceeded", said), said
+
+
 @pytest.fixture(scope="module")
 def example(lab: pathlib.Path) -> pathlib.Path:
     """Return OCP's example, built from unchanged sources by its own makefile with our headers and library."""
@@ -188,6 +229,45 @@ def test_ocps_example_sweeps_over_sizes(lab: pathlib.Path, example: pathlib.Path
     said, _ = both(ROCE, words, hosts, by_address=True)
     sizes = [int(line.split()[0]) for line in said.splitlines() if re.match(r"\s*\d+\s+[\d.]+", line)]
     assert sizes == [1, 16, 256, 4096, 65536], said
+
+
+@pytest.mark.lab
+@pytest.mark.long
+@pytest.mark.parametrize("hosts", [("h0", "h1"), ("h1", "h0")])
+def test_ocps_example_sweeps_from_1_byte_to_64_mb(
+    lab: pathlib.Path,
+    example: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: tuple[str, str],
+) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    mrclab("up", lab_file(tmp_path, "tiny", hosts=2, hosts_per_t0=1, path_mtu=4096, links=FAST))
+    try:
+        shutil.copy(lab / "run" / "tiny" / "lab" / example.name, tmp_path / "run" / "tiny" / "lab")
+        said, _ = both(ROCE, (str(example), "-d", "mrc0", "-n", "2", "-w", "1"), hosts, by_address=True)
+    finally:
+        mrclab("down", "tiny")
+    sizes = [int(line.split()[0]) for line in said.splitlines() if re.match(r"\s*\d+\s+[\d.]+", line)]
+    assert sizes == [1 << power for power in range(27)], said
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_ocps_api_test_runs(lab: pathlib.Path) -> None:
+    """Built by its makefile, with OCP's headers; it opens the device and allocates a protection domain."""
+    if not (OCP / "test" / "mrc_test.c").is_file() or shutil.which("make") is None:
+        pytest.skip("MRCLAB_OCP names no checkout of OCP's repository, or make is not installed")
+    folder = lab / "ocp"
+    shutil.copytree(OCP, folder, ignore=shutil.ignore_patterns(".git"))
+    done = subprocess.run(["make", "-C", str(folder / "test")], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the test cannot be built: {done.stderr.splitlines()[-1]}")
+    place = lab / "run" / "tiny" / "lab" / "mrc_test"
+    shutil.copy(folder / "test" / "mrc_test", place)
+    place.chmod(0o755)
+    assert mrclab("exec", "h0", "--", "/run/lab/mrc_test", "-d", "mrc0").strip() == "Hello MRC!"
+    assert "Failed to find device" in mrclab("exec", "h0", "--", "/run/lab/mrc_test", "-d", "none", code=1)
 
 
 @pytest.mark.lab

@@ -16,9 +16,10 @@ from support.libmrc import compiled, environment
 from support.verbs.bed import Bed, bed, process
 
 CASES = (
-    "writes", "requests", "refusals", "memory", "addresses", "notifications", "acknowledgements", "failures",
-    "attributes", "threads", "forks", "signals", "lookups",
+    "writes", "requests", "refusals", "notifications", "acknowledgements", "failures", "attributes", "threads", "forks",
+    "resets", "signals", "lookups",
 )  # fmt: skip
+MEMORY = ("memory", "addresses", "exchanges", "exchange_limits", "exchange_forks")
 SYSTEM = pathlib.Path("/usr/include/infiniband/verbs.h")
 OCP = pathlib.Path(os.environ.get("MRCLAB_OCP", "/nonexistent"))
 
@@ -55,6 +56,25 @@ def test_a_case_of_the_library(program: pathlib.Path, hosts: Bed, case: str) -> 
         time.sleep(0.01)
     assert not any(node.programs.connected for node in hosts.nodes)
     assert not any(node.programs.ejected for node in hosts.nodes)
+
+
+@pytest.fixture(scope="module")
+def memory_program(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return compiled(tmp_path_factory.mktemp("memory"), "memory")
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_a_case_of_registered_memory(memory_program: pathlib.Path, hosts: Bed, case: str) -> None:
+    done = run(memory_program, case, hosts.path(0), hosts.path(1))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MRCLAB_SEEDS", "3"))))
+def test_registered_memory_has_the_bytes_that_it_should_have(
+    memory_program: pathlib.Path, hosts: Bed, seed: int
+) -> None:
+    done = run(memory_program, "anything", hosts.path(0), hosts.path(1), SEED=str(seed))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("case", ["threads", "notifications", "acknowledgements"])

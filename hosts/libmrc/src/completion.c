@@ -304,6 +304,33 @@ static struct lab_qp *account(struct lab_context *context, const struct ring_com
 	return qp;
 }
 
+void lab_clean_cq(struct ibv_cq *base, uint32_t number)
+{
+	struct lab_cq *cq = CONTAINER(base, struct lab_cq, base);
+	struct lab_context *context = lab_of(base->context);
+	uint64_t pending, at, kept;
+
+	pthread_mutex_lock(&cq->lock);
+	pthread_mutex_lock(&context->table_lock);
+	pending = ring_pending(&cq->ring);
+	at = kept = pending > cq->ring.capacity ? cq->ring.place : cq->ring.place + pending;
+	/* The others move towards the newest, since only the oldest can be given back. */
+	while (at-- > cq->ring.place) {
+		const struct ring_completion *completion = ring_at(&cq->ring, at);
+
+		if (completion->qp_num == number)
+			account(context, completion);
+		else if (--kept != at)
+			memcpy(ring_at(&cq->ring, kept), completion, sizeof(*completion));
+	}
+	if (pending <= cq->ring.capacity) {
+		cq->ring.place = kept;
+		ring_release(&cq->ring);
+	}
+	pthread_mutex_unlock(&context->table_lock);
+	pthread_mutex_unlock(&cq->lock);
+}
+
 /* Take up to `count` completions, under the lock of the queue. Those of destroyed queue pairs are left out. */
 static int take(struct lab_cq *cq, int count, struct ibv_wc *wc)
 {

@@ -125,10 +125,12 @@ int lab_ask(struct lab_context *context, struct writer *writer, struct answer *a
 static void before_fork(void)
 {
 	pthread_mutex_lock(&list_lock);
+	exchange_before_fork();
 }
 
 static void after_fork_in_parent(void)
 {
+	exchange_after_fork(false);
 	pthread_mutex_unlock(&list_lock);
 }
 
@@ -136,6 +138,7 @@ static void after_fork_in_parent(void)
  * Memory stays mapped, and locks stay as they are, since every function looks at the state first. */
 static void after_fork_in_child(void)
 {
+	exchange_after_fork(true);
 	for (struct lab_context *each = open_contexts; each; each = each->next) {
 		atomic_store(&each->connection.state, CONNECTION_FORKED);
 		close(each->connection.fd);
@@ -329,7 +332,8 @@ struct ibv_context *lab_open_device(struct ibv_device *base)
 	pthread_mutex_init(&context->table_lock, NULL);
 	context->verbs.context.device = base;
 	context->verbs.context.ops = lab_ops;
-	context->verbs.context.cmd_fd = -1;
+	/* Programs copy it, to share a device with another process, before they learn that this device is not shared. */
+	context->verbs.context.cmd_fd = context->connection.fd;
 	context->verbs.context.async_fd = -1;
 	context->verbs.context.num_comp_vectors = 1;
 	pthread_mutex_init(&context->verbs.context.mutex, NULL);
@@ -379,6 +383,7 @@ int lab_close_device(struct ibv_context *base)
 	pthread_mutex_unlock(&list_lock);
 	/* With the connection the agent destroys what the program has left. */
 	discard(context);
+	exchange_leave_all(context);
 	return 0;
 }
 

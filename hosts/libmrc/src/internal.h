@@ -10,6 +10,7 @@
 
 #define LIBMRC_INTERNAL
 #include "connection.h"
+#include "exchange.h"
 #include "infiniband/verbs.h"
 #include "mrc.h"
 #include "ring.h"
@@ -73,6 +74,7 @@ struct lab_mr {
 	struct ibv_mr base;
 	uint64_t iova;
 	unsigned int access;
+	struct exchanged *exchanged;
 };
 
 struct lab_channel {
@@ -206,6 +208,8 @@ struct ibv_cq *lab_create_cq(struct ibv_context *context, int cqe, void *user, s
 struct ibv_cq_ex *lab_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 int lab_destroy_cq(struct ibv_cq *cq);
 int lab_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+/* Take away the completions of a queue pair that nothing has polled yet. */
+void lab_clean_cq(struct ibv_cq *cq, uint32_t number);
 int lab_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int lab_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **user);
 void lab_ack_cq_events(struct ibv_cq *cq, unsigned int count);

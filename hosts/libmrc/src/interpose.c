@@ -161,19 +161,17 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t most,
 				    uint32_t flags, size_t size)
 {
-	size_t count = most < GIDS ? most : GIDS;
-
 	if (!is_lab(context))
 		HAND_OVER(-ENOSYS, _ibv_query_gid_table, context, entries, most, flags, size);
-	if (flags || size < sizeof(*entries))
+	if (flags || size < sizeof(*entries) || most < GIDS)
 		return -EINVAL;
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < GIDS; i++) {
 		int failed = _ibv_query_gid_ex(context, 1, i, (void *)((char *)entries + i * size), 0, size);
 
 		if (failed)
 			return -failed;
 	}
-	return (ssize_t)count;
+	return GIDS;
 }
 
 /* An inner function of libibverbs that ibv_devinfo, perftest and UCX use: the type as sysfs numbers it. */

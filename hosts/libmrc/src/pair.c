@@ -332,6 +332,9 @@ int lab_modify_qp(struct ibv_qp *base, const struct ibv_qp_attr *attr, int mask,
 	if (more_mask & MRC_QP_HINT && more->qp_hint)
 		qp->hint = more->qp_hint;
 	if (state == IBV_QPS_RESET) {
+		/* As drivers of NICs do; also, what these completions say would be wrong for what is posted from now on. */
+		lab_clean_cq(base->send_cq, base->qp_num);
+		lab_clean_cq(base->recv_cq, base->qp_num);
 		/* What was under way has ended without a completion. */
 		pthread_mutex_lock(&context->post_lock);
 		atomic_store(&qp->sent_ended, qp->sent);

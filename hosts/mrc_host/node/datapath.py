@@ -7,9 +7,11 @@ from typing import Final, Protocol
 
 from mrc_host.drivers.surface import NodeInterface
 from mrc_host.node.alarms import TimedCalls
+from mrc_host.node.loopback import Loopback
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.events import Event
+from mrc_host.proto.ports import PortTable
 from mrc_host.proto.transport import TransportEndpoint
 
 MAGIC_END: Final = BODY_AT + len(MAGIC)
@@ -32,6 +34,8 @@ class Datapath(NodeInterface):
 
     Args:
         endpoint: the protocol.
+        ports: its ports, which say whether it has a peer of the host's own address.
+        address: the host's own, of 16 bytes.
         mapper: takes its own probes, and has some to send.
         sampler: has a timer, too.
         alarms: timed calls of workloads.
@@ -43,6 +47,8 @@ class Datapath(NodeInterface):
     def __init__(
         self,
         endpoint: TransportEndpoint,
+        ports: PortTable,
+        address: bytes,
         mapper: Mapper,
         sampler: Sampler,
         alarms: TimedCalls,
@@ -51,6 +57,8 @@ class Datapath(NodeInterface):
         mac_control: Callable[[int, bytes, int], None],
     ) -> None:
         self.endpoint = endpoint
+        self.ports = ports
+        self.loopback = Loopback(address)
         self.mapper = mapper
         self.sampler = sampler
         self.alarms = alarms
@@ -81,11 +89,12 @@ class Datapath(NodeInterface):
     def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
         """Return packets for a port."""
         try:
-            if not self.mapper.waiting:
-                return self.endpoint.datagrams_to_send(port, now, budget_bytes)
-            probes = self.mapper.to_send(port)
-            left = max(budget_bytes - PROBE_BYTES * len(probes), 0)
-            return [*probes, *self.endpoint.datagrams_to_send(port, now, left)]
+            probes = self.mapper.to_send(port) if self.mapper.waiting else []
+            left = max(budget_bytes - PROBE_BYTES * len(probes), 0) if probes else budget_bytes
+            packets = self.endpoint.datagrams_to_send(port, now, left)
+            if packets and self.ports.looping:
+                packets = self.loopback.keep(port, packets, now)
+            return [*probes, *packets] if probes else packets
         except Exception as error:  # noqa: BLE001 - as above
             self.fault("sending", error, now)
             return []
@@ -102,6 +111,9 @@ class Datapath(NodeInterface):
         other = self.alarms.due
         if other is not None and (due is None or other < due):
             due = other
+        other = self.loopback.due
+        if other is not None and (due is None or other < due):
+            due = other
         return due
 
     def handle_timer(self, now: int, /) -> None:
@@ -115,6 +127,9 @@ class Datapath(NodeInterface):
             self.mapper.handle_timer(now)
         except Exception as error:  # noqa: BLE001 - no timer ends an agent
             self.fault("a timer", error, now)
+        if self.loopback.due is not None:
+            for port, packet, missing in self.loopback.take(now):
+                self.receive(port, packet, now, missing)
         try:
             self.endpoint.handle_timer(now)
             # The endpoint runs first and sets its time, because the workloads that run now post writes to it.

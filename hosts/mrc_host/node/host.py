@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import itertools
 import random
 import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -50,6 +52,7 @@ from mrc_host.node.programs.shared import Resources
 from mrc_host.node.programs.wires import Wires
 from mrc_host.node.quota import RefusedError as RefusedRequestError
 from mrc_host.node.samples import Sampler, condense
+from mrc_host.proto.common import CommonEndpoint
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import (
@@ -111,15 +114,16 @@ class HostNode:
         mac_control: Callable[[int, bytes, int], None] = _ignore_mac_control
         self._rng = rng
         self._own_evs = own_evs = HostEvs(config.profiles)
+        own: CommonEndpoint
         if config.transport == "roce":
             roce = RoceEndpoint(config.roce(), rng)
-            self.endpoint, self.cq = roce, roce.create_cq(CQ_DEPTH)
+            self.endpoint, self.cq, own = roce, roce.create_cq(CQ_DEPTH), roce
             self._new_job = partial(Job, stacks.roce(roce, self.cq), alarms)
             mac_control = roce.mac_control
             pairs = RocePairs(roce, own_evs, config.endpoint().ev)
         else:
             mrc = Endpoint(config.endpoint(), rng)
-            self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
+            self.endpoint, self.cq, own = mrc, mrc.create_cq(CQ_DEPTH), mrc
             self._new_job = partial(Job, stacks.mrc(mrc, self.cq, own_evs), alarms)
             self.controller = NodeController(mrc, config.ports, own_evs, self.jobs, self.await_probe)
             pairs = MrcPairs(mrc, own_evs, self.controller)
@@ -136,7 +140,10 @@ class HostNode:
             self.controller.watchers.append(self.programs.ev_changed)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.probes, config.probe_interval_ns, config.probe_timeout_ns)
-        self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, alarms, self._fault, self._take, mac_control)
+        self.datapath = Datapath(
+            self.endpoint, own.shared()[0], ipaddress.IPv6Address(config.address).packed, self.mapper, self.sampler,
+            alarms, self._fault, self._take, mac_control,
+        )  # fmt: skip
         self.providers: dict[Provided, Callable[[], HostFidelity | Done]] = {}
         self._probe_waiters: dict[int, Callable[[int | None, int | None, int], None]] = {}
         self.verbs = Verbs()
@@ -390,6 +397,8 @@ class HostNode:
 
     def _statistics(self, request: requests.GetStatistics, now: int) -> HostStatistics:
         found = self.endpoint.statistics()
+        if looped := self.datapath.loopback.packets:
+            found = replace(found, endpoint={**found.endpoint, "looped_packets": looped})
         if isinstance(found, RoceStatistics):
             return RoceHostStatistics(**vars(found), faults=self.faults)
         return MrcHostStatistics(**vars(found), faults=self.faults)

@@ -47,11 +47,20 @@ class RefusedError(rpc.RefusedError):
         super().__init__(text, number)
 
 
-def wanted(name: str, value: int, limit: int, key: str) -> None:
-    """Check an amount against a limit.
+def wanted(name: str, value: int, limit: int, key: str, number: int = errno.ENOMEM) -> None:
+    """Check how many objects a program would have against a limit.
 
     Raises:
-        RefusedError: it is beyond; the text names the key of the configuration.
+        RefusedError: they are too many, with the errno `number`; the text names the key of the configuration.
     """
     if value > limit:
-        raise RefusedError(errno.ENOMEM, f"{value} {name}; this host allows {limit} (`agents.verbs.{key}`)")
+        raise RefusedError(number, f"{value} {name}; this host allows {limit} (`agents.verbs.{key}`)")
+
+
+def sized(name: str, value: int, limit: int, key: str) -> None:
+    """Check the size of one object against what the device's attributes tell: beyond it no device of this kind goes.
+
+    Raises:
+        RefusedError: it is too large (EINVAL, as the kernel's drivers answer); the text names the key.
+    """
+    wanted(name, value, limit, key, errno.EINVAL)

@@ -75,19 +75,28 @@ class CommonEndpoint(TransportEndpoint):
     ) -> MemoryRegion:
         """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it.
 
-        Only queue pairs of the same protection domain reach it. `access` has the rights (`memory.Access`); without it,
+        Only queue pairs of the same protection domain reach it. `access` has the rights (`Access`); without it,
         peers may write where `writable` says so, and nothing else.
         """
         return self._memory.register(buffer, va, writable, domain, access)
 
     def register_process_memory(
-        self, memory: ProcessMemory, address: int, length: int, va: int, *, access: int, domain: int
+        self,
+        memory: ProcessMemory,
+        address: int,
+        length: int,
+        va: int,
+        *,
+        access: int,
+        domain: int,
+        rkey: int | None = None,
     ) -> MemoryRegion:
         """Register `length` bytes of a program at its `address`, which peers address from `va` on.
 
-        Memory that is gone when it is used ends the queue pair that uses it. Raises ValueError for a wrong range.
+        With `rkey` the region takes the place of the one with that key. Memory that is gone when it is used ends the
+        queue pair that uses it. Raises ValueError for a wrong range.
         """
-        return self._memory.register_process(memory, address, length, va, access, domain)
+        return self._memory.register_process(memory, address, length, va, access, domain, rkey)
 
     def deregister_memory(self, region: MemoryRegion) -> None:
         """Forget a region; later writes to it are refused. Raises KeyError when it is not registered."""

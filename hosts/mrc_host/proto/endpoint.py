@@ -434,6 +434,8 @@ class Endpoint(CommonEndpoint):
             qp.attributes.max_wimm_dest = attributes["max_wimm_dest"]
             qp.attributes.mpr_dest = attributes["mpr_dest"]
             address = attributes["remote_address"]
+            if address == self.config.address:
+                self.context.ports.looping = True
             peer = self.peers.get(address + self.config.address) or Peer(self.context, address, self.peers, self._node)
             qp.enter_rtr(peer, attributes["remote_number"], attributes["rq_psn"], now)
             ports = self.context.ports
@@ -596,6 +598,8 @@ class Endpoint(CommonEndpoint):
         check_range("plane", plane, 0, self.config.ports.count - 1)
         if dscp is not None:
             check_range("dscp", dscp, 0, 63)
+        if peer == self.config.address:
+            self.context.ports.looping = True
         timeout = self.config.ev.probe_timeout_ns if timeout_ns is None else timeout_ns
         return self._node.probe(peer, self._universes.of(self.config.ev), ev, plane, now, timeout, dscp)
 

@@ -5,26 +5,15 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
-from enum import IntFlag
 from typing import Final, TypeAlias
 
 from mypy_extensions import mypyc_attr
 
+from mrc_host.access import Access
+
 PAGE_BYTES: Final = 4096
 #: What is read at once of memory that is not mapped here: a system call for many packets instead of one for each.
 READ_AHEAD_BYTES: Final = 1 << 16
-
-
-class Access(IntFlag):
-    """Rights to a memory region, with the numbers of `ibv_access_flags`."""
-
-    NONE = 0
-    LOCAL_WRITE = 1
-    REMOTE_WRITE = 2
-    REMOTE_READ = 4
-    REMOTE_ATOMIC = 8
-
-
 LOCAL_WRITE: Final = int(Access.LOCAL_WRITE)
 REMOTE_WRITE: Final = int(Access.REMOTE_WRITE)
 REMOTE_READ: Final = int(Access.REMOTE_READ)
@@ -58,14 +47,17 @@ class ProcessPiece:
     """Some bytes of a program's memory, read when a slice of them is taken; see `Gather`.
 
     Slices are mostly taken one after another, so each read brings `READ_AHEAD_BYTES` more. A program must not change
-    the bytes of a request before it has completed, so that it does not matter when they are read.
+    the bytes of a request before it has completed, so that it does not matter when they are read. Those that are mapped
+    here as well (`view`, whose first byte is at `view_at`) are not read at all.
     """
 
-    __slots__ = ("_address", "_ahead", "_ahead_at", "_memory", "length")
+    __slots__ = ("_address", "_ahead", "_ahead_at", "_memory", "_view", "_view_at", "length")
 
-    def __init__(self, memory: ProcessMemory, address: int, length: int) -> None:
+    def __init__(self, memory: ProcessMemory, address: int, length: int, view: memoryview, view_at: int) -> None:
         self._memory = memory
         self._address = address
+        self._view = view
+        self._view_at = view_at
         self.length = length
         self._ahead = memoryview(b"")
         self._ahead_at = 0
@@ -77,9 +69,13 @@ class ProcessPiece:
         first, end, _ = piece.indices(self.length)
         if end <= first:
             return memoryview(b"")
+        mapped = len(self._view)
+        at = first - self._view_at
+        if mapped and at >= 0 and end <= self._view_at + mapped:
+            return self._view[at : at + end - first]
         at = first - self._ahead_at
         if at < 0 or end > self._ahead_at + len(self._ahead):
-            size = max(end - first, min(READ_AHEAD_BYTES, self.length - first))
+            size = end - first if mapped else max(end - first, min(READ_AHEAD_BYTES, self.length - first))
             self._ahead = memoryview(self._memory.read(self._address + first, size))
             self._ahead_at = first
             at = 0
@@ -136,11 +132,13 @@ class MemoryRegion:
     """A registered buffer: peers address byte i as `va + i` with `rkey`. `view` is the buffer itself.
 
     Queue pairs reach the regions of their own protection domain; `domain` is its number. `access` has the rights
-    (`Access`), and `writable` says whether peers may write. Of memory that is not mapped here, `view` is empty,
-    `memory` is the program's, and byte 0 is at the program's `address`.
+    (`Access`), and `writable` says whether peers may write.
+
+    Of a region of a program's own memory, `memory` is the program's, and byte 0 is at the program's `address`. `view`
+    is then the part of it that is mapped here as well, from byte `view_at` on; mostly there is none.
     """
 
-    __slots__ = ("access", "address", "domain", "length", "memory", "rkey", "va", "view", "writable")
+    __slots__ = ("access", "address", "domain", "length", "memory", "rkey", "va", "view", "view_at", "writable")
 
     def __init__(self, view: memoryview, va: int, rkey: int, access: int, domain: int = 0) -> None:
         self.view = view
@@ -152,25 +150,33 @@ class MemoryRegion:
         self.domain = domain
         self.memory: ProcessMemory | None = None
         self.address = 0
+        self.view_at = 0
 
     def piece(self, offset: int, size: int) -> Piece:
         """Return `size` bytes from `offset`, which lie inside, as a source; nothing is read yet."""
-        if self.memory is None:
-            return self.view[offset : offset + size]
-        return ProcessPiece(self.memory, self.address + offset, size)
+        at = offset - self.view_at
+        memory = self.memory
+        if memory is None or (at >= 0 and at + size <= len(self.view)):
+            return self.view[at : at + size]
+        return ProcessPiece(memory, self.address + offset, size, self.view, -at)
 
     def read(self, offset: int, size: int) -> bytes | memoryview:
         """Return `size` bytes from `offset`, which lie inside. Raises MemoryFault when the program's memory is gone."""
-        if self.memory is None:
-            return self.view[offset : offset + size]
-        return self.memory.read(self.address + offset, size)
+        at = offset - self.view_at
+        memory = self.memory
+        if memory is None or (at >= 0 and at + size <= len(self.view)):
+            return self.view[at : at + size]
+        return memory.read(self.address + offset, size)
 
     def write(self, offset: int, payload: bytes | memoryview) -> bool:
         """Place bytes that lie inside from `offset` on; return False when the program's memory is gone."""
-        if self.memory is None:
-            self.view[offset : offset + len(payload)] = payload
+        at = offset - self.view_at
+        memory = self.memory
+        size = len(payload)
+        if memory is None or (at >= 0 and at + size <= len(self.view)):
+            self.view[at : at + size] = payload
             return True
-        return self.memory.write(self.address + offset, payload)
+        return memory.write(self.address + offset, payload)
 
     def offset_of(self, va: int, size: int) -> int:
         """Return the offset of `va..va+size` in the buffer, or -1 when not all of it lies inside."""
@@ -222,15 +228,23 @@ class MemoryTable:
         return region
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, access: int, domain: int
+        self,
+        memory: ProcessMemory,
+        address: int,
+        length: int,
+        va: int,
+        access: int,
+        domain: int,
+        rkey: int | None = None,
     ) -> MemoryRegion:
         """Register `length` bytes of a program at its `address`; peers address them from `va` on.
 
-        Raises ValueError for a range that leaves the 64-bit address space.
+        With `rkey` the region takes the place of the one with that key. Raises ValueError for a range that leaves the
+        64-bit address space.
         """
         if max(address, va) + length > 1 << 64:
             raise ValueError(f"{length} bytes at {address:#x} ({va:#x} for peers) leave the 64-bit address space")
-        region = MemoryRegion(memoryview(b""), va, self._key(), access, domain)
+        region = MemoryRegion(memoryview(b""), va, self._key() if rkey is None else rkey, access, domain)
         region.memory = memory
         region.address = address
         region.length = length

@@ -54,10 +54,11 @@ class PortTable:
     """The ports of an endpoint; bit p of `mask` says that port p is up.
 
     `status` identifies the present state: it counts the changes. Peers order our port status updates (its low 16 bits)
-    and our queue pairs' documents (all of it) by it.
+    and our queue pairs' documents (all of it) by it. `looping`: there has been a peer of the host's own
+    address, so that what is sent may be for the host itself.
     """
 
-    __slots__ = ("_byte_ps", "_first", "all", "limit", "mask", "overflow", "ports", "status")
+    __slots__ = ("_byte_ps", "_first", "all", "limit", "looping", "mask", "overflow", "ports", "status")
 
     def __init__(self, count: int, limit: int, status: int, rate_bps: int) -> None:
         """Create the ports; `limit`: most control packets that wait at one port; `rate_bps`: of all ports together."""
@@ -66,6 +67,7 @@ class PortTable:
         self.mask = self.all = (1 << count) - 1
         self.limit = limit
         self.overflow = 0
+        self.looping = False
         self.status = self._first = status
 
     def overtake(self, named: int) -> bool:

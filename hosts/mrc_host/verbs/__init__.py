@@ -3,6 +3,7 @@
 Importing this loads nothing of the protocol.
 """
 
+from mrc_host.access import Access
 from mrc_host.verbs.completion import CompletionChannel, CompletionQueue, WorkCompletion, status_text
 from mrc_host.verbs.connection import DeviceLostError, VerbsError
 from mrc_host.verbs.device import (
@@ -14,7 +15,6 @@ from mrc_host.verbs.device import (
     query_version,
 )
 from mrc_host.verbs.layout import (
-    Access,
     DeviceCap,
     EventType,
     QpState,

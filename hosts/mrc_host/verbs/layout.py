@@ -71,15 +71,6 @@ class SendFlags(IntFlag):
     INLINE = 8
 
 
-class Access(IntFlag):
-    """Access rights of a memory region, with the numbers of `ibv_access_flags`."""
-
-    LOCAL_WRITE = 1
-    REMOTE_WRITE = 2
-    REMOTE_READ = 4
-    REMOTE_ATOMIC = 8
-
-
 class WcOpcode(IntEnum):
     """What completed, with the numbers of `ibv_wc_opcode`."""
 

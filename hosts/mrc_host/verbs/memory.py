@@ -6,10 +6,10 @@ import ctypes
 import errno
 from typing import NamedTuple
 
+from mrc_host.access import Access
 from mrc_host.verbs import requests
 from mrc_host.verbs.connection import VerbsError, map_file
 from mrc_host.verbs.device import Context
-from mrc_host.verbs.layout import Access
 
 DEFAULT_ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 

@@ -12,8 +12,9 @@ from typing import Annotated, NamedTuple
 
 from mrc_common.plain import Range
 from mrc_common.rpc import Done, Request
+from mrc_host.access import Access
 from mrc_host.verbs import layout
-from mrc_host.verbs.layout import Access, DeviceCap, QpState
+from mrc_host.verbs.layout import DeviceCap, QpState
 
 Number = Annotated[int, Range(0, layout.WORD)]
 QpNumber = Annotated[int, Range(0, 0xFFFFFF)]
@@ -114,10 +115,11 @@ class DeallocPd(Request[Done], verb="dealloc_pd"):
 
 @dataclass(frozen=True)
 class RegionKey:
-    """The key of a memory region (L_Key and R_Key) and its address."""
+    """The key of a memory region (L_Key and R_Key) and its address; `memory`: the number of its exchanged memory."""
 
     key: int
     addr: int
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,12 @@ class RegMr(Request[RegionKey], verb="reg_mr"):
 class RegUserMr(Request[RegionKey], verb="reg_user_mr"):
     """Register memory of the program itself, which sent the file descriptor of its /proc/self/mem beside `Hello`.
 
-    Peers address byte i as `iova + i`; without `iova` by its address in the program.
+    Peers address byte i as `iova + i`; without `iova` by its address in the program. With `key` the region takes the
+    place of the one with that key.
+
+    `pages` (from the first address to the one after the last) are those that the program is ready to exchange. Where
+    the answer names the number of their memory, its file comes beside the answer, and the program copies the pages into
+    it and maps it over them before it uses the region. `memory` is such a number, of pages that were exchanged before.
     """
 
     pd: Number
@@ -141,6 +148,9 @@ class RegUserMr(Request[RegionKey], verb="reg_user_mr"):
     length: Annotated[int, Range(1, 1 << 44)]
     access: Access
     iova: Number | None = None
+    key: Annotated[int, Range(0, 0xFFFFFFFF)] | None = None
+    pages: tuple[Number, Number] | None = None
+    memory: Number | None = None
 
 
 @dataclass(frozen=True)

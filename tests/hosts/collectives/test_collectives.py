@@ -356,7 +356,7 @@ def test_a_rank_that_cannot_join_is_named_at_once(hosts: Bed, tmp_path: pathlib.
 
 def test_groups_share_a_device_and_leave_nothing(hosts: Bed, tmp_path: pathlib.Path) -> None:
     programs = hosts.nodes[0].programs
-    before = {number: (len(program.pairs), len(program.regions), program.used) for number, (program, _) in
+    before = {number: (len(program.pairs), len(program.regions), program.memory.used) for number, (program, _) in
               programs.connected.items()}  # fmt: skip
     with group(hosts, tmp_path / "a", 2) as one, group(hosts, tmp_path / "b", 2) as other:
         assert len(programs.connected) <= max(len(before), 1)
@@ -364,7 +364,7 @@ def test_groups_share_a_device_and_leave_nothing(hosts: Bed, tmp_path: pathlib.P
         wait(list(works))
     for number, (program, _) in programs.connected.items():
         if number in before:
-            assert (len(program.pairs), len(program.regions), program.used) == before[number]
+            assert (len(program.pairs), len(program.regions), program.memory.used) == before[number]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 /* The cases of test_programs.py: `cases NAME SOCKET SOCKET`. Each ends with 0, or says which check failed. */
-#include "ends.h"
+#include "cases.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -8,17 +8,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static const char *paths[2];
-
-static void fill(unsigned char *memory, size_t length, unsigned int seed)
-{
-	for (size_t i = 0; i < length; i++)
-		memory[i] = (unsigned char)(i * 7 + seed);
-}
 
 /* -- data --------------------------------------------------------------------------------------------------------- */
 
@@ -116,92 +107,6 @@ static void refusals(void)
 	/* What objects depend on stays. */
 	CHECK(mrc_destroy_cq(a.cq) == EBUSY && ibv_dealloc_pd(a.pd) == EBUSY);
 	CHECK(mrc_destroy_comp_channel(a.channel) == EBUSY);
-	close_end(&a);
-	close_end(&b);
-}
-
-/* -- memory ------------------------------------------------------------------------------------------------------- */
-
-static void write_into(struct end *a, struct end *b, unsigned char *memory, size_t length)
-{
-	struct ibv_mr *mr = ibv_reg_mr(b->pd, memory, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	struct end to = *b;
-	struct ibv_wc wc;
-
-	CHECK(mr);
-	to.memory = memory;
-	to.mr = mr;
-	fill(a->memory, length, 4);
-	CHECK(!post_write(a, &to, a->qp, 1, 0, (uint32_t)length, IBV_SEND_SIGNALED, -1));
-	poll_for(a->cq, 1, &wc);
-	CHECK(wc.status == IBV_WC_SUCCESS && !memcmp(memory, a->memory, length));
-	CHECK(!ibv_dereg_mr(mr));
-}
-
-static void memory(void)
-{
-	struct end a = open_end(paths[0]), b = open_end(paths[1]);
-	static unsigned char data[5000];
-	unsigned char stack[3000];
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	unsigned char *two, *heap = malloc(1);
-	char name[] = "/tmp/libmrc-XXXXXX";
-	int file = mkstemp(name);
-
-	join(&a, &b);
-	write_into(&a, &b, data, sizeof(data));
-	write_into(&a, &b, stack, sizeof(stack));
-	write_into(&a, &b, heap, 1);
-	CHECK(file >= 0 && !unlink(name) && !ftruncate(file, (off_t)(2 * page)));
-	two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	CHECK(two != MAP_FAILED);
-	write_into(&a, &b, two + 1, 2 * page - 1);
-	/* Memory that is not there, or not to be written to, is refused when it is registered. */
-	CHECK(!mprotect(two + page, page, PROT_READ));
-	CHECK(!ibv_reg_mr(b.pd, two, 2 * page, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
-	CHECK(!munmap(two + page, page));
-	CHECK(!ibv_reg_mr(b.pd, two, page + 1, 0) && errno == EFAULT);
-	CHECK(!ibv_reg_mr(b.pd, two, 0, 0) && errno == EINVAL);
-	CHECK(!ibv_reg_mr(b.pd, two, page, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
-	CHECK(!munmap(two, page) && !close(file));
-	free(heap);
-	close_end(&a);
-	close_end(&b);
-}
-
-/* A peer names bytes by their place from `iova` on; a region that is registered anew has another key. */
-static void addresses(void)
-{
-	struct end a = open_end(paths[0]), b = open_end(paths[1]);
-	unsigned char other[64] = {0};
-	struct ibv_mr *mr = ibv_reg_mr_iova(b.pd, b.memory, 4096, 0x1000, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	struct ibv_sge element = {(uintptr_t)a.memory, 16, a.mr->lkey};
-	struct ibv_send_wr wr = {.sg_list = &element, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-				 .send_flags = IBV_SEND_SIGNALED}, *bad;
-	struct ibv_wc wc;
-	uint32_t old;
-
-	CHECK(mr);
-	join(&a, &b);
-	fill(a.memory, 16, 5);
-	wr.wr.rdma.remote_addr = 0x1020;
-	wr.wr.rdma.rkey = mr->rkey;
-	CHECK(!mrc_post_send(a.qp, &wr, &bad));
-	poll_for(a.cq, 1, &wc);
-	CHECK(wc.status == IBV_WC_SUCCESS && !memcmp(b.memory + 0x20, a.memory, 16));
-	old = mr->rkey;
-	CHECK(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, other, sizeof(other), 0) && mr->rkey != old);
-	wr.wr.rdma.remote_addr = (uintptr_t)other;
-	wr.wr.rdma.rkey = mr->rkey;
-	CHECK(!mrc_post_send(a.qp, &wr, &bad));
-	poll_for(a.cq, 1, &wc);
-	CHECK(wc.status == IBV_WC_SUCCESS && !memcmp(other, a.memory, 16));
-	/* The old key is gone, and ends the queue pair that uses it. */
-	wr.wr.rdma.rkey = old;
-	CHECK(!mrc_post_send(a.qp, &wr, &bad));
-	poll_for(a.cq, 1, &wc);
-	CHECK(wc.status == IBV_WC_REM_ACCESS_ERR);
-	CHECK(!ibv_dereg_mr(mr));
 	close_end(&a);
 	close_end(&b);
 }
@@ -312,6 +217,44 @@ static void failures(void)
 	ibv_ack_async_event(&plain);
 	close_end(&a);
 	close_end(&b);
+}
+
+static struct mrc_qp *failed_pair(struct end *end)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct mrc_qp *made = create_pair(end, 8, 8, 0);
+
+	CHECK(made);
+	move(made, 5, &end->gid);
+	CHECK(!mrc_modify_qp(made, &attr, IBV_QP_STATE, NULL, 0));
+	return made;
+}
+
+/* On the way to RESET a queue pair loses the completions that were not polled, and the others keep theirs. */
+static void resets(void)
+{
+	struct end a = open_end(paths[0]), other = a;
+	struct mrc_qp *one = failed_pair(&a), *two = failed_pair(&a), *last;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	struct ibv_wc wc[8];
+
+	other.cq = mrc_create_cq(a.mrc, 16, NULL, NULL, 0);
+	CHECK(other.cq);
+	last = failed_pair(&other);
+	for (int round = 0; round < 180; round++) { /* more than a queue of completions holds */
+		for (int i = 0; i < 3; i++) {
+			CHECK(!post_write(&a, &a, one, 1, 0, 8, IBV_SEND_SIGNALED, -1));
+			CHECK(!post_write(&a, &a, two, 2 + (uint64_t)i, 0, 8, IBV_SEND_SIGNALED, -1));
+		}
+		CHECK(!post_write(&a, &a, last, 9, 0, 8, IBV_SEND_SIGNALED, -1));
+		poll_for(other.cq, 1, wc); /* the agent takes requests in their order */
+		CHECK(!mrc_modify_qp(one, &attr, IBV_QP_STATE, NULL, 0));
+		CHECK(mrc_poll_cq(a.cq, 8, wc) == 3 && wc[0].wr_id == 2 && wc[1].wr_id == 3 && wc[2].wr_id == 4);
+		move(one, 5, &a.gid);
+		CHECK(!mrc_modify_qp(one, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE, NULL, 0));
+	}
+	CHECK(!mrc_destroy_qp(one) && !mrc_destroy_qp(two) && !mrc_destroy_qp(last) && !mrc_destroy_cq(other.cq));
+	close_end(&a);
 }
 
 /* -- attributes --------------------------------------------------------------------------------------------------- */
@@ -858,19 +801,15 @@ static void leaves(void)
 	_exit(0);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct test_case cases[] = {
 	{"writes", writes},
 	{"requests", requests},
 	{"refusals", refusals},
-	{"memory", memory},
-	{"addresses", addresses},
 	{"notifications", notifications},
 	{"acknowledgements", acknowledgements},
 	{"failures", failures},
 	{"attributes", attributes},
+	{"resets", resets},
 	{"threads", threads},
 	{"forks", forks},
 	{"signals", signals},
@@ -885,14 +824,5 @@ static const struct {
 
 int main(int count, char **arguments)
 {
-	CHECK(count == 4);
-	paths[0] = arguments[2];
-	paths[1] = arguments[3];
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		if (!strcmp(cases[i].name, arguments[1])) {
-			cases[i].run();
-			return 0;
-		}
-	}
-	return 2;
+	return run_case(cases, sizeof(cases) / sizeof(*cases), count, arguments);
 }

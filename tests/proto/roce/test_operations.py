@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mrc_host.access import Access
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.config import WireConfig
 from mrc_host.proto.events import ErrorReason, LastReceiveTaken, QpError, QpState, QpStateChanged, SrqLimitReached
 from mrc_host.proto.limits import ConfigError
-from mrc_host.proto.memory import Access
 from mrc_host.proto.receive import Element, Scatter
 from mrc_host.proto.wire.fields import Nak, RoceOpcode
 from support.proto.net import psn_of

@@ -6,7 +6,7 @@
  * Two of them, one on each host, exchange addresses over the file descriptor SOCKET, one end of a socket pair.
  *   verify0/1 writes blocks with immediates to the other and checks every byte that it receives, in turn, until SIGTERM
  *   flood     writes without end, until it is killed
- *   unmap     unmaps, protects or moves registered memory while writes in both directions use it
+ *   unmap     unmaps, protects or empties registered memory while writes in both directions use it
  *   scribble  overwrites at random places the rings that it shares with the agent
  */
 #include <errno.h>
@@ -221,6 +221,39 @@ static int verify(struct end *end, int64_t until, bool first)
 	return 0;
 }
 
+/* Try to take from the agent the file behind exchanged pages: an access beyond its end would be the agent's end. */
+static void shorten(const unsigned char *place)
+{
+	unsigned long long from, to;
+	char line[512], path[128];
+	FILE *maps = fopen("/proc/self/maps", "re");
+	int file;
+
+	while (maps && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%llx-%llx", &from, &to) != 2 || (uintptr_t)place < from || (uintptr_t)place >= to)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/map_files/%llx-%llx", from, to);
+		file = open(path, O_RDWR | O_CLOEXEC);
+		if (file >= 0) {
+			if (!ftruncate(file, 4096))
+				fprintf(stderr, "programs: shared memory could be cut off\n");
+			close(file);
+		}
+		break;
+	}
+	if (maps)
+		fclose(maps);
+}
+
+/* Register a part again, and give it back. */
+static void again(struct end *end, size_t at, size_t length)
+{
+	struct ibv_mr *more = ibv_reg_mr(end->domain, end->memory + at, length, IBV_ACCESS_LOCAL_WRITE);
+
+	if (more)
+		ibv_dereg_mr(more);
+}
+
 static void flood(struct end *end, int64_t until, bool unmapping)
 {
 	uint32_t under_way = 0;
@@ -245,15 +278,24 @@ static void flood(struct end *end, int64_t until, bool unmapping)
 
 			if (at + length > 2 * BYTES)
 				length = 2 * BYTES - at;
-			switch (pick(3)) {
+			switch (pick(6)) {
 			case 0:
 				munmap(end->memory + at, length);
 				break;
 			case 1:
 				mprotect(end->memory + at, length, PROT_NONE);
 				break;
-			default:
+			case 2:
 				madvise(end->memory + at, length, MADV_DONTNEED);
+				break;
+			case 3:
+				madvise(end->memory + at, length, MADV_REMOVE);
+				break;
+			case 4:
+				shorten(end->memory);
+				break;
+			default:
+				again(end, at, length);
 			}
 			change = now_ms() + (int64_t)pick(30);
 		}

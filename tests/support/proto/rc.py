@@ -9,10 +9,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mrc_host.access import Access
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import WireConfig
 from mrc_host.proto.events import Event, QpState
-from mrc_host.proto.memory import Access, MemoryRegion
+from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.receive import Element, Scatter
 from mrc_host.proto.roce.config import RoceConfig
 from mrc_host.proto.roce.endpoint import RoceEndpoint

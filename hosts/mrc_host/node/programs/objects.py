@@ -6,13 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from mrc_host.access import Access
 from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.shared import Memory, WakeupCounter
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
-from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcStatus
+from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, WcFlags, WcStatus
 from mrc_host.verbs.requests import HintAttributes, RemoteQp
 from mrc_host.verbs.ring import Producer
 
@@ -20,14 +21,35 @@ P = TypeVar("P", bound=Pair)
 
 
 @dataclass(eq=False)
+class ExchangedMemory:
+    """Memory that has taken the place of a program's pages from `first` on, so that both have it mapped.
+
+    `regions`: those that lie in it, wholly or in part.
+    """
+
+    number: int
+    memory: Memory
+    first: int
+    regions: int
+
+    def map(self, region: MemoryRegion) -> None:
+        """Let a region of the program's memory use the part that lies in it."""
+        at = self.first - region.address
+        view = self.memory.buffer[max(-at, 0) : max(region.length - at, 0)]
+        if len(view):
+            region.view, region.view_at = view, max(at, 0)
+
+
+@dataclass(eq=False)
 class Region:
     """Registered memory. `uses`: sends under way that read from it, or wait for an answer into it. `memory`: None of a
-    program's own."""
+    program's own, of which `exchanged` is a part."""
 
     region: MemoryRegion
     memory: Memory | None
     domain: int
     access: Access
+    exchanged: ExchangedMemory | None = None
     uses: int = 0
 
 

@@ -79,9 +79,16 @@ class Pairs(Protocol[P]):
         """Register memory for a protection domain."""
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
+        self,
+        memory: ProcessMemory,
+        address: int,
+        length: int,
+        va: int,
+        domain: int,
+        access: int,
+        rkey: int | None = None,
     ) -> MemoryRegion:
-        """Register memory of a program itself for a protection domain."""
+        """Register memory of a program itself for a protection domain; `rkey` names a region whose place it takes."""
 
     def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int, srq: SharedReceives | None) -> P:
         """Return a queue pair in RESET; with `srq` it takes the receives of that. Raises RefusedError."""
@@ -144,10 +151,19 @@ class MrcPairs:
         return self.endpoint.register_memory(buffer, domain=domain, access=access)
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
+        self,
+        memory: ProcessMemory,
+        address: int,
+        length: int,
+        va: int,
+        domain: int,
+        access: int,
+        rkey: int | None = None,
     ) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_process_memory(memory, address, length, va, access=access, domain=domain)
+        return self.endpoint.register_process_memory(
+            memory, address, length, va, access=access, domain=domain, rkey=rkey
+        )
 
     def create(
         self, send: CompletionQueue, recv: CompletionQueue, domain: int, srq: SharedReceives | None

@@ -12,16 +12,17 @@ from typing import Final, Generic, TypeVar, cast
 
 from mrc_common.rpc import Done, Verbs
 from mrc_host.node.controller import DEFAULT
-from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, Region, SharedQueue
+from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
-from mrc_host.node.programs.shared import Memory, Resources
+from mrc_host.node.programs.regions import ProgramMemory
+from mrc_host.node.programs.shared import Resources
 from mrc_host.node.programs.wires import Wires
-from mrc_host.node.quota import MAX_MESSAGE_BYTES, Limits, RefusedError, wanted
+from mrc_host.node.quota import MAX_MESSAGE_BYTES, Limits, RefusedError, sized, wanted
 from mrc_host.proto.events import QpState as ProtoState
 from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs import layout, requests
-from mrc_host.verbs.layout import Access, EventType, QpState
+from mrc_host.verbs.layout import EventType, QpState
 from mrc_host.verbs.ring import Consumer, Producer
 
 P = TypeVar("P", bound=Pair)
@@ -36,11 +37,6 @@ STATES: Final = {
     ProtoState.RTS: QpState.RTS,
     ProtoState.ERROR: QpState.ERR,
 }
-
-
-def _check_access(access: Access) -> None:
-    if access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC) and Access.LOCAL_WRITE not in access:
-        raise RefusedError(errno.EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE, as in ibv_reg_mr")
 
 
 class Program(Generic[P]):
@@ -80,9 +76,9 @@ class Program(Generic[P]):
         self.address = address
         self.mtu = mtu
         self._new_domain = domains
-        self.used = 0  # bytes of memory
-        self.regions: dict[int, Region] = {}  # by L_Key, which is the R_Key
-        self.domains: dict[int, int] = {}  # with the number of objects in each
+        self.memory: ProgramMemory[P] = ProgramMemory(wires, limits, resources, domains)
+        self.regions = self.memory.regions
+        self.domains = self.memory.domains
         self.channels: dict[int, Channel] = {}
         self.queues: dict[int, Queue] = {}
         self.pairs: dict[int, QueuePairOf[P]] = {}
@@ -91,8 +87,8 @@ class Program(Generic[P]):
         self._next = 1
         self.events_lost = 0
         capacity = layout.power_of_two(limits.submissions)
-        self._memories = [self._memory(layout.ring_bytes(capacity, layout.REQUEST_BYTES))]
-        self._memories.append(self._memory(layout.ring_bytes(EVENTS, layout.EVENT_BYTES)))
+        self._memories = [self.memory.allocate(layout.ring_bytes(capacity, layout.REQUEST_BYTES))]
+        self._memories.append(self.memory.allocate(layout.ring_bytes(EVENTS, layout.EVENT_BYTES)))
         self.submissions = Consumer(self._memories[0].buffer, capacity, layout.REQUEST_BYTES)
         self.events = Producer(self._memories[1].buffer, EVENTS, layout.EVENT_BYTES)
         self.doorbell = resources.bell()
@@ -101,11 +97,7 @@ class Program(Generic[P]):
         add = self._verbs.add
         add(requests.QueryDevice, self._query_device)
         add(requests.QueryPort, self._query_port)
-        add(requests.AllocPd, self._alloc_pd)
-        add(requests.DeallocPd, self._dealloc_pd)
-        add(requests.RegMr, self._reg_mr)
-        add(requests.RegUserMr, self._reg_user_mr)
-        add(requests.DeregMr, self._dereg_mr)
+        self.memory.add_verbs(self._verbs)
         add(requests.CreateChannel, self._create_channel)
         add(requests.DestroyChannel, self._destroy_channel)
         add(requests.CreateCq, self._create_cq)
@@ -176,106 +168,16 @@ class Program(Generic[P]):
         for queue in self.queues.values():
             self.of.destroy_cq(queue.inner)
             queue.memory.close()
-        for region in self.regions.values():
-            self.of.endpoint.deregister_memory(region.region)
-            if region.memory is not None:
-                region.memory.close()
+        self.memory.close()
         for channel in self.channels.values():
             channel.bell.close()
         for memory in self._memories:
             memory.close()
         self.doorbell.close()
         self.event_bell.close()
-        if self.resources.process is not None:
-            self.resources.process.close()
-        for objects in (self.queues, self.regions, self.channels, self.hints, self.shared, self.domains):
+        for objects in (self.queues, self.channels, self.hints, self.shared):
             objects.clear()
         self._verbs.clear()  # which refer to this: with them gone the memory goes at once
-
-    # -- memory and protection domains ------------------------------------------------------------------------
-
-    def _memory(self, nbytes: int) -> Memory:
-        if self.used + nbytes > self.limits.memory:
-            raise RefusedError(
-                errno.ENOMEM,
-                f"{nbytes} bytes of memory, and {self.used} are in use; this host allows {self.limits.memory} to a "
-                "program (`agents.verbs.memory`)",
-            )
-        try:
-            memory = self.resources.memory(nbytes)
-        except OSError as error:
-            raise RefusedError(error.errno or errno.ENOMEM, f"{nbytes} bytes of memory: {error.strerror}") from error
-        self.used += nbytes
-        return memory
-
-    def _free(self, memory: Memory) -> None:
-        self.used -= len(memory.buffer)
-        memory.close()
-
-    def _number(self) -> int:
-        self._next += 1
-        return self._next - 1
-
-    def _alloc_pd(self, request: requests.AllocPd, now: int) -> Answer:
-        wanted("protection domains", len(self.domains) + 1, self.limits.regions, "regions")
-        number = self._new_domain()
-        self.domains[number] = 0
-        return requests.DomainNumber(number), []
-
-    def _domain(self, number: int) -> int:
-        if number not in self.domains:
-            raise RefusedError(errno.EINVAL, f"no protection domain {number} of this program")
-        return number
-
-    def _dealloc_pd(self, request: requests.DeallocPd, now: int) -> Answer:
-        number = self._domain(request.pd)
-        if self.domains[number]:
-            raise RefusedError(
-                errno.EBUSY, f"{self.domains[number]} objects are in the protection domain; they go first"
-            )
-        del self.domains[number]
-        return Done(), []
-
-    def _reg_mr(self, request: requests.RegMr, now: int) -> Answer:
-        domain = self._domain(request.pd)
-        access = request.access
-        _check_access(access)
-        wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
-        memory = self._memory(request.length)
-        made = self.of.register(memory.buffer, domain, int(access))
-        self.regions[made.rkey] = Region(made, memory, domain, access)
-        self.domains[domain] += 1
-        return requests.RegionKey(made.rkey, made.va), [memory.fd]
-
-    def _reg_user_mr(self, request: requests.RegUserMr, now: int) -> Answer:
-        domain = self._domain(request.pd)
-        _check_access(request.access)
-        process = self.resources.process
-        if process is None:
-            raise RefusedError(
-                errno.EOPNOTSUPP,
-                "memory of a program is reached by its /proc/self/mem, whose file descriptor goes beside `hello`",
-            )
-        wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
-        va = request.address if request.iova is None else request.iova
-        made = self.of.register_process(process, request.address, request.length, va, domain, int(request.access))
-        self.regions[made.rkey] = Region(made, None, domain, request.access)
-        self.domains[domain] += 1
-        return requests.RegionKey(made.rkey, made.va), []
-
-    def _dereg_mr(self, request: requests.DeregMr, now: int) -> Answer:
-        key = request.key
-        region = self.regions.get(key)
-        if region is None:
-            raise RefusedError(errno.EINVAL, f"no memory region with the key {key:#010x} of this program")
-        if region.uses:
-            raise RefusedError(errno.EBUSY, f"{region.uses} work requests under way read from the memory region")
-        del self.regions[key]
-        self.domains[region.domain] -= 1
-        self.of.endpoint.deregister_memory(region.region)
-        if region.memory is not None:
-            self._free(region.memory)
-        return Done(), []
 
     # -- completion queues --------------------------------------------------------------------------------------
 
@@ -301,7 +203,7 @@ class Program(Generic[P]):
 
     def _create_cq(self, request: requests.CreateCq, now: int) -> Answer:
         entries = request.cqe
-        wanted("entries of a completion queue", entries, self.limits.completions, "completions")
+        sized("entries of a completion queue", entries, self.limits.completions, "completions")
         wanted("completion queues", len(self.queues) + 1, self.limits.completion_queues, "completion_queues")
         channel = None
         if request.channel is not None:
@@ -309,12 +211,16 @@ class Program(Generic[P]):
             if channel is None:
                 raise RefusedError(errno.EINVAL, "no such completion channel of this program")
         capacity = layout.power_of_two(entries)
-        memory = self._memory(layout.ring_bytes(capacity, layout.COMPLETION_BYTES))
+        memory = self.memory.allocate(layout.ring_bytes(capacity, layout.COMPLETION_BYTES))
         queue = Queue(self.of.driven.create_cq(1 << 20), memory, capacity, channel)
         self.queues[queue.number] = queue
         if channel is not None:
             channel.queues += 1
         return requests.CqNumber(queue.number, capacity), [memory.fd]
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1
 
     def _queue(self, number: int) -> Queue:
         if number not in self.queues:
@@ -338,17 +244,17 @@ class Program(Generic[P]):
         del self.queues[queue.number]
         if queue.channel is not None:
             queue.channel.queues -= 1
-        self._free(queue.memory)
+        self.memory.free(queue.memory)
         return Done(), []
 
     # -- queue pairs --------------------------------------------------------------------------------------------
 
     def _create_qp(self, request: requests.CreateQp, now: int) -> Answer:
-        domain = self._domain(request.pd)
+        domain = self.memory.domain(request.pd)
         send, recv = self._queue(request.send_cq), self._queue(request.recv_cq)
         max_send, max_recv = request.max_send_wr, request.max_recv_wr
-        wanted("work requests of a send queue", max_send, self.limits.work_requests, "work_requests")
-        wanted("work requests of a receive queue", max_recv, self.limits.work_requests, "work_requests")
+        sized("work requests of a send queue", max_send, self.limits.work_requests, "work_requests")
+        sized("work requests of a receive queue", max_recv, self.limits.work_requests, "work_requests")
         wanted("queue pairs", len(self.pairs) + 1, self.limits.queue_pairs, "queue_pairs")
         for queue in (send, recv):
             if queue.overflowed:
@@ -465,8 +371,8 @@ class Program(Generic[P]):
         return self.shared[number]
 
     def _create_srq(self, request: requests.CreateSrq, now: int) -> Answer:
-        domain = self._domain(request.pd)
-        wanted("work requests of a shared receive queue", request.max_wr, self.limits.work_requests, "work_requests")
+        domain = self.memory.domain(request.pd)
+        sized("work requests of a shared receive queue", request.max_wr, self.limits.work_requests, "work_requests")
         wanted("shared receive queues", len(self.shared) + 1, self.limits.queue_pairs, "queue_pairs")
         number = self._new_domain()
         self.shared[number] = SharedQueue(
@@ -521,7 +427,7 @@ class Program(Generic[P]):
             max_msg_sz=MAX_MESSAGE_BYTES,
             phys_port_cnt=len(self.ports()),
             gid=self.address,
-            memory_used=self.used,
+            memory_used=self.memory.used,
         )
         return answer, []
 

@@ -268,7 +268,7 @@ class Programs(Generic[P]):
         rows = [
             ProgramRow(
                 number=program.number,
-                memory=program.used,
+                memory=program.memory.used,
                 regions=len(program.regions),
                 queue_pairs=len(program.pairs),
                 completion_queues=len(program.queues),

@@ -45,10 +45,19 @@ class RocePairs:
         return self.endpoint.register_memory(buffer, domain=domain, access=access)
 
     def register_process(
-        self, memory: ProcessMemory, address: int, length: int, va: int, domain: int, access: int
+        self,
+        memory: ProcessMemory,
+        address: int,
+        length: int,
+        va: int,
+        domain: int,
+        access: int,
+        rkey: int | None = None,
     ) -> MemoryRegion:
         """See `Pairs`."""
-        return self.endpoint.register_process_memory(memory, address, length, va, access=access, domain=domain)
+        return self.endpoint.register_process_memory(
+            memory, address, length, va, access=access, domain=domain, rkey=rkey
+        )
 
     def create(
         self, send: CompletionQueue, recv: CompletionQueue, domain: int, srq: SharedReceives | None

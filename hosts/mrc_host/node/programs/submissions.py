@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
+from mrc_host.access import Access
 from mrc_host.node.programs.completions import deliver, overflow
 from mrc_host.node.programs.objects import PostedRequest, QueuePairOf, Region
 from mrc_host.node.programs.pairs import Work
@@ -23,7 +24,6 @@ from mrc_host.verbs.layout import (
     INLINE_BYTES,
     MAX_SGE,
     REQUEST,
-    Access,
     RingOpcode,
     SendFlags,
     WcFlags,

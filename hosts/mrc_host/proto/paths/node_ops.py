@@ -58,7 +58,7 @@ class NodeOperations(Timed):
 
     def _send_to(self, addresses: bytes, universe: EvUniverse, packet: bytes, ev: int, plane: int) -> None:
         """Send to an address that need not be a peer. Raises ConfigError when the profile has no path to it."""
-        path = path_to(universe, ev, addresses[16:])
+        path = path_to(universe, ev, addresses)
         if path is not None:
             packet = encapsulate(packet, path.source or addresses[:16], path.destination, path.segments)
         self._context.ports.enqueue(plane, packet)

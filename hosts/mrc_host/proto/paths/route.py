@@ -130,7 +130,7 @@ class Route(Timed):
     def _path(self, ev: int) -> Srv6Path | None:
         path = self.paths.get(ev)
         if path is None:
-            path = path_to(self.universe, ev, self.peer.address)
+            path = path_to(self.universe, ev, self.peer.addresses)
             if path is None:
                 return None
             if len(self.paths) >= _MAX_PATHS:
@@ -168,12 +168,17 @@ class Route(Timed):
         self.reverse = [new if value == old else value for value in self.reverse]
 
 
-def path_to(universe: EvUniverse, ev: int, destination: bytes) -> Srv6Path | None:
-    """Return the SRv6 path of an EV, None for formats without one.
+def path_to(universe: EvUniverse, ev: int, addresses: bytes) -> Srv6Path | None:
+    """Return the SRv6 path of an EV between two addresses (16 + 16 bytes), None for formats without one.
+
+    There is none to the own address, either: such packets reach no switch.
 
     Raises:
         ConfigError: the profile has no path on this EV to this destination.
     """
+    destination = addresses[16:]
+    if destination == addresses[:16]:
+        return None
     try:
         return universe.path(ev, destination)
     except LookupError:

@@ -205,7 +205,7 @@ class Responder(Timed):
             if not self.association.context.codec.length_only:
                 if region.memory is None:
                     region.view[start : start + size] = payload
-                elif not region.memory.write(region.address + start, payload):
+                elif not region.write(start, payload):
                     self._violation(psn, Nak.REMOTE_OPERATION, ErrorReason.LOCAL_MEMORY, data, port, now)
                     return
             counters.payload_bytes_placed += size

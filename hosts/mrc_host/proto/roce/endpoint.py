@@ -186,7 +186,8 @@ class RoceEndpoint(RocePairsEndpoint):
 
     def _send_data(self, lane: _Lane, port: int, now: int, room: int, out: list[bytes]) -> int:
         """Append data in turn until control packets are due, and return the room that is left."""
-        control, ring, flow = self._ports.ports[port].control, lane.ring, lane.flow
+        ports = self._ports
+        control, ring, flow = ports.ports[port].control, lane.ring, lane.flow
         while ring and not control and now >= flow.paused_until:
             qp = ring[0]
             if not qp.sendable() or qp.ready_at() > now:
@@ -196,14 +197,16 @@ class RoceEndpoint(RocePairsEndpoint):
                 self._schedule(qp)
                 continue
             size = qp.next_size()
-            if size > room or not flow.allows(size, now):
+            on_link = not ports.looping or qp.addresses[:16] != qp.addresses[16:]
+            if size > room or (on_link and not flow.allows(size, now)):
                 break
             first = qp.deadline is None
             packet = self._build(qp, now)
             if packet is None:
                 continue
             room -= wire_length(packet)
-            flow.sent(wire_length(packet))
+            if on_link:
+                flow.sent(wire_length(packet))
             out.append(packet)
             if first:
                 self._schedule(qp)

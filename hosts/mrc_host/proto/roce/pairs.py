@@ -9,12 +9,13 @@ import random
 from collections.abc import Container, Sequence
 from typing import Final
 
+from mrc_host.access import Access
 from mrc_host.proto.common import CommonEndpoint
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.congestion.dcqcn import Dcqcn
 from mrc_host.proto.events import ErrorReason, LastReceiveTaken, QpError, QpState, QpStateChanged, SrqLimitReached
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Access
+from mrc_host.proto.memory import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from mrc_host.proto.qp_document import RoceQpDocument
 from mrc_host.proto.receive import Element, Receive, Scatter, SharedReceives
 from mrc_host.proto.roce.codec import RoceCodec
@@ -268,6 +269,8 @@ class RocePairsEndpoint(CommonEndpoint):
             self._set_mtu(qp, mtu)
         qp.peer_qp = number
         qp.addresses = self.config.address + address
+        if address == self.config.address:
+            self._ports.looping = True
         qp.epsn = rq_psn
         self._set_state(qp, QpState.RTR, None)
 

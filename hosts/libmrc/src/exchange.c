@@ -1,0 +1,342 @@
+#include "exchange.h"
+
+#include "maps.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* Smaller pieces are not worth the copy, nor a mapping and a file descriptor of the agent. */
+#define LEAST_BYTES (64 << 10)
+
+struct exchanged {
+	struct exchanged *next;
+	const void *owner;
+	struct span pages;
+	uint32_t number;
+	unsigned int users;
+	uint64_t inode;
+	unsigned int major;
+	unsigned int minor;
+};
+
+/* A private copy of a mapping, for the child of a fork. */
+struct copy {
+	struct copy *next;
+	struct mapping of;
+	void *bytes;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct exchanged *all;
+static struct copy *copies;
+
+static bool is_single_threaded(void)
+{
+	struct stat tasks;
+
+	/* A folder for each thread, beside two links. */
+	return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3;
+}
+
+static bool is_switched_off(void)
+{
+	const char *wanted = getenv("MRCLAB_EXCHANGE");
+
+	return wanted && !strcmp(wanted, "0");
+}
+
+static bool is_of(const struct mapping *mapping, const struct exchanged *exchanged)
+{
+	return mapping->shared && mapping->inode == exchanged->inode && mapping->major == exchanged->major &&
+	       mapping->minor == exchanged->minor;
+}
+
+static struct exchanged *file_of(const struct mapping *mapping)
+{
+	struct exchanged *each = all;
+
+	while (each && !is_of(mapping, each))
+		each = each->next;
+	return each;
+}
+
+/* Copy whole words, without what sanitizers would say of bytes that a program has not allocated. */
+__attribute__((no_sanitize("address", "thread", "undefined"))) static void copy_words(volatile uint64_t *to,
+										      const uint64_t *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes / sizeof(*to); i++)
+		to[i] = from[i];
+}
+
+static void block_signals(sigset_t *before)
+{
+	sigset_t every;
+
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, before);
+}
+
+/* Put memory into the place of other memory, at once. */
+static bool move_over(void *memory, uint64_t place, size_t bytes)
+{
+	return mremap(memory, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)place) != MAP_FAILED;
+}
+
+struct span exchange_offer(uint64_t address, uint64_t length)
+{
+	const struct span none = {0, 0};
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct span pages = {(address + page - 1) & -page, (address + length) & -page};
+	uint64_t reached = pages.first, frame = (uintptr_t)&page;
+	struct mapping mapping;
+	FILE *maps;
+
+	if (pages.end < pages.first + LEAST_BYTES || (frame >= pages.first && frame < pages.end) || is_switched_off() ||
+	    !is_single_threaded())
+		return none;
+	maps = maps_open();
+	if (!maps)
+		return none;
+	while (reached < pages.end && maps_next(maps, &mapping)) {
+		if (mapping.end <= reached)
+			continue;
+		if (mapping.start > reached || !mapping.anonymous || !mapping.readable || !mapping.writable ||
+		    mapping.executable)
+			break;
+		reached = mapping.end;
+	}
+	fclose(maps);
+	return reached >= pages.end ? pages : none;
+}
+
+/* Return whether a mapping of the file is wherever some memory meets the pages. */
+static bool is_in_place(const struct exchanged *exchanged, uint64_t address, uint64_t length)
+{
+	uint64_t reached = address > exchanged->pages.first ? address : exchanged->pages.first;
+	uint64_t end = address + length < exchanged->pages.end ? address + length : exchanged->pages.end;
+	struct mapping mapping;
+	FILE *maps = maps_open();
+
+	while (maps && reached < end && maps_next(maps, &mapping)) {
+		if (mapping.end <= reached)
+			continue;
+		if (mapping.start > reached || !is_of(&mapping, exchanged) ||
+		    mapping.offset + (reached - mapping.start) != reached - exchanged->pages.first)
+			break;
+		reached = mapping.end;
+	}
+	if (maps)
+		fclose(maps);
+	return reached >= end;
+}
+
+struct exchanged *exchange_find(const void *owner, uint64_t address, uint64_t length)
+{
+	struct exchanged *each;
+
+	pthread_mutex_lock(&lock);
+	for (each = all; each; each = each->next) {
+		if (each->owner == owner && each->users && address < each->pages.end && address + length > each->pages.first &&
+		    is_in_place(each, address, length)) {
+			each->users++;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return each;
+}
+
+struct exchanged *exchange_pages(const void *owner, struct span pages, uint32_t number, int file)
+{
+	struct exchanged *made = malloc(sizeof(*made));
+	size_t bytes = pages.end - pages.first;
+	void *memory = MAP_FAILED;
+	bool moved = false;
+	struct stat described;
+	sigset_t signals;
+
+	if (made && !fstat(file, &described))
+		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+	close(file);
+	if (memory == MAP_FAILED) {
+		free(made);
+		return NULL;
+	}
+	*made = (struct exchanged){
+		.owner = owner,
+		.pages = pages,
+		.number = number,
+		.users = 1,
+		.inode = described.st_ino,
+		.major = major(described.st_dev),
+		.minor = minor(described.st_dev),
+	};
+	pthread_mutex_lock(&lock);
+	made->next = all;
+	all = made;
+	/* A handler of a signal could write to a page that has been copied already, and start a thread that does. */
+	block_signals(&signals);
+	if (is_single_threaded()) {
+		copy_words(memory, (const uint64_t *)(uintptr_t)pages.first, bytes);
+		moved = move_over(memory, pages.first, bytes);
+	}
+	pthread_sigmask(SIG_SETMASK, &signals, NULL);
+	if (!moved) {
+		all = made->next;
+		munmap(memory, bytes);
+		free(made);
+		made = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	return made;
+}
+
+uint32_t exchange_number(const struct exchanged *exchanged)
+{
+	return exchanged->number;
+}
+
+static int protection(const struct mapping *mapping)
+{
+	return (mapping->readable ? PROT_READ : 0) | (mapping->writable ? PROT_WRITE : 0) |
+	       (mapping->executable ? PROT_EXEC : 0);
+}
+
+/* Return a private copy of the bytes of a mapping, NULL where there is none. */
+static void *private_copy(const struct mapping *mapping)
+{
+	size_t bytes = mapping->end - mapping->start;
+	void *memory;
+
+	if (!mapping->readable)
+		return NULL;
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory == MAP_FAILED)
+		return NULL;
+	copy_words(memory, (const uint64_t *)(uintptr_t)mapping->start, bytes);
+	return memory;
+}
+
+/* Put a private copy into the place of what it was made of. */
+static bool put_back(void *memory, const struct mapping *mapping)
+{
+	size_t bytes = mapping->end - mapping->start;
+
+	if (!mapping->writable)
+		mprotect(memory, bytes, protection(mapping));
+	return move_over(memory, mapping->start, bytes);
+}
+
+/* Copy every mapping of exchanged pages, wherever the program has moved it, or those of one only. */
+static void copy_mappings(const struct exchanged *only)
+{
+	FILE *maps = maps_open();
+	struct copy *copy;
+
+	while (maps && (copy = malloc(sizeof(*copy)))) {
+		const struct exchanged *file = NULL;
+
+		while (!file && maps_next(maps, &copy->of)) {
+			file = file_of(&copy->of);
+			if (only && file != only)
+				file = NULL;
+		}
+		copy->bytes = file ? private_copy(&copy->of) : NULL;
+		if (!copy->bytes) {
+			free(copy);
+			if (!file)
+				break;
+			continue;
+		}
+		copy->next = copies;
+		copies = copy;
+	}
+	if (maps)
+		fclose(maps);
+}
+
+/* Use the copies or give them up. */
+static void end_copies(bool use)
+{
+	while (copies) {
+		struct copy *copy = copies;
+
+		if (!use || !put_back(copy->bytes, &copy->of))
+			munmap(copy->bytes, copy->of.end - copy->of.start);
+		copies = copy->next;
+		free(copy);
+	}
+}
+
+/* Take pages without a registration out of the list, and make them private memory again if that loses no write. */
+static void give_back(struct exchanged *exchanged)
+{
+	struct exchanged **at = &all;
+	sigset_t signals;
+	bool done;
+
+	block_signals(&signals);
+	done = is_single_threaded();
+	if (done) {
+		copy_mappings(exchanged);
+		end_copies(true);
+	}
+	pthread_sigmask(SIG_SETMASK, &signals, NULL);
+	/* What stays in its place must be known when the process forks. */
+	if (!done)
+		return;
+	while (*at != exchanged)
+		at = &(*at)->next;
+	*at = exchanged->next;
+	free(exchanged);
+}
+
+void exchange_leave(struct exchanged *exchanged)
+{
+	if (!exchanged)
+		return;
+	pthread_mutex_lock(&lock);
+	if (!--exchanged->users)
+		give_back(exchanged);
+	pthread_mutex_unlock(&lock);
+}
+
+void exchange_leave_all(const void *owner)
+{
+	struct exchanged *each, *next;
+
+	pthread_mutex_lock(&lock);
+	for (each = all; each; each = next) {
+		next = each->next;
+		if (each->owner != owner || !each->users)
+			continue;
+		each->users = 0;
+		give_back(each);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void exchange_before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+	if (all)
+		copy_mappings(NULL);
+}
+
+void exchange_after_fork(bool child)
+{
+	end_copies(child);
+	if (child) {
+		/* What the parent's objects refer to stays allocated; they end with ENODEV. */
+		all = NULL;
+		pthread_mutex_init(&lock, NULL);
+	} else {
+		pthread_mutex_unlock(&lock);
+	}
+}
