@@ -8,8 +8,9 @@ from collections import deque
 from typing import Any, Final
 
 from mrc_conform.device import Arrival, Device, DeviceError, Done, Local, Outcome, PairState, Region
+from mrc_host.access import Access
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue
-from mrc_host.proto.memory import Access, MemoryRegion
+from mrc_host.proto.memory import MemoryRegion
 
 ADDRESS: Final = ipaddress.IPv6Address("fd00:c0::1").packed
 _ROOM_BYTES: Final = 1 << 30

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from mrc_conform.device import DeviceError, Local, Need, PairState, Region, Remote, Settings
 from mrc_conform.devices.core import ADDRESS, CoreDevice
 from mrc_conform.wire import Transport
+from mrc_host.access import Access
 from mrc_host.proto.config import PortsConfig, WireConfig
 from mrc_host.proto.events import QpError
-from mrc_host.proto.memory import Access
 from mrc_host.proto.receive import Element, Scatter
 from mrc_host.proto.roce.config import RoceConfig
 from mrc_host.proto.roce.endpoint import RoceEndpoint
