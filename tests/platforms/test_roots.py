@@ -8,6 +8,9 @@ import subprocess
 
 import pytest
 
+from packaging.requirements import Requirement
+
+from platforms import needs
 from support.platforms import check
 from support.platforms.roots import (
     CHECKOUT,
@@ -93,3 +96,9 @@ def test_root_is_entered_with_a_root_of_its_own_and_may_make_user_namespaces(tmp
     assert done.returncode == 0, done.stderr
     assert "tmp" not in done.stdout.split()
     assert done.stdout.endswith("cat\n")
+
+
+def test_emulated_root_gets_the_requirements_of_both_distributions() -> None:
+    names = {Requirement(each).name for each in needs.requirements()}
+    assert {"numpy", "lark", "pcpp", "grpcio", "pytest", "hypothesis", "editables"} <= names
+    assert names.isdisjoint(needs.UNUSED)
