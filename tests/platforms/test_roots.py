@@ -7,7 +7,6 @@ import shutil
 import subprocess
 
 import pytest
-
 from packaging.requirements import Requirement
 
 from platforms import needs
