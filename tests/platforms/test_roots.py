@@ -109,5 +109,5 @@ def test_each_way_installs_both_files_of_dist(tmp_path: pathlib.Path) -> None:
     texts = dict(install.steps("sdist", install.WAYS["sdist"], tmp_path))
     assert texts["pip install"].endswith("/dist/p4lite-1.tar.gz '/home/learner/dist/mrclab-1.tar.gz[dev]'")
     assert "--clock virtual" in texts["demo"]
-    with pytest.raises(RootError, match="0 files mrclab-.* run `make release-check` first"):
+    with pytest.raises(RootError, match=r"0 files mrclab-.* run `make release-check` first"):
         install.steps("mininet", install.WAYS["mininet"], tmp_path)
