@@ -27,8 +27,8 @@ binfmt=/proc/sys/fs/binfmt_misc
 [ -x "$python" ] || { echo "arm64-check: .venv is missing; run make setup first" >&2; exit 2; }
 registered= mounted= proc= bound= cross=
 leave() {
-  for folder in $bound; do umount "$root$folder"; done
-  if [ -n "$proc" ]; then umount "$root/proc"; fi
+  for folder in $bound; do umount -l "$root$folder"; done
+  if [ -n "$proc" ]; then umount -l "$root/proc"; fi
   if [ -n "$registered" ]; then echo -1 > "$binfmt/qemu-aarch64"; fi
   if [ -n "$mounted" ]; then umount "$binfmt"; fi
 }
