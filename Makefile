@@ -35,7 +35,7 @@ BROWSER := chromium-headless-shell
 RELEASE := build/release
 RELEASE_STAMP := $(RELEASE)/.installed
 
-.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check roots-check image-check arm64-check clean
+.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-netns test-labs quick lint format lock proto coverage mutants bench soak vm-check roots-check install-check image-check arm64-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -240,6 +240,11 @@ roots-check: STEPS := setup,demo,test
 roots-check:
 	PYTHONPATH=tests $(PYTHON) -m support.platforms.check $(NAME) --person $(or $(PERSON),user) \
 	  --steps $(STEPS) $(if $(KEEP),--keep $(KEEP))
+
+# The files that `make release-check` has left in dist, installed in a bare root as an ordinary user, with the demonstration
+# and tests from them: NAME as above, WAYS of wheel, sdist and mininet; as root, with debootstrap.
+install-check:
+	PYTHONPATH=tests $(PYTHON) -m support.platforms.install $(NAME) $(if $(WAYS),--ways $(WAYS)) $(if $(KEEP),--keep $(KEEP))
 
 # The image of the Containerfile, built by buildah on a base of debootstrap's, measured and used; as root.
 image-check:

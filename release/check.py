@@ -267,6 +267,22 @@ class Release:
         words = ("pip", "install", "--quiet", "--python", self.venv / "bin/python", "--find-links", self.dist)
         run(uv, *words, "--prerelease", "if-necessary-or-explicit", *packages, cwd=self.scratch)
 
+    def workflows(self) -> str:
+        """Compare the GitHub workflows with their schema."""
+        files = sorted((ROOT / ".github/workflows").glob("*.yml"))
+        run(self.tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *files, cwd=ROOT)
+        return f"{len(files)} files fit the schema of GitHub's workflows"
+
+    def sdist_by_pip(self) -> str:
+        """Have pip build the source distribution as it does for users: apart from this environment, with the core."""
+        made = self.scratch / "by pip"
+        words = ("wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir", made)
+        run(sys.executable, "-m", "pip", *words, self.one("mrclab-*.tar.gz"), cwd=self.scratch)
+        found = [path.name for path in made.iterdir()]
+        if found != [self.compiled.name]:
+            raise CheckError(f"pip made {found} instead of {self.compiled.name}")
+        return f"{self.compiled.name}, built in an environment of pip's own"
+
     def p4lite_alone(self) -> str:
         """Compile a program and run packets through it where nothing of mrclab is installed."""
         self.install(self.one("p4lite-*.whl"))
@@ -327,6 +343,8 @@ CHECKS: Final[Mapping[str, Callable[[Release], str]]] = {
     "twine check": Release.twine,
     "check-wheel-contents": Release.wheel_contents,
     "cibuildwheel": Release.cibuildwheel,
+    "workflows": Release.workflows,
+    "sdist by pip": Release.sdist_by_pip,
     "p4lite alone": Release.p4lite_alone,
     "mrclab demo": Release.demo,
     "SBOM": Release.sbom,

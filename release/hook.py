@@ -51,7 +51,9 @@ class WheelContents(BuildHookInterface[Any]):
 
     def _build(self, option: str) -> str:
         """Return the last line of the core's build, whose messages go to where pip shows them."""
-        folders = [str(Path(self.root) / each) for each in ("hosts", "topologies")]
+        # pip's isolated builds find what they installed by PYTHONPATH.
+        before = os.environ.get("PYTHONPATH")
+        folders = [*(str(Path(self.root) / each) for each in ("hosts", "topologies")), *([before] if before else [])]
         # mypyc goes over sets of strings, whose order then is the same in each build.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "mrc_host.build", option]

@@ -164,3 +164,14 @@ def test_cibuildwheel_is_asked_for_the_wheels_that_the_check_expects() -> None:
         for machine in config["linux"]["archs"]
     }
     assert wanted == set(check.IDENTIFIERS)
+
+
+def test_builds_of_the_core_find_what_pip_installed_for_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's isolated builds give the backend the folder of their packages in PYTHONPATH."""
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'found')!r}, 'w').close()\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    contents: Any = load("hook").WheelContents
+    contents(str(ROOT), {"needs": []}, None, None, "", "wheel").dependencies()
+    assert (tmp_path / "found").exists()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mrc_common.linux import not_linux
 from mrc_lab.records import shells
 from mrc_lab.records.rundir import RunError, all_runs, in_part
 
@@ -88,7 +89,7 @@ def the_lab(name: str | None) -> str:
         return chosen
     others = [run.name for run in all_runs()]
     if not others:
-        raise RunError("no lab is up; `mrclab up`")
+        raise RunError(f"no lab is up; {not_linux() or '`mrclab up`'}")
     raise RunError(
         f"no lab was brought up from this shell, but {', '.join(others)} from elsewhere; name it, or "
         f"`export {shells.VARIABLE}={others[0]}`"

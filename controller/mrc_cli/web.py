@@ -11,6 +11,7 @@ import typer
 from mrc_cli.common import the_lab
 from mrc_cli.livepage import Port, check_page, page
 from mrc_cli.outcome import Clock, clock_of
+from mrc_common.linux import not_linux
 from mrc_lab.records.rundir import RunError, all_runs
 from mrc_results.reading import RESULT, FolderError
 from mrc_runs import precheck
@@ -99,8 +100,12 @@ def watch(lab: str | None) -> Show:
     """Show a lab that is up. Raises RunError."""
     names = [run.name for run in all_runs()]
     if not names and lab is None:
-        raise RunError("no lab is up: `mrclab up` brings one up; `mrclab web --clock virtual` simulates one")
+        raise RunError(
+            f"no lab is up: {not_linux() or '`mrclab up` brings one up; `mrclab web --clock virtual` simulates one'}"
+        )
     name = the_lab(lab)
+    if name not in names and (why := not_linux()):
+        raise RunError(f"lab {name!r} is not up: {why}")
     if name not in names:
         up = f"those that are up: {', '.join(names)}" if names else "none is; `mrclab up` brings one up"
         raise RunError(f"lab {name!r} is not up; {up}; `mrclab web --clock virtual --lab {name}` simulates it")

@@ -15,7 +15,7 @@ import pytest
 
 from libmrc import build
 from mrc_host.verbs import layout
-from support.libmrc import compiler
+from support.libmrc import compiler, cross_compiler, emulator
 
 SYSTEM = pathlib.Path("/usr/include/infiniband/verbs.h")
 OCP = pathlib.Path(os.environ.get("MRCLAB_OCP", "/nonexistent"))
@@ -71,10 +71,16 @@ def constants(header: pathlib.Path) -> list[str]:
 
 
 def measured(
-    folder: pathlib.Path, header: pathlib.Path, include: list[pathlib.Path], before: str = "", absent: str = ""
+    folder: pathlib.Path,
+    header: pathlib.Path,
+    include: list[pathlib.Path],
+    before: str = "",
+    absent: str = "",
+    runner: tuple[str, ...] = (),
 ) -> dict[str, int]:
     """Return sizes, offsets and constants of our header's names, as the compiler sees them in the headers of
-    `include`. `before`: the first line of the program; `absent`: a member that this version lacks.
+    `include`. `before`: the first line of the program; `absent`: a member that this version lacks;
+    `runner`: the command that runs a program of this compiler, if not the machine itself.
     """
     lines = [
         before,
@@ -96,7 +102,7 @@ def measured(
     program = folder / "measure"
     flags = [f"-I{path}" for path in include]
     subprocess.run([*compiler(), "-w", *flags, str(source), "-o", str(program)], check=True)
-    said = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run([*runner, str(program)], check=True, capture_output=True, text=True).stdout
     return {name: int(number) for name, number in (line.rsplit(" ", 1) for line in said.splitlines())}
 
 
@@ -210,3 +216,20 @@ def test_the_layout_of_rings_is_the_agents(tmp_path: pathlib.Path) -> None:
                  "request.data": layout.ELEMENTS_AT, "request": layout.REQUEST_BYTES,
                  "completion": layout.COMPLETION_BYTES, "event": layout.EVENT_BYTES}  # fmt: skip
     assert found == expected
+
+
+@pytest.mark.parametrize("header", [VERBS, MRC, MRC_CTL], ids=lambda path: str(path.stem))
+def test_layouts_and_numbers_on_arm64_are_those_of_this_machine(
+    tmp_path: pathlib.Path, header: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = measured(tmp_path, header, [build.INCLUDE, build.ABI])
+    monkeypatch.setenv("CC", cross_compiler())
+    there = measured(tmp_path, header, [build.INCLUDE, build.ABI], runner=(emulator(),))
+    assert len(there) > 90
+    assert here.keys() == there.keys()
+    # Programs see a mutex of the C library in these, which has 48 bytes on arm64 and 40 on x86-64; two hold another.
+    larger = {name for name, members in structures(header).items() if "mutex" in members}
+    larger |= {"verbs_context", "ibv_qp_ex"}
+    differ = {name for name in here if here[name] != there[name]}
+    assert {name.partition(".")[0] for name in differ} <= larger
+    assert not any(there[name] - here[name] not in (8, 16) for name in differ)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import tomllib
 
-PROJECT = pathlib.Path(__file__).parents[2] / "pyproject.toml"
+ROOT = pathlib.Path(__file__).parents[2]
 #: Extras of pyproject.toml whose packages the tests in an emulated root import.
 EXTRAS = ("dev",)
 #: Tools that no test in there runs.
@@ -13,10 +13,17 @@ UNUSED = ("ruff", "codespell", "import-linter", "grpc-stubs")
 
 
 def requirements() -> list[str]:
-    """Return the requirements of the project, of `EXTRAS` and of the build of an editable installation."""
-    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    found = [*project["dependencies"], *(each for extra in EXTRAS for each in project["optional-dependencies"][extra])]
-    return [*(each for each in found if not each.startswith(UNUSED)), "editables"]
+    """Return the requirements of both distributions, of `EXTRAS` and of the build of an editable installation."""
+    project, p4lite = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8")) for folder in (".", "p4")
+    )
+    found = [
+        *project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"],
+        *p4lite["project"]["dependencies"],
+        *(each for extra in EXTRAS for each in project["project"]["optional-dependencies"][extra]),
+        "editables",
+    ]
+    return sorted({each for each in found if not each.startswith(UNUSED)})
 
 
 if __name__ == "__main__":

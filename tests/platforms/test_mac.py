@@ -15,8 +15,8 @@ TESTS = pathlib.Path(__file__).parents[1]
 RUN = ("run", "write_bw", "--lab", "tiny", "--clock", "virtual", "--output")
 
 
-def run(module: str, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+def run(module: str, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), **changes}
     command = [sys.executable, "-m", module, *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
@@ -44,27 +44,36 @@ def test_a_simulated_run_leaves_the_same_bytes(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("up", "tiny"), ("run", "write_bw", "--lab", "tiny", "--clock", "real"), ("demo", "--clock", "real")]
-)
-def test_commands_that_need_namespaces_say_so_once(words: tuple[str, ...]) -> None:
+    ("words", "code"),
+    [
+        (("up", "tiny"), 1), (("run", "write_bw", "--lab", "tiny", "--clock", "real"), 1),
+        (("demo", "--clock", "real"), 1), (("exec", "h0", "ls"), 2), (("down",), 2), (("web",), 2),
+    ],
+)  # fmt: skip
+def test_commands_that_need_namespaces_say_so_once(words: tuple[str, ...], code: int) -> None:
     done = run("support.mac", *words)
-    assert done.returncode == 1, done.stdout
+    assert done.returncode == code, done.stdout
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     for part in ("need Linux", "network namespaces", "C code", "this is Darwin", "virtual-machine.md", "container.md"):
         assert part in line
+    assert "mrclab up`" not in line, "it cannot work"
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("--version",), 0), (("status",), 0), (("workshop", "list"), 0), (("topo", "show", "tiny"), 0),
-        (("exec", "h0", "ls"), 2), (("down",), 2),
-    ],
-)  # fmt: skip
-def test_commands_that_need_no_namespaces_answer(words: tuple[str, ...], code: int) -> None:
+def test_simulated_time_without_a_compiler_for_linux_says_what_to_use(tmp_path: pathlib.Path) -> None:
+    """macOS has a compiler, but not Linux's headers."""
+    for compiler, said in (("false", "the C compiler failed"), ("no-such-compiler", "no C compiler found")):
+        done = run("support.mac", *RUN, str(tmp_path / "out"), CC=compiler, MRCLAB_CACHE=str(tmp_path / "cache"))
+        assert done.returncode == 1, done.stdout
+        assert "the switch's C code is for Linux, and this is Darwin" in done.stderr
+        assert "a virtual machine or a container with Linux" in done.stderr
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--version",), ("status",), ("workshop", "list"), ("topo", "show", "tiny")])
+def test_commands_that_need_no_namespaces_answer(words: tuple[str, ...]) -> None:
     done = run("support.mac", *words)
-    assert done.returncode == code, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 

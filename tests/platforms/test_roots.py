@@ -7,8 +7,10 @@ import shutil
 import subprocess
 
 import pytest
+from packaging.requirements import Requirement
 
-from support.platforms import check
+from platforms import needs
+from support.platforms import check, install
 from support.platforms.roots import (
     CHECKOUT,
     ENTER,
@@ -93,3 +95,19 @@ def test_root_is_entered_with_a_root_of_its_own_and_may_make_user_namespaces(tmp
     assert done.returncode == 0, done.stderr
     assert "tmp" not in done.stdout.split()
     assert done.stdout.endswith("cat\n")
+
+
+def test_emulated_root_gets_the_requirements_of_both_distributions() -> None:
+    names = {Requirement(each).name for each in needs.requirements()}
+    assert {"numpy", "lark", "pcpp", "grpcio", "pytest", "hypothesis", "editables"} <= names
+    assert names.isdisjoint(needs.UNUSED)
+
+
+def test_each_way_installs_both_files_of_dist(tmp_path: pathlib.Path) -> None:
+    for name in ("p4lite-1-py3-none-any.whl", "p4lite-1.tar.gz", "mrclab-1-py3-none-any.whl", "mrclab-1.tar.gz"):
+        (tmp_path / name).touch()
+    texts = dict(install.steps("sdist", install.WAYS["sdist"], tmp_path))
+    assert texts["pip install"].endswith("/dist/p4lite-1.tar.gz '/home/learner/dist/mrclab-1.tar.gz[dev]'")
+    assert "--clock virtual" in texts["demo"]
+    with pytest.raises(RootError, match=r"0 files mrclab-.* run `make release-check` first"):
+        install.steps("mininet", install.WAYS["mininet"], tmp_path)

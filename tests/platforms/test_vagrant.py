@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+
+import pytest
+
+from support.platforms.roots import PLATFORMS, Root
 
 ROOT = pathlib.Path(__file__).parents[2]
 #: Folders of builds and downloads that a machine makes inside the checkout, besides caches of tools.
@@ -34,3 +39,30 @@ def test_reference_machine_of_another_architecture_is_refused(tmp_path: pathlib.
     assert done.returncode == 1
     assert "amd64 only, and this machine is arm64" in done.stderr
     assert not (tmp_path / "installed").exists()
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.long
+def test_provisioned_system_runs_the_demonstration(tmp_path: pathlib.Path) -> None:
+    """In a bare Debian 12 of debootstrap's: `provision.sh` as root, then what a login of the user `vagrant` does."""
+    if shutil.which("debootstrap") is None:
+        pytest.skip("debootstrap is not installed")
+    folder = tmp_path / "root"
+    folder.mkdir(mode=0o755)
+    root = Root(folder)
+    log = tmp_path / "log"
+    with log.open("w", encoding="utf-8") as messages:
+        root.make(PLATFORMS["debian-12"], messages, include="ca-certificates")
+        root.copy_checkout("/mrclab")
+        for words in (
+            ["useradd", "--create-home", "--shell", "/bin/bash", "vagrant"],
+            ["sh", "-c", "mkdir -p /etc/sudoers.d; echo 'vagrant ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/vagrant"],
+            ["sh", "/mrclab/vagrant/provision.sh"],
+            ["sudo", "-u", "vagrant", "bash", "-lic", "[ $PWD = /mrclab ] && mrclab --help"],
+            ["sudo", "-u", "vagrant", "-i", "make", "-C", "/mrclab", "demo"],
+            ["sh", "/mrclab/vagrant/provision.sh"],
+        ):
+            code = root.run(words, messages)
+            assert code == 0, f"{words}: {log.read_text(encoding='utf-8')[-4000:]}"
+    shutil.rmtree(folder)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pathlib
+import platform
+import shutil
 import subprocess
 from collections.abc import Sequence
 
@@ -24,6 +26,23 @@ def compiler() -> list[str]:
         return p4lite_compiler()
     except BuildError as error:
         pytest.skip(str(error))
+
+
+def cross_compiler() -> str:
+    """Return the command of a C compiler for arm64, as CC takes it, or skip the test."""
+    if platform.machine() == "aarch64":
+        pytest.skip("this machine is arm64 itself")
+    if shutil.which("aarch64-linux-gnu-gcc") is None:
+        pytest.skip("aarch64-linux-gnu-gcc is not installed (Debian: gcc-aarch64-linux-gnu)")
+    return "aarch64-linux-gnu-gcc -static"
+
+
+def emulator() -> str:
+    """Return the command that runs arm64's programs, or skip the test."""
+    found = shutil.which("qemu-aarch64-static")
+    if found is None:
+        pytest.skip("qemu-aarch64-static is not installed (Debian: qemu-user-static)")
+    return found
 
 
 def compiled(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import pathlib
-import platform
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrc_common.errors import MrclabError
+from mrc_common.linux import not_linux
 from mrc_lab.hosts import management
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
@@ -32,11 +32,6 @@ INSTALL = (
     "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
     "where that cannot be, use `--clock virtual`"
 )
-NOT_LINUX = (
-    "labs need Linux, on the real clock for network namespaces and in simulated time for the switch's C code, and "
-    "this is {system}; run mrclab in a Linux machine (docs/howto/virtual-machine.md) or a container "
-    "(docs/howto/container.md)"
-)
 
 
 class HostNetError(MrclabError):
@@ -49,8 +44,8 @@ def check_installed() -> None:
     Raises:
         HostNetError: its Python package or its helper is missing, or this is no Linux.
     """
-    if sys.platform != "linux":
-        raise HostNetError(NOT_LINUX.format(system=platform.system()))
+    if why := not_linux():
+        raise HostNetError(why)
     for what, found in (
         ("Mininet", importlib.util.find_spec("mininet") is not None),
         ("Mininet's helper mnexec", shutil.which("mnexec") is not None),

@@ -146,7 +146,7 @@ class Root:
         if not pathlib.Path(keyring).is_file():
             raise RootError(
                 f"{keyring} is missing, with which the packages of {platform.suite} are signed: install the package "
-                "ubuntu-keyring, or name a copy of the file from an Ubuntu in ROOTS_KEYRING"
+                "ubuntu-archive-keyring (of Debian 13), or name a copy of the file in ROOTS_KEYRING"
             )
         script = pathlib.Path("/usr/share/debootstrap/scripts", platform.suite)
         # Ubuntu's releases share one script; an older debootstrap does not know the names of newer ones.
@@ -156,6 +156,10 @@ class Root:
         command += [f"--keyring={keyring}", platform.suite, str(self.folder), mirror, *words]
         if subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode:
             raise RootError(f"debootstrap failed; is {mirror} within reach? Its messages are in {log.name}")
+        if platform.mirror == UBUNTU:
+            # As on every Ubuntu; 22.04 has its python3.11 there.
+            with (self.folder / "etc/apt/sources.list").open("a", encoding="utf-8") as sources:
+                sources.write(f"deb {mirror} {platform.suite}-updates {platform.components.replace(',', ' ')}\n")
         self.furnish()
 
     def furnish(self) -> None:

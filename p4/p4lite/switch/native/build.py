@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -68,11 +69,23 @@ def cache_dir() -> Path:
         raise BuildError(f"the cache of compiled switches: {error}; or set MRCLAB_CACHE") from None
 
 
+def _not_linux() -> str:
+    """Return why no compiler of this machine can help, if it is none with Linux: the beginning of a message."""
+    if sys.platform == "linux":
+        return ""
+    return (
+        f"the switch's C code is for Linux, and this is {platform.system()}: use a virtual machine or a container "
+        "with Linux; "
+    )
+
+
 def compiler() -> list[str]:
     """Return the C compiler's command, from CC or `cc`. Raises BuildError if it is not installed."""
     command = shlex.split(os.environ.get("CC", "cc"))
     if not command or shutil.which(command[0]) is None:
         name = command[0] if command else "(empty CC)"
+        if why := _not_linux():
+            raise BuildError(f"{why}{name}: no C compiler found")
         raise BuildError(f"{name}: no C compiler found; install gcc (apt install gcc libc6-dev) or set CC")
     return command
 
@@ -126,7 +139,7 @@ def _run(command: list[str], what: str) -> None:
     except subprocess.TimeoutExpired:
         raise BuildError(f"{what}: the C compiler took more than 600 s") from None
     if done.returncode != 0:
-        raise BuildError(f"{what}: the C compiler failed:\n{done.stderr[-4000:]}")
+        raise BuildError(f"{_not_linux()}{what}: the C compiler failed:\n{done.stderr[-4000:]}")
 
 
 def build(
