@@ -51,12 +51,18 @@ class WheelContents(BuildHookInterface[Any]):
 
     def _build(self, option: str) -> str:
         """Return the last line of the core's build, whose messages go to where pip shows them."""
-        # pip's isolated builds find what they installed by PYTHONPATH.
+        # pip's isolated builds find what they installed by PYTHONPATH, so it has to remain. They also take the folders
+        # of an editable installation off sys.path again, so that the command adds the project's own itself.
         before = os.environ.get("PYTHONPATH")
-        folders = [*(str(Path(self.root) / each) for each in ("hosts", "topologies")), *([before] if before else [])]
+        folders = [str(Path(self.root) / each) for each in ("hosts", "topologies")]
+        found = os.pathsep.join([*folders, *([before] if before else [])])
         # mypyc goes over sets of strings, whose order then is the same in each build.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
-        command = [sys.executable, "-m", "mrc_host.build", option]
+        environment = {**os.environ, "PYTHONPATH": found, "PYTHONHASHSEED": "0"}
+        code = (
+            f"import runpy, sys; sys.path[:0] = {folders}; "
+            "runpy.run_module('mrc_host.build', run_name='__main__', alter_sys=True)"
+        )
+        command = [sys.executable, "-c", code, option]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise RuntimeError("the protocol core cannot be compiled, as said above; MRCLAB_PURE=1 builds without it")

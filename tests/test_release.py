@@ -175,3 +175,16 @@ def test_builds_of_the_core_find_what_pip_installed_for_them(
     contents: Any = load("hook").WheelContents
     contents(str(ROOT), {"needs": []}, None, None, "", "wheel").dependencies()
     assert (tmp_path / "found").exists()
+
+
+def test_builds_of_the_core_find_it_beside_an_editable_installation(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's isolated builds take the folders of an editable installation off sys.path, as this sitecustomize does."""
+    hidden = [str(ROOT / "hosts"), str(ROOT / "topologies")]
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.path[:] = [each for each in sys.path if each not in {hidden}]\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    contents: Any = load("hook").WheelContents
+    assert contents(str(ROOT), {"needs": ["mypy"]}, None, None, "", "wheel").dependencies() in ([], ["mypy"])
