@@ -58,7 +58,7 @@ def verb(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
     inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
 ) -> None:
-    """Test an endpoint against MRC 1.0 with small scripted cases, and name each rule that it breaks.
+    """Test an endpoint against MRC 1.0 with scripted packets, and name each rule that it breaks.
 
     Nothing is sent on interfaces that were not named. Exit with 1 if a case failed or could not run.
     """
