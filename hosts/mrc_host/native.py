@@ -28,10 +28,12 @@ SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 LIBRARY: Final = "mrc_host__mypyc"
 #: Folders and files with compiled modules in them, and all that is made from at the build.
 SOURCES: Final = (
+    "access.py",
     "proto",
     "drivers",
     "node/alarms.py",
     "node/datapath.py",
+    "node/loopback.py",
     "node/mapper.py",
     "node/samples.py",
     "build.py",
