@@ -13,6 +13,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mrc_common import pcapng
+from mrc_common.pcapng import ENHANCED_PACKET, LinkType, Way
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, MRC_UDP_PORT
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
@@ -25,7 +27,6 @@ CE = 3
 ECN_TEXT = ("not-ECT", "ECT(1)", "ECT(0)", "CE")
 #: The limit of captures, so that a submission cannot fill the judge's memory.
 MAX_CAPTURE_BYTES = 256 << 20
-ENHANCED_PACKET, INBOUND = 6, 1
 INDENT = " " * 16
 
 
@@ -154,29 +155,21 @@ def _packets(data: bytes, switch: str, port: int) -> Iterable[CapturedPacket]:
             end = at + 28 + captured + (-captured & 3)
             flags = struct.unpack_from("<I", data, end + 4)[0]
             packet = data[at + 28 : at + 28 + captured]
-            yield CapturedPacket(high << 32 | low, switch, port, flags != INBOUND, packet, original)
+            yield CapturedPacket(high << 32 | low, switch, port, flags != Way.INBOUND, packet, original)
         at += length
 
 
 def write(path: pathlib.Path, packets: Sequence[CapturedPacket]) -> None:
     """Write packets as a pcap-ng file for Wireshark with `docs/mrc.lua`, with an interface for each port
     (`SWITCH:PORT`)."""
-    ports = list(dict.fromkeys((seen.switch, seen.port) for seen in packets))
-    out = bytearray(struct.pack("<IIIHHQI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, (1 << 64) - 1, 28))
-    for switch, port in ports:
-        name = f"{switch}:{port}".encode()
-        options = struct.pack("<HH", 2, len(name)) + name + bytes(-len(name) & 3)
-        options += struct.pack("<HHB3xHH", 9, 1, 9, 0, 0)
-        length = 20 + len(options)
-        out += struct.pack("<IIHHI", 1, length, 1, 0, 0) + options + struct.pack("<I", length)
-    for seen in sorted(packets, key=lambda each: (each.t_ns, each.out)):
-        data = seen.data + bytes(-len(seen.data) & 3)
-        length = 44 + len(data)
-        number = ports.index((seen.switch, seen.port))
-        head = (ENHANCED_PACKET, length, number, seen.t_ns >> 32, seen.t_ns & 0xFFFFFFFF, len(seen.data), seen.length)
-        out += struct.pack("<IIIIIII", *head) + data
-        out += struct.pack("<HHIII", 2, 4, 2 if seen.out else 1, 0, length)
-    path.write_bytes(out)
+    ports = {port: index for index, port in enumerate(dict.fromkeys((seen.switch, seen.port) for seen in packets))}
+    records = (
+        pcapng.Record(
+            ports[seen.switch, seen.port], seen.t_ns, Way.OUTBOUND if seen.out else Way.INBOUND, seen.data, seen.length
+        )
+        for seen in sorted(packets, key=lambda each: (each.t_ns, each.out))
+    )
+    path.write_bytes(pcapng.capture([f"{switch}:{port}" for switch, port in ports], LinkType.ETHERNET, records))
 
 
 @functools.lru_cache(maxsize=64)
