@@ -52,19 +52,6 @@ INTERPRETED: Final = frozenset(
         "proto.wire.words",
     }
 )
-#: What the data path has beside it, on either clock.
-BESIDE: Final = (
-    "drivers/lag.py",
-    "drivers/packet_ring.py",
-    "drivers/raw.py",
-    "drivers/surface.py",
-    "drivers/virtual.py",
-    "node/alarms.py",
-    "node/datapath.py",
-    "node/loopback.py",
-    "node/mapper.py",
-    "node/samples.py",
-)
 # Functions of the core call each other directly: they are never replaced, and Python needs only the initialisers.
 _DIRECT: Final = ("-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt")
 # Without this gcc makes one instruction, with one rounding, of a product and a sum where the machine has it (arm64, not
@@ -81,7 +68,7 @@ class BuildError(Exception):
 def modules() -> list[Path]:
     """Return the sources to compile, relative to the folder that holds the package."""
     found = []
-    beside = (native.PACKAGE / name for name in BESIDE)
+    beside = (native.PACKAGE / name for name in native.BESIDE)
     for path in (*sorted((native.PACKAGE / "proto").rglob("*.py")), *beside):
         relative = path.relative_to(native.PACKAGE)
         if path.name != "__init__.py" and ".".join(relative.with_suffix("").parts) not in INTERPRETED:

@@ -26,16 +26,26 @@ BUILDS: Final = PACKAGE / "__compiled__"
 SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 #: The library that holds all compiled modules; each has a small one of its own through which it is imported.
 LIBRARY: Final = "mrc_host__mypyc"
-#: Folders and files with compiled modules in them, and all that is made from at the build.
-SOURCES: Final = (
-    "access.py",
-    "proto",
-    "drivers",
+#: Modules that are compiled besides `proto`: what the data path has beside it, on either clock.
+BESIDE: Final = (
+    "drivers/lag.py",
+    "drivers/packet_ring.py",
+    "drivers/raw.py",
+    "drivers/surface.py",
+    "drivers/virtual.py",
     "node/alarms.py",
     "node/datapath.py",
     "node/loopback.py",
     "node/mapper.py",
     "node/samples.py",
+)
+#: Folders and files with compiled modules in them, and all that is made from at the build.
+SOURCES: Final = (
+    "access.py",
+    "proto",
+    "drivers/__init__.py",
+    "drivers/netns.py",
+    *BESIDE,
     "build.py",
     "native.py",
 )
