@@ -122,7 +122,7 @@ def _run(cases: list[Case], tested: Device, seed: int) -> Conformance:
 def _write(run: Conformance, folder: pathlib.Path, every: bool) -> pathlib.Path:
     """Write the reports and the packets of what did not pass (`every`: of all); return the page's path."""
     captures: dict[str, str] = {result.case.name: "" for result in run.results}
-    kept = [each for each in run.results if every or each.verdict in (Verdict.FAILED, Verdict.DIFFERENT, Verdict.ERROR)]
+    kept = [each for each in run.results if every or each.wrong]
     for result in kept:
         if result.transcript:
             (folder / CAPTURES).mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ def _show(run: Conformance, page: pathlib.Path) -> None:
         table.add_row(area.value, *(str(counts[verdict] or "") for verdict in shown))
     console.print(table)
     for result in run.results:
-        if result.verdict in (Verdict.FAILED, Verdict.DIFFERENT, Verdict.ERROR):
+        if result.wrong:
             console.print(
                 f"{result.verdict.value}: {result.case.name}: {result.case.rule}", highlight=False, markup=False
             )

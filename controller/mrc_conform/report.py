@@ -40,7 +40,7 @@ def page(run: Conformance, captures: Mapping[str, str]) -> str:
         summary=summary(run),
         table=by_area(run),
         verdicts=list(Verdict),
-        wrong=[each for each in run.results if each.verdict not in (Verdict.PASSED, Verdict.SKIPPED)],
+        wrong=[each for each in run.results if each.wrong],
         captures=captures,
         shown=SHOWN_PACKETS,
         ours=Basis.OURS,
@@ -75,8 +75,8 @@ def junit(run: Conformance) -> str:
             ElementTree.SubElement(test, "error", message=result.text.strip().splitlines()[-1]).text = result.text
         elif result.verdict is not Verdict.PASSED:
             ElementTree.SubElement(test, "skipped", message=f"{result.verdict.value}: {result.text}")
-    for area, suite in suites.items():
-        counts = by_area(run)[area]
+    for area, counts in by_area(run).items():
+        suite = suites[area]
         suite.set("tests", str(sum(counts.values())))
         suite.set("failures", str(counts[Verdict.FAILED]))
         suite.set("errors", str(counts[Verdict.ERROR]))

@@ -33,6 +33,11 @@ class CaseResult:
     seconds: float
     transcript: tuple[Line, ...] = ()
 
+    @property
+    def wrong(self) -> bool:
+        """Whether a reader must look at it: it did not pass, and was not skipped."""
+        return self.verdict not in (Verdict.PASSED, Verdict.SKIPPED)
+
 
 @dataclass(frozen=True)
 class Conformance:

@@ -24,10 +24,9 @@ from mrc_conform.device import (
     Remote,
     Settings,
 )
-from mrc_conform.wire import Damage, FormatError, Packet, Transport, blank, decode, encode, wire_format
+from mrc_conform.wire import ENDPOINT_QP, Damage, FormatError, Packet, Transport, blank, decode, encode, wire_format
 
 PSN_MASK: Final = 0xFFFFFF
-ENDPOINT_QP: Final = 2
 ACK_SYNDROME: Final = 0x1F
 #: The kit's own queue pair and its first PSN.
 _NUMBER: Final = 0x4B17
@@ -318,7 +317,7 @@ class Script:
         """
         got = list(got)
         trigger = self._index(packet)
-        for index in [*(each for each in range(cack + 1)), *got, trigger]:
+        for index in [*range(cack + 1), *got, trigger]:
             self._arrived.setdefault(index, self._sizes.get(index, 0))
         lowest = cack + 1
         bitmap = sum(1 << index - lowest for index in got if 0 <= index - lowest < 64)
@@ -332,9 +331,9 @@ class Script:
             "seth.entropy": packet.ev,
             "seth.sack_offset": 1,
             "seth.sack_bitmap": bitmap,
-            "cc_state.tx_timestamp": packet["tx_timestamp"] if packet.find("tx_timestamp") else 0,
+            "cc_state.tx_timestamp": _stamp_of(packet),
             "cc_state.ooo_count": len(beyond),
-            "cc_state.rcvd_bytes": -(-sum(self._arrived.values()) // 256) & 0xFFFFFF,
+            "cc_state.rcvd_bytes": self._received_units,
         }
         return self.send(made.with_fields(values), port=packet.port if port is None else port, **changes)
 
@@ -350,7 +349,7 @@ class Script:
                 "neth.nack_psn": packet["psn"],
                 "neth.nack_reason": reason,
                 "neth.entropy": packet.ev,
-                "neth.tx_timestamp": packet["tx_timestamp"] if packet.find("tx_timestamp") else 0,
+                "neth.tx_timestamp": _stamp_of(packet),
             }
         )
         return self.send(made, port=packet.port, **changes)
@@ -369,7 +368,7 @@ class Script:
                 "seth.sack_offset": 1,
                 "seth.sack_bitmap": bitmap,
                 "cc_state.tx_timestamp": probe["tx_timestamp"],
-                "cc_state.rcvd_bytes": -(-sum(self._arrived.values()) // 256) & 0xFFFFFF,
+                "cc_state.rcvd_bytes": self._received_units,
             }
         )
         return self.send(made, port=probe.port, **changes)
@@ -450,9 +449,11 @@ class Script:
         if not condition:
             raise Mismatch(text)
 
-    def ev_state(self, value: int) -> PathState:
-        """Return the state of one of the queue pair's EVs."""
-        return self.ev(value).state
+    def expect_ev_state(self, value: int, state: PathState) -> None:
+        """Check the state of one of the queue pair's EVs. Raises Mismatch when it is another."""
+        found = self.ev(value).state
+        if found is not state:
+            raise Mismatch(f"the EV is {found.name}, expected {state.name}")
 
     def ev(self, value: int) -> EvEntry:
         """Return one of the queue pair's EVs. Raises Mismatch for a value that is not in its profile."""
@@ -466,6 +467,11 @@ class Script:
         return [entry for entry in self.device.evs(self.dut) if keep(entry)]
 
     # --- inside ---
+
+    @property
+    def _received_units(self) -> int:
+        """What CC_STATE.rcvd_bytes says: the bytes that were ever acknowledged, in units of 256."""
+        return -(-sum(self._arrived.values()) // 256) & 0xFFFFFF
 
     def _index(self, packet: Packet) -> int:
         """Return n of the device's packet with this PSN."""
@@ -530,6 +536,11 @@ class Script:
                 same = found in wanted
             if not same:
                 raise Mismatch(f"{packet.opcode}.{name} is {_value(found)}, expected {_value(wanted)}")
+
+
+def _stamp_of(packet: Packet) -> int:
+    """Return the timestamp that an answer to a packet echoes, 0 of a packet without one."""
+    return packet["tx_timestamp"] if packet.find("tx_timestamp") else 0
 
 
 def _idle(packet: Packet) -> bool:

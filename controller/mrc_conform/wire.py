@@ -21,7 +21,9 @@ from mrc_common.errors import MrclabError
 IPV6_BYTES: Final = 40
 UDP_BYTES: Final = 8
 ICRC_BYTES: Final = 4
-_NEXT_UDP: Final = 17
+#: The queue pair number that endpoint operations are sent to.
+ENDPOINT_QP: Final = 2
+NEXT_UDP: Final = 17
 _NEXT_IPV6: Final = 41
 _NEXT_ROUTING: Final = 43
 
@@ -281,7 +283,7 @@ def encode(
     said = length if damage.udp_length is None else damage.udp_length
     udp = (packet.ev & 0xFFFF).to_bytes(2, "big") + port.to_bytes(2, "big") + said.to_bytes(2, "big") + bytes(2)
     version = 6 if damage.version is None else damage.version
-    next_header = _NEXT_UDP if damage.next_header is None else damage.next_header
+    next_header = NEXT_UDP if damage.next_header is None else damage.next_header
     first = version << 28 | packet.dscp << 22 | packet.ecn << 20 | packet.ev >> 16
     ip_length = length + damage.tail if damage.ip_length is None else damage.ip_length
     ip = first.to_bytes(4, "big") + length.to_bytes(2, "big") + bytes((next_header, 64))
@@ -325,7 +327,7 @@ def decode(
     if len(data) >= IPV6_BYTES and int.from_bytes(data[4:6], "big") != len(data) - IPV6_BYTES:
         raise FormatError(f"the outermost IP header says {int.from_bytes(data[4:6], 'big')} bytes of {len(data)}")
     whole, encapsulated = _inner(data)
-    if len(whole) < IPV6_BYTES + UDP_BYTES or whole[0] >> 4 != 6 or whole[6] != _NEXT_UDP:
+    if len(whole) < IPV6_BYTES + UDP_BYTES or whole[0] >> 4 != 6 or whole[6] != NEXT_UDP:
         raise FormatError("no IPv6 and UDP header where they should be")
     word = int.from_bytes(whole[:4], "big")
     udp = whole[IPV6_BYTES : IPV6_BYTES + UDP_BYTES]

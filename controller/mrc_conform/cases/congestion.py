@@ -37,6 +37,11 @@ def _nscc(initial: int = 100_000, **nscc: float) -> Settings:
     )  # fmt: skip
 
 
+def _no_sample(packet: Packet) -> int:
+    """Return a timestamp that the packet did not have, so that its SACK gives no sample of the round trip."""
+    return packet["tx_timestamp"] ^ 0x4000
+
+
 class _Window:
     """What the device has in flight, counted by the kit."""
 
@@ -65,7 +70,7 @@ class _Window:
     def open(self, share: float = 0.7) -> None:
         """Acknowledge a share of what is in flight without an RTT sample, so that the window shows again."""
         upto = self.acknowledged + int(share * (len(self.packets) - 1 - self.acknowledged))
-        self.answer(upto, tx_timestamp=self.packets[upto]["tx_timestamp"] ^ 0x4000)
+        self.answer(upto, tx_timestamp=_no_sample(self.packets[upto]))
 
     def expect(self, window: float, slack: float = 300) -> None:
         """Check that the device keeps this window filled (bytes), to a packet and `slack`."""
@@ -443,7 +448,7 @@ def nscc_trim(c: Script) -> None:
     again = c.drain()
     c.check(len(again) <= 1, f"{len(again)} packets left although the window shrank by what was trimmed")
     upto = len(window.packets) // 2
-    c.sack(window.packets[upto], upto, tx_timestamp=window.packets[upto]["tx_timestamp"] ^ 0x4000)
+    c.sack(window.packets[upto], upto, tx_timestamp=_no_sample(window.packets[upto]))
     left = sum(packet.size for packet in [*window.packets[upto + 1 :], *again, *c.drain()])
     c.check(
         abs(left - (100_000 - 10 * _FULL)) <= 2 * _FULL,
@@ -529,10 +534,9 @@ def nscc_penalty_restores(c: Script) -> None:
     window = _Window(c)
     c.advance(_BASE_NS)
     half = len(window.packets) // 2
-    bogus = window.packets[half]["tx_timestamp"] ^ 0x4000
-    window.answer(half, rcv_cwnd_pen=127, tx_timestamp=bogus)
+    window.answer(half, rcv_cwnd_pen=127, tx_timestamp=_no_sample(window.packets[half]))
     shrunk = window.in_flight
-    window.answer(half + 1, restore_cwnd=1, tx_timestamp=window.packets[half + 1]["tx_timestamp"] ^ 0x4000)
+    window.answer(half + 1, restore_cwnd=1, tx_timestamp=_no_sample(window.packets[half + 1]))
     window.expect(100_000)
     c.check(shrunk < 60_000, f"{shrunk} bytes were in flight under the penalty")
 
@@ -580,6 +584,6 @@ def nscc_ambiguous(c: Script) -> None:
 def nscc_loss(c: Script) -> None:
     window = _Window(c)
     trigger = window.packets[10]
-    c.sack(trigger, -1, [10], tx_timestamp=trigger["tx_timestamp"] ^ 0x4000)
+    c.sack(trigger, -1, [10], tx_timestamp=_no_sample(trigger))
     again = [packet for packet in c.drain() if packet["rtx"]]
     c.check(1 <= len(again) <= 3, f"{len(again)} of ten lost packets left at once; the window shrank by their bytes")

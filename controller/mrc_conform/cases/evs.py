@@ -66,11 +66,11 @@ def ev_planes_equal(c: Script) -> None:
 )
 def ev_skip_once(c: Script) -> None:
     (marked,) = answered(c, 1, m=1)
-    c.check(c.ev_state(marked.ev) is PathState.SKIP, f"the EV is {c.ev_state(marked.ev).name}")
+    c.expect_ev_state(marked.ev, PathState.SKIP)
     turns = [packet.ev for packet in answered(c, 8, 1)]
     c.check(marked.ev not in turns[:4], "the marked EV carried data in the next turn")
     c.check(marked.ev in turns, "the marked EV did not return")
-    c.check(c.ev_state(marked.ev) is PathState.GOOD, f"the EV is {c.ev_state(marked.ev).name}")
+    c.expect_ev_state(marked.ev, PathState.GOOD)
 
 
 @case(
@@ -88,7 +88,7 @@ def ev_skip_stays(c: Script) -> None:
     packet = c.expect("WRITE_ONLY")
     c.sack(packet, 0, m=1)
     c.sack(packet, 0, m=1)
-    c.check(c.ev_state(packet.ev) is PathState.SKIP, f"the EV is {c.ev_state(packet.ev).name}")
+    c.expect_ev_state(packet.ev, PathState.SKIP)
 
 
 @case(
@@ -133,7 +133,7 @@ def ev_skip_one_per_packet(c: Script) -> None:
 )
 def ev_always_skip(c: Script) -> None:
     bad = condemn(c)
-    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+    c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
     used = [packet.ev for packet in answered(c, 12, 1)]
     c.check(bad.ev not in used, "the bad EV carries data")
 
@@ -207,7 +207,7 @@ def ev_loss(c: Script) -> None:
     packet = c.expect("WRITE_ONLY")
     again = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
     c.check(again.ev != packet.ev, "the retransmission travels on the EV that failed")
-    c.check(c.ev_state(packet.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(packet.ev).name}")
+    c.expect_ev_state(packet.ev, PathState.ASSUMED_BAD)
 
 
 @case(
@@ -225,7 +225,7 @@ def ev_resource_innocent(c: Script) -> None:
     packet = c.expect("WRITE_ONLY")
     for reason in (NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE, NackReason.PSN_OOR_WINDOW):
         c.nack(packet, reason)
-    c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+    c.expect_ev_state(packet.ev, PathState.GOOD)
 
 
 @case(
@@ -244,7 +244,7 @@ def ev_denied(c: Script) -> None:
     c.device.deny(c.dut, denied, True)
     used = {packet.ev for packet in answered(c, 12)}
     c.check(denied not in used, "the denied EV carries data")
-    c.check(c.ev_state(denied) is PathState.DENIED, f"the EV is {c.ev_state(denied).name}")
+    c.expect_ev_state(denied, PathState.DENIED)
 
 
 @case(
@@ -264,7 +264,7 @@ def ev_denied_stays(c: Script) -> None:
     c.device.deny(c.dut, packet.ev, True)
     for mark in (1, 2, 0):
         c.sack(packet, 0, m=mark)
-        c.check(c.ev_state(packet.ev) is PathState.DENIED, f"m={mark} brought the EV to {c.ev_state(packet.ev).name}")
+        c.expect_ev_state(packet.ev, PathState.DENIED)
 
 
 @case(
@@ -298,7 +298,7 @@ def ev_allowed(c: Script) -> None:
 )
 def ev_mark_reserved(c: Script) -> None:
     (packet,) = answered(c, 1, m=3)
-    c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+    c.expect_ev_state(packet.ev, PathState.GOOD)
 
 
 @case(

@@ -100,7 +100,7 @@ def _warm(c: Script, rtt: int) -> Packet:
 def loss_blames_the_path(c: Script) -> None:
     packet = one(c)
     c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns)
-    c.check(c.ev_state(packet.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(packet.ev).name}")
+    c.expect_ev_state(packet.ev, PathState.ASSUMED_BAD)
 
 
 @case(

@@ -32,7 +32,7 @@ def nack_trimmed_repeats(c: Script) -> None:
 def nack_trimmed_skips(c: Script) -> None:
     packet = one(c)
     c.nack(packet, NackReason.TRIMMED)
-    c.check(c.ev_state(packet.ev) is PathState.SKIP, f"the EV is {c.ev_state(packet.ev).name}")
+    c.expect_ev_state(packet.ev, PathState.SKIP)
 
 
 @case(
@@ -48,7 +48,7 @@ def nack_last_hop_repeats(c: Script) -> None:
     packet = one(c)
     c.nack(packet, NackReason.TRIMMED_LASTHOP)
     c.expect("WRITE_ONLY", psn=packet["psn"], rtx=1)
-    c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+    c.expect_ev_state(packet.ev, PathState.GOOD)
 
 
 @case(
@@ -88,7 +88,7 @@ def _refusal(name: str) -> None:
         c.nack(packet, reason)
         c.expect_nothing("WRITE_ONLY", within=c.settings.base_rtt_ns // 2)
         c.expect("WRITE_ONLY", within=c.settings.base_rtt_ns, rtx=1)
-        c.check(c.ev_state(packet.ev) is PathState.GOOD, f"the EV is {c.ev_state(packet.ev).name}")
+        c.expect_ev_state(packet.ev, PathState.GOOD)
 
 
 for _name in ("NO_BITMAP", "NO_PKT_BUFFER", "NO_RESOURCE", "PSN_OOR_WINDOW"):

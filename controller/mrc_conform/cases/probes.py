@@ -171,7 +171,7 @@ def probe_revives(c: Script) -> None:
     bad = condemn(c)
     for state in (PathState.ASSUMED_BAD, PathState.GOOD):
         c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=bad.ev), 0)
-        c.check(c.ev_state(bad.ev) is state, f"the EV is {c.ev_state(bad.ev).name}, expected {state.name}")
+        c.expect_ev_state(bad.ev, state)
 
 
 @case(
@@ -204,7 +204,7 @@ def probe_revives_to_backup(c: Script) -> None:
 def probe_revives_marked(c: Script) -> None:
     bad = condemn(c)
     c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns), 0, m=1)
-    c.check(c.ev_state(bad.ev) is PathState.SKIP, f"the EV is {c.ev_state(bad.ev).name}")
+    c.expect_ev_state(bad.ev, PathState.SKIP)
 
 
 @case(
@@ -225,7 +225,7 @@ def probe_row_broken(c: Script) -> None:
     c.advance(c.settings.probe_timeout_ns + 2 * c.settings.probe_interval_ns)
     probes = c.drain({"PROBE"})
     c.probe_reply(probes[-1], 0)
-    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+    c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
 
 
 @case(
@@ -243,7 +243,7 @@ def probe_wrong_id(c: Script) -> None:
     for _ in range(3):
         probe = c.expect("PROBE", within=3 * c.settings.probe_interval_ns + c.settings.probe_timeout_ns)
         c.probe_reply(probe, 0, ack_psn_offset=(probe["probe_id"] ^ 0x55) & 0x7FFF)
-    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+    c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
 
 
 @case(
@@ -264,7 +264,7 @@ def probe_wrong_echo(c: Script) -> None:
             c.probe_reply(probe, 0, entropy=probe.ev ^ 1)
         else:
             c.probe_reply(probe, 0, tx_timestamp=probe["tx_timestamp"] ^ 1)
-    c.check(c.ev_state(bad.ev) is PathState.ASSUMED_BAD, f"the EV is {c.ev_state(bad.ev).name}")
+    c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
 
 
 @case(

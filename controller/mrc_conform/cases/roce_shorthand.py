@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from mrc_conform.device import Settings
-from mrc_conform.script import Script, pattern
-from mrc_conform.wire import Packet
+from mrc_conform.script import ACK_SYNDROME, Script, pattern
+from mrc_conform.wire import Packet, wire_format
 
 #: One port, no congestion control that would pace, and a short retry budget.
 USUAL: Final = Settings(planes=1, mtu=1024)
@@ -63,10 +63,10 @@ def number(value: int) -> bytes:
 def response(c: Script, opcode: str, index: int, payload: bytes, msn: int = 1) -> Packet:
     """Send a READ response packet for the device's PSN `index`."""
     packet = c.make(opcode)
-    packet.dscp = 46
+    packet.dscp = wire_format().dscp["control"]
     packet.ecn = 0
     packet.payload = payload
     values = {"bth.psn": c.tx(index)}
     if packet.find("aeth.msn"):
-        values |= {"aeth.syndrome": 0x1F, "aeth.msn": msn}
+        values |= {"aeth.syndrome": ACK_SYNDROME, "aeth.msn": msn}
     return c.send(packet.with_fields(values))

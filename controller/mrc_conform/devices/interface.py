@@ -26,13 +26,11 @@ from mrc_conform.device import (
     Remote,
     Settings,
 )
-from mrc_conform.wire import wire_format
+from mrc_conform.wire import ENDPOINT_QP, IPV6_BYTES, NEXT_UDP, UDP_BYTES, wire_format
 
 _ETHERTYPE: Final = 0x86DD
 _ETHERNET_BYTES: Final = 14
-_IPV6_BYTES: Final = 40
-_BTH_AT: Final = 48
-_ENDPOINT_QP: Final = 2
+_BTH_AT: Final = IPV6_BYTES + UDP_BYTES
 _SOL_PACKET: Final = 263
 _IGNORE_OUTGOING: Final = 23
 _NEIGHBOUR_S: Final = 2.0
@@ -134,10 +132,10 @@ class WireDevice(Device):
         if len(packet) < _BTH_AT + 12:
             return False
         port = (self.udp_port or wire_format().udp_port).to_bytes(2, "big")
-        if packet[6] != 17 or packet[8:24] != self._address or packet[24:40] != self.kit_address:
+        if packet[6] != NEXT_UDP or packet[8:24] != self._address or packet[24:40] != self.kit_address:
             return False
         number = int.from_bytes(packet[_BTH_AT + 5 : _BTH_AT + 8], "big")
-        return packet[_IPV6_BYTES + 2 : _IPV6_BYTES + 4] == port and number in (*self._numbers, _ENDPOINT_QP)
+        return packet[IPV6_BYTES + 2 : IPV6_BYTES + 4] == port and number in (*self._numbers, ENDPOINT_QP)
 
     def completions(self, local: Local) -> list[Done]:
         """See `Device`."""
