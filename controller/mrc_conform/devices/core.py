@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 import ipaddress
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final
 
-from mrc_conform.device import Arrival, Device, DeviceError, Done, Local, Outcome, PairState, Region
+from mrc_conform.device import Arrival, Device, DeviceError, Done, Local, Outcome, PairState, Region, Remote
 from mrc_host.access import Access
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue
+from mrc_host.proto.events import QpError
 from mrc_host.proto.memory import MemoryRegion
 
 ADDRESS: Final = ipaddress.IPv6Address("fd00:c0::1").packed
@@ -19,7 +21,13 @@ _READ_ONLY: Final = int(Access.LOCAL_WRITE | Access.REMOTE_READ)
 
 
 class CoreDevice(Device, abc.ABC):
-    """One endpoint without a network: the kit delivers its packets and takes those that it sends, at once."""
+    """One endpoint without a network: the kit delivers its packets and takes those that it sends, at once.
+
+    Attributes:
+        psn_name: how the endpoint's document names its first PSN.
+    """
+
+    psn_name: str
 
     def __init__(self) -> None:
         self._now = _START_NS
@@ -51,6 +59,46 @@ class CoreDevice(Device, abc.ABC):
     def close(self) -> None:
         """See `Device`."""
         self._endpoint = None
+
+    @abc.abstractmethod
+    def document(self, remote: Remote) -> object:
+        """Return the kit as the peer's document that the endpoint connects to."""
+
+    def create(self) -> Local:
+        """See `Device`."""
+        core = self._core
+        cq = core.create_cq()
+        pair = core.create_qp(cq)
+        self._pairs[pair.number] = pair, cq
+        return Local(ADDRESS, pair.number, core.local_attributes(pair)[self.psn_name])
+
+    def connect(self, local: Local, remote: Remote) -> None:
+        """See `Device`."""
+        try:
+            self._core.connect(self._pairs[local.number][0], self.document(remote), self._now)
+        except QpError as error:
+            raise DeviceError(str(error)) from None
+
+    def post_write(
+        self,
+        local: Local,
+        wr_id: int,
+        data: bytes,
+        va: int,
+        rkey: int,
+        immediate: int | None = None,
+        solicited: bool = False,
+    ) -> None:
+        """See `Device`."""
+        core, pair = self._core, self._pairs[local.number][0]
+        try:
+            if immediate is None:
+                core.post_write(pair, bytearray(data), va, rkey, wr_id)
+            else:
+                core.post_write_imm(pair, bytearray(data), va, rkey, immediate, wr_id, solicited=solicited)
+        except QpError as error:
+            raise DeviceError(str(error)) from None
+        self._collect()
 
     def send(self, port: int, packet: bytes) -> None:
         """See `Device`."""
@@ -111,6 +159,10 @@ class CoreDevice(Device, abc.ABC):
     def state(self, local: Local) -> PairState:
         """See `Device`."""
         return PairState(self._pairs[local.number][0].state.value)
+
+    def drops(self) -> Mapping[str, int]:
+        """See `Device`."""
+        return dict(self._core.statistics().drops)
 
     def close_pair(self, local: Local) -> None:
         """See `Device`."""

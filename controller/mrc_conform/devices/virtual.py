@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from mrc_conform.device import (
     Control,
@@ -109,47 +109,15 @@ class VirtualMrc(CoreDevice):
 
     name = "our MRC endpoint, virtual clock"
     offers = frozenset(Need)
+    psn_name = "psn"
+
+    def document(self, remote: Remote) -> object:
+        """See `CoreDevice`."""
+        return document(remote)
 
     def start(self, settings: Settings, seed: int) -> None:
         """See `Device`."""
         self._begin(Endpoint(endpoint_config(settings, self.timeout), random.Random(seed)), settings.planes)
-
-    def create(self) -> Local:
-        """See `Device`."""
-        core = self._core
-        cq = core.create_cq()
-        pair = core.create_qp(cq)
-        attributes = core.local_attributes(pair)
-        self._pairs[pair.number] = pair, cq
-        return Local(ADDRESS, pair.number, attributes["psn"])
-
-    def connect(self, local: Local, remote: Remote) -> None:
-        """See `Device`."""
-        try:
-            self._core.connect(self._pairs[local.number][0], document(remote), self._now)
-        except QpError as error:
-            raise DeviceError(str(error)) from None
-
-    def post_write(
-        self,
-        local: Local,
-        wr_id: int,
-        data: bytes,
-        va: int,
-        rkey: int,
-        immediate: int | None = None,
-        solicited: bool = False,
-    ) -> None:
-        """See `Device`."""
-        core, pair = self._core, self._pairs[local.number][0]
-        try:
-            if immediate is None:
-                core.post_write(pair, bytearray(data), va, rkey, wr_id)
-            else:
-                core.post_write_imm(pair, bytearray(data), va, rkey, immediate, wr_id, solicited=solicited)
-        except QpError as error:
-            raise DeviceError(str(error)) from None
-        self._collect()
 
     def modify(self, local: Local, state: PairState) -> None:
         """See `Device`."""
@@ -176,7 +144,3 @@ class VirtualMrc(CoreDevice):
     def set_mpr(self, local: Local, units: int) -> None:
         """See `Device`."""
         self._core.set_mpr(self._pairs[local.number][0], units)
-
-    def drops(self) -> Mapping[str, int]:
-        """See `Device`."""
-        return dict(self._core.statistics().drops)

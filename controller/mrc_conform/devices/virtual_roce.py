@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from mrc_conform.device import DeviceError, Local, Need, PairState, Region, Remote, Settings
 from mrc_conform.devices.core import ADDRESS, CoreDevice
 from mrc_conform.wire import Transport
 from mrc_host.access import Access
 from mrc_host.proto.config import PortsConfig, WireConfig
-from mrc_host.proto.events import QpError
 from mrc_host.proto.receive import Element, Scatter
 from mrc_host.proto.roce.config import RoceConfig
 from mrc_host.proto.roce.endpoint import RoceEndpoint
@@ -24,6 +22,7 @@ class VirtualRoce(CoreDevice):
     name = "our RoCEv2 endpoint, virtual clock"
     transport = Transport.ROCE
     offers = frozenset(Need) - {Need.EVS, Need.DENY, Need.PRESSURE}
+    psn_name = "initial_psn"
 
     def start(self, settings: Settings, seed: int) -> None:
         """See `Device`."""
@@ -38,28 +37,15 @@ class VirtualRoce(CoreDevice):
         )
         self._begin(RoceEndpoint(config, random.Random(seed)), settings.planes)
 
-    def create(self) -> Local:
-        """See `Device`."""
-        core = self._core
-        cq = core.create_cq()
-        pair = core.create_qp(cq)
-        attributes = core.local_attributes(pair)
-        self._pairs[pair.number] = pair, cq
-        return Local(ADDRESS, pair.number, attributes["initial_psn"])
-
-    def connect(self, local: Local, remote: Remote) -> None:
-        """See `Device`."""
-        document = {
+    def document(self, remote: Remote) -> object:
+        """See `CoreDevice`."""
+        return {
             "transport": "roce",
             "qpn": remote.number,
             "address": remote.address.hex(),
             "initial_psn": remote.psn,
             "mtu": remote.mtu,
         }
-        try:
-            self._core.connect(self._pairs[local.number][0], document, self._now)
-        except QpError as error:
-            raise DeviceError(str(error)) from None
 
     def region(self, length: int, *, writable: bool = True) -> Region:
         """Register memory with all rights, or for READ alone."""
@@ -69,24 +55,6 @@ class VirtualRoce(CoreDevice):
         made = self._core.register_memory(memory, access=_ALL)
         self._regions[made.rkey] = made, memory
         return Region(made.va, made.rkey, length)
-
-    def post_write(
-        self,
-        local: Local,
-        wr_id: int,
-        data: bytes,
-        va: int,
-        rkey: int,
-        immediate: int | None = None,
-        solicited: bool = False,
-    ) -> None:
-        """See `Device`."""
-        core, pair = self._core, self._pairs[local.number][0]
-        if immediate is None:
-            core.post_write(pair, bytearray(data), va, rkey, wr_id)
-        else:
-            core.post_write_imm(pair, bytearray(data), va, rkey, immediate, wr_id, solicited=solicited)
-        self._collect()
 
     def post_send(
         self, local: Local, wr_id: int, data: bytes, immediate: int | None = None, *, fence: bool = False
@@ -132,7 +100,3 @@ class VirtualRoce(CoreDevice):
         else:
             raise DeviceError(f"{self.name} goes to ERROR and RESET on demand, not to {state.value}")
         self._collect()
-
-    def drops(self) -> Mapping[str, int]:
-        """See `Device`."""
-        return dict(self._core.statistics().drops)
