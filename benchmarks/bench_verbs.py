@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from enum import Enum
 from typing import Any
 
 from benchmarks import scaled
@@ -143,29 +144,36 @@ def run() -> None:
                 agent.terminate()
 
 
+class _Case(Enum):
+    """Who writes, as the table names it."""
+
+    AGENT = "in the agent"
+    PYTHON = "two programs"
+    C = "two C programs"
+    C_WITHOUT_EXCHANGE = "C, no exchange"
+
+
 def _bandwidth(folder: pathlib.Path, pid: int, program: pathlib.Path | None) -> None:
     megabytes = SIZE * MESSAGES / 1e6
-    rows: dict[str, list[tuple[float, float, float]]] = {"in the agent": [], "two programs": []}
-    if program is not None:
-        rows["two C programs"] = []
-        rows["C, no exchange"] = []
+    cases = [_Case.AGENT, _Case.PYTHON, *((_Case.C, _Case.C_WITHOUT_EXCHANGE) if program is not None else ())]
+    rows: dict[_Case, list[tuple[float, float, float]]] = {case: [] for case in cases}
     for _ in range(ROUNDS):
         for case, found in rows.items():
             used, children = cpu_s(pid), _children_s()
-            if case == "in the agent":
+            if case is _Case.AGENT:
                 began = time.perf_counter()
                 in_agent(folder, "write_bw", {"message_bytes": SIZE, "window": 8, "iterations": MESSAGES})
                 rate = megabytes / (time.perf_counter() - began)
-            elif program is not None and "C" in case:
+            elif program is not None and case is not _Case.PYTHON:
                 words = ("bandwidth", str(SIZE), str(MESSAGES))
-                (rate,) = c_programs(folder, program, *words, exchange=case == "two C programs")
+                (rate,) = c_programs(folder, program, *words, exchange=case is _Case.C)
             else:
                 rate = float(programs(folder, "write_bw.py", "-s", str(SIZE), "-n", str(MESSAGES))[3])
             found.append((rate, (cpu_s(pid) - used) / megabytes * 1e3, (_children_s() - children) / megabytes * 1e3))
     print(f"{'writes of 256 KiB':>20} {'MB/s':>8} {'agent, CPU ms/MB':>18} {'programs, CPU ms/MB':>20}")
     for case, found in rows.items():
         rate, agent, own = (statistics.median(column) for column in zip(*found, strict=True))
-        print(f"{case:>20} {rate:8.1f} {agent:18.2f} {own:20.2f}")
+        print(f"{case.value:>20} {rate:8.1f} {agent:18.2f} {own:20.2f}")
     ratio = [statistics.median(column[0] for column in found) for found in rows.values()]
     print(f"programs / agent: {ratio[1] / ratio[0]:.2f} (programs' CPU is with that of starting Python)")
     if program is not None:
