@@ -313,8 +313,8 @@ static unsigned int drawn(unsigned int below)
 	return (state >> 8) % below;
 }
 
-/* Registrations that overlap, writes of the device and of the program, forks, and memory that is mapped anew: the bytes
- * are always those that a program without a device would find. */
+/* Do anything in any order: register memory that overlaps, write by the device and by the program, fork, map memory anew.
+ * The program always finds the bytes that it would find without a device. */
 static void anything(void)
 {
 	struct end a = open_end(paths[0]), b = open_end(paths[1]);

@@ -40,7 +40,7 @@ KINDS: Final[dict[str, tuple[FaultKind, ...]]] = {
 
 
 class Message(NamedTuple):
-    """A request: so many bytes, with an immediate or without."""
+    """A request of `size` bytes, with an immediate or without."""
 
     size: int
     immediate: bool

@@ -54,7 +54,7 @@ class Search:
     """One exploration of a scenario."""
 
     def __init__(self, scenario: Scenario, *, seconds: float = 1e9, most_states: int = 3_000_000) -> None:
-        """Explore for at most so many seconds of CPU time, and at most so many states."""
+        """Explore until `seconds` of CPU time or `most_states` states are reached, whichever comes first."""
         self.scenario = scenario
         self.model = Model(scenario)
         self._seconds = seconds

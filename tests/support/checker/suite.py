@@ -41,7 +41,7 @@ SUITE: Final[dict[str, tuple[Scenario, ...]]] = {
 def explore_all(
     scenarios: Sequence[Scenario], faults: int, seconds: float, told: Callable[[Result], None]
 ) -> list[Result]:
-    """Explore scenarios with 0, then 1, and up to `faults` faults, for so many seconds of CPU time together.
+    """Explore scenarios with 0, then 1, and up to `faults` faults, for `seconds` of CPU time together.
 
     A scenario that was not exhausted within its share of the time is not explored with more faults.
     """
