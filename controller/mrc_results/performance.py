@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+import numpy as np
+
 from mrc_common.plain import encode
-from mrc_host.answers import LatencyTimes, Measured, Stream, Times
+from mrc_host.answers import FlowTimes, LatencyTimes, Measured, Stream, Times
 from mrc_results import steps
 from mrc_results.record import RunResult
 from mrc_results.steps import TrainingSummary
@@ -66,6 +68,20 @@ class IterationsRow:
 
 
 @dataclass(frozen=True)
+class FlowRow:
+    """A flow of a connection matrix between two hosts."""
+
+    source: str
+    destination: str
+    flow: FlowTimes
+
+    @property
+    def completion_s(self) -> float:
+        """The flow's completion time."""
+        return (self.flow.ended_ns - self.flow.began_ns) / 1e9
+
+
+@dataclass(frozen=True)
 class Performance:
     """The workload's measurements; parts that it does not measure are empty."""
 
@@ -73,9 +89,11 @@ class Performance:
     latency: Sequence[LatencyRow]
     iterations: Sequence[IterationsRow]
     training: TrainingSummary | None
+    flows: Sequence[FlowRow] = ()
 
     def document(self) -> dict[str, list[dict[str, object]]]:
-        """Return the performance as JSON: `bandwidth`, `latency`, `iterations` and `training`, those that there are."""
+        """Return the performance as JSON, of `bandwidth`, `latency`, `iterations`, `training` and `flows` those that
+        there are."""
         parts = {
             "bandwidth": [
                 {"source": each.source, "destination": each.destination, **encode(each.stream)}
@@ -87,6 +105,9 @@ class Performance:
             ],
             "iterations": [{"host": each.host, **encode(each.times)} for each in self.iterations],
             "training": [] if self.training is None else [encode(self.training)],
+            "flows": [
+                {"source": each.source, "destination": each.destination, **encode(each.flow)} for each in self.flows
+            ],
         }
         return {name: rows for name, rows in parts.items() if rows}
 
@@ -108,17 +129,20 @@ def of(result: RunResult) -> Performance:
     bandwidth: list[StreamRow] = []
     latency: list[LatencyRow] = []
     iterations: list[IterationsRow] = []
+    flows: list[FlowRow] = []
     for name in ranks:
         found = measured(result, name)
         bandwidth += [StreamRow(name, ranks[int(peer)], each) for peer, each in (found.streams or {}).items()]
+        flows += [FlowRow(name, ranks[each.target], each) for each in found.flows or ()]
         if found.latency_ns is not None:
             latency.append(LatencyRow(name, ranks[found.latency_ns.peer], found.latency_ns))
-        elif found.iteration_ns is not None:
+        elif found.iteration_ns is not None and not found.flows:
             iterations.append(IterationsRow(name, found.iteration_ns))
     training = steps.summary(result)
     # Iterations of a training are the same at all ranks but for a few packets, and the answering side of a latency test
     # measured nothing of its own.
-    return Performance(bandwidth, latency, [] if latency or training is not None else iterations, training)
+    kept = [] if latency or flows or training is not None else iterations
+    return Performance(bandwidth, latency, kept, training, sorted(flows, key=lambda each: each.flow.number))
 
 
 def stream_rates(result: RunResult, source: str | None, destination: str | None) -> dict[str, float]:
@@ -191,7 +215,27 @@ def tables(result: RunResult) -> list[Table]:
         made.append(Table("time of an iteration, µs", heads, rows))
     if found.training is not None:
         made += _training(found.training)
+    if found.flows:
+        made.append(_flows(found.flows))
     return made
+
+
+def _flows(flows: Sequence[FlowRow]) -> Table:
+    """Return the table of flow completion times, one row per size and one for all."""
+    sizes = sorted({each.flow.bytes for each in flows})
+    groups = [(str(size), [each for each in flows if each.flow.bytes == size]) for size in sizes]
+    if len(sizes) > 1:
+        groups.append(("all", list(flows)))
+    rows = [
+        (
+            name,
+            str(len(group)),
+            *(f"{np.quantile([each.completion_s for each in group], share) * 1e6:.2f}" for share in (0.5, 0.99, 1)),
+            f"{np.mean([each.completion_s for each in group]) * 1e6:.2f}",
+        )
+        for name, group in groups
+    ]
+    return Table("flow completion time, µs", ("#bytes", "#flows", "P50", "P99", "max", "mean"), rows)
 
 
 STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with nothing broken"}

@@ -15,7 +15,7 @@ from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, Roce
 from mrc_host.proto.waiting import Waiting
 
 __all__ = [
-    "EvEvent", "EvRow", "Event", "FaultEvent", "HostFidelity", "HostStatistics", "JobProgress", "JobWaiting",
+    "EvEvent", "EvRow", "Event", "FaultEvent", "FlowTimes", "HostFidelity", "HostStatistics", "JobProgress", "JobWaiting",
     "LagSummary", "LatencyTimes", "Measured", "MrcHostStatistics", "PortEvent", "PortStatistics", "ProbeRow",
     "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times", "TrainingTimes",
 ]  # fmt: skip
@@ -60,6 +60,17 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class FlowTimes:
+    """A flow of a connection matrix: its number, the receiving rank, bytes, and when it started and was acknowledged."""
+
+    number: int
+    target: int
+    bytes: int
+    began_ns: int
+    ended_ns: int
+
+
+@dataclass(frozen=True)
 class TrainingTimes:
     """When the latest steps ended, how long the rank computed, and the times of its operations by name."""
 
@@ -73,13 +84,14 @@ class Measured:
     """What a rank of a workload measured; each part is there for the workloads that measure it.
 
     `iteration_ns`: times of iterations; `latency_ns`: of write_lat; `streams`: those that the rank sends, by the
-    rank that receives; `training`: of training.
+    rank that receives; `training`: of training; `flows`: of a connection matrix.
     """
 
     iteration_ns: Times | None = field(default=None, metadata=OMIT_NONE)
     latency_ns: LatencyTimes | None = field(default=None, metadata=OMIT_NONE)
     streams: Mapping[str, Stream] | None = field(default=None, metadata=OMIT_NONE)
     training: TrainingTimes | None = field(default=None, metadata=OMIT_NONE)
+    flows: Sequence[FlowTimes] | None = field(default=None, metadata=OMIT_NONE)
 
 
 # -- jobs -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "write_bw": {"message_bytes": 128},
     "write_lat": {},
     "broadcast": {"size_bytes": 1000, "root": 1, "piece_bytes": 300},
+    "flows": {"flows": [[0, 1, 100, 0], [1, 0, 300, 40], [0, 1, 5, 90]]},
     "training": {"compute_us": 1, "gradient_bytes": 400, "buckets": 3, "jitter_percent": 50},
 }
 
@@ -49,14 +50,14 @@ def test_every_rank_ends_with_verified_data(name: str, size: int, iterations: in
 
 
 def takes_part(name: str, size: int, rank: int) -> bool:
-    if name in ("write_bw", "write_lat"):
+    if name in ("write_bw", "write_lat", "flows"):
         return rank < 2
     return name != "send_recv" or rank ^ 1 < size
 
 
 LOCKSTEP = {
     *("ring_all_reduce", "reduce_scatter", "all_gather", "tree_all_reduce", "all_to_all", "broadcast", "write_lat"),
-    "training",
+    *("training", "flows"),
 }
 
 

@@ -1,0 +1,173 @@
+"""A connection matrix: flows of any size between any ranks, each from a time of its own; every byte verified.
+
+A flow is one message. Its time is from when it starts until all of it is acknowledged at the requestor, as simulators
+of transports define a flow's completion time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mrc_host.answers import FlowTimes, Measured
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError
+
+#: A message that names no flow: all data of an iteration has arrived and is read.
+READ = (1 << 32) - 1
+MAX_FLOWS = 1 << 20
+#: Flows are written to addresses that keep the words of their patterns in place.
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class FlowsParameters(Parameters):
+    """Parameters of `ConnectionMatrix`."""
+
+    flows: Sequence[Sequence[int]] = ()
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """A flow: number in the list, ranks, bytes, start (ns after the iteration begins), offset at either end."""
+
+    number: int
+    source: int
+    target: int
+    bytes: int
+    start_ns: int
+    offset: int
+
+
+class ConnectionMatrix(Workload[FlowsParameters]):
+    """Parameters: `flows`, a list of [source rank, target rank, bytes, start in ns]; `iterations`, how often all of
+    them are repeated. A start may be left out, and is then 0.
+
+    A rank begins the next iteration when its flows are acknowledged, and the targets have read what they sent.
+    """
+
+    name = "flows"
+    parameters = FlowsParameters
+
+    def __init__(self, rank: int, size: int, params: FlowsParameters, channel: Channel, memory: memoryview) -> None:
+        super().__init__(rank, size, params, channel, memory)
+        every = _placed(size, params)
+        self.out = sorted((each for each in every if each.source == rank), key=lambda each: (each.start_ns, each.number))
+        self.incoming = {each.number: each for each in every if each.target == rank}
+        self._out = {each.number: each for each in self.out}
+        #: Whose flows come here, and to whom flows go: each tells the others once an iteration that it has read all.
+        self._sources = sorted({each.source for each in self.incoming.values()})
+        self._targets = sorted({each.target for each in self.out})
+        self._waiting = 0
+        self._acknowledged = 0
+        self._arrived = 0
+        self._read = dict.fromkeys(self._targets, 0)
+        self._told = 0
+        self.times: list[FlowTimes] = []
+
+    @classmethod
+    def complete(cls, params: object) -> FlowsParameters:
+        full = super().complete(params)
+        if not isinstance(full.flows, list | tuple):
+            raise WorkloadError(f"workload {cls.name}: flows must be a list of flows, not {full.flows!r:.60}")
+        if not 0 < len(full.flows) <= MAX_FLOWS:
+            text = "flows is empty; give at least one [source, target, bytes, start_ns]"
+            more = f"{len(full.flows)} flows are more than the {MAX_FLOWS} that a run may have; give fewer"
+            raise WorkloadError(f"workload {cls.name}: {more if full.flows else text}")
+        for number, row in enumerate(full.flows):
+            where = f"flow {number}"
+            if not isinstance(row, list | tuple) or len(row) not in (3, 4):
+                raise WorkloadError(
+                    f"workload {cls.name}: {where} must be [source, target, bytes] or [source, target, bytes, "
+                    f"start_ns], not {row!r:.60}"
+                )
+            for what, value, least in zip(("source", "target", "bytes", "start_ns"), row, (0, 0, 1, 0), strict=False):
+                cls.whole_number(f"{what} of {where}", value, least)
+            if row[0] == row[1]:
+                raise WorkloadError(f"workload {cls.name}: {where} goes from rank {row[0]} to itself; name two ranks")
+        return full
+
+    @classmethod
+    def memory_bytes(cls, size: int, params: FlowsParameters) -> int:
+        highest = max(max(row[0], row[1]) for row in params.flows)
+        if highest >= size:
+            number = next(number for number, row in enumerate(params.flows) if highest in row[:2])
+            raise WorkloadError(
+                f"workload {cls.name}: flow {number} names rank {highest}, and there are {size}; use ranks from 0 to "
+                f"{size - 1}, or more hosts"
+            )
+        ends = [each.offset + each.bytes for each in _placed(size, params)]
+        return max(ends)
+
+    @classmethod
+    def peers(cls, rank: int, size: int, params: FlowsParameters) -> set[int]:
+        return {row[1 - row.index(rank)] for row in (tuple(each[:2]) for each in params.flows) if rank in row}
+
+    def begin(self, now: int) -> None:
+        self._waiting = self._acknowledged = 0
+        for start in sorted({each.start_ns for each in self.out}):
+            if start:
+                self.channel.wake(now + start)
+        self.advance(now)
+
+    def _seed(self, flow: _Flow, iteration: int) -> int:
+        return (iteration << 16) + flow.number + 1
+
+    def _start(self, flow: _Flow) -> None:
+        self.write_pattern(flow.offset, flow.bytes, self._seed(flow, self.progress.iterations))
+        self.put(flow.target, flow.offset, flow.offset, flow.bytes, tag=flow.number, imm=flow.number)
+
+    def put_done(self, peer: int, tag: int, now: int) -> None:
+        if tag != READ:
+            flow = self._out[tag]
+            self._acknowledged += 1
+            began = self._begun_ns + flow.start_ns
+            self.times.append(FlowTimes(flow.number, flow.target, flow.bytes, began, now))
+        super().put_done(peer, tag, now)
+
+    def arrived(self, peer: int, imm: int, now: int) -> None:
+        if imm == READ:
+            self._read[peer] += 1
+        else:
+            flow = self.incoming[imm]
+            self.check_pattern(flow.offset, flow.bytes, self._seed(flow, self._arrived // len(self.incoming)))
+            self._arrived += 1
+            if self.params.iterations > 1 and self._arrived // len(self.incoming) > self._told:
+                # Only then may a source overwrite what is here; in a single iteration none does.
+                self._told += 1
+                for source in self._sources:
+                    self.put(source, 0, 0, 0, tag=READ, imm=READ)
+        if self.running:
+            self.advance(now)
+
+    def _missing(self) -> set[int]:
+        """Return the ranks without which the iteration cannot end: whose data or whose answer has not come."""
+        done = self.progress.iterations + 1
+        unread = {peer for peer, count in self._read.items() if count < done and self.params.iterations > 1}
+        short = self._arrived < done * len(self.incoming)
+        return unread | (set(self._sources) if short else set())
+
+    def awaits(self) -> set[int]:
+        return self._missing() if self.running else set()
+
+    def advance(self, now: int) -> None:
+        while self._waiting < len(self.out) and self._begun_ns + self.out[self._waiting].start_ns <= now:
+            self._waiting += 1
+            self._start(self.out[self._waiting - 1])
+        if self._acknowledged == len(self.out) and not self.outstanding and not self._missing():
+            self.end_iteration(now)
+
+    def measured(self) -> Measured:
+        """Return the times of the flows that this rank sent, in the order of their ends."""
+        return Measured(flows=list(self.times) or None)
+
+
+def _placed(size: int, params: FlowsParameters) -> list[_Flow]:
+    """Return all flows, each at an offset that no other flow of its source or its target uses."""
+    used = [0] * size
+    made = []
+    for number, row in enumerate(params.flows):
+        source, target, nbytes = row[:3]
+        offset = max(used[source], used[target])
+        used[source] = used[target] = offset + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        made.append(_Flow(number, source, target, nbytes, row[3] if len(row) == 4 else 0, offset))
+    return made
