@@ -22,6 +22,7 @@ from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, Fabric, Floats
 from mrc_scale.jobs import Flows, flows, step_seconds
 from mrc_scale.kernels import Kernels, workers
+from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads, LinkPrices, Model, window_bps
 from mrc_scale.timeline import Event, times
 from mrc_topo.schema import HEADER_BYTES
@@ -156,21 +157,28 @@ class ClusterRun:
 
     def mrc(self) -> ClusterResult:
         """Run the cluster with MRC."""
-        cluster, shape = self.loaded.cluster, self.loaded.shape
         with ThreadPoolExecutor(workers()) as pool:
             evs = self.evs
             if evs is None:
                 self.progress(0.0, f"drawing the EVs of {len(self.flows)} queue pairs")
-                pairs = zip(self.flows.src.tolist(), self.flows.dst.tolist(), strict=True)
-                evs = ev_states.draw(
-                    self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
-                    cluster.ev.size, cluster.ev.active, cluster.ev.min_active, cluster.ev.spread == "even",
-                )  # fmt: skip
-            spec = cluster.model
-            usable = (spec.nic_share, spec.fabric_share or 1.0)
-            room = self.room if spec.fabric_share is None else None
-            model = Model(shape, self.ends, evs, self.kernels, pool, usable, spec.steering, room)
-            return self._steps(model, evs)
+                evs = self.draw(pool, self.loaded.cluster.ev)
+            return self._steps(self.model(pool, evs), evs)
+
+    def draw(self, pool: ThreadPoolExecutor, spec: EvSpec) -> Evs:
+        """Draw the EVs of all queue pairs."""
+        pairs = zip(self.flows.src.tolist(), self.flows.dst.tolist(), strict=True)
+        shape = self.loaded.shape
+        return ev_states.draw(
+            self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
+            spec.size, spec.active, spec.min_active, spec.spread == "even",
+        )  # fmt: skip
+
+    def model(self, pool: ThreadPoolExecutor, evs: Evs) -> Model:
+        """Return the model of the queue pairs with these EVs."""
+        spec = self.loaded.cluster.model
+        usable = (spec.nic_share, spec.fabric_share or 1.0)
+        room = self.room if spec.fabric_share is None else None
+        return Model(self.loaded.shape, self.ends, evs, self.kernels, pool, usable, spec.steering, room)
 
     def _steps(self, model: Model, evs: Evs) -> ClusterResult:
         cluster = self.loaded.cluster
@@ -190,19 +198,14 @@ class ClusterRun:
             )
             due = [event for event in waiting if event.at // cluster.bin <= now]
             waiting = waiting[len(due) :]
-            step, revived = self._change(
+            step, revived = self.change(
                 model, evs, Interval(rates, prices, load), due, now, steps[-1] if steps else None
             )
             if revived and revived not in bins and revived * cluster.bin < cluster.duration:
                 bins = sorted({*bins, revived})
             links = self.fabric.dead_links()
-            # Prices start equal each time, so that a repaired fabric is as it was before the failure.
-            prices = LinkPrices.fresh(self.loaded.shape)
-            model.set_dead(links, self.fabric.dead_ports(), prices)
-            demand = np.full(len(self.flows), self.window_bps)
-            wanted = model.ports_only(demand)
-            model.steer(wanted, prices, cluster.model.steps)
-            rates, load = model.idle(wanted, *model.max_min(wanted, prices), prices)
+            wanted, now_is = self.settled(model, np.full(len(self.flows), self.window_bps))
+            rates, prices, load = now_is.rates, now_is.prices, now_is.load
             step.offered, step.goodput = float(wanted.sum()), float(rates.sum()) * self.payload
             step.cut = int(np.count_nonzero(rates <= 0))
             step.evs = evs.counts()
@@ -226,7 +229,18 @@ class ClusterRun:
             cwnd, dead_then, self.payload,
         )  # fmt: skip
 
-    def _change(
+    def settled(self, model: Model, demand: Floats) -> tuple[Floats, Interval]:
+        """Return what queue pairs want that send at `demand` at most (bits per second), and what they get, as the
+        fabric is now."""
+        # Prices start equal each time, so that a repaired fabric is as it was before the failure.
+        prices = LinkPrices.fresh(self.loaded.shape)
+        model.set_dead(self.fabric.dead_links(), self.fabric.dead_ports(), prices)
+        wanted = model.ports_only(demand)
+        model.steer(wanted, prices, self.loaded.cluster.model.steps)
+        rates, load = model.idle(wanted, *model.max_min(wanted, prices), prices)
+        return wanted, Interval(rates, prices, load)
+
+    def change(
         self, model: Model, evs: Evs, until: Interval, due: list[Event], now: int, before: ClusterStep | None
     ) -> tuple[ClusterStep, int]:
         """Apply the changes of a bin: failures are found at the price of packets, repaired paths are probed.

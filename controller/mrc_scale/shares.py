@@ -80,14 +80,16 @@ class Model:
         self.kernels, self.pool = kernels, pool
         self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
         self.planes: NDArray[np.int64] = np.full(len(ends.src), shape.planes)
-        self.port_bps, self.fabric_bps, self.steering = (
-            shape.port_bps * usable[0],
-            shape.fabric_bps * usable[1],
-            steering,
-        )
-        self.room = room
+        self.steering, self.room, self._usable = steering, room, usable
+        self.port_bps = shape.port_bps * usable[0]
         self.capacity = LinkLoads.none(shape, self.port_bps)
-        self.capacity.up[:] = self.capacity.dn[:] = self.fabric_bps
+        self.capacity.up[:] = self.capacity.dn[:] = shape.fabric_bps * usable[1]
+
+    def set_rates(self, rates: LinkLoads) -> None:
+        """Set the rate of each link, where not all are the same."""
+        ports, fabric = self._usable
+        for mine, given, share in zip(self.capacity.each(), rates.each(), (fabric, fabric, ports, ports), strict=True):
+            mine[:] = given * share
 
     def set_dead(self, links: Bools, ports: Bools, prices: LinkPrices) -> None:
         """Set the elements that carry nothing; the planes of queue pairs and the prices follow.
@@ -128,9 +130,12 @@ class Model:
         if self.room is None:
             return rates, load
         offered, shares = self.load(wanted, prices), []
-        for more, carried in ((offered.up, load.up), (offered.dn, load.dn)):
-            full = carried >= self.fabric_bps * (1 - 2 * LEVEL)
-            rho = np.where(full, np.maximum(more, carried), carried) / self.fabric_bps
+        for more, carried, rate in (
+            (offered.up, load.up, self.capacity.up),
+            (offered.dn, load.dn, self.capacity.dn),
+        ):
+            full = carried >= rate * (1 - 2 * LEVEL)
+            rho = np.where(full, np.maximum(more, carried), carried) / rate
             shares.append(np.divide(used(rho, self.room), np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0))
         whole = self.weights(prices)
         each = np.divide(self.weights(prices, LinkPrices(*shares)), whole, out=np.ones(whole.shape), where=whole > 0)
@@ -218,8 +223,9 @@ class Model:
 
         while waiting.any():
             free = []
-            for gone, part in zip(ports(rates), ports(waiting.astype(float)), strict=True):
-                left = np.maximum(self.port_bps - gone, 0.0)
+            have = (self.capacity.out, self.capacity.into)
+            for most, gone, part in zip(have, ports(rates), ports(waiting.astype(float)), strict=True):
+                left = np.maximum(most - gone, 0.0)
                 free.append(np.divide(left, part, out=np.full(part.shape, np.inf), where=part > NOTHING))
             reach = np.where(self.use, np.minimum(free[0][:, ends.src_nic], free[1][:, ends.dst_nic]), np.inf)
             reach = np.minimum(reach.min(axis=0), demand)
@@ -235,8 +241,11 @@ class Model:
         for _ in range(steps):
             load = self.load(rates, prices)
             worst = 0.0
-            for price, carried in ((prices.up, load.up), (prices.dn, load.dn)):
-                over = carried / self.fabric_bps
+            for price, carried, rate in (
+                (prices.up, load.up, self.capacity.up),
+                (prices.dn, load.dn, self.capacity.dn),
+            ):
+                over = carried / rate
                 worst = max(worst, float(over.max(initial=0.0)))
                 # Where all links of a T0 together have too much, load moves until they share that.
                 alive = np.isfinite(price).sum(axis=2, keepdims=True)

@@ -15,9 +15,10 @@ from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, Roce
 from mrc_host.proto.waiting import Waiting
 
 __all__ = [
-    "EvEvent", "EvRow", "Event", "FaultEvent", "FlowTimes", "HostFidelity", "HostStatistics", "JobProgress", "JobWaiting",
-    "LagSummary", "LatencyTimes", "Measured", "MrcHostStatistics", "PortEvent", "PortStatistics", "ProbeRow",
-    "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times", "TrainingTimes",
+    "EvEvent", "EvRow", "Event", "FaultEvent", "FlowTimes", "HostFidelity", "HostStatistics", "JobProgress",
+    "JobWaiting", "LagSummary", "LatencyTimes", "Measured", "MrcHostStatistics", "PortEvent", "PortStatistics",
+    "ProbeRow", "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times",
+    "TrainingTimes",
 ]  # fmt: skip
 
 # -- what workloads measure -----------------------------------------------------------------------------------------
@@ -61,7 +62,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class FlowTimes:
-    """A flow of a connection matrix: its number, the receiving rank, bytes, and when it started and was acknowledged."""
+    """A flow of a connection matrix: number, receiving rank, bytes, and when it started and was acknowledged."""
 
     number: int
     target: int

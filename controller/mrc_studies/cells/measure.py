@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import pathlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mrc_host.proto.events import EvState
 from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session, closing
 from mrc_lab.session.virtual import VirtualSession
@@ -117,7 +119,22 @@ def _reduced(cell: Cell, topology: Topology, result: RunResult, shown: list[Chec
         host_bps=topology.lab.host_rate_bps,
         watched={name: _watched(result, name) for name in cell.watch},
         payload_share=_payload_share(topology, cell.experiment),
+        flows=list(found.flows),
+        counters=_counters(result),
+        evs_bad=sum(qp.ev_states.get(EvState.ASSUMED_BAD.name, 0) for qp in result.queue_pairs().values()),
     )
+
+
+def _counters(result: RunResult) -> dict[str, int]:
+    """Return `Measured.counters`."""
+    found: Counter[str] = Counter()
+    for qp in result.queue_pairs().values():
+        found.update(qp.requestor)
+        found.update(qp.responder)
+    for statistics in result.statistics.values():
+        if statistics is not None:
+            found["host_sent_bytes"] += sum(port.sent_bytes for port in statistics.ports)
+    return dict(found)
 
 
 def _watched(result: RunResult, name: str) -> list[Rate]:

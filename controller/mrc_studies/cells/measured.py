@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mrc_results.check import Check
-from mrc_results.performance import IterationsRow, LatencyRow, StreamRow
+from mrc_results.performance import FlowRow, IterationsRow, LatencyRow, StreamRow
 
 
 class Goodput(NamedTuple):
@@ -63,7 +64,8 @@ class Measured:
     between switches. `qps` sent, and of them `qps_hit` took an EV for bad across the first broken element, the last of
     these `found_s` after it broke. `host_bps`: capacity of a host. `watched`: by host or port of `Cell.watch`.
     `payload_share`: of all that the links of a host carry that sends as much as it receives (`ideal.payload_share`),
-    None without such streams.
+    None without such streams. `counters`: sums over all queue pairs of MRC by name (`mrc_host.proto.stats`), and
+    `host_sent_bytes`, what all hosts put on their links. `evs_bad`: EVs that are ASSUMED_BAD at the end.
     """
 
     evidence: list[Check] = field(default_factory=list)
@@ -84,6 +86,9 @@ class Measured:
     host_bps: float = 0.0
     watched: dict[str, list[Rate]] = field(default_factory=dict)
     payload_share: float | None = None
+    flows: list[FlowRow] = field(default_factory=list)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    evs_bad: int = 0
 
     @property
     def possible_bps(self) -> float:

@@ -51,7 +51,8 @@ class ConnectionMatrix(Workload[FlowsParameters]):
     def __init__(self, rank: int, size: int, params: FlowsParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
         every = _placed(size, params)
-        self.out = sorted((each for each in every if each.source == rank), key=lambda each: (each.start_ns, each.number))
+        mine = [each for each in every if each.source == rank]
+        self.out = sorted(mine, key=lambda each: (each.start_ns, each.number))
         self.incoming = {each.number: each for each in every if each.target == rank}
         self._out = {each.number: each for each in self.out}
         #: Whose flows come here, and to whom flows go: each tells the others once an iteration that it has read all.
