@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from mrc_common.document import csv_cell
+from mrc_common.files import write_whole
 
 
 class Kind(StrEnum):
@@ -51,3 +53,23 @@ def parquet_of(columns: Mapping[str, tuple[Kind | None, Any]]) -> bytes:
     sink = io.BytesIO()
     parquet.write_table(pa.table(arrays), sink)
     return sink.getvalue()
+
+
+def write(
+    folder: pathlib.Path, name: str, kind: type[NamedTuple], rows: Sequence[NamedTuple], kinds: Mapping[str, Kind]
+) -> list[str]:
+    """Write NAME.csv, and NAME.parquet where that can be; return the files' names.
+
+    Args:
+        kind: the class of a row, whose fields are the columns.
+        kinds: types of columns that are not text.
+
+    Raises:
+        WriteError: one could not be written.
+    """
+    write_whole(folder / f"{name}.csv", csv_of(kind._fields, rows))
+    if not has_parquet():
+        return [f"{name}.csv"]
+    columns = {head: (kinds.get(head, Kind.TEXT), [getattr(row, head) for row in rows]) for head in kind._fields}
+    write_whole(folder / f"{name}.parquet", parquet_of(columns))
+    return [f"{name}.csv", f"{name}.parquet"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from mrc_studies.cells import workers
 from mrc_studies.cells.cell import Cell
 from mrc_studies.cells.measure import prepare, software
-from mrc_studies.cells.tables import has_parquet
+from mrc_studies.cells.tables import has_parquet, write
 from mrc_studies.cells.workers import CellStore, Progress, Task
 from mrc_studies.figures import draw, page, tables
 from mrc_studies.figures.model import Figure, JudgedFigure, Size, judged
@@ -62,8 +62,8 @@ def produce(
         wrong = [f"{cell.name}: {failed[digest]}" for digest, cell in own.items() if digest in failed]
         made = judged(figure, list(own.values()), results, wrong)
         rows = tables.points(made)
-        files[figure.name] = tables.write(folder, figure.name, tables.PointRow, rows)
-        files[figure.name] += tables.write(folder, f"{figure.name}-checks", tables.CheckRow, tables.checks(made))
+        files[figure.name] = write(folder, figure.name, tables.PointRow, rows, tables.NUMBERS)
+        files[figure.name] += write(folder, f"{figure.name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS)
         if rows and _can_draw():
             files[figure.name] += draw.write(folder, made, rows)
         seconds[figure.name] = sum(map(store.seconds, own))

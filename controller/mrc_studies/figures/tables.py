@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mrc_common.files import write_whole
-from mrc_studies.cells.tables import Kind, csv_of, has_parquet, parquet_of
+from mrc_studies.cells.tables import Kind
 from mrc_studies.figures.model import JudgedFigure
 
 
@@ -63,19 +61,3 @@ def checks(judged: JudgedFigure) -> list[CheckRow]:
         measured = f"{each.value:.6g}"
         rows.append(CheckRow(name, "headline", "", each.what, expected, measured, each.low, each.high, each.passed))
     return rows + [CheckRow(name, "failure", "", text, "none", "", None, None, False) for text in judged.failures]
-
-
-def write(
-    folder: pathlib.Path, name: str, kind: type[PointRow | CheckRow], rows: Sequence[PointRow | CheckRow]
-) -> list[str]:
-    """Write NAME.csv, and NAME.parquet where that can be; return the files' names.
-
-    Raises:
-        WriteError: one could not be written.
-    """
-    write_whole(folder / f"{name}.csv", csv_of(kind._fields, rows))
-    if not has_parquet():
-        return [f"{name}.csv"]
-    columns = {head: (NUMBERS.get(head, Kind.TEXT), [getattr(row, head) for row in rows]) for head in kind._fields}
-    write_whole(folder / f"{name}.parquet", parquet_of(columns))
-    return [f"{name}.csv", f"{name}.parquet"]

@@ -1,0 +1,141 @@
+"""What must come out of a scenario whatever simulates it: bytes on the wire, the maximum flow, EVs that are found bad.
+
+These follow from the formats, from graph theory and from combinatorics, and not from our models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from mrc_runs.ideal import costs
+from mrc_studies.validation.outcome import Outcome
+from mrc_studies.validation.scenario import NIC_BPS, FlowSpec, Quantity, Scenario
+from mrc_topo.topology import Topology
+
+
+class Bound(StrEnum):
+    """How a measured value must relate to a closed form."""
+
+    EQUAL = "equal"
+    AT_MOST = "at most"
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """A closed form beside what packets did: means over the seeds; `tolerance` is relative."""
+
+    scenario: str
+    what: str
+    bound: Bound
+    expected: float
+    measured: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the measured value is as it must be."""
+        if self.bound is Bound.AT_MOST:
+            return self.measured <= self.expected * (1 + self.tolerance)
+        return abs(self.measured - self.expected) <= self.tolerance * abs(self.expected)
+
+
+def forms(scenario: Scenario, topology: Topology, outcomes: Sequence[Outcome]) -> list[ClosedForm]:
+    """Return the closed forms of a scenario beside its runs by packets."""
+    if not outcomes:
+        return []
+    flows = {each.seed: scenario.flows(each.seed) for each in outcomes}
+
+    def mean(values: Sequence[float]) -> float:
+        return float(np.mean(values))
+
+    made = [
+        ClosedForm(
+            scenario.name, "bytes that hosts put on their links, MB", Bound.EQUAL,
+            mean([_wire_bytes(topology, flows[each.seed], each) / 1e6 for each in outcomes]),
+            mean([each.facts["host_sent_bytes"] / 1e6 for each in outcomes]), 0.01,
+        )
+    ]  # fmt: skip
+    if not any(flow.start_ns for flow in flows[outcomes[0].seed]):
+        bounds = [max_flow_bps(scenario, flows[each.seed]) / 1e9 for each in outcomes]
+        rates = [each.values[Quantity.GOODPUT] for each in outcomes]
+        text = "goodput beside the maximum flow, Gb/s"
+        made.append(ClosedForm(scenario.name, text, Bound.AT_MOST, mean(bounds), mean(rates), 0.0))
+    dead = [each for each in scenario.failures if each.lasts_ns is None and not each.loss and "--" not in each.element]
+    if dead:
+        made.append(
+            ClosedForm(
+                scenario.name, "EVs found bad across the dead T1", Bound.EQUAL,
+                len(flows[outcomes[0].seed]) * evs_found_bad(topology), mean([each.facts["evs_bad"] for each in outcomes]),
+                0.15,
+            )
+        )  # fmt: skip
+    return made
+
+
+def _wire_bytes(topology: Topology, flows: Sequence[FlowSpec], outcome: Outcome) -> float:
+    """Return the bytes of all packets: of each write, of those that were sent again, and of their SACKs and NACKs."""
+    total = 0.0
+    for flow in flows:
+        total += costs(topology, "mrc", 1, flow.bytes).data_bytes
+    cost = costs(topology, "mrc", 1, max(flow.bytes for flow in flows))
+    again = outcome.values[Quantity.AGAIN] / 100 * outcome.facts["packets_sent"]
+    answers = outcome.facts["sacks_sent"] + outcome.facts["nacks_sent"] + outcome.facts["acks_sent"]
+    return total + again * cost.frame_bytes + answers * cost.ack_bytes
+
+
+def max_flow_bps(scenario: Scenario, flows: Sequence[FlowSpec]) -> float:
+    """Return the rate on the wire at which all flows can end at the same time, at most.
+
+    It takes all flows as one commodity, so it bounds what the flows can get and may be more than that. The time is found
+    by bisection: the least in which a maximum flow carries all bytes.
+    """
+    total = sum(flow.bytes for flow in flows)
+    low, high = 0.0, total * 8 / NIC_BPS * 100
+    while high - low > high * 1e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _carried(scenario, flows, middle) >= total * (1 - 1e-9) else (middle, high)
+    return total * 8 / high
+
+
+def _carried(scenario: Scenario, flows: Sequence[FlowSpec], seconds: float) -> float:
+    """Return the bytes that a maximum flow carries in a time."""
+    import networkx
+
+    fabric, graph = scenario.fabric, networkx.DiGraph()
+    for host in range(fabric.hosts):
+        sends = sum(flow.bytes for flow in flows if flow.source == host)
+        gets = sum(flow.bytes for flow in flows if flow.target == host)
+        graph.add_edge("sources", ("out", host), capacity=sends)
+        graph.add_edge(("in", host), "targets", capacity=gets)
+    for plane in range(fabric.planes):
+        port = fabric.port_bps / 8 * seconds
+        for host in range(fabric.hosts):
+            t0 = host // fabric.per_t0
+            graph.add_edge(("out", host), ("up", plane, t0), capacity=port)
+            graph.add_edge(("down", plane, t0), ("in", host), capacity=port)
+        for t0 in range(fabric.t0s):
+            graph.add_edge(("up", plane, t0), ("down", plane, t0))  # below one T0; without a capacity: no limit
+            for t1 in range(fabric.t1s):
+                rate = port * fabric.share(plane, t1)
+                graph.add_edge(("up", plane, t0), ("t1", plane, t1), capacity=rate)
+                graph.add_edge(("t1", plane, t1), ("down", plane, t0), capacity=rate)
+    return float(networkx.maximum_flow_value(graph, "sources", "targets"))
+
+
+def evs_found_bad(topology: Topology) -> float:
+    """Return how many EVs of a queue pair are found bad when one T1 of one plane is dead, on average.
+
+    A queue pair of N EVs in that plane, of which D cross the dead T1, takes EVs from an order drawn at random until as
+    many as it keeps active (`a`) are alive: the negative hypergeometric distribution, whose mean is a·D / (N - D + 1).
+    For many EVs it is the negative binomial's a·p / (1 - p). It never takes more than there are.
+    """
+    lab = topology.lab
+    each, active = lab.ev.size // lab.planes, lab.ev.active // lab.planes
+    dead = each // lab.t1_per_plane
+    if each - dead < active:
+        return float(dead)
+    return active * dead / (each - dead + 1)

@@ -1,0 +1,174 @@
+"""What a scenario of the suite is: a lab, flows, what fails, and what is known about its result beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from mrc_runs.experiment import ExperimentStep
+from mrc_topo.schema import Lab
+
+#: One NIC's rate in all scenarios, and the delay of a link: those of uet-htsim when nothing else is asked for.
+NIC_BPS = 100_000_000_000
+DELAY_NS = 1_000
+MTU = 4096
+#: A port carries this much in a base round trip of eight links (9.6 us): it trims from there on.
+BDP_BYTES = 120_000
+#: Marking begins and is certain at these shares of it.
+ECN_LOW, ECN_HIGH = 0.2, 0.8
+
+
+class Backend(StrEnum):
+    """What ran a scenario."""
+
+    PACKETS = "packets"
+    FLUID = "fluid"
+    HTSIM = "htsim"
+
+
+class Quantity(StrEnum):
+    """What is compared, with its unit."""
+
+    GOODPUT = "goodput, Gb/s"
+    P50 = "FCT P50, us"
+    P99 = "FCT P99, us"
+    JAIN = "Jain's index"
+    TRIMMED = "trimmed, % of packets"
+    MARKED = "marked, % of packets"
+    AGAIN = "sent again, % of packets"
+
+
+#: What a fluid model has no notion of.
+OF_PACKETS = frozenset({Quantity.TRIMMED, Quantity.MARKED, Quantity.AGAIN})
+#: What differs relatively; shares of packets differ by percentage points.
+RELATIVE = frozenset({Quantity.GOODPUT, Quantity.P50, Quantity.P99, Quantity.JAIN})
+
+
+@dataclass(frozen=True)
+class FlowSpec:
+    """A flow between two hosts: payload bytes, and when it starts, ns."""
+
+    source: int
+    target: int
+    bytes: int
+    start_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An element that fails at a time, for a time (None: to the end), `count` times, as often as it lasts twice.
+
+    `loss`: not dead, but loses this share of its packets. Times are ns.
+    """
+
+    element: str
+    at_ns: int = 0
+    lasts_ns: int | None = None
+    count: int = 1
+    loss: float = 0.0
+
+    def steps(self) -> list[ExperimentStep]:
+        """Return the steps of an experiment; what shows the failure is that the fabric lost packets to it."""
+        made = []
+        for turn in range(self.count):
+            begin = self.at_ns + 2 * turn * (self.lasts_ns or 0)
+            fail: dict[str, Any] = {"at": begin / 1e9, "fail": self.element, "evidence": {"dropped": 1}}
+            if self.loss:
+                fail |= {"kind": "impair", "settings": {"loss": self.loss}, "loss": 0.0}
+            made.append(ExperimentStep.model_validate(fail))
+            if self.lasts_ns is not None:
+                end = (begin + self.lasts_ns) / 1e9
+                made.append(ExperimentStep.model_validate({"at": end, "restore": self.element}))
+        return made
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A two-tier fabric whose NICs have the same rate whatever the number of planes.
+
+    `slow_t1s`: so many T1s of each plane have links of a quarter of the rate (as uet-htsim's `-failed`). `slow_plane`:
+    the links of plane 0 between switches have a tenth. `far`: host links of odd hosts take so many ns more.
+    """
+
+    t0s: int = 4
+    per_t0: int = 4
+    t1s: int = 4
+    planes: int = 1
+    slow_t1s: int = 0
+    slow_plane: bool = False
+    far_ns: int = 0
+    last_hop_marks: bool = False
+
+    @property
+    def hosts(self) -> int:
+        """All hosts."""
+        return self.t0s * self.per_t0
+
+    @property
+    def port_bps(self) -> int:
+        """The rate of a port of a NIC, and of a link between switches."""
+        return NIC_BPS // self.planes
+
+    def share(self, plane: int, t1: int) -> float:
+        """Return the rate of the links of a T1, as a share of what they should have."""
+        if t1 < self.slow_t1s:
+            return 0.25
+        return 0.1 if self.slow_plane and plane == 0 else 1.0
+
+    def lab(self, name: str, seed: int, policies: Mapping[str, str], cc: Mapping[str, Any]) -> Lab:
+        """Return the lab file of this fabric."""
+        link = {"rate": self.port_bps, "delay": DELAY_NS}
+        overrides: dict[str, dict[str, int]] = {}
+        for plane in range(self.planes):
+            for t0 in range(self.t0s):
+                for t1 in range(self.t1s):
+                    if (share := self.share(plane, t1)) < 1:
+                        rate = round(self.port_bps * share)
+                        overrides[f"p{plane}-t0.{t0}--p{plane}-t1.{t1}"] = {"rate": rate}
+            for host in range(1, self.hosts, 2) if self.far_ns else ():
+                overrides[f"h{host}:{plane}"] = {"delay": DELAY_NS + self.far_ns}
+        bdp = BDP_BYTES // self.planes
+        low, high = max(round(bdp * ECN_LOW), MTU), max(round(bdp * ECN_HIGH), 4 * MTU)
+        each = -(-64 // self.planes)
+        given = {
+            "name": name, "planes": self.planes, "t0_per_plane": self.t0s, "t1_per_plane": self.t1s,
+            "hosts": self.hosts, "hosts_per_t0": self.per_t0, "links": {"host": link, "fabric": link},
+            "path_mtu": MTU, "clock": "virtual", "payload": "length", "seed": seed, "overrides": overrides,
+            "queues": {
+                "limit": 4 * max(bdp, 8 * MTU), "trim": {"threshold": max(bdp, 5 * MTU)},
+                "ecn": {"kmin": low, "kmax": high, "host_ports": self.last_hop_marks},
+            },
+            "ev": {
+                "size": 2 * each * self.planes, "active": each * self.planes, "probe_interval": "100us",
+                "probe_timeout": "200us",
+            },
+            "reliability": {"timeout": 8}, "policies": dict(policies), "cc": dict(cc),
+        }  # fmt: skip
+        return Lab.model_validate(given)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario of the suite.
+
+    Args:
+        flows: by seed.
+        both_ways: every host that receives also sends, so that SACKs share its link with data.
+        fluid: whether the fluid model has what the scenario is about.
+        htsim: whether uet-htsim has it: one plane, two tiers, no failure while it runs.
+        causes: why backends differ in a quantity by more than the bound, where that is known.
+        cost: seconds of a core for one seed, roughly.
+    """
+
+    name: str
+    title: str
+    fabric: Fabric
+    flows: Callable[[int], list[FlowSpec]]
+    failures: Sequence[Failure] = ()
+    both_ways: bool = False
+    fluid: bool = True
+    htsim: bool = False
+    causes: Mapping[tuple[Backend, Quantity], str] = field(default_factory=dict)
+    cost: float = 3.0
