@@ -446,7 +446,14 @@ def test_an_outcome_says_whether_it_is_bad() -> None:
     assert [Outcome(kind).bad for kind in ("ok", "too long", "memory")] == [False, False, True]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(40000366, id="no RACK"), pytest.param(130000403, id="no tail probe")])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(40000366, id="no RACK"),
+        pytest.param(130000403, id="no tail probe"),
+        pytest.param(800000018, id="no peer, which holds the window of others"),
+    ],
+)
 def test_bound_allows_for_a_timeout_that_resource_nacks_doubled(seed: int) -> None:
     """A packet is refused several times for lack of a resource, then lost: its timeout has doubled by then.
 

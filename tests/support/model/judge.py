@@ -104,13 +104,15 @@ def _delays(world: World) -> int:
     return max([0, *faults, *stalls])
 
 
-def _one_timeout(world: World) -> int:
+def _one_timeout(world: World, answered: bool = True) -> int:
+    """Return how long a packet may wait for its timeout; `answered`: its peer answers probes."""
     setup = world.setup
     grown = 2 * setup.chaos_ns + 2 * _delays(world)
-    if not (setup.rack and setup.tail_probe) and any(op.kind == "pressure" for op in world.scenario.ops):
+    found_sooner = setup.rack and setup.tail_probe and answered
+    if not found_sooner and any(op.kind == "pressure" for op in world.scenario.ops):
         # A NACK for lack of a resource is an attempt (docs/mrc-protocol.md, 4), and attempts double the timeout of a
         # packet within a few round trips. Only that timeout then finds the loss of the next attempt: RACK needs an
-        # answer to a later packet, and a last packet has none after it unless a tail probe is sent.
+        # answer to a later packet, and a last packet has none after it unless a tail probe is sent and answered.
         grown = setup.longest_ns
     return min(setup.longest_ns, max(setup.timeout_ns, grown)) + setup.timeout_ns
 
@@ -156,7 +158,7 @@ def _deadline(world: World, end: End, packets: int) -> int | None:
             if each.owed and each.host == end.host and not _well(world, each) and world.setup.transport == MRC
             if each.peer is not None and each.peer.host == there
         )
-        return world.healed_at + settled_bound(world, packets) + held * _one_timeout(world)
+        return world.healed_at + settled_bound(world, packets) + held * _one_timeout(world, answered=False)
     bound = silent_bound(world)
     if bound is None:
         return None
