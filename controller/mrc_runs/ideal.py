@@ -70,6 +70,13 @@ def costs(topology: Topology, transport: str, qps_per_peer: int, write_bytes: in
     return Costs(data, frame + DATA_BYTES + lab.path_mtu, frame + SACK_BYTES, acks, lab.planes)
 
 
+def message_bytes(topology: Topology, opcode: Opcode) -> int:
+    """Return the bytes of a packet of MRC on the wire, without its payload."""
+    lab = topology.lab
+    carriers = OUTER_BYTES[MODES[lab.routing.mode].carriers]
+    return COMMON_BYTES + carriers + lab.link_overhead + _behind_bth(MRC_LAYOUTS[opcode])
+
+
 def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_bytes: int) -> float:
     """Return the share of payload in all that a link carries, on which a host sends writes and acknowledges as many."""
     cost = costs(topology, transport, qps_per_peer, write_bytes)

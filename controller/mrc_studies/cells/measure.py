@@ -129,10 +129,11 @@ def _counters(result: RunResult) -> dict[str, int]:
     """Return `Measured.counters`."""
     found: Counter[str] = Counter()
     for qp in result.queue_pairs().values():
-        found.update(qp.requestor)
-        found.update(qp.responder)
+        found.update({f"requestor.{name}": count for name, count in qp.requestor.items()})
+        found.update({f"responder.{name}": count for name, count in qp.responder.items()})
     for statistics in result.statistics.values():
         if statistics is not None:
+            found.update({f"endpoint.{name}": count for name, count in statistics.endpoint.items()})
             found["host_sent_bytes"] += sum(port.sent_bytes for port in statistics.ports)
     return dict(found)
 

@@ -63,7 +63,9 @@ def produce(
         made = judged(figure, list(own.values()), results, wrong)
         rows = tables.points(made)
         files[figure.name] = write(folder, figure.name, tables.PointRow, rows, tables.NUMBERS)
-        files[figure.name] += write(folder, f"{figure.name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS)
+        files[figure.name] += write(
+            folder, f"{figure.name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS
+        )
         if rows and _can_draw():
             files[figure.name] += draw.write(folder, made, rows)
         seconds[figure.name] = sum(map(store.seconds, own))

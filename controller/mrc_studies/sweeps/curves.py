@@ -12,6 +12,7 @@ from mrc_studies.sweeps.measure import Row, Scalar
 from mrc_studies.sweeps.plan import SweepPlan
 from mrc_studies.sweeps.spec import Plot, nearest, quantity
 
+
 @dataclass(frozen=True)
 class CurvePoint:
     """A point of a curve: the mean of `n` runs, and half of the width of its 95 % confidence interval (None: of

@@ -105,8 +105,8 @@ def _headers(each: Value, mine: float, share: float) -> str:
     if abs(off) > RELATIVE_BOUND:
         return ""
     return (
-        f"headers: MRC's packets with SRv6, and SACKs on the way back, leave {share:.1%} of a link for payload, htsim's "
-        f"{HTSIM_SHARE:.1%}; corrected for that it is {off:+.1%}"
+        f"headers: MRC's packets with SRv6, and SACKs on the way back, leave {share:.1%} of a link for payload, "
+        f"htsim's {HTSIM_SHARE:.1%}; corrected for that it is {off:+.1%}"
     )
 
 

@@ -11,7 +11,7 @@ import pathlib
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
@@ -56,7 +56,7 @@ class Htsim:
     """A binary of `htsim_uec`."""
 
     binary: pathlib.Path
-    algorithms: Algorithms = Algorithms()
+    algorithms: Algorithms = field(default_factory=Algorithms)
 
     @classmethod
     def found(cls, path: pathlib.Path) -> Htsim:

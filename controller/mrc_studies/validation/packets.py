@@ -11,6 +11,18 @@ from mrc_studies.cells.measured import Measured
 from mrc_studies.validation.outcome import Outcome, ScenarioError, of_flows
 from mrc_studies.validation.scenario import Backend, Quantity, Scenario
 
+#: Facts of an outcome, by the counter that each is (`Measured.counters`).
+FACTS = {
+    "packets_sent": "requestor.packets_sent",
+    "probes": "requestor.probes_sent",
+    "sacks": "responder.sacks_sent",
+    "nacks": "responder.nacks_sent",
+    "acks": "responder.acks_sent",
+    "echo_requests": "endpoint.ev_probes_sent",
+    "echo_responses": "endpoint.ev_probes_answered",
+    "host_sent_bytes": "host_sent_bytes",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
@@ -43,12 +55,12 @@ def outcome(scenario: Scenario, seed: int, result: Measured) -> Outcome:
     specs = scenario.flows(seed)
     times = [row.completion_s * 1e6 for row in result.flows]
     counters = result.counters
-    sent = counters["packets_sent"]
+    sent = counters["requestor.packets_sent"]
     shares = {
-        Quantity.TRIMMED: counters["trimmed"],
-        Quantity.MARKED: counters["ecn_marked"],
-        Quantity.AGAIN: counters["retransmissions"],
+        Quantity.TRIMMED: counters["responder.trimmed"],
+        Quantity.MARKED: counters["responder.ecn_marked"],
+        Quantity.AGAIN: counters["requestor.retransmissions"],
     }
     values = of_flows(specs, times) | {name: 100 * count / sent for name, count in shares.items()}
-    facts = {name: float(counters[name]) for name in ("packets_sent", "sacks_sent", "nacks_sent", "acks_sent", "host_sent_bytes")}
+    facts = {name: float(counters[key]) for name, key in FACTS.items()}
     return Outcome(scenario.name, Backend.PACKETS, seed, values, times, facts | {"evs_bad": float(result.evs_bad)})

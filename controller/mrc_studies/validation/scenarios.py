@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from mrc_studies.validation.scenario import NIC_BPS, Fabric, Failure, FlowSpec, Scenario
+from mrc_studies.validation.scenario import MTU, NIC_BPS, Fabric, Failure, FlowSpec, Scenario
 
 MICROSECOND = 1_000
-FLOW_BYTES = 2_000_000
+#: Flows are whole packets, so that bytes on the wire follow from their number.
+FLOW_BYTES, MESSAGE_BYTES = 488 * MTU, 63 * MTU
 #: All senders of an incast together.
-INCAST_BYTES = 16_000_000
+INCAST_BYTES = 3904 * MTU
 Flows = Callable[[int], list[FlowSpec]]
 
 
@@ -20,7 +21,7 @@ def incast(senders: int) -> Flows:
     def flows(seed: int) -> list[FlowSpec]:
         hosts = -(-(senders + 1) // 4) * 4 if senders > 15 else 16
         chosen = random.Random(f"incast/{seed}").sample(range(1, hosts), senders)
-        return [FlowSpec(source, 0, INCAST_BYTES // senders) for source in sorted(chosen)]
+        return [FlowSpec(source, 0, INCAST_BYTES // senders // MTU * MTU) for source in sorted(chosen)]
 
     return flows
 
@@ -40,8 +41,8 @@ def permutation(hosts: int) -> Flows:
 
 
 def on_off(hosts: int, each: int = 24, load: float = 0.5) -> Flows:
-    """Return messages of 256 KB from each host to others at random, with exponential gaps, at this load."""
-    size = 256_000
+    """Return messages from each host to others at random, with exponential gaps, at this load."""
+    size = MESSAGE_BYTES
 
     def flows(seed: int) -> list[FlowSpec]:
         rng = random.Random(f"on-off/{seed}")
@@ -97,7 +98,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "mixed-rtt", "incast of 8 senders, half of them 5 us further away", Fabric(far_ns=5 * MICROSECOND), incast(8)
     ),
-    Scenario("on-off", "messages of 256 KB at half of the load", Fabric(), on_off(16), both_ways=True, htsim=True),
+    Scenario("on-off", "messages of 252 KiB at half of the load", Fabric(), on_off(16), both_ways=True, htsim=True),
     Scenario(
         "slow-t1", "permutation, one T1 at a quarter of its rate", Fabric(slow_t1s=1), permutation(16),
         both_ways=True, htsim=True,

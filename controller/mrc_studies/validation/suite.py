@@ -30,7 +30,7 @@ class Plan:
 
     scenarios: Sequence[Scenario]
     seeds: Sequence[int]
-    algorithm: Algorithm = Algorithm()
+    algorithm: Algorithm
     htsim: Htsim | None = None
 
     @property
@@ -117,4 +117,3 @@ def run(
     made.values = values(made.outcomes)
     made.differences = differences(made.values, shares)
     return made
-
