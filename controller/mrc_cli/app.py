@@ -31,6 +31,7 @@ VERBS = {
     "perf": "Measure a collective operation over message sizes, as nccl-tests do.",
     "train": "Train a PyTorch model with one rank per host while the lab fails around it.",
     "figures": "Reproduce the figures of the MRC paper in simulated time.",
+    "validate": "Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.",
     "scale": "Simulate a whole cluster with its jobs and failures in a fluid model.",
     "web": "Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C.",
     "fail": "Inject a failure into a link, a host port or a switch.",

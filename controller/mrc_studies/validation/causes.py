@@ -36,7 +36,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         Backend.HTSIM,
-        _INCASTS,
+        _INCASTS - {"incast-64"},
         _SENT | {Quantity.JAIN, Quantity.P50, Quantity.GOODPUT, Quantity.P99},
         "htsim marks at the last hop, MRC does not; with these marks (the scenarios -marked) trims, fairness and times "
         "are htsim's up to 32 senders",
@@ -71,7 +71,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         Backend.FLUID,
         frozenset({"dead-uplink", "cold-start", "lossy-uplink"}),
-        _TIMES,
+        frozenset({Quantity.GOODPUT, Quantity.P99}),
         "the last packets of a flow: their loss is found by a probe after two smoothed round trips, and the repetition "
         "or the probe may be lost, too; the fluid has no ends of messages, and goodput counts to the last flow's end",
     ),

@@ -5,6 +5,7 @@ These follow from the formats, from graph theory and from combinatorics, and not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -99,42 +100,23 @@ def _wire_bytes(topology: Topology, flows: Sequence[FlowSpec], outcome: Outcome)
 
 
 def max_flow_bps(scenario: Scenario, flows: Sequence[FlowSpec]) -> float:
-    """Return the rate on the wire at which all flows can end at the same time, at most.
+    """Return the rate on the wire at which all flows can end at the same time, at most: the smallest cut.
 
-    It takes all flows as one commodity, so it bounds what the flows can get and may be more than that. The time is
-    found by bisection: the least in which a maximum flow carries all bytes.
+    In a two-tier fabric the cuts are the ports of each host, and the links of each T0 to the T1s. Where all flows spread
+    over T1s by the rates of their links, these are reached, so this is the maximum flow of all commodities.
     """
-    total = sum(flow.bytes for flow in flows)
-    low, high = 0.0, total * 8 / NIC_BPS * 100
-    while high - low > high * 1e-4:
-        middle = (low + high) / 2
-        low, high = (low, middle) if _carried(scenario, flows, middle) >= total * (1 - 1e-9) else (middle, high)
-    return total * 8 / high
-
-
-def _carried(scenario: Scenario, flows: Sequence[FlowSpec], seconds: float) -> float:
-    """Return the bytes that a maximum flow carries in a time."""
-    import networkx
-
-    fabric, graph = scenario.fabric, networkx.DiGraph()
-    for host in range(fabric.hosts):
-        sends = sum(flow.bytes for flow in flows if flow.source == host)
-        gets = sum(flow.bytes for flow in flows if flow.target == host)
-        graph.add_edge("sources", ("out", host), capacity=sends)
-        graph.add_edge(("in", host), "targets", capacity=gets)
-    for plane in range(fabric.planes):
-        port = fabric.port_bps / 8 * seconds
-        for host in range(fabric.hosts):
-            t0 = host // fabric.per_t0
-            graph.add_edge(("out", host), ("up", plane, t0), capacity=port)
-            graph.add_edge(("down", plane, t0), ("in", host), capacity=port)
-        for t0 in range(fabric.t0s):
-            graph.add_edge(("up", plane, t0), ("down", plane, t0))  # below one T0; without a capacity: no limit
-            for t1 in range(fabric.t1s):
-                rate = port * fabric.share(plane, t1)
-                graph.add_edge(("up", plane, t0), ("t1", plane, t1), capacity=rate)
-                graph.add_edge(("t1", plane, t1), ("down", plane, t0), capacity=rate)
-    return float(networkx.maximum_flow_value(graph, "sources", "targets"))
+    fabric = scenario.fabric
+    uplinks = fabric.port_bps * sum(fabric.share(p, t1) for p in range(fabric.planes) for t1 in range(fabric.t1s))
+    bits: Counter[tuple[str, int]] = Counter()
+    for flow in flows:
+        bits["host out", flow.source] += flow.bytes * 8
+        bits["host in", flow.target] += flow.bytes * 8
+        source, target = flow.source // fabric.per_t0, flow.target // fabric.per_t0
+        if source != target:
+            bits["T0 up", source] += flow.bytes * 8
+            bits["T0 down", target] += flow.bytes * 8
+    seconds = max(count / (uplinks if kind.startswith("T0") else NIC_BPS) for (kind, _), count in bits.items())
+    return sum(flow.bytes for flow in flows) * 8 / seconds
 
 
 def evs_found_bad(topology: Topology) -> float:

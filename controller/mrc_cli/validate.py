@@ -1,0 +1,189 @@
+"""`mrclab validate`: a fixed suite by packets, as a fluid, and by uet-htsim; where they differ, and why."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import pathlib
+import shlex
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_common.document import printable
+from mrc_common.errors import UsageError
+from mrc_results import resultdir
+from mrc_runs.interruption import interruptible
+from mrc_scale import kernels
+from mrc_scale.kernels import Kernels
+from mrc_studies.calibration import produce
+from mrc_studies.cells.workers import Progress
+from mrc_studies.validation import report, suite
+from mrc_studies.validation.htsim import Htsim
+from mrc_studies.validation.packets import Algorithm
+from mrc_studies.validation.scenario import Quantity, Scenario
+from mrc_studies.validation.scenarios import SCENARIOS, by_name
+from mrc_studies.validation.suite import Plan, SuiteResult
+from mrc_topo.schema import PoliciesSpec
+
+#: More seeds than this are a mistake.
+MAX_SEEDS = 1000
+#: Heads of columns on a terminal.
+HEADS = {
+    Quantity.GOODPUT: "Gb/s",
+    Quantity.P50: "P50 us",
+    Quantity.P99: "P99 us",
+    Quantity.JAIN: "Jain",
+    Quantity.TRIMMED: "trim %",
+    Quantity.MARKED: "mark %",
+    Quantity.AGAIN: "again %",
+}
+
+
+class ValidateError(UsageError):
+    """A choice that cannot be; the text says what is possible."""
+
+
+def verb(
+    names: Annotated[list[str] | None, typer.Argument(help="scenarios (default: all)")] = None,
+    seeds: Annotated[int, typer.Option(help="run each scenario with seeds 1 to this")] = 5,
+    htsim: Annotated[
+        pathlib.Path | None, typer.Option(help="path of htsim_uec: also run what uet-htsim can, and compare")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", help="KIND=FILE.py:Class: your congestion, ev or loss policy instead of ours"),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="list the scenarios")] = False,
+    jobs: Annotated[int | None, typer.Option(help="runs in parallel (default: one per core)")] = None,
+    output: Annotated[
+        pathlib.Path,
+        typer.Option("-o", "--output", help="folder for results; runs that it already has are not repeated"),
+    ] = resultdir.RESULTS / "validate",
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
+) -> None:
+    """Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.
+
+    Exit with 1 if a run fails or a closed form does not hold. Differences without a known cause are listed.
+    """
+    if listed:
+        for each in SCENARIOS:
+            typer.echo(f"{each.name}: {each.title}")
+        return
+    plan = Plan(
+        _chosen(names or []),
+        range(1, _whole("--seeds", seeds, MAX_SEEDS) + 1),
+        Algorithm(policies=_policies(policy or [])),
+        None if htsim is None else Htsim.found(htsim),
+    )
+    count = len(os.sched_getaffinity(0)) if jobs is None else _whole("--jobs", jobs, 1024)
+    command = shlex.join(["mrclab", *sys.argv[1:]])
+    error = Console(stderr=True)
+    with interruptible(), resultdir.prepared(output, 0.0), error.status("starting") as status:
+
+        def show(progress: Progress) -> None:
+            text = f"{progress.done} of {progress.total} runs; {progress.text}"
+            status.update(text)
+            if not error.is_terminal:
+                error.print(text, style="dim", highlight=False)
+
+        made = suite.run(plan, output, count, _kernels(), show)
+        page = report.write_folder(made, output, command)
+    if as_json:
+        typer.echo(json.dumps(_document(made, page), indent=1))
+    else:
+        _show(made)
+        typer.echo(f"report: {page}")
+    if not made.passed:
+        raise SystemExit(1)
+
+
+def _chosen(names: list[str]) -> list[Scenario]:
+    known = by_name()
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ValidateError(f"no scenario '{printable(name[:60])}'{hint} (mrclab validate --list)")
+    return [known[name] for name in dict.fromkeys(names)] or list(SCENARIOS)
+
+
+def _whole(option: str, value: int, most: int) -> int:
+    if not 1 <= value <= most:
+        raise ValidateError(f"{option} is a number from 1 to {most}, not {value}")
+    return value
+
+
+def _policies(given: list[str]) -> dict[str, str]:
+    """Return policies by kind, with the path of each file from the root on, as runs in other processes need it."""
+    made = {}
+    for text in given:
+        kind, equals, value = text.partition("=")
+        if not equals or kind not in PoliciesSpec.model_fields or kind == "localiser":
+            raise ValidateError(
+                f"--policy {text[:80]}: write KIND=FILE.py:Class, with KIND one of congestion, ev and loss"
+            )
+        file, colon, name = value.rpartition(":")
+        if not colon or not pathlib.Path(file).is_file():
+            raise ValidateError(f"--policy {text[:80]}: there is no file '{file[:80]}'; write KIND=FILE.py:Class")
+        made[kind] = f"{pathlib.Path(file).absolute()}:{name}"
+    return made
+
+
+def _kernels() -> Kernels:
+    """Return the compiled kernels, or those in NumPy without numba: fabrics of the suite are small."""
+    return produce.load_kernels() if kernels.has_numba() else kernels.reference()
+
+
+def _document(made: SuiteResult, page: pathlib.Path) -> dict[str, object]:
+    return {
+        "passed": made.passed,
+        "values": [asdict(each) for each in made.values],
+        "differences": [asdict(each) | {"unexplained": each.unexplained} for each in made.differences],
+        "closed_forms": [asdict(each) | {"holds": each.holds} for each in made.forms],
+        "problems": made.problems,
+        "report": str(page),
+    }
+
+
+def _show(made: SuiteResult) -> None:
+    console = Console()
+    title = f"means over {len(made.plan.seeds)} seeds (the report has confidence intervals); shares are of packets"
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("scenario", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    for quantity in Quantity:
+        table.add_column(HEADS[quantity], justify="right")
+    before = ""
+    for scenario, backend, cells in report.table(made.plan.scenarios, made.values):
+        means = [cell.partition(" ")[0] for cell in cells]
+        table.add_row("" if scenario.name == before else scenario.name, backend.value, *means)
+        before = scenario.name
+    console.print(table)
+    causes: dict[str, list[str]] = {}
+    for each in made.differences:
+        if each.beyond:
+            text = f"{each.scenario}, {each.backend.value}: {each.quantity.value} {report.off(each)}"
+            causes.setdefault(each.cause, []).append(text)
+    for cause, texts in sorted(causes.items(), key=lambda row: not row[0]):
+        console.print(f"[bold]{cause or 'unexplained'}[/]", highlight=False)
+        for text in texts:
+            console.print(f"  {text}", highlight=False)
+    held = sum(each.holds for each in made.forms)
+    console.print(f"closed forms: {held} of {len(made.forms)} hold", highlight=False)
+    for form in made.forms:
+        if not form.holds:
+            text = f"{form.scenario}: {form.what}: {form.measured:.5g}, must be {form.bound.value} {form.expected:.5g}"
+            console.print(f"  [red]{text}[/]", highlight=False)
+    for problem in made.problems:
+        console.print(f"[red]{problem}[/]", highlight=False)
+    within = sum(not each.beyond for each in made.differences)
+    console.print(
+        f"differences: {within} of {len(made.differences)} within the bound, {len(made.unexplained)} unexplained",
+        highlight=False,
+    )
