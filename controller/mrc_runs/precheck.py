@@ -92,7 +92,7 @@ def _check_profiles(
             reason = printable(str(error).rpartition(f"host {node.name}: ")[2])
             raise ExperimentError(f"{where}: profiles.{index}: {reason}") from error
     try:
-        node.controller.profiles_for(used["ev"], used["cc"])
+        node.controller.profiles.online(used["ev"], used["cc"])
     except ValueError as error:
         raise ExperimentError(f"{where}: workload: {error}") from error
 

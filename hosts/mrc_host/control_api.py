@@ -19,9 +19,14 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from mrc_common.plain import DecodeError
 from mrc_common.rpc import TIMEOUT_S, Client, RefusedError, Request, UnreachableError
-from mrc_host import requests
+from mrc_host import ctl_requests, requests
+from mrc_host.ctl_requests import (
+    EvOnPlane,
+    GetProbedEvs,
+    ProbeEvs,
+    ProfileState,
+)
 from mrc_host.proto.events import EvState
-from mrc_host.requests import EvOnPlane, GetProbedEvs, ProbeEvs, ProfileState
 from mrc_host.verbs.connection import VerbsError, device_path
 from mrc_host.verbs.device import Version, Versions, query_version
 
@@ -96,7 +101,7 @@ class NsccConfig:
     qa_threshold: int | None = None
     target_delay: int | None = None
 
-    def settings(self) -> requests.Settings:
+    def settings(self) -> ctl_requests.Settings:
         """Return the settings that are given, by the names of the agent's configuration."""
         given = {name: getattr(self, name) for name in NSCC_NAMES}
         return {NSCC_NAMES[name]: value for name, value in given.items() if value is not None}
@@ -198,13 +203,13 @@ class Controller:
 
     def query_device(self) -> DeviceAttributes:
         """Return the attributes of the host."""
-        found = dict(vars(self.ask(requests.GetDevice())))
+        found = dict(vars(self.ask(ctl_requests.GetDevice())))
         del found["ports"]
         return DeviceAttributes(**found)
 
     def query_port(self, port: int) -> PortAttributes:
         """Return a port, numbered from 1."""
-        ports = self.ask(requests.GetDevice()).ports
+        ports = self.ask(ctl_requests.GetDevice()).ports
         if not 1 <= port <= len(ports):
             raise VerbsError(errno.EINVAL, f"no port {port}; this host has 1 to {len(ports)}")
         found = ports[port - 1]
@@ -220,14 +225,14 @@ class Controller:
         """Return the EVs of all queue pairs (to a peer), by the number of the queue pair."""
         return {
             row.qpn: [EvEntry(ev.ev, ev.plane + 1, ev.state.name, ev.active, ev.losses) for ev in row.evs]
-            for row in self.ask(requests.QueryEvs(peer)).qps
+            for row in self.ask(ctl_requests.QueryEvs(peer)).qps
         }
 
     def modify_ev_state(self, evs: Iterable[int], state: EvState, peer: str | None = None) -> int:
         """Set EVs to DENIED (out of use) or to GOOD (in use again); return how many EVs of queue pairs this
         concerned.
         """
-        return self.ask(requests.SetEvs(list(evs), state, peer)).changed
+        return self.ask(ctl_requests.SetEvs(list(evs), state, peer)).changed
 
     def replace_ev(self, old: int, new: int, peer: str | None = None, profile: str | None = None) -> int:
         """Put an EV in the place of another, also for later queue pairs; return for how many present queue pairs.
@@ -238,7 +243,7 @@ class Controller:
         Raises:
             VerbsError: ENOENT, nothing has the EV.
         """
-        return self.ask(requests.ReplaceEv(old, new, peer, profile)).changed
+        return self.ask(ctl_requests.ReplaceEv(old, new, peer, profile)).changed
 
     def create_ev_event_queue(
         self,
@@ -250,7 +255,7 @@ class Controller:
 
         It never overruns: events for which there is no room are counted.
         """
-        return EvEventQueue(self, self.ask(requests.CreateEventQueue(depth, list(states), profiles)).queue)
+        return EvEventQueue(self, self.ask(ctl_requests.CreateEventQueue(depth, list(states), profiles)).queue)
 
     # -- endpoint operations --------------------------------------------------------------------------------------
 
@@ -295,7 +300,7 @@ class Controller:
 class _Profile:
     """A named set of settings, and its life."""
 
-    kind: ClassVar[requests.ProfileKind]
+    kind: ClassVar[ctl_requests.ProfileKind]
 
     def __init__(self, controller: Controller, name: str) -> None:
         self.controller = controller
@@ -303,15 +308,15 @@ class _Profile:
 
     def create(self, **settings: Any) -> Self:
         """Create a profile, in INIT."""
-        self.controller.ask(requests.CreateProfile(self.kind, self.name, settings))
+        self.controller.ask(ctl_requests.CreateProfile(self.kind, self.name, settings))
         return self
 
     def modify(self, state: ProfileState | None = None, **settings: Any) -> None:
         """Change settings, and then take one step of its life."""
         if settings:
-            self.controller.ask(requests.ModifyProfile(self.kind, self.name, settings))
+            self.controller.ask(ctl_requests.ModifyProfile(self.kind, self.name, settings))
         if state is not None:
-            self.controller.ask(requests.SetProfileState(self.kind, self.name, state))
+            self.controller.ask(ctl_requests.SetProfileState(self.kind, self.name, state))
 
     def online(self) -> Self:
         """Take the profile from INIT or OFFLINE to ONLINE."""
@@ -325,21 +330,21 @@ class _Profile:
         found = self._document()
         return {"state": found.state.value, "settings": found.settings, "qps": found.qps}
 
-    def _document(self) -> requests.ProfileDocument:
-        for row in self.controller.ask(requests.ListProfiles()).profiles:
+    def _document(self) -> ctl_requests.ProfileDocument:
+        for row in self.controller.ask(ctl_requests.ListProfiles()).profiles:
             if (row.kind, row.name) == (self.kind, self.name):
                 return row
         raise VerbsError(errno.EINVAL, f"no {self.kind} profile '{self.name}'")
 
     def destroy(self) -> None:
         """Forget a profile in INIT."""
-        self.controller.ask(requests.DeleteProfile(self.kind, self.name))
+        self.controller.ask(ctl_requests.DeleteProfile(self.kind, self.name))
 
 
 class EvFormatProfile(_Profile):
     """How EVs travel; its setting is `fmt` (udp16, stev32, srv6_usid128, srv6_srh256)."""
 
-    kind = requests.ProfileKind.FORMAT
+    kind = ctl_requests.ProfileKind.FORMAT
 
 
 class EvProfile(_Profile):
@@ -349,13 +354,13 @@ class EvProfile(_Profile):
     `fields`, and the settings of probes.
     """
 
-    kind = requests.ProfileKind.EV
+    kind = ctl_requests.ProfileKind.EV
 
 
 class CcProfile(_Profile):
     """Congestion control: `algorithm` (nscc, fixed) and its settings."""
 
-    kind = requests.ProfileKind.CC
+    kind = ctl_requests.ProfileKind.CC
 
     def create_nscc(self, config: NsccConfig) -> Self:
         """Create a profile of NSCC, in INIT."""
@@ -372,13 +377,13 @@ class EvEventQueue:
 
     def poll(self, limit: int = 64) -> list[EvEvent]:
         """Take the oldest events."""
-        rows = self.controller.ask(requests.PollEventQueue(self.number, limit)).events
+        rows = self.controller.ask(ctl_requests.PollEventQueue(self.number, limit)).events
         self.taken += len(rows)
         return [EvEvent(row.profile, row.ev, row.port + 1, row.state, row.qpn, row.drop_count) for row in rows]
 
     def destroy(self) -> None:
         """Forget it."""
-        self.controller.ask(requests.DestroyEventQueue(self.number))
+        self.controller.ask(ctl_requests.DestroyEventQueue(self.number))
 
 
 def open_controller(name: str | None = None) -> Controller:

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_common.plain import OMIT_NONE, DecodeError, Range, decode, encode
-from mrc_host import answers, requests
+from mrc_host import answers, ctl_requests, requests
 
 MODELS = [
     answers.JobProgress, answers.JobWaiting, answers.MrcHostStatistics, answers.RoceHostStatistics, answers.Sample,
     answers.HostFidelity, answers.ProbeRow, answers.QpEvent, answers.EvEvent, answers.FaultEvent, answers.PortEvent,
-    requests.HostSummary, requests.View, requests.EvList, requests.PairDocument, requests.DeviceDocument,
-    requests.SetEvs, requests.ReplaceEv, requests.ProbeEvs, requests.CreateEventQueue, requests.SetProfileState,
+    requests.HostSummary, requests.View, ctl_requests.EvList, ctl_requests.PairDocument, ctl_requests.DeviceDocument,
+    ctl_requests.SetEvs, ctl_requests.ReplaceEv, ctl_requests.ProbeEvs, ctl_requests.CreateEventQueue,
+    ctl_requests.SetProfileState,
 ]  # fmt: skip
 
 

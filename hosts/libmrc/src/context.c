@@ -189,7 +189,7 @@ static struct lab_device *find_device(const char *path)
 	snprintf(device->base.name, sizeof(device->base.name), "%s", name);
 	snprintf(device->base.dev_name, sizeof(device->base.dev_name), "uverbs-%.50s", name);
 	/* There are no such folders; a program that looks there finds nothing, and what it reads by ibv_read_sysfs_file
-	 * comes from interpose.c. */
+	 * comes from interpose_device.c. */
 	snprintf(device->base.dev_path, sizeof(device->base.dev_path), "/sys/class/infiniband_verbs/uverbs-%.50s", name);
 	snprintf(device->base.ibdev_path, sizeof(device->base.ibdev_path), "/sys/class/infiniband/%s", name);
 	strcpy(device->path, path);

@@ -261,13 +261,21 @@ static void copy_mappings(const struct exchanged *only)
 		fclose(maps);
 }
 
+/* Return whether the child of a fork has got a mapping. It has none of what its parent has excluded (MADV_DONTFORK). */
+static bool is_inherited(const struct mapping *mapping)
+{
+	unsigned char resident;
+
+	return !mincore((void *)(uintptr_t)mapping->start, 1, &resident);
+}
+
 /* Use the copies or give them up. */
 static void end_copies(bool use)
 {
 	while (copies) {
 		struct copy *copy = copies;
 
-		if (!use || !put_back(copy->bytes, &copy->of))
+		if (!use || !is_inherited(&copy->of) || !put_back(copy->bytes, &copy->of))
 			munmap(copy->bytes, copy->of.end - copy->of.start);
 		copies = copy->next;
 		free(copy);

@@ -70,7 +70,10 @@ from mrc_host.proto.events import (
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.statistics import RoceStatistics
 from mrc_host.proto.transport import Pair, TransportEndpoint
-from mrc_host.requests import DEFAULT_PROFILE, Provided
+from mrc_host.requests import (
+    DEFAULT_PROFILE,
+    Provided,
+)
 from mrc_host.workloads import WorkloadError
 
 MAX_LOG = 10_000
@@ -126,7 +129,7 @@ class HostNode:
             self.endpoint, self.cq, own = mrc, mrc.create_cq(CQ_DEPTH), mrc
             self._new_job = partial(Job, stacks.mrc(mrc, self.cq, own_evs), alarms)
             self.controller = NodeController(mrc, config.ports, own_evs, self.jobs, self.await_probe)
-            pairs = MrcPairs(mrc, own_evs, self.controller)
+            pairs = MrcPairs(mrc, own_evs, self.controller.profiles)
         self.programs: Programs[Any] = Programs(
             Wires(pairs, self._other_transport, lambda: self.endpoint),
             config.programs(),
@@ -137,7 +140,7 @@ class HostNode:
         )
         if self.controller is not None:
             self.controller.holders.append(self.programs.holders)
-            self.controller.watchers.append(self.programs.ev_changed)
+            self.controller.events.watchers.append(self.programs.ev_changed)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.probes, config.probe_interval_ns, config.probe_timeout_ns)
         self.datapath = Datapath(
@@ -164,7 +167,9 @@ class HostNode:
             assert isinstance(own, RoceEndpoint)
             roce, mrc = own, Endpoint(config.endpoint(), rng, beside=own)
             pairs = MrcPairs(
-                mrc, self._own_evs, NodeController(mrc, config.ports, self._own_evs, self.jobs, self.await_probe)
+                mrc,
+                self._own_evs,
+                NodeController(mrc, config.ports, self._own_evs, self.jobs, self.await_probe).profiles,
             )
         self.endpoint = self.datapath.endpoint = self.sampler.source = BothTransports(mrc, roce, own)
         return pairs
@@ -215,7 +220,7 @@ class HostNode:
                     self._log(event, now)
                 self.programs.event(event, now)
                 if self.controller is not None and isinstance(event, EvChanged):
-                    self.controller.ev_changed(event)
+                    self.controller.events.take(event)
         except Exception as error:  # noqa: BLE001
             self._fault("an event", error, now)
 
@@ -341,7 +346,7 @@ class HostNode:
         if request.job in self.jobs:
             raise ValueError(f"job '{request.job}' exists; finish it first")
         if self.controller is not None:
-            profiles = self.controller.profiles_for(*chosen)
+            profiles = self.controller.profiles.online(*chosen)
         elif chosen == (DEFAULT_PROFILE, DEFAULT_PROFILE):
             profiles = stacks.Profiles()
         else:

@@ -14,10 +14,9 @@ A loop without I/O, two endpoints on one virtual clock:
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import random
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from typing import Any, Final
 
 from mrc_host.proto.common import CommonEndpoint
@@ -25,22 +24,19 @@ from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Sender
-from mrc_host.proto.context import EVERYBODY, Context
-from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
+from mrc_host.proto.context import Context
+from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import MemoryFault
 from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
-from mrc_host.proto.paths.ev import EvInput
-from mrc_host.proto.paths.node_ops import NodeOperations
+from mrc_host.proto.path_control import PathControl
 from mrc_host.proto.paths.peer import Peer
-from mrc_host.proto.paths.universes import Universes
 from mrc_host.proto.qp_document import QpDocument
 from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
-from mrc_host.proto.statistics import EvRow, MrcStatistics
+from mrc_host.proto.statistics import MrcStatistics
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.transport import Buffer
-from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.icrc import wire_length
 from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.wire.packet import WireError
@@ -48,20 +44,12 @@ from mrc_host.proto.work import WriteRequest, bytes_of
 
 ENDPOINT_QP: Final = 2  # endpoint operations go to this queue pair number
 _MAX_CLOSED: Final = 1024
-_REFUSALS: Final = (
-    NackReason.NO_BITMAP,
-    NackReason.NO_PKT_BUFFER,
-    NackReason.NO_RESOURCE,
-    NackReason.UNEXP_EVENT,
-)
 
 
-class Endpoint(CommonEndpoint):
+class Endpoint(PathControl):
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
-    __slots__ = (
-        "_closed", "_faults", "_node", "_qps", "_universes", "config", "context", "peers",
-    )  # fmt: skip
+    __slots__ = ("_closed", "_faults")
 
     def __init__(
         self,
@@ -74,18 +62,12 @@ class Endpoint(CommonEndpoint):
 
         `beside`: an endpoint of the same host, whose ports, memory, completion queues and events it shares.
         """
-        self.config = config
-        self.context = context = Context(config, rng, tracer)
+        context = Context(config, rng, tracer)
         if beside is not None:
             context.ports, context.memory, context.events = beside.shared()
-        super().__init__(context.ports, context.memory, context.events)
-        self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
-        self._node = NodeOperations(self.context, self.peers)
-        self._qps: dict[int, QueuePair] = {}
+        super().__init__(config, context, rng)
         self._closed: dict[int, QueuePair] = {}  # of these, those whose users are gone, oldest first
         self._faults = Faults(self.context)
-        self._universes = Universes(config.ports.count, rng)
-        self._universes.take(config.ev)  # the endpoint's own profile also serves unknown peers, and stays
 
     # --- the driver's five methods ---
 
@@ -500,7 +482,7 @@ class Endpoint(CommonEndpoint):
         """Post `count` receives, each for one immediate."""
         qp.post_recv(wr_id, count, self.context.now)
 
-    # --- ports, EVs, receiver pressure ---
+    # --- ports ---
 
     def _port_told(self, port: int, changed: bool, now: int) -> None:
         """Remap at once and notify every peer when a port went down or came up (`mrc-protocol.md §7`)."""
@@ -518,103 +500,6 @@ class Endpoint(CommonEndpoint):
             if up:
                 for qp in peer.qps:
                     qp.planes_returned(now)
-
-    def query_evs(self, qp: QueuePair) -> list[EvRow]:
-        """Return one dict per EV: ev, plane, state, active, losses."""
-        return qp.evs.rows()
-
-    def set_ev_state(self, qp: QueuePair, ev: int, state: EvState, now: int) -> None:
-        """Set an EV to DENIED, or undo that by any other state. Raises KeyError for an unknown EV.
-
-        A denial holds for every later queue pair to the same peer, too.
-        """
-        context = self.context
-        context.now = now
-        index = qp.evs.universe.index[ev]
-        denied = context.denied.setdefault(qp.peer.address, set()) if qp.connected else set()
-        if state is EvState.DENIED:
-            denied.add(ev)
-            qp.evs.apply(index, EvInput.DENY)
-        else:
-            denied.discard(ev)
-            qp.evs.apply(index, EvInput.ALLOW)
-        if qp.connected and not denied:
-            del context.denied[qp.peer.address]
-
-    def modify_ev_profile(self, qp: QueuePair, **settings: Any) -> None:
-        """Change settings of a queue pair's EV profile that are looked up each time. Raises ConfigError."""
-        config = dataclasses.replace(qp.ev_config, **settings)
-        qp.association.ev_config = config
-        qp.evs.retune(config)
-
-    def deny_evs(self, evs: Iterable[int], denied: bool, now: int) -> int:
-        """Deny EVs towards all peers, or allow them again: for all queue pairs, present and future, that have them.
-
-        Returns how many EVs of present queue pairs that concerned.
-        """
-        context = self.context
-        context.now = now
-        everybody = context.denied.setdefault(EVERYBODY, set())
-        count = 0
-        for ev in evs:
-            if denied:
-                everybody.add(ev)
-            else:
-                for values in context.denied.values():
-                    values.discard(ev)
-            for qp in self._qps.values():
-                index = qp.evs.universe.index.get(ev)
-                if index is not None:
-                    qp.evs.apply(index, EvInput.DENY if denied else EvInput.ALLOW)
-                    count += 1
-        context.denied = {address: values for address, values in context.denied.items() if values}
-        return count
-
-    def replace_ev(self, qp: QueuePair, old: int, new: int, now: int) -> None:
-        """Replace a value of the QP's profile by another one of the same plane, for all QPs that use the profile.
-
-        Raises KeyError when the profile lacks `old`, ConfigError when it has `new`.
-        """
-        self.context.now = now
-        universe = qp.evs.universe
-        index = universe.replace(old, new)
-        for other in self._qps.values():
-            if other.evs.universe is universe:
-                other.evs.reset(index)
-        for peer in self.peers.values():
-            for route in peer.routes:
-                if route.universe is universe:
-                    route.replaced(old, new)
-
-    def probe_ev(
-        self, peer: bytes, ev: int, plane: int, now: int, timeout_ns: int | None = None, dscp: int | None = None
-    ) -> int:
-        """Send an EV probe (ERTH op 1) to `peer`; the token comes back in a `ProbeResult` event.
-
-        It travels by the endpoint's own EV profile, in the class of `dscp` (None: that of control). Raises ConfigError
-        when that has no path on `ev` to `peer`.
-        """
-        self.context.now = now
-        check_range("plane", plane, 0, self.config.ports.count - 1)
-        if dscp is not None:
-            check_range("dscp", dscp, 0, 63)
-        if peer == self.config.address:
-            self.context.ports.looping = True
-        timeout = self.config.ev.probe_timeout_ns if timeout_ns is None else timeout_ns
-        return self._node.probe(peer, self._universes.of(self.config.ev), ev, plane, now, timeout, dscp)
-
-    def set_receive_pressure(self, penalty: int, *, restore: bool = False, refuse: NackReason | None = None) -> None:
-        """Set the responder's flow control (`mrc-protocol.md §8`): `penalty` (0..127) goes into every SACK.
-
-        With `refuse` new data is answered by that NACK (NO_BITMAP, NO_PKT_BUFFER, NO_RESOURCE, UNEXP_EVENT). Raises
-        ValueError.
-        """
-        check_range("penalty", penalty, 0, 127)
-        if refuse is not None and refuse not in _REFUSALS:
-            raise ValueError(f"refuse is {refuse.name}; allowed: {', '.join(reason.name for reason in _REFUSALS)}")
-        self.context.penalty = penalty
-        self.context.restore = int(restore)
-        self.context.refuse = 0 if refuse is None else int(refuse)
 
     # --- observation ---
 

@@ -257,7 +257,15 @@ static void exchange_limits(void)
 	close_end(&b);
 }
 
-/* A child has the bytes of the moment of the fork, and neither end sees what the other writes then. */
+static bool is_mapped(unsigned char *place)
+{
+	unsigned char resident;
+
+	return !mincore(place, 1, &resident);
+}
+
+/* A child has the bytes of the moment of the fork, and neither end sees what the other writes then. It has no page that
+ * its parent keeps from it. */
 static void exchange_forks(void)
 {
 	struct end a = open_end(paths[0]), b = open_end(paths[1]);
@@ -275,12 +283,14 @@ static void exchange_forks(void)
 	moved = mremap(own + 32 * PAGE, 16 * PAGE, 16 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, pages(16 * PAGE));
 	CHECK(moved != MAP_FAILED && is_exchanged(moved));
 	CHECK(!mprotect(own + 20 * PAGE, PAGE, PROT_READ));
+	CHECK(!madvise(own + 56 * PAGE, 4 * PAGE, MADV_DONTFORK));
 	memcpy(shadow, own, 32 * PAGE);
 	memcpy(shadow + 32 * PAGE, moved, 16 * PAGE);
 	child = fork();
 	if (!child) {
 		CHECK(read(wake[0], &byte, 1) == 1); /* until the parent has written */
 		CHECK(!is_exchanged(own) && !is_exchanged(moved) && !is_exchanged(own + 60 * PAGE));
+		CHECK(is_mapped(own + 55 * PAGE) && !is_mapped(own + 56 * PAGE) && is_mapped(own + 60 * PAGE));
 		CHECK(!memcmp(own, shadow, 32 * PAGE) && !memcmp(moved, shadow + 32 * PAGE, 16 * PAGE));
 		memset(own, 0, PAGE);
 		memset(moved, 0, PAGE);

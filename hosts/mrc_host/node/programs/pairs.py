@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from mrc_host.node.controller import NodeController
 from mrc_host.node.own_evs import HostEvs
+from mrc_host.node.profiles import ControlledProfiles
 from mrc_host.node.quota import RefusedError
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig, ReliabilityConfig
@@ -141,10 +141,10 @@ class MrcPairs:
 
     transport = "mrc"
 
-    def __init__(self, endpoint: Endpoint, own_evs: HostEvs, controller: NodeController) -> None:
+    def __init__(self, endpoint: Endpoint, own_evs: HostEvs, controlled: ControlledProfiles) -> None:
         self.endpoint = self.driven = endpoint
         self.own_evs = own_evs
-        self.controller = controller
+        self.controlled = controlled
 
     def register(self, buffer: memoryview, domain: int, access: int) -> MemoryRegion:
         """See `Pairs`."""
@@ -194,7 +194,7 @@ class MrcPairs:
         self.endpoint.destroy_cq(cq)
 
     def _made(self, ev: str, cc: str, peer: str | None) -> tuple[EvConfig | None, CcConfig | None]:
-        profiles = self.controller.profiles_for(ev, cc)
+        profiles = self.controlled.online(ev, cc)
         chosen = profiles.ev
         if peer is not None and profiles.per_peer and chosen is not None:
             chosen = self.own_evs.towards(chosen, peer)

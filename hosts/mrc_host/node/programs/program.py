@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar, cast
 
 from mrc_common.rpc import Done, Verbs
-from mrc_host.node.controller import DEFAULT
+from mrc_host.node.profiles import DEFAULT
 from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.regions import ProgramMemory

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from mrc_host.node.controller import DEFAULT, ControlledQp
+from mrc_host.node.profiles import DEFAULT, ControlledQp
 from mrc_host.node.programs.completions import deliver
 from mrc_host.node.programs.objects import QueuePairOf
 from mrc_host.node.programs.program import Answer, Program
@@ -35,7 +35,10 @@ from mrc_host.proto.events import (
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.transport import Pair
-from mrc_host.requests import ProgramList, ProgramRow
+from mrc_host.requests import (
+    ProgramList,
+    ProgramRow,
+)
 from mrc_host.verbs.layout import EventType
 from mrc_host.verbs.ring import RingCorrupt
 

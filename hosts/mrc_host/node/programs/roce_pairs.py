@@ -8,8 +8,8 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from mrc_host.node.controller import DEFAULT
 from mrc_host.node.own_evs import HostEvs
+from mrc_host.node.profiles import DEFAULT
 from mrc_host.node.programs.pairs import Attributes, Work, address_of
 from mrc_host.node.quota import RefusedError
 from mrc_host.proto.completion import CompletionQueue

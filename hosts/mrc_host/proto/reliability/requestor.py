@@ -14,11 +14,11 @@ from mrc_host.proto.congestion.qpcc import Sender
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.memory import MemoryFault
 from mrc_host.proto.paths.association import Association
-from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.reliability.loss import LossDetector
 from mrc_host.proto.reliability.recovery import Recovery
 from mrc_host.proto.reliability.rtt import Rtt
+from mrc_host.proto.reliability.sacks import mark_path, rtt_sample, trace_sack
 from mrc_host.proto.reliability.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
 from mrc_host.proto.send_ring import AHEAD, BUDGET, IDLE, PORT, WINDOW
 from mrc_host.proto.stats import RequestorCounters
@@ -29,7 +29,6 @@ from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
 from mrc_host.proto.work import FIRST, MIDDLE, WorkQueue, WriteRequest
 
 _ASKS_PER_WINDOW: Final = 4  # a SACK is asked for at least so often while a window of bytes leaves
-_EARLIER: Final = -1  # no RTT sample: an earlier transmission was answered
 _NAK_REASONS: Final = {
     1: (ErrorReason.REMOTE_INVALID_REQUEST, CompletionStatus.REM_INV_REQ_ERR),
     2: (ErrorReason.REMOTE_ACCESS, CompletionStatus.REM_ACCESS_ERR),
@@ -341,7 +340,7 @@ class Requestor(Sender):
         acked = board.acknowledge(cack, trigger, cack + sack.sack_offset, sack.sack_bitmap)
         rtt = 0
         if triggered is not None:
-            rtt = self._rtt_of(triggered, sack, now)
+            rtt = rtt_sample(self.association, self.rtt, triggered, sack, self._stamps, now)
             if rtt < 0:
                 triggered = None
                 rtt = 0
@@ -354,7 +353,7 @@ class Requestor(Sender):
 
         # The path that the packet took.
         if sack.m:
-            self._mark_ev(sack.entropy, sack.m)
+            mark_path(self.association, self.counters, sack.entropy, sack.m)
         elif triggered is not None:
             self.association.route.prove(sack.entropy, triggered.plane, now)
 
@@ -365,7 +364,7 @@ class Requestor(Sender):
         self._infer_losses(acked, suspects, now)
 
         if self.association.context.trace is not None:
-            self._trace_sack(sack, cack, trigger, rtt, now)
+            trace_sack(self.association, sack, cack, trigger, rtt, now)
         if not self.in_ring and not self.waiting:
             self.wake()
         qpcc = self.qpcc
@@ -447,60 +446,6 @@ class Requestor(Sender):
             order = board.orders[sent.plane]
             while order and order[0].state != IN_FLIGHT:
                 order.popleft()
-
-    def _trace_sack(self, sack: Sack, cack: int, trigger: int, rtt: int, now: int) -> None:
-        association = self.association
-        trace = association.context.trace
-        if trace is None:
-            return
-        cc = self.qpcc.cc
-        trace(
-            now, "sack:received", qpn=association.number, cack=cack & PSN_MASK, ack_psn=max(trigger, 0) & PSN_MASK,
-            ev=sack.entropy, m=sack.m,
-        )  # fmt: skip
-        trace(
-            now, "cc:cwnd", peer=association.peer.address.hex(), cwnd=int(cc.cwnd), inflight=cc.inflight, rtt=rtt,
-            qdelay=max(cc.rtt_ns - cc.base_rtt_ns, 0), case=getattr(cc.snapshot(), "case", "fixed"),
-        )  # fmt: skip
-
-    def _rtt_of(self, sent: Transmission, sack: Sack, now: int) -> int:
-        """Return the RTT sample (ns) of the transmission that triggered a SACK; 0: none; _EARLIER: an earlier
-        transmission did.
-
-        There is a sample only when it is clear which transmission was answered (`§8`), and the echoed timestamp is its
-        own.
-        """
-        count = sent.count
-        if (count > 1) != bool(sack.flags & FLAG_RTX):
-            return _EARLIER
-        association = self.association
-        if association.evs.universe.values[sent.ev] != sack.entropy:
-            return _EARLIER
-        if count > 2 or sent.state == LOST:
-            return 0
-        rtt = now - sent.sent_ns
-        if self._stamps:
-            hold = (sack.tx_timestamp - (sent.sent_ns >> 7)) & 0xFFFF
-            if hold:
-                if not association.attributes.peer_service_time or hold << 7 >= rtt:
-                    return 0
-                rtt -= hold << 7
-        if rtt <= 0:
-            return 0
-        self.rtt.sample(rtt, sent.plane)
-        return rtt
-
-    def _mark_ev(self, entropy: int, mark: int) -> None:
-        """Apply the responder's mark of a path: SKIP_ONCE or ALWAYS_SKIP."""
-        evs = self.association.evs
-        ev = evs.universe.index.get(entropy)
-        if ev is None:
-            return
-        if mark == 1:
-            self.counters.skip_once += 1
-            evs.apply(ev, EvInput.SKIP_ONCE)
-        elif mark == 2:
-            evs.apply(ev, EvInput.ALWAYS_SKIP)
 
     def on_ack(self, ack: Ack, now: int) -> None:
         """Handle a transport ACK, which completes requests in posting order, or a NAK, which ends the queue pair."""
