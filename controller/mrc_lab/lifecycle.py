@@ -223,10 +223,10 @@ def _place_files(
     source, inside = lab_path(wanted.lab).resolve(), run.folder.path / run.lab_file.name
     if wanted.topology.lab.policies.named:
         trusted = policies.read(wanted.topology)
-        text = policies.copied(source.read_text(), trusted)
+        text = policies.copied(source.read_text(encoding="utf-8"), trusted)
         for path in (run.lab_file, inside):
             policies.place(trusted, path.parent)
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
     else:
         shutil.copyfile(source, run.lab_file)
         shutil.copyfile(source, inside)

@@ -194,7 +194,7 @@ class HostNet:
         names = [*self.interfaces.values(), *(name for pair in self.behind.values() for name in pair)]
         for name in names:
             # The fabric's end has no address, so that no packet of the kernel itself enters the lab.
-            pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+            pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1", encoding="utf-8")
         lines = [f"link set dev {name} mtu {self.mtu} up" for name in names]
         self.batch([], lines)
 
