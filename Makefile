@@ -22,7 +22,7 @@ PIP := MRCLAB_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check
 # `make vendor` fills this folder; where it is, the set-up needs no network.
 VENDOR := vendor
 ifneq ($(wildcard $(VENDOR)/wheels),)
-PIP += --no-index --find-links $(CURDIR)/$(VENDOR)/wheels
+PIP += --no-index --find-links "$(CURDIR)/$(VENDOR)/wheels"
 endif
 # Namespaces in which tests are root, for any user.
 INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
