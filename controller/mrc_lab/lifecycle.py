@@ -233,10 +233,12 @@ def _place_files(
     if program is not None:
         for path in (run.program_file, run.folder.path / run.program_file.name):
             program.save(path)
-    os.chown(inside, state.uid, state.gid)
+    _place_library(run)
+    # Root's umask may let nobody else read what root writes. Until the lab runs, only we can open the folder.
+    for path in run.folder.path.rglob("*"):
+        os.chown(path, state.uid, state.gid, follow_symlinks=False)
     if part is not None:
         part.save(run.folder.path, key, state.uid, state.gid)
-    _place_library(run)
 
 
 def _place_library(run: RunDir) -> None:
