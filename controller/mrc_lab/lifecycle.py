@@ -234,7 +234,7 @@ def _place_files(
         for path in (run.program_file, run.folder.path / run.program_file.name):
             program.save(path)
     _place_library(run)
-    # Root's umask may let nobody else read what root writes. Until the lab runs, only we can open the folder.
+    # Root's umask may keep other users from reading what root writes. Until the lab runs, only we can open the folder.
     for path in run.folder.path.rglob("*"):
         os.chown(path, state.uid, state.gid, follow_symlinks=False)
     if part is not None:
