@@ -22,7 +22,7 @@ PIP := MRCLAB_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check
 # `make vendor` fills this folder; where it is, the set-up needs no network.
 VENDOR := vendor
 ifneq ($(wildcard $(VENDOR)/wheels),)
-PIP += --no-index --find-links $(CURDIR)/$(VENDOR)/wheels
+PIP += --no-index --find-links "$(CURDIR)/$(VENDOR)/wheels"
 endif
 # Namespaces in which tests are root, for any user.
 INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
@@ -235,11 +235,12 @@ vm-check:
 	vagrant/vm-check.sh
 
 # `make demo` and `make test` in a bare root of debootstrap's: NAME=debian-12, debian-13, debian-testing, ubuntu-22.04 or
-# ubuntu-24.04, as PERSON=user or root, or other STEPS of the Makefile; as root, with debootstrap.
+# ubuntu-24.04, as PERSON=user or root, or other STEPS of the Makefile; as root, with debootstrap. OFFLINE=1 sets up from
+# the folder of `make vendor`, without a network.
 roots-check: STEPS := setup,demo,test
 roots-check:
 	PYTHONPATH=tests $(PYTHON) -m support.platforms.check $(NAME) --person $(or $(PERSON),user) \
-	  --steps $(STEPS) $(if $(KEEP),--keep $(KEEP))
+	  --steps $(STEPS) $(if $(KEEP),--keep $(KEEP)) $(if $(OFFLINE),--offline)
 
 # The files that `make release-check` has left in dist, installed in a bare root as an ordinary user, with the demonstration
 # and tests from them: NAME as above, WAYS of wheel, sdist and mininet; as root, with debootstrap.

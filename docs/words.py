@@ -38,7 +38,7 @@ def findings(folders: list[pathlib.Path]) -> Iterator[str]:
             name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
             if "__compiled__" in path.parts or "node_modules" in path.parts:
                 continue
-            for number, line in enumerate(path.read_text().splitlines(), 1):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 for found in _PATTERN.findall(line):
                     word = " ".join(found.lower().split())
                     if word not in ALLOWED.get(name, {}):

@@ -331,7 +331,9 @@ class Release:
     def sums(self) -> str:
         """Write the digests of all files."""
         files = sorted(path for path in self.dist.iterdir() if path.name != "SHA256SUMS")
-        (self.dist / "SHA256SUMS").write_text("".join(f"{sha256(path)}  {path.name}\n" for path in files))
+        (self.dist / "SHA256SUMS").write_text(
+            "".join(f"{sha256(path)}  {path.name}\n" for path in files), encoding="utf-8"
+        )
         return f"{len(files)} files"
 
 

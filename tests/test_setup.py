@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pty
+import shlex
 import subprocess
 import sys
 
@@ -62,3 +63,16 @@ def test_build_of_the_core_is_not_needed_where_it_is_switched_off() -> None:
     command = [sys.executable, "-m", "mrc_host.build", "--needed"]
     done = subprocess.run(command, env={**os.environ, "MRCLAB_PURE": "1"}, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "protocol core: not compiled, MRCLAB_PURE is set\n")
+
+
+def test_vendored_packages_are_found_in_a_checkout_with_a_space_in_its_path(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "My Lab ü"
+    (place / "vendor" / "wheels").mkdir(parents=True)
+    command = ["make", "-n", "-f", str(ROOT / "Makefile"), "-C", str(place), "-o", "apt", "PYTHON=true", "lock"]
+    for name in ("pyproject.toml", "p4/pyproject.toml"):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).touch()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.endswith("'uv>=0.5,<1'"))
+    assert str(place / "vendor" / "wheels") in shlex.split(line)

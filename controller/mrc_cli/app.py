@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mrc_cli.errors import end, report_errors
+from p4lite.cli import print_any_text
 
 #: In the order in which `--help` has them; the first sentence of each module's docstring for the verb.
 VERBS = {
@@ -155,6 +156,7 @@ _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 def main() -> None:
     """Run a command and exit with 0, 1 for a failed run, or 2 for wrong usage; every error is one line."""
+    print_any_text()
     with report_errors():
         try:
             code = app(prog_name="mrclab", standalone_mode=False)

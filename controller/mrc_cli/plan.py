@@ -111,7 +111,7 @@ def _is_cluster(name: str) -> bool:
     if path.suffix not in (".yaml", ".yml") or not path.is_file():
         return False
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return False  # reading it as an experiment says what is wrong
     return isinstance(document, dict) and "jobs" in document and "workload" not in document

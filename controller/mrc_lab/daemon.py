@@ -205,7 +205,7 @@ class Daemon:
     def _mount_names(self) -> None:
         """Mount the lab's file of names on /etc/hosts, before the hosts' mount namespaces are copied from ours."""
         try:
-            self.names.write_text(management.NAMES.read_text())
+            self.names.write_text(management.NAMES.read_text(encoding="utf-8"), encoding="utf-8")
             namespaces.mount_file(self.names, management.NAMES)
         except (OSError, NamespaceError) as error:
             print(f"hosts have no names: {error}", file=sys.stderr)
@@ -213,7 +213,9 @@ class Daemon:
     def _write_names(self) -> None:
         """Name the hosts that have a management network. The file stays the same one, because it is mounted."""
         if self.net.managed and self.names.exists():
-            self.names.write_text(management.names(self.hosts, self.names.read_text()))
+            self.names.write_text(
+                management.names(self.hosts, self.names.read_text(encoding="utf-8")), encoding="utf-8"
+            )
 
     def end(self, number: int) -> None:
         """Handle SIGTERM and SIGINT: end a running lab, or stop starting one at once."""
@@ -305,7 +307,7 @@ class Daemon:
         return self.folder.log(role).open("wb")
 
     def _last(self, role: str) -> str:
-        lines = self.folder.log(role).read_text(errors="replace").strip().splitlines()
+        lines = self.folder.log(role).read_text(errors="replace", encoding="utf-8").strip().splitlines()
         return lines[-1] if lines else ""
 
     def _spawn_fabric(self, role: str) -> None:

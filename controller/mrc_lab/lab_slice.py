@@ -46,7 +46,7 @@ class LabSlice:
     def load(cls, folder: pathlib.Path) -> LabSlice | None:
         """Load the slice in this folder; None for a lab on one machine."""
         try:
-            part = cls(**json.loads((folder / PART).read_text()))
+            part = cls(**json.loads((folder / PART).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         for each in part.descriptors:

@@ -223,20 +223,22 @@ def _place_files(
     source, inside = lab_path(wanted.lab).resolve(), run.folder.path / run.lab_file.name
     if wanted.topology.lab.policies.named:
         trusted = policies.read(wanted.topology)
-        text = policies.copied(source.read_text(), trusted)
+        text = policies.copied(source.read_text(encoding="utf-8"), trusted)
         for path in (run.lab_file, inside):
             policies.place(trusted, path.parent)
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
     else:
         shutil.copyfile(source, run.lab_file)
         shutil.copyfile(source, inside)
     if program is not None:
         for path in (run.program_file, run.folder.path / run.program_file.name):
             program.save(path)
-    os.chown(inside, state.uid, state.gid)
+    _place_library(run)
+    # Root's umask may keep other users from reading what root writes. Until the lab runs, only we can open the folder.
+    for path in run.folder.path.rglob("*"):
+        os.chown(path, state.uid, state.gid, follow_symlinks=False)
     if part is not None:
         part.save(run.folder.path, key, state.uid, state.gid)
-    _place_library(run)
 
 
 def _place_library(run: RunDir) -> None:

@@ -113,7 +113,7 @@ def _fabric_threads(process: Process) -> list[int]:
     with contextlib.suppress(OSError):
         for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                if (task / "comm").read_text().strip() == FABRIC_THREAD:
+                if (task / "comm").read_text(encoding="utf-8").strip() == FABRIC_THREAD:
                     found.append(int(task.name))
     return found
 
@@ -157,7 +157,7 @@ def raise_session(pid: int | str) -> bool:
     only within its session: against a busy loop in a shell it has no effect.
     """
     try:
-        pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(AGENT_NICE))
+        pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(AGENT_NICE), encoding="utf-8")
     except OSError:
         return False
     return True
@@ -175,7 +175,7 @@ def measure(run: RunDir) -> Scheduling:
         with contextlib.suppress(OSError):
             nices.add(os.getpriority(os.PRIO_PROCESS, process.pid))
         with contextlib.suppress(OSError, ValueError):
-            sessions.add(int(pathlib.Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1]))
+            sessions.add(int(pathlib.Path(f"/proc/{process.pid}/autogroup").read_text(encoding="utf-8").split()[-1]))
     return Scheduling(
         Priority("SCHED_RR", " and ".join(sorted(policies)) or "unknown"),
         Priority(

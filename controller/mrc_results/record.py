@@ -228,7 +228,7 @@ class RunResult:
             FolderError: there is none, a file of it is damaged, or its format is a later one; names the file.
         """
         with readable(folder / RESULT):
-            document = json.loads((folder / RESULT).read_text())
+            document = json.loads((folder / RESULT).read_text(encoding="utf-8"))
             version = document.get("format", 1)
         if version not in (1, FORMAT):
             text = f"results of format {version}; this version reads up to {FORMAT}"

@@ -358,7 +358,7 @@ class StoredRecording:
             samples = {name: arrays.series(f"hosts/{name}") for name in arrays.hosts()}
             fabric = arrays.series("fabric")
         events: dict[str, list[Event]] = {}
-        with readable(folder / EVENTS), gzip.open(folder / EVENTS, "rt") as file:
+        with readable(folder / EVENTS), gzip.open(folder / EVENTS, "rt", encoding="utf-8") as file:
             for line in file:
                 row = json.loads(line)
                 events.setdefault(row.pop("host"), []).append(event_of(row))

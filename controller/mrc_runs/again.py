@@ -63,7 +63,7 @@ def load(folder: Path) -> EarlierRun:
     """
     path = folder / RESULT
     with readable(path):
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
         asked, lab, interrupted = document.get("experiment"), document.get("topology"), document.get("interrupted", "")
         clicked = any(each.get("clicked") for each in document.get("happenings", ()))
         given = document.get("provenance")
@@ -96,7 +96,7 @@ def repeatable(earlier: EarlierRun) -> Iterator[Experiment]:
     """Yield the experiment on the lab of the earlier run, whose file lasts as long as the context."""
     with tempfile.TemporaryDirectory(prefix="mrclab-again-") as folder:
         path = Path(folder, "lab.yaml")
-        path.write_text(earlier.lab.model_dump_json(indent=1))  # JSON is YAML
+        path.write_text(earlier.lab.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
         yield earlier.experiment.model_copy(update={"lab": str(path)})
 
 
@@ -122,7 +122,7 @@ def _differing(first: Path, second: Path) -> list[str]:
 def _parts(folder: Path) -> dict[str, bytes]:
     """Return the contents of a folder's results by name; archives hold the time at which they were written."""
     with readable(folder / RESULT):
-        document = json.loads((folder / RESULT).read_text())
+        document = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         parts = {f"{RESULT}: {key}": json.dumps(value).encode() for key, value in document.items()}
     for key in NOT_COMPARED:
         parts.pop(f"{RESULT}: {key}", None)

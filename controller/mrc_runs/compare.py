@@ -322,7 +322,7 @@ def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="mrclab-compare-") as folder:
         path = pathlib.Path(folder, "lab.yaml")
-        path.write_text(yaml.safe_dump(_variant_document(comparison, variant)))
+        path.write_text(yaml.safe_dump(_variant_document(comparison, variant)), encoding="utf-8")
         yield str(path)
 
 

@@ -41,7 +41,7 @@ class Package:
 
 def wanted() -> dict[str, Package]:
     """Return the packages listed in `assets.json`, by name."""
-    return decode(dict[str, Package], json.loads(LIST.read_text()))
+    return decode(dict[str, Package], json.loads(LIST.read_text(encoding="utf-8")))
 
 
 def _versions() -> dict[str, str]:
@@ -51,7 +51,7 @@ def _versions() -> dict[str, str]:
 def missing() -> list[str]:
     """Return the packages that lack a file, or have one of another version."""
     try:
-        stamp = json.loads((VENDOR / STAMP).read_text())
+        stamp = json.loads((VENDOR / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         stamp = {}
     return [

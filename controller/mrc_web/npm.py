@@ -62,7 +62,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 def _npmrc(path: pathlib.Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield name and value of each line; `${NAME}` is a variable's value."""
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        lines = path.read_text(errors="replace", encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:

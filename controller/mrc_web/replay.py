@@ -408,6 +408,6 @@ def transport_of(result: RunResult) -> str:
 def verdict_of(folder: pathlib.Path) -> str:
     """Return the status in verdict.json; empty without one."""
     try:
-        return str(json.loads((folder / "verdict.json").read_text()).get("status", ""))
+        return str(json.loads((folder / "verdict.json").read_text(encoding="utf-8")).get("status", ""))
     except (OSError, ValueError):
         return ""

@@ -104,7 +104,7 @@ class Scratch:
         """Write the learner's files where they are needed."""
         for name, text in sources.items():
             folder = self.play if name.endswith(".py") else self.perform
-            (folder / "learner" / name).write_text(text)
+            (folder / "learner" / name).write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -301,7 +301,7 @@ def run(
         plays: the learner has written classes.
         stop: once it is set, the processes are ended.
     """
-    (scratch.perform / JOB).write_text(job.model_dump_json())
+    (scratch.perform / JOB).write_text(job.model_dump_json(), encoding="utf-8")
     owner = lab_owner()
     folders = [scratch.perform, scratch.play] if plays else [scratch.perform]
     pipes: Sequence[socket.socket | None] = socket.socketpair() if plays else [None]

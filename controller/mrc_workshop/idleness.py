@@ -35,9 +35,9 @@ def use_of(pids: Iterable[int], proc: pathlib.Path = pathlib.Path("/proc")) -> C
         with contextlib.suppress(OSError):
             for task in (proc / str(pid) / "task").iterdir():
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+                    state = (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
                     held_up |= state in HELD_UP
-                    used, waited, *_ = (task / "schedstat").read_text().split()
+                    used, waited, *_ = (task / "schedstat").read_text(encoding="utf-8").split()
                     cpu_ns += int(used)
                     waited_ns += int(waited)
     return CpuUse(cpu_ns / 1e9, waited_ns / 1e9, held_up)

@@ -226,7 +226,7 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
         except LabError as error:
             raise _Refused(what, error.problems[0]) from error
         document: Document = yaml.safe_load(sources[run.lab])
-        reference: Document = yaml.safe_load((exercise.starter / run.lab).read_text())
+        reference: Document = yaml.safe_load((exercise.starter / run.lab).read_text(encoding="utf-8"))
         changed = {key for key in {*document, *reference} if document.get(key) != reference.get(key)} - set(
             run.may_change
         )
@@ -235,9 +235,9 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
             allowed = ", ".join(run.may_change) or "nothing"
             raise _Refused(what, f"{run.lab}: {keys}: is not yours to change in this exercise; yours: {allowed}")
     elif beside.is_file():
-        document = yaml.safe_load(beside.read_text())
+        document = yaml.safe_load(beside.read_text(encoding="utf-8"))
     else:
-        document = yaml.safe_load(lab_path(run.lab).read_text())
+        document = yaml.safe_load(lab_path(run.lab).read_text(encoding="utf-8"))
     document = merged(document, run.changes)
     document["seed"] = seed
     if run.program is not None:

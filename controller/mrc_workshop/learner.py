@@ -47,7 +47,7 @@ class Progress:
 
     def _read(self) -> dict[str, Standing]:
         try:
-            document = json.loads(self.path.read_text())
+            document = json.loads(self.path.read_text(encoding="utf-8"))
             return {str(name): Standing.model_validate(each) for name, each in document.items()}
         except FileNotFoundError:
             return {}
@@ -115,9 +115,9 @@ def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path
         for name in names:
             shutil.copyfile(source / name, folder / name)
         if readme:
-            (folder / exercises.README).write_text(_readme(exercise, folder))
+            (folder / exercises.README).write_text(_readme(exercise, folder), encoding="utf-8")
             names.append(exercises.README)
-        (folder / MARKER).write_text(f"{exercise.name}\n")
+        (folder / MARKER).write_text(f"{exercise.name}\n", encoding="utf-8")
     except OSError as error:
         raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
     return names

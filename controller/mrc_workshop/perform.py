@@ -56,7 +56,7 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
     Args:
         wire: the connection to the process that runs the learner's classes; None if the labs name none.
     """
-    job = Job.model_validate_json((scratch / JOB).read_text())
+    job = Job.model_validate_json((scratch / JOB).read_text(encoding="utf-8"))
     learner, out = scratch / LEARNER, scratch / OUT
     problems = _compile(job, learner)
     with contextlib.suppress(OSError):

@@ -116,13 +116,13 @@ def write_wrong(exercise: Exercise, wrong: WrongAnswer, folder: pathlib.Path) ->
         path = folder / each.file
         if not path.is_file():
             raise WorkshopError(f"{exercise.folder / FILE}: {wrong.name}: the solution has no file {each.file}")
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         if text.count(each.old) != 1:
             raise WorkshopError(
                 f"{exercise.folder / FILE}: {wrong.name}: this is in {each.file} {text.count(each.old)} times, "
                 f"not once: {each.old.strip()[:80]}"
             )
-        path.write_text(text.replace(each.old, each.new))
+        path.write_text(text.replace(each.old, each.new), encoding="utf-8")
 
 
 def trials(

@@ -114,7 +114,9 @@ def translate(stage: Path) -> list[Any]:
 
     from mrc_host.proto.wire import fast
 
-    (stage / Path(*fast.__name__.split("."))).with_suffix(".py").write_text(fast.source(bytewise=True))
+    (stage / Path(*fast.__name__.split("."))).with_suffix(".py").write_text(
+        fast.source(bytewise=True), encoding="utf-8"
+    )
     before = Path.cwd()
     os.chdir(stage)
     try:

@@ -42,7 +42,7 @@ class FolderStore:
         """Keep a value; it is there whole, or not at all."""
         path = self._path(key)
         part = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-        part.write_text(value)
+        part.write_text(value, encoding="utf-8")
         part.replace(path)
 
     def get(self, key: str, /) -> bytes:

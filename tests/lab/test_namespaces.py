@@ -25,6 +25,7 @@ from mrc_lab.processes.launch import LaunchOrder
 from mrc_lab.processes.namespaces import Owner, explain, is_machine_root, lab_owner
 from mrc_lab.processes.process import wait_dead
 from mrc_lab.records.rundir import RunDir
+from mrc_lab.switches.program import SOURCE
 from support.lab import users
 from support.lab.labs import lab_file
 from support.namespaces import lab_processes, left_behind, machine
@@ -517,6 +518,24 @@ for path in ({str(lab.state_file)!r}, {str(lab.folder.log("h0"))!r}):
         done = users.run(NOBODY, home, *enter)
         assert done.returncode != 0
         assert "ermission" in done.stderr or "not permitted" in done.stderr, done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.lab
+def test_roots_lab_reads_its_files_where_root_has_a_strict_umask(module_folder: pathlib.Path) -> None:
+    """Its own program, and libmrc, which `exec` gives to every program by LD_PRELOAD."""
+    program = module_folder / "own.p4"
+    program.write_bytes(SOURCE.read_bytes())
+    file = lab_file(module_folder, "tiny", name="own", program=program.name, **SMALL)
+    before = os.umask(0o077)
+    try:
+        mrclab("up", file)
+    finally:
+        os.umask(before)
+    try:
+        assert mrclab("exec", "h0", "true").stderr == ""
+    finally:
+        mrclab("down", "own")
 
 
 @pytest.mark.root

@@ -20,6 +20,7 @@ from support.platforms.roots import (
     configuration,
     settings,
     shared_folders,
+    vendored,
 )
 
 LISTED = "global.extra-index-url='file:///a/simple\\nfile:///b/simple'\nglobal.cert='/none'\n:env:.cert='/else'\n"
@@ -111,3 +112,13 @@ def test_each_way_installs_both_files_of_dist(tmp_path: pathlib.Path) -> None:
     assert "--clock virtual" in texts["demo"]
     with pytest.raises(RootError, match=r"0 files mrclab-.* run `make release-check` first"):
         install.steps("mininet", install.WAYS["mininet"], tmp_path)
+
+
+def test_root_without_a_network_is_set_up_from_the_vendored_folder(tmp_path: pathlib.Path) -> None:
+    assert "--net" in Root(tmp_path, offline=True).command(["true"])
+    assert "--net" not in Root(tmp_path).command(["true"])
+    with pytest.raises(RootError, match="run `make vendor` first"):
+        vendored(tmp_path)
+    for name in ("debs", "wheels"):
+        (tmp_path / "vendor" / name).mkdir(parents=True)
+    assert vendored(tmp_path) == tmp_path / "vendor"

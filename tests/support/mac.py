@@ -27,7 +27,9 @@ from typing import Any, Final
 ABSENT: Final[dict[ModuleType, tuple[str, ...]]] = {
     os: (
         "CLONE_*", "EFD_*", "MFD_*", "O_PATH", "O_TMPFILE", "O_DIRECT", "O_NOATIME", "P_PIDFD", "RWF_*", "SCHED_*",
-        "SPLICE_*", "copy_file_range", "eventfd*", "fdatasync", "getrandom", "getresgid", "getresuid", "getxattr",
+        "SPLICE_*", "ST_APPEND", "ST_MANDLOCK", "ST_NOATIME", "ST_NODEV", "ST_NODIRATIME", "ST_NOEXEC", "ST_RELATIME",
+        "ST_SYNCHRONOUS", "ST_WRITE", "copy_file_range", "eventfd*", "fdatasync", "getrandom", "getresgid",
+        "getresuid", "getxattr",
         "listxattr", "memfd_create", "pidfd_open", "pipe2", "posix_fadvise", "posix_fallocate", "removexattr",
         "sched_get*", "sched_param", "sched_rr_get_interval", "sched_set*", "setns", "setresgid", "setresuid",
         "setxattr", "splice", "unshare", "waitid",

@@ -17,7 +17,7 @@ STYLE = "style.css"
 @cache
 def part(name: str) -> str:
     """Return a style sheet or script of this folder."""
-    return (FOLDER / name).read_text()
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def page(title: str, body: str, styles: Sequence[str] = (), scripts: Sequence[str] = (), rules: str = "") -> str:

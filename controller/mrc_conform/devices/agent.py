@@ -166,7 +166,7 @@ class AgentDevice(WireDevice):
             return
         self._end_agent()
         config = pathlib.Path(self._folder.name) / "dut.json"
-        config.write_text(json.dumps(wanted))
+        config.write_text(json.dumps(wanted), encoding="utf-8")
         self._agent = subprocess.Popen(
             [sys.executable, "-P", "-m", "mrc_host.agent", str(config), str(self._socket)], stdin=subprocess.DEVNULL
         )

@@ -8,9 +8,11 @@ routes are there so that `ping` between host ports works. Nothing is taken away 
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,6 +34,10 @@ INSTALL = (
     "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
     "where that cannot be, use `--clock virtual`"
 )
+NO_IPV6 = (
+    "this machine's kernel has no IPv6, by which the hosts of a lab on the real clock send: start it without "
+    "ipv6.disable=1, or use `--clock virtual`"
+)
 
 
 class HostNetError(MrclabError):
@@ -42,10 +48,16 @@ def check_installed() -> None:
     """Check that Mininet is installed before anything is created.
 
     Raises:
-        HostNetError: its Python package or its helper is missing, or this is no Linux.
+        HostNetError: its Python package or its helper is missing, this is no Linux, or its kernel has no IPv6.
     """
     if why := not_linux():
         raise HostNetError(why)
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            raise HostNetError(NO_IPV6) from None
+        raise
     for what, found in (
         ("Mininet", importlib.util.find_spec("mininet") is not None),
         ("Mininet's helper mnexec", shutil.which("mnexec") is not None),
@@ -194,15 +206,19 @@ class HostNet:
         names = [*self.interfaces.values(), *(name for pair in self.behind.values() for name in pair)]
         for name in names:
             # The fabric's end has no address, so that no packet of the kernel itself enters the lab.
-            pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+            pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1", encoding="utf-8")
         lines = [f"link set dev {name} mtu {self.mtu} up" for name in names]
         self.batch([], lines)
 
     def _configure_host(self, host: Host) -> None:
         mtu = self.mtu
         # All routes are static. The kernel would ask for routers on every port, and a capture show its packets.
-        quiet = {f"net/ipv6/conf/{port.interface}/router_solicitations": "0" for port in host.ports}
-        self.write_settings(self.command(host.name), quiet)
+        settings = {f"net/ipv6/conf/{port.interface}/router_solicitations": "0" for port in host.ports}
+        # A kernel started with ipv6.disable_ipv6=1 has IPv6, but switches it off on each new interface.
+        settings |= {
+            f"net/ipv6/conf/{name}/disable_ipv6": "0" for name in ("lo", *(port.interface for port in host.ports))
+        }
+        self.write_settings(self.command(host.name), settings)
         lines = ["link set dev lo up"]
         if self.managed:
             lines += management.host_lines(host)

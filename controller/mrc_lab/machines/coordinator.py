@@ -386,7 +386,7 @@ class LabCoordinator:
                 raise RunError(f"machine {name}: {command[0]}: {error.strerror}") from error
             self.record.roles[f"{MACHINE}{name}"] = self.posts[-1].process.pid
         self.write()
-        text, key = self.run.lab_file.read_text(), secrets.token_hex(TUNNEL_KEY_BYTES)
+        text, key = self.run.lab_file.read_text(encoding="utf-8"), secrets.token_hex(TUNNEL_KEY_BYTES)
         token, own = secrets.token_hex(8), sources()
         silent: dict[str, list[str]] = {}
 

@@ -160,7 +160,7 @@ class RemoteLabAgent:
             check_ours(each)
         os.environ["MRCLAB_RUN"] = str(folder)
         scratch = pathlib.Path(self._left.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-part-")))
-        (scratch / "lab.yaml").write_text(text)
+        (scratch / "lab.yaml").write_text(text, encoding="utf-8")
         wanted = RequestedLab.of(str(scratch / "lab.yaml"), str(message["transport"]), clock="real")
         placement = Placement(wanted.topology)
         if machine not in placement.machines:

@@ -139,4 +139,4 @@ def record_daemon_exit(folder: pathlib.Path, code: int) -> None:
     handle them."""
     if code:
         with contextlib.suppress(OSError):
-            (folder / LAST_WORD).write_text(json.dumps(asdict(ProcessExit.now("labd", cause(code)))))
+            (folder / LAST_WORD).write_text(json.dumps(asdict(ProcessExit.now("labd", cause(code)))), encoding="utf-8")

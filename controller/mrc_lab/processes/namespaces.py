@@ -100,14 +100,14 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data: str | N
 
 def _setting(name: str) -> str | None:
     try:
-        return pathlib.Path("/proc/sys", name.replace(".", "/")).read_text().strip()
+        return pathlib.Path("/proc/sys", name.replace(".", "/")).read_text(encoding="utf-8").strip()
     except OSError:
         return None
 
 
 def _seccomp() -> bool:
     with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        for line in pathlib.Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("Seccomp:"):
                 return line.split()[1] == "2"
     return False
@@ -117,7 +117,7 @@ def _in_chroot() -> bool:
     """Return whether our root directory is not the root of its mount namespace; the kernel then creates no user
     namespace."""
     try:
-        mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+        mounts = pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return False
     return not any(line.split()[4] == "/" for line in mounts)
@@ -169,7 +169,7 @@ def is_machine_root() -> bool:
     if os.geteuid() != 0:
         return False
     try:
-        first = pathlib.Path("/proc/self/uid_map").read_text().split()
+        first = pathlib.Path("/proc/self/uid_map").read_text(encoding="utf-8").split()
     except OSError:
         return True
     # A namespace that maps one user only can map a lab to no other user.
@@ -295,7 +295,7 @@ def mount_file(source: pathlib.Path, target: pathlib.Path) -> None:
 
 def _place(folder: int) -> tuple[str, int]:
     """Return mount and inode of an open folder."""
-    info = pathlib.Path(f"/proc/self/fdinfo/{folder}").read_text().splitlines()
+    info = pathlib.Path(f"/proc/self/fdinfo/{folder}").read_text(encoding="utf-8").splitlines()
     mount = next((line for line in info if line.startswith("mnt_id:")), "")
     return mount, os.fstat(folder).st_ino
 
@@ -333,9 +333,9 @@ def _leave_chroot() -> None:
 def _map(uid: int, gid: int) -> None:
     """Map root inside to this user outside, and map no other user."""
     try:
-        pathlib.Path("/proc/self/setgroups").write_text("deny")
-        pathlib.Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-        pathlib.Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+        pathlib.Path("/proc/self/setgroups").write_text("deny", encoding="utf-8")
+        pathlib.Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="utf-8")
+        pathlib.Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="utf-8")
     except OSError as error:
         raise NamespaceError(explain("mapping the user", error.errno or 0)) from error
 
@@ -351,9 +351,11 @@ def _set_clock(ahead_ns: int) -> None:
     path = pathlib.Path("/proc/self/timens_offsets")
     try:
         _check(_libc.unshare(CLONE_NEWTIME), "unshare")
-        words = next(line.split() for line in path.read_text().splitlines() if line.startswith("monotonic"))
+        words = next(
+            line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("monotonic")
+        )
         seconds, rest = divmod(int(words[1]) * 10**9 + int(words[2]) + ahead_ns, 10**9)
-        path.write_text(f"monotonic {seconds} {rest}\n")
+        path.write_text(f"monotonic {seconds} {rest}\n", encoding="utf-8")
     except OSError as error:
         raise NamespaceError(f"the clock of another machine cannot be had here: {path}: {error.strerror}") from error
 

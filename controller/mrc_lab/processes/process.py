@@ -58,7 +58,7 @@ def wanted_s(pid: int) -> float:
         for each in [first, *first.children(recursive=True)]:
             for path in pathlib.Path(f"/proc/{each.pid}/task").glob("*/schedstat"):
                 with contextlib.suppress(OSError):
-                    spent_ns += sum(map(int, path.read_text().split()[:2]))
+                    spent_ns += sum(map(int, path.read_text(encoding="utf-8").split()[:2]))
     return spent_ns / 1e9
 
 
@@ -98,7 +98,7 @@ class ProgressTimeout:
 def _fields(stat: pathlib.Path) -> list[str] | None:
     """Return the fields of a kernel stat file from the state on; None if there is no such process or thread."""
     try:
-        return stat.read_text().rpartition(")")[2].split()
+        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
 

@@ -193,7 +193,7 @@ class RunDir:
             running = ", ".join(each.name for each in all_runs()) or "none"
             raise RunError(f"no lab '{self.name}' is up; up: {running}")
         try:
-            return json.loads(self.state_file.read_text())
+            return json.loads(self.state_file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
 
@@ -272,7 +272,7 @@ class RunDir:
         found = [state.first]
         for each in psutil.Process(state.first.pid).children(recursive=True):
             with contextlib.suppress(OSError, StopIteration, psutil.Error):
-                status = pathlib.Path(f"/proc/{each.pid}/status").read_text().splitlines()
+                status = pathlib.Path(f"/proc/{each.pid}/status").read_text(encoding="utf-8").splitlines()
                 inner = next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
                 found += [Process.of(role, each.pid) for role in roles.get(inner, ())]
         return found
@@ -364,7 +364,7 @@ class RunDir:
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> Iterator[IO[str]]:
     """Hold the lock of a file, one process at a time."""
-    with path.open("w") as lock:
+    with path.open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
@@ -372,7 +372,7 @@ def locked(path: pathlib.Path) -> Iterator[IO[str]]:
 def is_locked(path: pathlib.Path) -> bool:
     """Return whether a process holds the lock of a file."""
     try:
-        with path.open() as lock:
+        with path.open(encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -42,7 +42,9 @@ def threads_of(pid: int) -> dict[int, Thread]:
         used = each.user_time + each.system_time
         found[each.id] = Thread(used)
         with contextlib.suppress(OSError, ValueError):
-            ran, waited, turns = pathlib.Path(f"/proc/{pid}/task/{each.id}/schedstat").read_text().split()
+            ran, waited, turns = (
+                pathlib.Path(f"/proc/{pid}/task/{each.id}/schedstat").read_text(encoding="utf-8").split()
+            )
             if int(turns):
                 found[each.id] = Thread(int(ran) / 1e9, int(waited) / 1e9, int(turns))
     return found

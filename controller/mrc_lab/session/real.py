@@ -56,7 +56,7 @@ class RunRecord:
 
     def read(self) -> LedgerState:
         try:
-            return decode(LedgerState, json.loads(self.file.read_text()))
+            return decode(LedgerState, json.loads(self.file.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return LedgerState()
         except (OSError, ValueError, DecodeError) as error:

@@ -86,16 +86,18 @@ class FabricProgram:
     def save(self, path: pathlib.Path) -> None:
         """Write the JSON to a file and the P4Info to one beside it."""
         path.write_bytes(self.bmv2)
-        path.with_suffix(INFO).write_text(self.p4info)
+        path.with_suffix(INFO).write_text(self.p4info, encoding="utf-8")
         if self.path:
-            path.with_suffix(SOURCES).write_text(json.dumps(encode(_Sources(self.path, dict(self.files)))))
+            path.with_suffix(SOURCES).write_text(
+                json.dumps(encode(_Sources(self.path, dict(self.files)))), encoding="utf-8"
+            )
 
     @classmethod
     def load(cls, path: pathlib.Path) -> FabricProgram:
         """Load what `save` wrote. Raises OSError."""
         sources = path.with_suffix(SOURCES)
-        of = decode(_Sources, json.loads(sources.read_text()) if sources.exists() else {})
-        return cls(path.read_bytes(), path.with_suffix(INFO).read_text(), of.path, of.files)
+        of = decode(_Sources, json.loads(sources.read_text(encoding="utf-8")) if sources.exists() else {})
+        return cls(path.read_bytes(), path.with_suffix(INFO).read_text(encoding="utf-8"), of.path, of.files)
 
     @cached_property
     def names(self) -> P4InfoNames:
@@ -252,7 +254,7 @@ class _CachedProgram:
             path = Store(cache_dir()).find(self.name)
             if path is None:
                 return None
-            bmv2, p4info, known = json.loads(path.read_text())
+            bmv2, p4info, known = json.loads(path.read_text(encoding="utf-8"))
             return FabricProgram(bmv2.encode(), p4info, known=decode(P4InfoNames, known))
         except (BuildError, OSError, ValueError, DecodeError):
             return None
@@ -261,7 +263,9 @@ class _CachedProgram:
         """Cache the program, and remove all but the most recent versions."""
         try:
             store = Store(cache_dir())
-            with tempfile.NamedTemporaryFile("w", dir=store.folder, prefix=Store.BUILD_PREFIX) as file:
+            with tempfile.NamedTemporaryFile(
+                "w", dir=store.folder, prefix=Store.BUILD_PREFIX, encoding="utf-8"
+            ) as file:
                 json.dump([made.bmv2.decode(), made.p4info, encode(made.names)], file)
                 file.flush()
                 store.put(self.name, pathlib.Path(file.name))

@@ -26,7 +26,7 @@ class Store(Generic[T]):
     def get(self, digest: str) -> T | None:
         """Return the document that was kept; None if there is none, or it cannot be read."""
         try:
-            document = json.loads((self.folder / f"{digest}.json").read_text())
+            document = json.loads((self.folder / f"{digest}.json").read_text(encoding="utf-8"))
             if document.pop("digest") != digest:
                 return None
             return decode(self.kind, document, lenient=True)

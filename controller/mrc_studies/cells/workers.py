@@ -67,7 +67,7 @@ class CellStore(Store[KeptResult]):
     def seconds(self, digest: str) -> float:
         """Return how much of a core's time the cell took, s; 0 if that is not known."""
         try:
-            return float((self.folder / f"{digest}.time").read_text())
+            return float((self.folder / f"{digest}.time").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return 0.0
 

@@ -99,7 +99,7 @@ def command_seconds() -> float:
 def peak_bytes() -> int:
     """Return the peak of this process's resident memory since it was executed, in bytes."""
     # `ru_maxrss` would be the parent's where that was larger.
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+    for line in pathlib.Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise MeasureError("/proc/self/status: no VmHWM; memory is measured on Linux only")
@@ -155,7 +155,7 @@ def _run(order: Order) -> Spent:
         document = dict(order.experiment)
         if order.lab is not None:
             place = pathlib.Path(folder) / "lab.yaml"
-            place.write_text(order.lab)
+            place.write_text(order.lab, encoding="utf-8")
             document["lab"] = str(place)
         experiment = Experiment.model_validate(document)
         outcome = execute(

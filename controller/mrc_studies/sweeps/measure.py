@@ -151,7 +151,7 @@ def lab_file(document: Tree) -> Iterator[str]:
     """Yield the path of a file with a lab's document, as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
         path = pathlib.Path(folder, "lab.yaml")
-        path.write_text(json.dumps(document))  # JSON is YAML
+        path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
         yield str(path)
 
 

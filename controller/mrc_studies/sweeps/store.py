@@ -165,7 +165,7 @@ def _write(path: pathlib.Path, data: bytes) -> None:
 
 def _read(path: pathlib.Path) -> Tree | None:
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

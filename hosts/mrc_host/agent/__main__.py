@@ -87,7 +87,7 @@ def read(path: str) -> HostNode:
     Raises:
         OSError, ValueError, ConfigError: it cannot be read or used.
     """
-    config = load(json.loads(pathlib.Path(path).read_text()))
+    config = load(json.loads(pathlib.Path(path).read_text(encoding="utf-8")))
     # One that starts again must be another to its peers: instance, queue pair and packet numbers of its own.
     return HostNode(config, random.Random(f"{config.seed} {time.time_ns()}"))
 

@@ -6,6 +6,7 @@ A verb's module offers `run(argv: list[str]) -> int`; the exit code is 0, 1 for 
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 VERBS = {
@@ -23,8 +24,15 @@ def usage() -> str:
     return "\n".join(["usage: p4lite VERB ...   (p4lite VERB --help tells more)", "", *lines])
 
 
+def print_any_text() -> None:
+    """Let standard output replace a character that its encoding lacks by `?`; by default printing it would fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command `p4lite`; return the exit code."""
+    print_any_text()
     args = sys.argv[1:] if argv is None else argv
     if not args or args[0] in ("-h", "--help"):
         print(usage())

@@ -108,7 +108,7 @@ def test_a_fault_anywhere_leaves_the_host_alive(capsys: pytest.CaptureFixture[st
     host.mapper.due = 0
     host.sampler.due = 10
     for now in (10, 20, 10**9):
-        host.mapper.waiting = {0: None}  # type: ignore[dict-item]
+        host.mapper.waiting = {0: 1}  # type: ignore[dict-item]
         host.datapath.handle_timer(now)
         assert host.datapath.to_send(0, now, 9_000) == []
     assert host.sampler.due is not None

@@ -1,9 +1,11 @@
 """`make roots-check NAME=debian-13`: `make demo` and `make test` in a bare root of a distribution, with times of steps.
 
     PYTHONPATH=tests python3 -m support.platforms.check NAME [--person root] [--steps setup,demo] [--keep FOLDER]
+        [--offline]
 
 The root is made by debootstrap in a temporary folder and removed at the end. With `--keep` it is made in that folder,
-stays there, and is used again. The steps' messages are in build/roots/NAME-PERSON.log.
+stays there, and is used again. With `--offline` the steps have no network, and the folder of `make vendor` instead.
+The steps' messages are in build/roots/NAME-PERSON.log.
 """
 
 from __future__ import annotations
@@ -41,15 +43,14 @@ def add_user(root: Root) -> list[str]:
     return ["sh", "-c", f"{text}; chown -R learner: {HOME['user']}"]
 
 
-def check(name: str, person: str, steps: Sequence[str], folder: pathlib.Path, log: pathlib.Path) -> int:
-    """Make a root if the folder has none, run the steps as this person, and print a summary; return the exit code."""
+def check(name: str, person: str, steps: Sequence[str], root: Root, log: pathlib.Path) -> int:
+    """Make a root if its folder has none, run the steps as this person, and print a summary; return the exit code."""
     platform = PLATFORMS[name]
-    root = Root(folder)
     taken: list[tuple[str, int, float]] = []
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as messages:
         began = time.monotonic()
-        if not (folder / "etc/os-release").exists():
+        if not (root.folder / "etc/os-release").exists():
             root.make(platform, messages)
             taken.append(("debootstrap", 0, time.monotonic() - began))
         root.furnish()
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--person", choices=PERSONS, default="user")
     parser.add_argument("--steps", default=",".join(STEPS), help="targets of the Makefile, with commas between them")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the root that is kept and used again")
+    parser.add_argument("--offline", action="store_true", help="set up from the folder of `make vendor`")
     chosen = parser.parse_args(arguments)
     log = CHECKOUT / "build" / "roots" / f"{chosen.name}-{chosen.person}.log"
     with contextlib.ExitStack() as stack:
@@ -89,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = pathlib.Path(above, "root")
             folder.mkdir(mode=0o755)
         try:
-            return check(chosen.name, chosen.person, chosen.steps.split(","), folder.resolve(), log)
+            root = Root(folder.resolve(), offline=chosen.offline)
+            return check(chosen.name, chosen.person, chosen.steps.split(","), root, log)
         except RootError as error:
             print(f"roots-check: {error}", file=sys.stderr)
             return 2

@@ -21,6 +21,8 @@ ENTER: Final = pathlib.Path(__file__).with_name("enter.sh")
 CHECKOUT: Final = pathlib.Path(__file__).parents[3]
 #: The folder inside a root to which files that pip's settings name are copied.
 SETTINGS: Final = "check"
+#: The folder of the checkout that `make vendor` fills.
+VENDOR: Final = "vendor"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEBIAN: Final = "http://deb.debian.org/debian"
 UBUNTU: Final = "http://archive.ubuntu.com/ubuntu"
@@ -122,11 +124,20 @@ def configuration(found: Mapping[str, str], root: pathlib.Path) -> str:
     return text.getvalue()
 
 
-class Root:
-    """A root file system in a folder."""
+def vendored(checkout: pathlib.Path = CHECKOUT) -> pathlib.Path:
+    """Return the folder that `make vendor` has filled. Raises RootError where it is missing."""
+    folder = checkout / VENDOR
+    if not all((folder / name).is_dir() for name in ("debs", "wheels")):
+        raise RootError(f"{folder} is missing, from which a root without a network is set up: run `make vendor` first")
+    return folder
 
-    def __init__(self, folder: pathlib.Path) -> None:
+
+class Root:
+    """A root file system in a folder; with `offline`, what runs in it has no network."""
+
+    def __init__(self, folder: pathlib.Path, *, offline: bool = False) -> None:
         self.folder = folder
+        self.offline = offline
         listed = subprocess.run(
             [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
         )
@@ -175,18 +186,27 @@ class Root:
         return configuration(self.pip, folder)
 
     def copy_checkout(self, inside: str) -> None:
-        """Copy the checkout's files that git knows to a folder of the root, an absolute path inside it."""
+        """Copy the checkout's files that git knows to a folder of the root, an absolute path inside it.
+
+        Without a network, the folder of `make vendor` is copied with them.
+
+        Raises:
+            RootError: that folder is missing.
+        """
         target = self.folder / inside.lstrip("/")
         target.mkdir(parents=True, exist_ok=True)
         git = ["git", "-c", f"safe.directory={CHECKOUT}", "ls-files", "-z"]
         listed = subprocess.run(git, cwd=CHECKOUT, capture_output=True, check=True).stdout
         command = ["xargs", "-0", "cp", "--parents", "-t", str(target)]
         subprocess.run(command, cwd=CHECKOUT, input=listed, check=True)
+        if self.offline:
+            shutil.copytree(vendored(), target / VENDOR, dirs_exist_ok=True)
 
     def command(self, words: Sequence[str], variables: Mapping[str, str] | None = None) -> list[str]:
         """Return the command that runs these words inside, as root, with the given environment variables alone."""
         environment = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **(variables or {})}
-        enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", str(ENTER)]
+        enter = ["unshare", "--mount", "--pid", *(["--net"] if self.offline else []), "--fork", "--kill-child"]
+        enter += ["--propagation", "private", "sh", str(ENTER)]
         binds = [f"{each}={each}" for each in shared_folders(self.pip)]
         pairs = [f"{name}={value}" for name, value in environment.items()]
         return [*enter, str(self.folder), *binds, "--", "env", "-i", *pairs, *words]

@@ -89,6 +89,15 @@ def test_a_folder_whose_place_others_can_take_is_refused(cache: Path, tmp_path: 
     assert cache_dir() == cache
 
 
+def test_a_folder_from_which_nothing_can_be_loaded_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_dir()
+    found = list(os.statvfs(cache))
+    found[8] |= os.ST_NOEXEC
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(found))
+    with pytest.raises(BuildError, match="mounted with noexec; set MRCLAB_CACHE"):
+        cache_dir()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
 def test_a_folder_of_somebody_else_is_refused(cache: Path, tmp_path: Path) -> None:
     cache.mkdir()

@@ -55,8 +55,8 @@ def sanitized() -> bool:
 
 
 def cache_dir() -> Path:
-    """Return the directory of built objects; made on demand. Raises BuildError if it cannot be, or if others can write
-    to it: what is in it gets loaded."""
+    """Return the directory of built objects; made on demand. Raises BuildError if it cannot be, if others can write
+    to it (what is in it gets loaded), or if its file system is mounted so that nothing can be loaded from it."""
     chosen = os.environ.get("MRCLAB_CACHE")
     if chosen:
         path = Path(chosen)
@@ -64,9 +64,16 @@ def cache_dir() -> Path:
         base = os.environ.get("XDG_CACHE_HOME")
         path = (Path(base) if base else Path.home() / ".cache") / "mrclab"
     try:
-        return make_private(path)
+        folder = make_private(path)
     except FolderError as error:
         raise BuildError(f"the cache of compiled switches: {error}; or set MRCLAB_CACHE") from None
+    # Only Linux names the flag.
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
+        raise BuildError(
+            f"the cache of compiled switches: no code can be loaded from {folder}, whose file system is mounted with "
+            "noexec; set MRCLAB_CACHE to a folder of another"
+        )
+    return folder
 
 
 def _not_linux() -> str:
