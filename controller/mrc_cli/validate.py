@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import shlex
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -82,7 +81,9 @@ def verb(
         None if htsim is None else Htsim.found(htsim),
     )
     count = len(os.sched_getaffinity(0)) if jobs is None else _whole("--jobs", jobs, 1024)
-    command = shlex.join(["mrclab", *sys.argv[1:]])
+    options = ["--seeds", str(seeds), *(["--htsim", str(htsim)] if htsim is not None else [])]
+    options += [part for given in policy or [] for part in ("--policy", given)]
+    command = shlex.join(["mrclab", "validate", *(names or []), *options, "-o", "FOLDER"])
     error = Console(stderr=True)
     with interruptible(), resultdir.prepared(output, 0.0), error.status("starting") as status:
 

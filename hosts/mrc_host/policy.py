@@ -176,6 +176,7 @@ KINDS: Final[Mapping[str, tuple[type, Mapping[str, Judge]]]] = {
             "__init__": _nothing,
             "choose": _chosen,
             "apply": _changed,
+            "answered": _nothing,
             "probe_answered": _changed,
             "replacement": _replaced,
             "usable_planes": _planes,
@@ -247,16 +248,19 @@ def guarded(cls: type, kind: str) -> type:
 
 
 def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the constructor of a policy that overrides `choose`, so that every packet asks it for an EV.
+    """Wrap the constructor of a policy that overrides `choose`, so that every packet asks it for an EV, or `answered`,
+    so that it is called.
 
     The requestor then takes no EV from the order by itself.
     """
     chooses = cls.choose is not EvSet.choose  # type: ignore[attr-defined]
+    listens = cls.answered is not EvSet.answered  # type: ignore[attr-defined]
 
     def call(self: Any, *given: Any, **named: Any) -> None:
         begin(self, *given, **named)
         if chooses:
             self.ready = [array("H") for _ in self.order]
+        self.listens = listens
 
     return call
 

@@ -123,7 +123,7 @@ def test_cold_start_from_end_to_end(tmp_path: pathlib.Path, capsys: pytest.Captu
     assert wire["measured"] == pytest.approx(wire["expected"], rel=0.002)
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"README.md", "index.html", "flows.csv", "values.csv", "differences.csv", "closed-forms.csv"} <= names
-    assert "mrclab validate" in (tmp_path / "out" / "README.md").read_text()
+    assert "mrclab validate cold-start --seeds 2 -o FOLDER\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_bytes_on_the_wire_do_not_add_up_without_sacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ class Base:
     kind: str
     lab: Tree
     content: Tree
+    folder: pathlib.Path
 
     def built(self, point: Tree, fixed: Tree) -> tuple[Tree, Tree]:
         """Return the documents of lab and of experiment or comparison, with changes.
@@ -61,7 +62,7 @@ class Base:
             LabError: a lab of another name is none.
         """
         content = self.content
-        every = {**fixed, **point}
+        every = {key: _located(key, value, self.folder) for key, value in {**fixed, **point}.items()}
         for key, value in every.items():
             if not key.startswith("lab."):
                 content = _put(content, key, value)
@@ -72,6 +73,17 @@ class Base:
             if key.startswith("lab."):
                 lab = _put(lab, key, value)
         return lab, content
+
+
+def _located(key: str, value: object, folder: pathlib.Path) -> object:
+    """Return the value of a key, with the files of policies where they are: relative paths start at the sweep file."""
+    *path, last = key.split(".")
+    if last == "policies" and isinstance(value, dict):
+        return {kind: _located(f"{key}.{kind}", given, folder) for kind, given in value.items()}
+    if path[-1:] != ["policies"] or not isinstance(value, str):
+        return value
+    file, colon, name = value.rpartition(":")
+    return f"{folder.absolute() / file}:{name}" if colon and file.endswith(".py") else value
 
 
 def _put(content: Tree, key: str, value: object) -> Tree:
@@ -226,7 +238,8 @@ def _base(source: Source) -> Base:
         except LabError as error:
             place: KeyPath = ("lab",) if sweep.lab is not None else (sweep.kind,)
             raise source.problem(place, str(error)) from error
-    return Base(sweep.kind, lab, {key: value for key, value in content.items() if key != "lab"})
+    kept = {key: value for key, value in content.items() if key != "lab"}
+    return Base(sweep.kind, lab, kept, source.folder)
 
 
 def _files(lab: Tree, content: Tree) -> dict[str, str]:

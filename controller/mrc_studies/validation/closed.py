@@ -102,8 +102,8 @@ def _wire_bytes(topology: Topology, flows: Sequence[FlowSpec], outcome: Outcome)
 def max_flow_bps(scenario: Scenario, flows: Sequence[FlowSpec]) -> float:
     """Return the rate on the wire at which all flows can end at the same time, at most: the smallest cut.
 
-    In a two-tier fabric the cuts are the ports of each host, and the links of each T0 to the T1s. Where all flows spread
-    over T1s by the rates of their links, these are reached, so this is the maximum flow of all commodities.
+    In a two-tier fabric the cuts are the ports of each host, and the links of each T0 to the T1s. Where all flows
+    spread over T1s by the rates of their links, these are reached, so this is the maximum flow of all commodities.
     """
     fabric = scenario.fabric
     uplinks = fabric.port_bps * sum(fabric.share(p, t1) for p in range(fabric.planes) for t1 in range(fabric.t1s))

@@ -16,7 +16,7 @@ Flows = Callable[[int], list[FlowSpec]]
 
 
 def incast(senders: int) -> Flows:
-    """Return so many flows to host 0, from hosts drawn at random."""
+    """Return this many flows to host 0, from hosts drawn at random."""
 
     def flows(seed: int) -> list[FlowSpec]:
         hosts = -(-(senders + 1) // 4) * 4 if senders > 15 else 16

@@ -86,8 +86,10 @@ class EvSet:
     `order[p]` the active set of plane p in scan order, `backup[p]` the rest that may be used; `streak` has the
     ASSUMED_BAD EVs, which are probed. `ready` is `order`; where it is not, `choose` is asked for every packet.
 
-    A policy overrides `choose`, `apply`, `probe_answered`, `replacement` or `usable_planes`, and changes states by
-    `move` alone.
+    `now_ns` is the time of the latest packet that `choose` was asked for. `listens`: `answered` is called.
+
+    A policy overrides `choose`, `apply`, `answered`, `probe_answered`, `replacement` or `usable_planes`, and changes
+    states by `move` alone.
     """
 
     __slots__ = (
@@ -96,7 +98,9 @@ class EvSet:
         "backup",
         "cursor",
         "floor",
+        "listens",
         "losses",
+        "now_ns",
         "observer",
         "order",
         "probes_to_revive",
@@ -133,6 +137,8 @@ class EvSet:
             self.order.append(array("H", shuffled[: self.target]))
             self.backup.append(array("H", shuffled[self.target :]))
         self.ready = self.order
+        self.now_ns = 0
+        self.listens = False
 
     def retune(self, config: EvConfig) -> None:
         """Change the settings of the profile that may change while it is used."""
@@ -230,6 +236,10 @@ class EvSet:
             self._join(ev)
         self.observer(ev, old, new, item, self.losses.get(ev, 0))
         return True
+
+    def answered(self, ev: int, mark: int, now: int) -> None:
+        """Handle a SACK: the EV of the packet that it answers, and its `m` (0: none), after `apply`. For policies that
+        learn from what arrives; ours does not."""
 
     def probe_answered(self, ev: int, mark: int) -> bool:
         """Handle an answer to a probe of an EV, with the SACK's `m`; True when the state changed."""

@@ -179,6 +179,7 @@ class Requestor(Sender):
             ev = order[cursor]
             evs.cursor[port] = cursor + 1
         else:
+            evs.now_ns = now
             ev = evs.choose(port)
             if ev < 0:
                 return PORT
@@ -259,6 +260,7 @@ class Requestor(Sender):
         if shut:
             return shut
         evs = self.association.evs
+        evs.now_ns = now
         ev = evs.choose(port, failed.ev)
         if ev < 0:
             if evs.active_count() > 1:
@@ -352,9 +354,9 @@ class Requestor(Sender):
             suspects = self._retire(acked, triggered)
 
         # The path that the packet took.
-        if sack.m:
-            mark_path(self.association, self.counters, sack.entropy, sack.m)
-        elif triggered is not None:
+        if sack.m or self.association.evs.listens:
+            mark_path(self.association, self.counters, sack.entropy, sack.m, now)
+        if not sack.m and triggered is not None:
             self.association.route.prove(sack.entropy, triggered.plane, now)
 
         self._control(sack, cack >= una - 1, rtt, triggered, now)

@@ -42,8 +42,8 @@ def rtt_sample(association: Association, rtts: Rtt, sent: Transmission, sack: Sa
     return rtt
 
 
-def mark_path(association: Association, counters: RequestorCounters, entropy: int, mark: int) -> None:
-    """Apply the responder's mark of a path: SKIP_ONCE or ALWAYS_SKIP."""
+def mark_path(association: Association, counters: RequestorCounters, entropy: int, mark: int, now: int) -> None:
+    """Apply the responder's mark of a path: SKIP_ONCE, ALWAYS_SKIP, or none, for policies that listen to that."""
     evs = association.evs
     ev = evs.universe.index.get(entropy)
     if ev is None:
@@ -53,6 +53,8 @@ def mark_path(association: Association, counters: RequestorCounters, entropy: in
         evs.apply(ev, EvInput.SKIP_ONCE)
     elif mark == 2:
         evs.apply(ev, EvInput.ALWAYS_SKIP)
+    if evs.listens:
+        evs.answered(ev, mark, now)
 
 
 def trace_sack(association: Association, sack: Sack, cack: int, trigger: int, rtt: int, now: int) -> None:
