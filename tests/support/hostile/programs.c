@@ -43,6 +43,7 @@ struct end {
 	struct mrc_cq *queue;
 	struct mrc_qp *pair;
 	unsigned char *memory; /* BYTES to send from, and BYTES to receive into */
+	unsigned int ended[2]; /* completions of sends and of receives that nothing has waited for yet */
 	struct address peer;
 };
 
@@ -150,10 +151,11 @@ static int post(struct end *end, uint32_t at, uint32_t length, bool immediate)
 	return mrc_post_send(end->pair, &request, &bad);
 }
 
-/* Wait for a completion of either kind; a failed one ends the program. */
+/* Wait for a completion of one kind; a failed one ends the program. The peer's answer may come before the
+ * acknowledgement of what it answers, so that those of the other kind are counted. */
 static bool await(struct end *end, bool receive)
 {
-	for (;;) {
+	while (!end->ended[receive]) {
 		struct ibv_wc done;
 		struct timespec pause = {.tv_nsec = 100000};
 		int count = mrc_poll_cq(end->queue, 1, &done);
@@ -171,9 +173,10 @@ static bool await(struct end *end, bool receive)
 			fprintf(stderr, "programs: completion %d\n", done.status);
 			exit(3);
 		}
-		if (!(done.opcode & IBV_WC_RECV) == !receive)
-			return true;
+		end->ended[!!(done.opcode & IBV_WC_RECV)]++;
 	}
+	end->ended[receive]--;
+	return true;
 }
 
 static unsigned char pattern(uint64_t round, uint64_t at)
