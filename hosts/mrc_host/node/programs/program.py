@@ -91,7 +91,7 @@ class Program(Generic[P]):
         self._memories.append(self.memory.allocate(layout.ring_bytes(EVENTS, layout.EVENT_BYTES)))
         self.submissions = Consumer(self._memories[0].buffer, capacity, layout.REQUEST_BYTES)
         self.events = Producer(self._memories[1].buffer, EVENTS, layout.EVENT_BYTES)
-        self.doorbell = resources.bell()
+        self.doorbell = resources.doorbell()
         self.event_bell = resources.bell()
         self._verbs = Verbs()
         add = self._verbs.add
