@@ -12,8 +12,9 @@ from typing import Final, Generic, TypeVar, cast
 
 from mrc_common.rpc import Done, Verbs
 from mrc_host.node.profiles import DEFAULT
-from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, SharedQueue
+from mrc_host.node.programs.objects import Hint, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
+from mrc_host.node.programs.queues import Channel, Queue
 from mrc_host.node.programs.regions import ProgramMemory
 from mrc_host.node.programs.shared import Resources
 from mrc_host.node.programs.wires import Wires
