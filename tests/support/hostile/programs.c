@@ -151,8 +151,16 @@ static int post(struct end *end, uint32_t at, uint32_t length, bool immediate)
 	return mrc_post_send(end->pair, &request, &bad);
 }
 
-/* Wait for a completion of one kind; a failed one ends the program. The peer's answer may come before the
- * acknowledgement of what it answers, so that those of the other kind are counted. */
+static bool peer_has_ended(void)
+{
+	struct pollfd peer = {.fd = peer_fd, .events = POLLIN};
+
+	return poll(&peer, 1, 0) != 0;
+}
+
+/* Wait for a completion of one kind; false when the peer has ended. A failed one ends the program, unless the peer has
+ * ended before. The peer's answer may come before the acknowledgement of what it answers, so that those of the other kind
+ * are counted. */
 static bool await(struct end *end, bool receive)
 {
 	while (!end->ended[receive]) {
@@ -162,14 +170,14 @@ static bool await(struct end *end, bool receive)
 
 		need(count >= 0, "the agent is gone");
 		if (!count) {
-			struct pollfd peer = {.fd = peer_fd, .events = POLLIN};
-
-			if (poll(&peer, 1, 0))
+			if (peer_has_ended())
 				return false;
 			nanosleep(&pause, NULL);
 			continue;
 		}
 		if (done.status != IBV_WC_SUCCESS) {
+			if (peer_has_ended())
+				return false;
 			fprintf(stderr, "programs: completion %d\n", done.status);
 			exit(3);
 		}
