@@ -13,9 +13,7 @@ from rich.table import Table
 
 from mrc_cli.common import LabName, on_lab
 from mrc_common.plain import OMIT_NONE, encode
-from mrc_host.requests import (
-    GetSummary,
-)
+from mrc_host.requests import GetSummary
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.machines.session import SpreadSession
 from mrc_lab.management import clustermapper, localiser

@@ -5,13 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from mrc_host.ctl_requests import (
-    CreateProfile,
-    DeleteProfile,
-    ProfileKind,
-    ProfileState,
-    SetProfileState,
-)
+from mrc_host.ctl_requests import CreateProfile, DeleteProfile, ProfileKind, ProfileState, SetProfileState
 from mrc_lab.hosts.hostclient import HostControl, HostError
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.management.clustermapper import Localiser

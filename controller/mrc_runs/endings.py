@@ -11,9 +11,7 @@ from typing import TypeVar
 
 from mrc_common.rpc import Request
 from mrc_host.answers import JobWaiting
-from mrc_host.requests import (
-    GetWaiting,
-)
+from mrc_host.requests import GetWaiting
 from mrc_lab.hosts.hostclient import HostControl, HostError, HostGone
 from mrc_lab.processes.exits import SHELL, ProcessExit
 from mrc_lab.records.rundir import RunError

@@ -9,13 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mrc_host.answers import Measured
-from mrc_host.requests import (
-    FinishJob,
-    GetEvents,
-    GetProgress,
-    GetStatistics,
-    StartJob,
-)
+from mrc_host.requests import FinishJob, GetEvents, GetProgress, GetStatistics, StartJob
 from mrc_lab.faults.action import Action
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import denylist

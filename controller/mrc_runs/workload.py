@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from mrc_common.rpc import Request
-from mrc_host.requests import (
-    ConnectJob,
-    PrepareJob,
-    RankAttributes,
-    StopJobAfter,
-    WindDownJob,
-)
+from mrc_host.requests import ConnectJob, PrepareJob, RankAttributes, StopJobAfter, WindDownJob
 from mrc_lab.session.base import Session
 from mrc_topo import addressing
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from mrc_host.ctl_requests import (
-    GetPair,
-    PairRow,
-)
+from mrc_host.ctl_requests import GetPair, PairRow
 from mrc_host.proto.statistics import CcStatistics
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.base import Session

@@ -11,11 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from mrc_host.answers import JobProgress, Sample
-from mrc_host.requests import (
-    GetEvents,
-    GetView,
-    View,
-)
+from mrc_host.requests import GetEvents, GetView, View
 from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper

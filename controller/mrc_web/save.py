@@ -6,9 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from mrc_host.requests import (
-    Hello,
-)
+from mrc_host.requests import Hello
 from mrc_lab.session.base import Session
 from mrc_results import evidence
 from mrc_results.expectation import Expectation

@@ -14,9 +14,7 @@ from typing import Final
 
 from mrc_common.document import Model
 from mrc_host.answers import HostStatistics
-from mrc_host.requests import (
-    GetStatistics,
-)
+from mrc_host.requests import GetStatistics
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.management import localiser
 from mrc_lab.session.base import Session

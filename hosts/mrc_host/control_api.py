@@ -20,12 +20,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 from mrc_common.plain import DecodeError
 from mrc_common.rpc import TIMEOUT_S, Client, RefusedError, Request, UnreachableError
 from mrc_host import ctl_requests, requests
-from mrc_host.ctl_requests import (
-    EvOnPlane,
-    GetProbedEvs,
-    ProbeEvs,
-    ProfileState,
-)
+from mrc_host.ctl_requests import EvOnPlane, GetProbedEvs, ProbeEvs, ProfileState
 from mrc_host.proto.events import EvState
 from mrc_host.verbs.connection import VerbsError, device_path
 from mrc_host.verbs.device import Version, Versions, query_version

@@ -37,6 +37,10 @@ BESIDE: Final = (
     "node/datapath.py",
     "node/loopback.py",
     "node/mapper.py",
+    "node/programs/completions.py",
+    "node/programs/programs.py",
+    "node/programs/queues.py",
+    "node/programs/submissions.py",
     "node/samples.py",
 )
 #: Folders and files with compiled modules in them, and all that is made from at the build.

@@ -7,6 +7,7 @@ these rules allow, and each operation takes effect for all threads at once, as o
 * a store of a value that was loaded before follows that load;
 * what follows an acquire load in the program follows it in execution;
 * what precedes a release store in the program precedes it in execution;
+* what precedes a fence precedes it in execution, and what follows it follows it;
 * with `control`, a store follows a load with a condition before it. Machines do this, and C11 does not
   promise it: a compiler may do without the condition.
 
@@ -40,7 +41,12 @@ class Store:
     release: bool = False
 
 
-Operation = Load | Store
+@dataclass(frozen=True)
+class Fence:
+    """Keep the operations before it and those after it in order."""
+
+
+Operation = Load | Store | Fence
 
 
 def _ordered(thread: Sequence[Operation], control: bool) -> list[int]:
@@ -49,6 +55,9 @@ def _ordered(thread: Sequence[Operation], control: bool) -> list[int]:
     for index, later in enumerate(thread):
         before = 0
         for number, earlier in enumerate(thread[:index]):
+            if isinstance(earlier, Fence) or isinstance(later, Fence):
+                before |= 1 << number
+                continue
             depends = isinstance(later, Store) and isinstance(earlier, Load) and later.value == earlier.register
             if (
                 earlier.address == later.address
@@ -69,7 +78,7 @@ def outcomes(threads: Sequence[Sequence[Operation]], *, control: bool = False) -
     """
     before = [_ordered(thread, control) for thread in threads]
     # A state: what each thread has executed, as bits; the memory; the registers.
-    addresses = sorted({each.address for thread in threads for each in thread})
+    addresses = sorted({each.address for thread in threads for each in thread if not isinstance(each, Fence)})
     place = {address: index for index, address in enumerate(addresses)}
     names = sorted({each.register for thread in threads for each in thread if isinstance(each, Load)})
     slot = {name: index for index, name in enumerate(names)}
@@ -84,13 +93,16 @@ def outcomes(threads: Sequence[Sequence[Operation]], *, control: bool = False) -
             for index, each in enumerate(thread):
                 if done[number] >> index & 1 or before[number][index] & ~done[number]:
                     continue
-                at = place[each.address]
-                if isinstance(each, Load):
+                if isinstance(each, Fence):
+                    after = memory, registers
+                elif isinstance(each, Load):
+                    at = place[each.address]
                     if each.until is not None and not each.until(memory[at]):
                         continue
                     changed = (*registers[: slot[each.register]], memory[at], *registers[slot[each.register] + 1 :])
                     after = memory, changed
                 else:
+                    at = place[each.address]
                     value = registers[slot[each.value]] if isinstance(each.value, str) else each.value
                     after = (*memory[:at], value, *memory[at + 1 :]), registers
                 state = (*done[:number], done[number] | 1 << index, *done[number + 1 :]), *after

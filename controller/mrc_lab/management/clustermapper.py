@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from typing import NotRequired, Protocol, TypedDict
 
 from mrc_host.answers import ProbeRow
-from mrc_host.requests import (
-    GetMap,
-)
+from mrc_host.requests import GetMap
 from mrc_lab.hosts.hostclient import HostControl, HostError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier

@@ -12,14 +12,9 @@ from dataclasses import dataclass, field
 
 from mrc_common.errors import UsageError
 from mrc_host.answers import EvRow
-from mrc_host.ctl_requests import (
-    QueryEvs,
-    SetEvs,
-)
+from mrc_host.ctl_requests import QueryEvs, SetEvs
 from mrc_host.proto.events import EvState
-from mrc_host.requests import (
-    Hello,
-)
+from mrc_host.requests import Hello
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.session.base import Session

@@ -17,10 +17,7 @@ import psutil
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
 from mrc_host.answers import HostFidelity
-from mrc_host.requests import (
-    Provide,
-    Provided,
-)
+from mrc_host.requests import Provide, Provided
 from mrc_lab import describe, scheduling
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.ledger import FaultLedger, LedgerState

@@ -13,10 +13,7 @@ from typing import Any
 import grpc
 
 from mrc_host.answers import JobProgress
-from mrc_host.requests import (
-    GetStatistics,
-    GetSummary,
-)
+from mrc_host.requests import GetStatistics, GetSummary
 from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session
 from mrc_lab.switches.p4rt import Device

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from mrc_host.requests import (
-    FinishJob,
-)
+from mrc_host.requests import FinishJob
 from mrc_lab import payloads
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.ledger import UnsettledError

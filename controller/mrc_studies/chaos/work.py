@@ -7,11 +7,7 @@ from typing import TypeVar
 
 from mrc_common.rpc import Request
 from mrc_host.answers import JobProgress
-from mrc_host.requests import (
-    FinishJob,
-    GetProgress,
-    StartJob,
-)
+from mrc_host.requests import FinishJob, GetProgress, StartJob
 from mrc_lab.session.base import Session
 from mrc_runs.experiment import Workload
 from mrc_runs.workload import set_up, stop_together

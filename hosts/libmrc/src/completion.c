@@ -291,6 +291,8 @@ static struct lab_qp *account(struct lab_context *context, const struct ring_com
 	if (!node)
 		return NULL;
 	qp = CONTAINER(node, struct lab_qp, node);
+	if (completion->status != IBV_WC_SUCCESS)
+		atomic_store_explicit(&qp->failed, true, memory_order_relaxed);
 	if (!(completion->opcode & IBV_WC_RECV)) {
 		atomic_store_explicit(&qp->sent_ended, completion->ended, memory_order_relaxed);
 	} else if (qp->base.srq) {
@@ -404,8 +406,8 @@ int lab_req_notify_cq(struct ibv_cq *base, int solicited_only)
 		return ENODEV;
 	request.flags = solicited_only ? IBV_SEND_SOLICITED : 0;
 	/* What has come so far is not notified of; what comes from now on is, even if the agent hears of this later. */
-	request.wr_id = atomic_load_explicit(&cq->ring.words[RING_TAIL], memory_order_acquire);
-	return lab_submit(lab_of(base->context), &request, 1);
+	request.wr_id = ring_produced(&cq->ring);
+	return lab_arm(lab_of(base->context), &request, &cq->ring, request.wr_id);
 }
 
 /* -- reading one completion at a time ----------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ struct lab_context {
 	struct ring events;
 	int doorbell;
 	int event_bell;
+	uint32_t quiet; /* entries of the ring for which the doorbell was not rung */
 	pthread_mutex_t post_lock;
 	pthread_mutex_t event_lock;
 	pthread_mutex_t table_lock;
@@ -127,6 +128,7 @@ struct lab_qp {
 	_Atomic uint32_t sent_ended;
 	_Atomic uint32_t received_ended;
 	_Atomic bool complained;
+	_Atomic bool failed; /* a request of it has not succeeded */
 	uint32_t async_taken;
 	struct ibv_qp_attr attr;
 	uint32_t mrc_cap;
@@ -232,8 +234,14 @@ int lab_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 int lab_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int lab_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 void lab_set_batch_functions(struct ibv_qp_ex *qp);
-/* Put entries into the ring of work requests, all or none, and ring the agent's bell. */
+
+/* submit.c. All but lab_submit and lab_arm are called under the lock for posting. */
+int lab_wait_for_room(struct lab_context *context, uint32_t count);
+int lab_add(struct lab_context *context, const struct ring_request *requests, uint32_t count);
+void lab_publish(struct lab_context *context);
+void lab_publish_receives(struct lab_context *context, uint32_t count);
 int lab_submit(struct lab_context *context, const struct ring_request *requests, uint32_t count);
+int lab_arm(struct lab_context *context, const struct ring_request *request, const struct ring *completions, uint64_t seen);
 
 /* events.c */
 int lab_get_async_event(struct lab_context *context, struct ibv_async_event *event, bool planes);

@@ -339,6 +339,7 @@ int lab_modify_qp(struct ibv_qp *base, const struct ibv_qp_attr *attr, int mask,
 		pthread_mutex_lock(&context->post_lock);
 		atomic_store(&qp->sent_ended, qp->sent);
 		atomic_store(&qp->received_ended, qp->received);
+		atomic_store(&qp->failed, false);
 		pthread_mutex_unlock(&context->post_lock);
 	}
 	base->state = state;

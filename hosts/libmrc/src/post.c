@@ -1,86 +1,10 @@
-/* Work requests, into the ring that the agent reads. */
+/* Posting: work requests of programs, checked and written into the ring that the agent reads. */
 #include "internal.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <time.h>
-#include <unistd.h>
 
-#define ROOM_WAIT_NS 20000
-#define ROOM_TIMEOUT_S 30
 #define FLAGS (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
-
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static void ring_doorbell(const struct lab_context *context)
-{
-	uint64_t one = 1;
-
-	/* A bell that is full rings already. */
-	if (write(context->doorbell, &one, sizeof(one)) != sizeof(one))
-		return;
-}
-
-/* Wait until `count` entries fit into the ring, under the lock for posting. */
-static int wait_for_room(struct lab_context *context, uint32_t count)
-{
-	const struct timespec pause = {.tv_nsec = ROOM_WAIT_NS};
-	int64_t deadline;
-
-	if (count > context->submissions.capacity)
-		return ENOMEM;
-	if (ring_room(&context->submissions) >= count)
-		return 0;
-	deadline = now_ns() + (int64_t)ROOM_TIMEOUT_S * 1000000000;
-	ring_doorbell(context);
-	while (ring_room(&context->submissions) < count) {
-		if (connection_lost(&context->connection))
-			return ENODEV;
-		if (now_ns() > deadline) {
-			say("host %s: the agent takes no work requests", context->host);
-			return EAGAIN;
-		}
-		nanosleep(&pause, NULL);
-	}
-	return 0;
-}
-
-/* Copy an entry into the ring; of its data only what there is. */
-static void place(struct ring *ring, const struct ring_request *request)
-{
-	size_t data = request->flags & IBV_SEND_INLINE ? request->inline_bytes
-						       : request->elements * sizeof(struct ring_element);
-
-	if (request->opcode == RING_RECV || request->opcode == RING_NOTIFY)
-		data = 0;
-	memcpy(ring_at(ring, ring->place), request, offsetof(struct ring_request, data) + data);
-	ring->place++;
-}
-
-int lab_submit(struct lab_context *context, const struct ring_request *requests, uint32_t count)
-{
-	int failed;
-
-	pthread_mutex_lock(&context->post_lock);
-	failed = atomic_load_explicit(&context->connection.state, memory_order_relaxed) != CONNECTION_OPEN
-			 ? ENODEV
-			 : wait_for_room(context, count);
-	if (!failed) {
-		for (uint32_t i = 0; i < count; i++)
-			place(&context->submissions, &requests[i]);
-		ring_publish(&context->submissions);
-		ring_doorbell(context);
-	}
-	pthread_mutex_unlock(&context->post_lock);
-	return failed;
-}
 
 /* -- what may be posted ------------------------------------------------------------------------------------------- */
 
@@ -201,7 +125,7 @@ int lab_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_w
 		failed = check_send(qp, 0);
 		if (!failed && !ring_room(&context->submissions)) {
 			ring_publish(&context->submissions);
-			failed = wait_for_room(context, 1);
+			failed = lab_wait_for_room(context, 1);
 		}
 		if (!failed)
 			failed = copy_send(qp, ring_at(&context->submissions, context->submissions.place), wr);
@@ -212,8 +136,7 @@ int lab_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_w
 		context->submissions.place++;
 		qp->sent++;
 	}
-	ring_publish(&context->submissions);
-	ring_doorbell(context);
+	lab_publish(context);
 	pthread_mutex_unlock(&context->post_lock);
 	return failed;
 }
@@ -237,6 +160,7 @@ int lab_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_w
 {
 	struct lab_qp *qp = CONTAINER(base, struct lab_qp, base);
 	struct lab_context *context = lab_of(base->context);
+	uint32_t posted = 0;
 	int failed = 0;
 
 	if (atomic_load_explicit(&context->connection.state, memory_order_relaxed) != CONNECTION_OPEN)
@@ -255,7 +179,7 @@ int lab_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_w
 			failed = ENOMEM;
 		if (!failed && !ring_room(&context->submissions)) {
 			ring_publish(&context->submissions);
-			failed = wait_for_room(context, 1);
+			failed = lab_wait_for_room(context, 1);
 		}
 		if (!failed)
 			failed = copy_receive(ring_at(&context->submissions, context->submissions.place), base->qp_num,
@@ -266,9 +190,13 @@ int lab_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_w
 		}
 		context->submissions.place++;
 		qp->received++;
+		posted++;
 	}
-	ring_publish(&context->submissions);
-	ring_doorbell(context);
+	/* Receives of a queue pair that has failed complete at once. */
+	if (base->state == IBV_QPS_ERR || atomic_load_explicit(&qp->failed, memory_order_relaxed))
+		lab_publish(context);
+	else
+		lab_publish_receives(context, posted);
 	pthread_mutex_unlock(&context->post_lock);
 	return failed;
 }
@@ -301,8 +229,13 @@ int lab_post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_r
 			failed = ENOMEM;
 		else
 			failed = copy_receive(&request, base->handle, wr, RING_SRQ_RECV, srq->max_sge);
-		if (!failed)
-			failed = lab_submit(context, &request, 1);
+		if (!failed) {
+			pthread_mutex_lock(&context->post_lock);
+			failed = lab_add(context, &request, 1);
+			if (!failed)
+				lab_publish_receives(context, 1);
+			pthread_mutex_unlock(&context->post_lock);
+		}
 		if (failed) {
 			*bad = wr;
 			return failed;

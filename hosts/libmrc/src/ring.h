@@ -42,10 +42,16 @@ static inline void ring_publish(struct ring *ring)
 	atomic_store_explicit(&ring->words[RING_TAIL], ring->place, memory_order_release);
 }
 
+/* Return how many entries the producer has added since the beginning. */
+static inline uint64_t ring_produced(const struct ring *ring)
+{
+	return atomic_load_explicit(&ring->words[RING_TAIL], memory_order_acquire);
+}
+
 /* Return how many entries wait; more than `capacity` where the producer has written nonsense. */
 static inline uint64_t ring_pending(const struct ring *ring)
 {
-	return atomic_load_explicit(&ring->words[RING_TAIL], memory_order_acquire) - ring->place;
+	return ring_produced(ring) - ring->place;
 }
 
 static inline void ring_release(struct ring *ring)

@@ -34,9 +34,7 @@ from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
-from mrc_host.requests import (
-    Provided,
-)
+from mrc_host.requests import Provided
 from mrc_host.verbs.connection import verbs_socket
 
 #: What the hosts' kernels send, which have this MTU at least.

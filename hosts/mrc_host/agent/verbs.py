@@ -63,10 +63,10 @@ class SharedMemory:
 
 
 class EventBell:
-    """An eventfd that counts down by one for each read; see `programs.shared.WakeupCounter`."""
+    """An eventfd; see `programs.shared.WakeupCounter`. Each read takes one from it, or all (`flags` 0)."""
 
-    def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
+    def __init__(self, flags: int = os.EFD_SEMAPHORE) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | flags)
 
     def ring(self, count: int) -> None:
         """Add to the counter."""
@@ -156,12 +156,18 @@ class Resources:
         """Return a bell."""
         return EventBell()
 
+    def doorbell(self) -> EventBell:
+        """Return a doorbell."""
+        return EventBell(0)
+
 
 def silence(fd: int) -> None:
-    """Empty a bell; never blocks, whatever the other end has done to the flags that both share."""
+    """Empty a bell of which a read takes all.
+
+    Never blocks, whatever the other end has done to the flags that both share.
+    """
     with contextlib.suppress(OSError):
-        while os.preadv(fd, [bytearray(8)], -1, os.RWF_NOWAIT):
-            pass
+        os.preadv(fd, [bytearray(8)], -1, os.RWF_NOWAIT)
 
 
 class VerbsServer:

@@ -20,6 +20,7 @@ from mrc_host.answers import HostFidelity
 from mrc_host.drivers.lag import LagHistogram
 from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES
 from mrc_host.drivers.surface import NodeInterface, PortPacer
+from mrc_host.ordering import fence
 
 SIOCGIFFLAGS = 0x8913
 IFF_RUNNING = 0x40
@@ -139,6 +140,8 @@ class RingNode:
             self.lag.add(now - (due or looked or now))
             node.handle_timer(now)
         node.settle(now)
+        if self.posted():
+            node.settle(now)  # what a program has answered already leaves with the acknowledgements
         if now < self._resumed_ns:
             self.wake_ns = now
             return
@@ -283,7 +286,12 @@ class RawDriver:
                 for station in stations:
                     station.poll_carrier(now)
             wake = min(looked + CARRIER_NS, *(station.wake_ns for station in stations))
-            busy = wake <= now or any(station.readable() for station in stations)
+            busy = wake <= now
+            if not busy:
+                # A program need not wake this loop for all that it posts. What it has been told must be seen before the
+                # last look at its ring: so either it sees that there is news, or this loop sees what it has posted.
+                fence()
+                busy = any(station.readable() for station in stations)
             if not busy or now - asked >= CONTROL_NS:
                 asked = now
                 self._listen(0 if busy else wake - now)

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from mrc_common.rpc import Done, Verbs
 from mrc_host import ctl_requests
-from mrc_host.ctl_requests import (
-    ProfileKind,
-)
+from mrc_host.ctl_requests import ProfileKind
 from mrc_host.node.ev_events import EvEvents
 from mrc_host.node.ev_probes import MAX_PROBES, EvProbes
 from mrc_host.node.jobs import Job

@@ -9,10 +9,7 @@ from typing import Final
 
 from mrc_common.rpc import Done, Verbs
 from mrc_host import ctl_requests
-from mrc_host.ctl_requests import (
-    ProfileKind,
-    QueuedEvent,
-)
+from mrc_host.ctl_requests import ProfileKind, QueuedEvent
 from mrc_host.node.profiles import DEFAULT, REPORTED, ControlledProfiles, event_states
 from mrc_host.proto.events import EvChanged, EvState
 

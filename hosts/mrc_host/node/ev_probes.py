@@ -9,9 +9,7 @@ from typing import Final
 
 from mrc_common.rpc import Verbs
 from mrc_host import ctl_requests
-from mrc_host.ctl_requests import (
-    ProbedEv,
-)
+from mrc_host.ctl_requests import ProbedEv
 from mrc_host.proto.endpoint import Endpoint
 
 MAX_PROBES: Final = 4096

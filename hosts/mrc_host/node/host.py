@@ -70,10 +70,7 @@ from mrc_host.proto.events import (
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.statistics import RoceStatistics
 from mrc_host.proto.transport import Pair, TransportEndpoint
-from mrc_host.requests import (
-    DEFAULT_PROFILE,
-    Provided,
-)
+from mrc_host.requests import DEFAULT_PROFILE, Provided
 from mrc_host.workloads import WorkloadError
 
 MAX_LOG = 10_000

@@ -14,11 +14,7 @@ from mrc_host.node.alarms import TimedCalls
 from mrc_host.node.stacks import Profiles, Stack
 from mrc_host.proto.events import QpState
 from mrc_host.proto.transport import Pair
-from mrc_host.requests import (
-    DEFAULT_PROFILE,
-    RankAttributes,
-    RegionAttributes,
-)
+from mrc_host.requests import DEFAULT_PROFILE, RankAttributes, RegionAttributes
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import MAX_MEMORY_BYTES
 

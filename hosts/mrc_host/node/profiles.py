@@ -18,13 +18,7 @@ from typing import Final, NamedTuple
 
 from mrc_common.rpc import Done, Verbs
 from mrc_host import ctl_requests, requests
-from mrc_host.ctl_requests import (
-    EvOnPlane,
-    ProfileDocument,
-    ProfileKind,
-    ProfileState,
-    Settings,
-)
+from mrc_host.ctl_requests import EvOnPlane, ProfileDocument, ProfileKind, ProfileState, Settings
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.own_evs import replaced
 from mrc_host.node.quota import RefusedError

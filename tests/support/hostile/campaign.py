@@ -145,11 +145,13 @@ def campaign(seconds: float, kills: int, seed: int) -> Outcome:
                         pair, limit = entry
                         if pair.ended():
                             outcome.exits.update(f"{pair.mode} {member.returncode}" for member in pair.members)
+                            outcome.runs["killed"] += sum(
+                                member.returncode == -signal.SIGKILL for member in pair.members
+                            )
                             pairs.remove(entry)
                         elif time.monotonic() > limit:
                             if pair.mode != "flood":
                                 outcome.wrong.append(f"a program of mode {pair.mode} does not end")
-                            outcome.runs["killed"] += len(pair.members)
                             pair.kill()
                     if not settled and time.monotonic() - began > seconds / 10:
                         settled = resident(agent.pid)

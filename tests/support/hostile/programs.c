@@ -43,6 +43,7 @@ struct end {
 	struct mrc_cq *queue;
 	struct mrc_qp *pair;
 	unsigned char *memory; /* BYTES to send from, and BYTES to receive into */
+	unsigned int ended[2]; /* completions of sends and of receives that nothing has waited for yet */
 	struct address peer;
 };
 
@@ -150,30 +151,40 @@ static int post(struct end *end, uint32_t at, uint32_t length, bool immediate)
 	return mrc_post_send(end->pair, &request, &bad);
 }
 
-/* Wait for a completion of either kind; a failed one ends the program. */
+static bool peer_has_ended(void)
+{
+	struct pollfd peer = {.fd = peer_fd, .events = POLLIN};
+
+	return poll(&peer, 1, 0) != 0;
+}
+
+/* Wait for a completion of one kind; false when the peer has ended. A failed one ends the program, unless the peer has
+ * ended before. The peer's answer may come before the acknowledgement of what it answers, so that those of the other kind
+ * are counted. */
 static bool await(struct end *end, bool receive)
 {
-	for (;;) {
+	while (!end->ended[receive]) {
 		struct ibv_wc done;
 		struct timespec pause = {.tv_nsec = 100000};
 		int count = mrc_poll_cq(end->queue, 1, &done);
 
 		need(count >= 0, "the agent is gone");
 		if (!count) {
-			struct pollfd peer = {.fd = peer_fd, .events = POLLIN};
-
-			if (poll(&peer, 1, 0))
+			if (peer_has_ended())
 				return false;
 			nanosleep(&pause, NULL);
 			continue;
 		}
 		if (done.status != IBV_WC_SUCCESS) {
+			if (peer_has_ended())
+				return false;
 			fprintf(stderr, "programs: completion %d\n", done.status);
 			exit(3);
 		}
-		if (!(done.opcode & IBV_WC_RECV) == !receive)
-			return true;
+		end->ended[!!(done.opcode & IBV_WC_RECV)]++;
 	}
+	end->ended[receive]--;
+	return true;
 }
 
 static unsigned char pattern(uint64_t round, uint64_t at)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from mrc_host.node.programs.objects import Queue
 from mrc_host.node.programs.program import Program
+from mrc_host.node.programs.queues import Queue
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs.layout import EventType, WcFlags, WcOpcode, WcStatus
@@ -14,6 +14,8 @@ P = TypeVar("P", bound=Pair)
 _BATCH: Final = 64
 _STATUS: Final = {status: WcStatus[status.name] for status in CompletionStatus}
 _SUCCESS: Final = CompletionStatus.SUCCESS
+_WITH_IMM: Final = int(WcFlags.WITH_IMM)
+_SOLICITED: Final = int(WcFlags.SOLICITED)
 _RECEIVES: Final = {
     CompletionKind.RECV: WcOpcode.RECV,
     CompletionKind.RECV_IMM: WcOpcode.RECV_RDMA_WITH_IMM,
@@ -48,11 +50,11 @@ def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
     status = _STATUS[completion.status]
     received = _RECEIVES.get(completion.kind)
     if received is not None:
-        flags = WcFlags.NONE
+        flags = 0
         if completion.status is _SUCCESS:
-            flags = WcFlags.NONE if completion.immediate is None else WcFlags.WITH_IMM
+            flags = 0 if completion.immediate is None else _WITH_IMM
             if completion.solicited:
-                flags |= WcFlags.SOLICITED
+                flags |= _SOLICITED
         if pair.srq is not None:
             ended = pair.srq.inner.ended = pair.srq.inner.ended + 1
         else:
@@ -69,7 +71,7 @@ def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
     if completion.status is _SUCCESS and not posted.signaled:
         return True
     return queue.push(
-        posted.wr_id, status, _SENDS[completion.kind], completion.qpn, completion.byte_len, 0, WcFlags.NONE, pair.sent
+        posted.wr_id, status, _SENDS[completion.kind], completion.qpn, completion.byte_len, 0, 0, pair.sent
     )
 
 

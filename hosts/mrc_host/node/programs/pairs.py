@@ -28,6 +28,8 @@ from mrc_host.verbs.requests import RemoteQp
 
 P = TypeVar("P", bound=Pair)
 Attributes = Mapping[str, int | bool]
+_WRITE: Final = int(RingOpcode.WRITE)
+_WRITE_IMM: Final = int(RingOpcode.WRITE_IMM)
 #: Attributes of a queue pair that a program may set, with the state up to which they matter.
 ATTRIBUTES: Final[dict[str, tuple[QpState, ...]]] = {
     **dict.fromkeys(("max_wimm_dest", "mpr_dest", "trim_nack", "service_time"), (QpState.RESET, QpState.INIT)),
@@ -175,10 +177,11 @@ class MrcPairs:
 
     def post(self, qp: QueuePair, work: Work) -> None:
         """See `Pairs`."""
-        if isinstance(work.local, Scatter) or work.opcode not in (RingOpcode.WRITE, RingOpcode.WRITE_IMM):
-            raise QpError(f"no operation {RingOpcode(work.opcode).name} of a queue pair of mrc")
+        opcode = work.opcode
+        if isinstance(work.local, Scatter) or opcode not in (_WRITE, _WRITE_IMM):
+            raise QpError(f"no operation {RingOpcode(opcode).name} of a queue pair of mrc")
         endpoint = self.endpoint
-        if work.opcode == RingOpcode.WRITE:
+        if opcode == _WRITE:
             endpoint.post_write(qp, work.local, work.address, work.key, work.wr_id)
         else:
             endpoint.post_write_imm(

@@ -12,8 +12,9 @@ from typing import Final, Generic, TypeVar, cast
 
 from mrc_common.rpc import Done, Verbs
 from mrc_host.node.profiles import DEFAULT
-from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, SharedQueue
+from mrc_host.node.programs.objects import Hint, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
+from mrc_host.node.programs.queues import Channel, Queue
 from mrc_host.node.programs.regions import ProgramMemory
 from mrc_host.node.programs.shared import Resources
 from mrc_host.node.programs.wires import Wires
@@ -91,7 +92,7 @@ class Program(Generic[P]):
         self._memories.append(self.memory.allocate(layout.ring_bytes(EVENTS, layout.EVENT_BYTES)))
         self.submissions = Consumer(self._memories[0].buffer, capacity, layout.REQUEST_BYTES)
         self.events = Producer(self._memories[1].buffer, EVENTS, layout.EVENT_BYTES)
-        self.doorbell = resources.bell()
+        self.doorbell = resources.doorbell()
         self.event_bell = resources.bell()
         self._verbs = Verbs()
         add = self._verbs.add

@@ -35,10 +35,7 @@ from mrc_host.proto.events import (
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.transport import Pair
-from mrc_host.requests import (
-    ProgramList,
-    ProgramRow,
-)
+from mrc_host.requests import ProgramList, ProgramRow
 from mrc_host.verbs.layout import EventType
 from mrc_host.verbs.ring import RingCorrupt
 

@@ -42,7 +42,14 @@ class Resources(Protocol):
         """
 
     def bell(self) -> WakeupCounter:
-        """Return a bell.
+        """Return a bell, from which the program takes one at a time.
+
+        Raises:
+            OSError: there is none.
+        """
+
+    def doorbell(self) -> WakeupCounter:
+        """Return what the program rings: the agent takes all at once.
 
         Raises:
             OSError: there is none.

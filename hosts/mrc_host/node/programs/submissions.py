@@ -26,7 +26,6 @@ from mrc_host.verbs.layout import (
     REQUEST,
     RingOpcode,
     SendFlags,
-    WcFlags,
     WcOpcode,
     WcStatus,
 )
@@ -250,5 +249,5 @@ def _refuse(
     else:
         opcode = _SENDS.get(operation, WcOpcode.RDMA_WRITE)
         ended = pair.sent = pair.sent + 1
-    if not queue.push(wr_id, error.status, opcode, pair.number, 0, 0, WcFlags.NONE, ended):
+    if not queue.push(wr_id, error.status, opcode, pair.number, 0, 0, 0, ended):
         overflow(program, queue, now)
