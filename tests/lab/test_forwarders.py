@@ -184,7 +184,7 @@ def test_p4c_is_called_as_the_reference_is(tmp_path: pathlib.Path, monkeypatch: 
     assert FabricProgram.load(tmp_path / "ours.json") == ours
     script = (
         f'[ "$1 $2 $3 $5" = "--p4v 16 -o --p4runtime-files" ] && [ -f "$7" ] || exit 9\n'
-        f'/bin/cp {tmp_path}/ours.json "$4" && /bin/cp {tmp_path}/ours.p4info.txtpb "$6"'
+        f'cd "{tmp_path}" && /bin/cp ours.json "$4" && /bin/cp ours.p4info.txtpb "$6"'
     )
     assert by_p4c(program(tmp_path / "p4c-bm2-ss", script)) == ours
     failing = "echo note >&2; echo 'fabric.p4(3): [--Werror=type-error] error: no' >&2; echo more >&2; exit 1"

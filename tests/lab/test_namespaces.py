@@ -533,7 +533,7 @@ def test_roots_lab_reads_its_files_where_root_has_a_strict_umask(module_folder: 
     finally:
         os.umask(before)
     try:
-        assert mrclab("exec", "h0", "true").stderr == ""
+        assert mrclab("exec", "--lab", "own", "h0", "true").stderr == ""
     finally:
         mrclab("down", "own")
 

@@ -122,3 +122,13 @@ def test_root_without_a_network_is_set_up_from_the_vendored_folder(tmp_path: pat
     for name in ("debs", "wheels"):
         (tmp_path / "vendor" / name).mkdir(parents=True)
     assert vendored(tmp_path) == tmp_path / "vendor"
+
+
+@pytest.mark.parametrize("missing", ["make", "sudo", ""])
+def test_kept_root_gets_what_the_steps_need(missing: str, tmp_path: pathlib.Path) -> None:
+    for name in {"make", "sudo", "apt-get"} - {missing}:
+        (tmp_path / name).write_text("#!/bin/sh\necho $1\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    command = ["/bin/sh", "-c", check.COMPLETE]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert done.stdout == ("update\ninstall\n" if missing else "")

@@ -17,6 +17,9 @@ import sys
 import threading
 
 VERSION = "1.15.0-stand-in"
+#: The first lines of a program for Python, whose path may have spaces, which a line `#!` cannot have: Python takes the
+#: shell's line for a string.
+START = ("#!/bin/sh", f'\'\'\'exec\' "{sys.executable}" -P "$0" "$@"', "' '''")
 
 
 def executable(folder: pathlib.Path, prelude: str = "") -> pathlib.Path:
@@ -24,7 +27,7 @@ def executable(folder: pathlib.Path, prelude: str = "") -> pathlib.Path:
     path = folder / "simple_switch_grpc"
     here = pathlib.Path(__file__).resolve()
     lines = [
-        f"#!{sys.executable} -P",
+        *START,
         "import runpy, sys",
         prelude,
         f"runpy.run_path({str(here)!r}, run_name='__main__')",
@@ -38,7 +41,7 @@ def p4c(folder: pathlib.Path) -> pathlib.Path:
     """Return a program in a folder that is called as p4c-bm2-ss and compiles with p4lite."""
     path = folder / "p4c-bm2-ss"
     lines = [
-        f"#!{sys.executable} -P",
+        *START,
         "import pathlib, sys",
         "from mrc_lab.switches.program import fabric_program",
         "_, version, _, _, output, _, info, source = sys.argv",

@@ -26,6 +26,11 @@ PERSONS: Final = ("user", "root")
 #: The folder of the checkout inside, in the home folder of who uses it.
 HOME: Final = {"root": "/root", "user": "/home/learner"}
 STEPS: Final = ("setup", "demo", "test")
+#: Installs what a root that `make install-check` has kept lacks.
+COMPLETE: Final = (
+    "{ command -v make && command -v sudo; } > /dev/null || "
+    "{ apt-get update -qq && apt-get install -y -qq --no-install-recommends make sudo; }"
+)
 
 
 def script(person: str, words: Sequence[str]) -> list[str]:
@@ -54,6 +59,8 @@ def check(name: str, person: str, steps: Sequence[str], root: Root, log: pathlib
             root.make(platform, messages)
             taken.append(("debootstrap", 0, time.monotonic() - began))
         root.furnish()
+        if code := root.run(["sh", "-c", COMPLETE], messages, {"DEBIAN_FRONTEND": "noninteractive"}):
+            raise RootError(f"apt-get installs no make or sudo in {root.folder} (exit code {code}); see {log}")
         root.copy_checkout(f"{HOME[person]}/mrclab")
         if person == "user" and (code := root.run(add_user(root), messages)):
             raise RootError(f"the user learner cannot be made (exit code {code}); see {log}")
