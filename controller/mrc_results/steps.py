@@ -7,10 +7,11 @@ of the lab was broken at any time of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from mrc_host.answers import TrainingTimes
+from mrc_common.plain import OMIT_NONE
+from mrc_host.answers import Times, TrainingTimes
 from mrc_results.record import LabEvent, RunResult
 
 #: Statistics of step times, by the names that results and expectations use.
@@ -102,13 +103,14 @@ class TimeSummary:
 @dataclass(frozen=True)
 class TrainingSummary:
     """All steps (number, begin and duration in seconds, whether it saw a failure), their `times` by `DURING`, `idle`
-    (share of all ranks' time that is not computation: exposed communication, and bubbles of the pipeline), and
-    the times of `operations` over all ranks."""
+    (share of all ranks' time that is not computation: exposed communication, and bubbles of the pipeline), the
+    times of `operations` over all ranks, and of a rank's time in a step without computation (`exposed`)."""
 
     steps: Sequence[tuple[int, float, float, bool]]
     times: dict[str, TimeSummary]
     idle: float
     operations: dict[str, TimeSummary]
+    exposed: TimeSummary | None = field(default=None, metadata=OMIT_NONE)
 
 
 def summary(result: RunResult) -> TrainingSummary | None:
@@ -127,7 +129,8 @@ def summary(result: RunResult) -> TrainingSummary | None:
         [(each.number, result.since_start(each.begin_ns), each.seconds, each.broken) for each in steps],
         times,
         1 - computed / spent if spent else 0.0,
-        _operations(measured),
+        _combined([each.operations for each in measured]),
+        _combined([{} if each.exposed_ns is None else {"": each.exposed_ns} for each in measured]).get(""),
     )
 
 
@@ -137,12 +140,12 @@ def _measured(result: RunResult) -> list[TrainingTimes]:
     return [each for each in found if each is not None]
 
 
-def _operations(measured: Sequence[TrainingTimes]) -> dict[str, TimeSummary]:
-    """Summarise operations over the ranks: counts, mean, median of the medians, highest 99 % quantile, and maximum."""
-    names = sorted({name for each in measured for name in each.operations})
+def _combined(ranks: Sequence[Mapping[str, Times]]) -> dict[str, TimeSummary]:
+    """Summarise times over the ranks: counts, mean, median of the medians, highest 99 % quantile, and maximum."""
+    names = sorted({name for each in ranks for name in each})
     found = {}
     for name in names:
-        rows = [each.operations[name] for each in measured if name in each.operations]
+        rows = [each[name] for each in ranks if name in each]
         count = sum(each.count for each in rows)
         found[name] = TimeSummary(
             count,

@@ -1,0 +1,200 @@
+"""Collectives as messages, for all groups of a set at once: arrays of shape `[group, member]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mrc_graph.columns import Columns, Op
+from mrc_graph.graph import CollectiveKind, Ints
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A collective of `size` bytes in groups of `members`, between the operations `begin` and `end` of each member;
+    it is number `turn` of its set. `phase_ns`: see `schedule.lower`."""
+
+    columns: Columns
+    members: Ints
+    begin: Ints
+    end: Ints
+    size: int
+    phase_ns: float | None
+    turn: int
+
+    @property
+    def count(self) -> int:
+        """The members of a group."""
+        return int(self.members.shape[1])
+
+
+def split(size: int, parts: int) -> Ints:
+    """Split bytes into parts, of which the first ones have one more where it does not go even."""
+    small, more = divmod(size, parts)
+    return np.array([small + (part < more) for part in range(parts)], np.int64)
+
+
+def lower_collective(part: Lowering, kind: CollectiveKind) -> None:
+    """Add the messages of a collective."""
+    if part.count < 2:
+        part.columns.edges(part.begin, part.end)
+    else:
+        _WAYS[kind](part)
+
+
+def _ring(part: Lowering, sizes: Ints) -> None:
+    """Pass data round: in step s member i sends `sizes[s, i]` bytes to the next, after what came in the step before."""
+    if part.phase_ns is not None:
+        _phase(part, sizes.sum(axis=0), 1, len(sizes))
+        return
+    columns, members = part.columns, part.members
+    following, last = np.roll(members, -1, axis=1), part.begin
+    sent = part.begin
+    for row in sizes:
+        sent = columns.add(Op.SEND, members, np.broadcast_to(row, members.shape), peer=following)
+        columns.edges(last, sent)
+        got = columns.add(Op.RECEIVE, members, 0, peer=np.roll(members, 1, axis=1))
+        columns.pair(np.roll(sent, 1, axis=1), got)
+        columns.edges(last, got)
+        last = got
+    columns.edges(last, part.end)
+    columns.edges(sent, part.end)
+
+
+def _phase(part: Lowering, sizes: Ints, shift: int, steps: int) -> None:
+    """Send all of a member's bytes as one message; the collective begins and ends at all members together."""
+    columns, members = part.columns, part.members
+    nobody = np.full(len(members), -1, np.int64)
+    begin = columns.joins(nobody)
+    end = columns.joins(nobody, round((steps - 1) * (part.phase_ns or 0.0)))
+    sent = columns.add(
+        Op.SEND, members, np.broadcast_to(sizes, members.shape), peer=np.roll(members, -shift, axis=1)
+    )
+    columns.edges(part.begin, np.broadcast_to(begin[:, None], members.shape))
+    columns.edges(np.broadcast_to(begin[:, None], members.shape), sent)
+    columns.edges(sent, np.broadcast_to(end[:, None], members.shape))
+    columns.edges(np.broadcast_to(end[:, None], members.shape), part.end)
+
+
+def _chunks(part: Lowering, first: int, steps: int) -> Ints:
+    """Return what members send in the steps of a ring in which member i begins with chunk i + `first`."""
+    whole, member = split(part.size, part.count), np.arange(part.count)
+    return np.stack([whole[(member + first - step) % part.count] for step in range(steps)])
+
+
+def _all_reduce(part: Lowering) -> None:
+    steps = part.count - 1
+    _ring(part, np.concatenate([_chunks(part, 0, steps), _chunks(part, 1, steps)]))
+
+
+def _reduce_scatter(part: Lowering) -> None:
+    _ring(part, _chunks(part, 0, part.count - 1))
+
+
+def _all_gather(part: Lowering) -> None:
+    _ring(part, np.full((part.count - 1, part.count), part.size, np.int64))
+
+
+def _all_to_all(part: Lowering) -> None:
+    """Send a block to each other member, all at once; beginning behind oneself spreads the load."""
+    blocks, count = split(part.size, part.count), part.count
+    if part.phase_ns is not None:
+        _phase(part, np.full(count, part.size, np.int64) - blocks, 1 + part.turn % (count - 1), 1)
+        return
+    columns, members, member = part.columns, part.members, np.arange(count)
+    for shift in range(1, count):
+        sizes = blocks[(member + shift) % count]
+        sent = columns.add(
+            Op.SEND, members, np.broadcast_to(sizes, members.shape), peer=np.roll(members, -shift, axis=1)
+        )
+        got = columns.add(Op.RECEIVE, members, 0, peer=np.roll(members, shift, axis=1))
+        columns.pair(np.roll(sent, shift, axis=1), got)
+        for each in (sent, got):
+            columns.edges(part.begin, each)
+            columns.edges(each, part.end)
+
+
+def _pass(part: Lowering, state: list[Ints], source: int, target: int, size: int) -> None:
+    """Let one member send to another after what `state` says of both; `state` moves on."""
+    columns, members = part.columns, part.members
+    sent = columns.add(Op.SEND, members[:, source], size, peer=members[:, target])
+    got = columns.add(Op.RECEIVE, members[:, target], 0, peer=members[:, source])
+    columns.edges(state[source], sent)
+    columns.edges(state[target], got)
+    columns.pair(sent, got)
+    columns.edges(sent, part.end[:, source])
+    state[target] = got
+
+
+def _rooted(part: Lowering, order: Callable[[list[Ints]], None]) -> None:
+    state = [part.begin[:, member] for member in range(part.count)]
+    order(state)
+    for member, last in enumerate(state):
+        part.columns.edges(last, part.end[:, member])
+
+
+def _rounds(count: int) -> list[int]:
+    return [1 << power for power in range((count - 1).bit_length())]
+
+
+def _broadcast(part: Lowering) -> None:
+    def order(state: list[Ints]) -> None:
+        for distance in _rounds(part.count):
+            for source in range(min(distance, part.count - distance)):
+                _pass(part, state, source, source + distance, part.size)
+
+    _rooted(part, order)
+
+
+def _reduce(part: Lowering) -> None:
+    def order(state: list[Ints]) -> None:
+        for distance in reversed(_rounds(part.count)):
+            for target in range(min(distance, part.count - distance)):
+                _pass(part, state, target + distance, target, part.size)
+
+    _rooted(part, order)
+
+
+def _scatter(part: Lowering) -> None:
+    def order(state: list[Ints]) -> None:
+        for target, size in list(enumerate(split(part.size, part.count).tolist()))[1:]:
+            _pass(part, state, 0, target, size)
+
+    _rooted(part, order)
+
+
+def _gather(part: Lowering) -> None:
+    def order(state: list[Ints]) -> None:
+        for source in range(1, part.count):
+            _pass(part, state, source, 0, part.size)
+
+    _rooted(part, order)
+
+
+def _barrier(part: Lowering) -> None:
+    """Tell members at distances that double; after the last one each knows of all."""
+    columns, members, last = part.columns, part.members, part.begin
+    for distance in _rounds(part.count):
+        sent = columns.add(Op.SEND, members, 0, peer=np.roll(members, -distance, axis=1))
+        got = columns.add(Op.RECEIVE, members, 0, peer=np.roll(members, distance, axis=1))
+        columns.edges(last, sent)
+        columns.edges(last, got)
+        columns.pair(np.roll(sent, distance, axis=1), got)
+        columns.edges(sent, part.end)
+        last = got
+    columns.edges(last, part.end)
+
+
+_WAYS: dict[CollectiveKind, Callable[[Lowering], None]] = {
+    CollectiveKind.ALL_REDUCE: _all_reduce,
+    CollectiveKind.REDUCE: _reduce,
+    CollectiveKind.ALL_GATHER: _all_gather,
+    CollectiveKind.GATHER: _gather,
+    CollectiveKind.SCATTER: _scatter,
+    CollectiveKind.BROADCAST: _broadcast,
+    CollectiveKind.ALL_TO_ALL: _all_to_all,
+    CollectiveKind.REDUCE_SCATTER: _reduce_scatter,
+    CollectiveKind.BARRIER: _barrier,
+}
