@@ -32,6 +32,7 @@ VERBS = {
     "train": "Train a PyTorch model with one rank per host while the lab fails around it.",
     "figures": "Reproduce the figures of the MRC paper in simulated time.",
     "scale": "Simulate a whole cluster with its jobs and failures in a fluid model.",
+    "replay": "Run a trace or a generated step of training on the fluid model of a cluster, or of a lab's fabric.",
     "web": "Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C.",
     "fail": "Inject a failure into a link, a host port or a switch.",
     "restore": "Undo injected failures: restore exactly what each of them changed.",

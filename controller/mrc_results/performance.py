@@ -190,14 +190,14 @@ def tables(result: RunResult) -> list[Table]:
         rows = [(each.host, str(each.times.count), *(f"{ns / 1e3:.2f}" for ns in _times(each.times))) for each in hosts]
         made.append(Table("time of an iteration, µs", heads, rows))
     if found.training is not None:
-        made += _training(found.training)
+        made += training_tables(found.training)
     return made
 
 
 STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with nothing broken"}
 
 
-def _training(training: TrainingSummary) -> list[Table]:
+def training_tables(training: TrainingSummary) -> list[Table]:
     """Return the tables of the times of steps and of their communication."""
     made = []
     idle = f"{training.idle:.1%} of the time nothing is computed"

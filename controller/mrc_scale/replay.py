@@ -2,7 +2,7 @@
 
 Between two events nothing changes. Events within `resolution_ns` of each other count as one for the shares of messages:
 each still has its own time, and a message that begins meanwhile gets its share from its own beginning on. A message
-arrives a hop after its last byte, and its sender knows a hop later. Messages of a queue pair, and computations of a
+arrives some time after its last byte, and its sender knows later (`Latency`). Messages of a queue pair, and computations of a
 unit, follow each other.
 """
 
@@ -30,6 +30,32 @@ class ReplayError(MrclabError):
 
 
 @dataclass(frozen=True)
+class Latency:
+    """How long after its last byte has left a message arrives, and how long after that its sender knows, by flow.
+
+    `out`: ns of an empty packet; `store`: ns for each byte of the last packet, which every switch receives as a whole;
+    `back`: ns of an answer; `mtu`: bytes of a full packet; `planes`: over which packets are spread, one at a time each;
+    `port`: ns of a byte at one port.
+    """
+
+    out: Floats
+    store: Floats
+    back: Floats
+    mtu: int
+    planes: int
+    port: float
+
+    def arrival(self, flows: Ints, size: Floats) -> Floats:
+        """Return the time from the last byte to the arrival of messages."""
+        packets = np.maximum(np.ceil(size / self.mtu), 1.0)
+        last = np.minimum(np.maximum(size, 0.0), self.mtu)
+        # A round of packets takes its time, also where it leaves planes without one.
+        rounds = (np.ceil(packets / self.planes) - packets / self.planes) * last * self.port
+        found: Floats = self.out[flows] + self.store[flows] * last + rounds
+        return found
+
+
+@dataclass(frozen=True)
 class StepTimes:
     """When each operation could begin, began and ended (ns), and each rank's beginning and end."""
 
@@ -46,18 +72,18 @@ class Replay:
     Args:
         schedule: what runs.
         carrier: the fabric; flows are those of the schedule.
-        hop_ns: the time of an empty packet from one rank to another.
+        latency: of messages, beside what their share of the fabric takes.
         resolution_ns: see the module.
         events: failures and repairs in the order of time, ns from the beginning of the first step.
         progress: told how many operations are done.
     """
 
     def __init__(
-        self, schedule: Schedule, carrier: Carrier, hop_ns: float, resolution_ns: float, events: Sequence[Event],
+        self, schedule: Schedule, carrier: Carrier, latency: Latency, resolution_ns: float, events: Sequence[Event],
         progress: Callable[[int], None] = lambda count: None,
     ) -> None:  # fmt: skip
         self.schedule, self.carrier = schedule, carrier
-        self.hop_ns, self.resolution_ns = hop_ns, resolution_ns
+        self.latency, self.resolution_ns = latency, resolution_ns
         self.events = deque(events)
         self.progress = progress
         #: What has been given shares until now, ns.
@@ -185,7 +211,8 @@ class _Step:
         self.busy[self.place[ops]] = True
         self.start[ops] = at
         sends = (schedule.kind[ops] == Op.SEND) & (schedule.work[ops] > 0)
-        self.new.append((ops[~sends], at[~sends] + np.where(schedule.kind[ops[~sends]] == Op.SEND, 0.0, schedule.work[ops[~sends]])))
+        # What is no message with data takes its time alone; a message without data takes none.
+        self.new.append((ops[~sends], at[~sends] + schedule.work[ops[~sends]]))
         if sends.any():
             self.since[ops[sends]] = at[sends]
             self.new.append((ops[sends], np.full(int(sends.sum()), np.inf)))
@@ -193,16 +220,22 @@ class _Step:
 
     def _complete(self, ops: Ints, times: Floats, horizon: float) -> None:
         """End operations, and begin what waits for them."""
-        schedule, hop = self.schedule, self.replay.hop_ns
+        schedule, latency = self.schedule, self.replay.latency
         sends = schedule.kind[ops] == Op.SEND
-        self.end[ops] = times + np.where(sends, 2 * hop, 0.0)
+        arrival, known = np.zeros(len(ops)), np.zeros(len(ops))
+        if sends.any():
+            flows = schedule.unit[ops[sends]]
+            arrival[sends] = latency.arrival(flows, schedule.work[ops[sends]])
+            known[sends] = arrival[sends] + latency.back[flows]
+        self.end[ops] = times + known
         self.done += len(ops)
         self.replay.progress(len(ops))
         taking = self.place[ops]
         holds = (schedule.kind[ops] == Op.COMPUTE) | sends
         self.busy[taking[holds]] = False
         self.dirty |= bool((sends & (schedule.work[ops] > 0)).any())
-        for where, at in zip(*(each[holds & self.queued[np.maximum(taking, 0)]].tolist() for each in (taking, times)), strict=True):
+        next_ones = holds & self.queued[np.maximum(taking, 0)]
+        for where, at in zip(taking[next_ones].tolist(), times[next_ones].tolist(), strict=True):
             queue = self.queues[where]
             op = queue.popleft()
             self.queued[where] = bool(queue)
@@ -212,8 +245,7 @@ class _Step:
             return
         tails = ops[origin]
         arrives = (schedule.sent[heads] == tails) | (schedule.rank[heads] < 0)
-        delay = np.where(sends[origin], np.where(arrives, hop, 2 * hop), 0.0)
-        np.maximum.at(self.ready, heads, times[origin] + delay)
+        np.maximum.at(self.ready, heads, times[origin] + np.where(arrives, arrival[origin], known[origin]))
         np.subtract.at(self.needs, heads, 1)
         self._admit(np.unique(heads[self.needs[heads] == 0]), horizon)
 

@@ -74,6 +74,8 @@ class Workload(abc.ABC, Generic[P]):
     name: ClassVar[str]
     #: The class of `P`, with the defaults.
     parameters: ClassVar[type[Parameters]] = Parameters
+    #: The names of parameters that are paths of files.
+    files: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, rank: int, size: int, params: P, channel: Channel, memory: memoryview) -> None:
         self.rank = rank

@@ -153,6 +153,7 @@ class Trace(Workload[TraceParameters]):
 
     name = "trace"
     parameters = TraceParameters
+    files = frozenset({"file", "groups"})
 
     def __init__(self, rank: int, size: int, params: TraceParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
