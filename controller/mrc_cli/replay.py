@@ -33,13 +33,17 @@ RESULT = "replay.json"
 def verb(
     param: Annotated[
         list[str] | None,
-        typer.Option("--set", help="a parameter of the workload `trace`, such as model=gpt3-175b; may be given several times"),
+        typer.Option(
+            "--set", help="a parameter of the workload `trace`, such as model=gpt3-175b; may be given several times"
+        ),
     ] = None,
     cluster: Annotated[str | None, typer.Option(help="a cluster file, or the name of a built-in cluster")] = None,
     lab: Annotated[str | None, typer.Option(help="a lab, whose fabric is taken as a fluid")] = None,
     fail: Annotated[
         list[str] | None,
-        typer.Option(help="a failure at a time, and its duration, such as p0-t1.3@5ms+20ms; may be given several times"),
+        typer.Option(
+            help="a failure at a time, and its duration, such as p0-t1.3@5ms+20ms; may be given several times"
+        ),
     ] = None,
     detail: Annotated[
         str, typer.Option(help="messages, phases (one message per rank and collective), or auto by their number")
@@ -47,7 +51,9 @@ def verb(
     resolution: Annotated[
         str | None, typer.Option(help="events this close together count as one for shares, such as 10us")
     ] = None,
-    output: Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for report.html and replay.json")] = None,
+    output: Annotated[
+        pathlib.Path | None, typer.Option("-o", "--output", help="folder for report.html and replay.json")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="list the models that training is generated for")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
 ) -> None:
@@ -57,7 +63,9 @@ def verb(
     """
     if listed:
         for name, shape in MODELS.items():
-            typer.echo(f"{name}: {shape.parameters / 1e9:.1f} billion parameters, {shape.layers} layers; {shape.source}")
+            typer.echo(
+                f"{name}: {shape.parameters / 1e9:.1f} billion parameters, {shape.layers} layers; {shape.source}"
+            )
         return
     if (cluster is None) == (lab is None):
         raise GraphError(f"name a fabric: --cluster ({', '.join(builtin_clusters())}) or --lab, one of them")

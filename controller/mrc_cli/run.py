@@ -111,7 +111,9 @@ def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None,
         chosen = lab if lab is not None else "default" if up is None else RunDir(up).read().lab_file
         workload = {
             "name": name,
-            "params": placed_params(name, parse_settings(given["--set"] or [], WORKLOADS[name].texts()), pathlib.Path()),
+            "params": placed_params(
+                name, parse_settings(given["--set"] or [], WORKLOADS[name].texts()), pathlib.Path()
+            ),
             "hosts": None if hosts is None else hosts.split(","),
             "duration": given["--duration"],
             "qps_per_peer": 1 if qps is None else qps,

@@ -203,7 +203,10 @@ def training_tables(training: TrainingSummary) -> list[Table]:
     idle = f"{training.idle:.1%} of the time nothing is computed"
     for title, rows in (
         (f"time of a step, ms; {idle}", {STEPS[key]: each for key, each in training.times.items()}),
-        ("time of a rank in a step without computation, ms", {} if training.exposed is None else {"all": training.exposed}),
+        (
+            "time of a rank in a step without computation, ms",
+            {} if training.exposed is None else {"all": training.exposed},
+        ),
         ("time of an operation at a rank, ms", training.operations),
     ):
         lines = [

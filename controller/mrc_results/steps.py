@@ -52,11 +52,11 @@ def broken_intervals(happenings: Sequence[LabEvent], finished_ns: int) -> list[t
 
 def steps_of(result: RunResult) -> list[Step]:
     """Return the steps that every rank has ended and whose beginning is known; none where the workload has no steps."""
-    measured = _measured(result)
-    rows = [each for each in result.progress.values() if each.measured is not None and each.measured.training]
-    if not rows or len(rows) < len(result.ranks):
+    taking = [each for each in result.progress.values() if each.takes_part]
+    rows = [each for each in taking if each.measured is not None and each.measured.training]
+    if not rows or len(rows) < len(taking) or len(result.progress) < len(result.ranks):
         return []
-    ends = [each.ends_ns for each in measured]
+    ends = [each.ends_ns for each in _measured(result)]
     first = max(each.iterations - len(mine) for each, mine in zip(rows, ends, strict=True))
     last = min(each.iterations for each in rows)
     broken = broken_intervals(result.happenings, result.finished_ns)
@@ -123,7 +123,7 @@ def summary(result: RunResult) -> TrainingSummary | None:
         if seconds := [each.seconds for each in chosen(steps, during)]:
             times[during] = TimeSummary(len(seconds), *(statistic(seconds, name) for name in STATISTICS))
     measured = _measured(result)
-    spent = sum(each.finished_ns - each.started_ns for each in result.progress.values() if each.done)
+    spent = sum(each.finished_ns - each.started_ns for each in result.progress.values() if each.done and each.takes_part)
     computed = sum(each.computed_ns for each in measured)
     return TrainingSummary(
         [(each.number, result.since_start(each.begin_ns), each.seconds, each.broken) for each in steps],
@@ -135,8 +135,9 @@ def summary(result: RunResult) -> TrainingSummary | None:
 
 
 def _measured(result: RunResult) -> list[TrainingTimes]:
-    """Return what the ranks of a training measured."""
-    found = (each.measured.training for each in result.progress.values() if each.measured is not None)
+    """Return what the ranks of a training measured that take part in it."""
+    taking = (each for each in result.progress.values() if each.takes_part)
+    found = (each.measured.training for each in taking if each.measured is not None)
     return [each for each in found if each is not None]
 
 

@@ -24,7 +24,8 @@ from mrc_scale.timeline import Event
 
 #: Steady states that are kept; beyond them the oldest are forgotten.
 KEPT = 512
-#: Queue pairs beyond which load is moved in fewer passes; rates of 16 384 are then 0.3 % lower, in two thirds of the time.
+#: Queue pairs beyond which load is moved in fewer passes: rates of 16 384 are then 0.3 % lower, in two thirds of the
+#: time.
 MANY, FEWER = 4096, 16
 
 
@@ -118,7 +119,9 @@ class Carrier:
         given = self.loaded.cluster.model.detection_rtts
         # A pair of ranks has one queue pair, so its packets are those of its own window.
         wait = queueing.waiting(run.window, run.packets_per_s(wire), run.base_rtt, run.target)
-        detection = queueing.detection(wait, run.base_rtt) if given is None else np.full(len(flows), given * run.base_rtt)
+        detection = (
+            queueing.detection(wait, run.base_rtt) if given is None else np.full(len(flows), given * run.base_rtt)
+        )
         active = np.maximum(self.evs.active[:, flows].sum(axis=0), 1)
         turns = run.packets_per_s(wire) / active * detection
         packets = hits * (1.0 + queueing.further(turns, np.zeros(len(flows))))

@@ -2,8 +2,8 @@
 
 Between two events nothing changes. Events within `resolution_ns` of each other count as one for the shares of messages:
 each still has its own time, and a message that begins meanwhile gets its share from its own beginning on. A message
-arrives some time after its last byte, and its sender knows later (`Latency`). Messages of a queue pair, and computations of a
-unit, follow each other.
+arrives some time after its last byte, and its sender knows later (`Latency`). Messages of a queue pair, and
+computations of a unit, follow each other.
 """
 
 from __future__ import annotations
@@ -252,7 +252,9 @@ class _Step:
     def _messages(self) -> Bools:
         """Return which of the operations under way are messages with data."""
         found: Bools = (
-            (self.schedule.kind[self.ops] == Op.SEND) & (self.state[self.ops] == RUNNING) & (self.schedule.work[self.ops] > 0)
+            (self.schedule.kind[self.ops] == Op.SEND)
+            & (self.state[self.ops] == RUNNING)
+            & (self.schedule.work[self.ops] > 0)
         )
         return found
 

@@ -1,1 +1,1 @@
-"""Operation graphs of training: read (Chakra, GOAL), generated from models, lowered to messages, and placed on hosts."""
+"""Operation graphs of training: read (Chakra, GOAL) or generated, lowered to messages, and placed on hosts."""

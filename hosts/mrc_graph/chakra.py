@@ -1,15 +1,17 @@
 """Reader of Chakra execution traces (mlcommons/chakra): `PREFIX.RANK.et` in protobuf, or `.json`.
 
 Of the schema (`et_def.proto`) only what a run needs is declared. Its versions differ in the types of attributes and in
-what nodes keep of tensors: any whole number is taken, and tensors are left alone. As Chakra's feeder does, dependencies
+what nodes keep of tensors: any whole number is taken, and tensors are left alone. As in Chakra's feeder, dependencies
 are data dependencies: its converter has made them of control dependencies. A rank has a unit for operations of the GPU
-and one for those of the CPU; without `is_cpu_op` an operation is the GPU's. Collectives of one process group follow each
-other in the order of their node's numbers. A collective of the CPU is a computation: the call that launches the GPU's.
+and one for those of the CPU; without `is_cpu_op` an operation is the GPU's. Collectives of one process group follow
+each other in the order of their node's numbers. A collective of the CPU is a computation: the call that launches the
+GPU's.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +22,19 @@ from typing import Any
 import numpy as np
 
 from mrc_graph.errors import GraphError, at
-from mrc_graph.graph import MAX_NODES, Collective, CollectiveKind, Compute, Graph, Ints, Node, Program, Receive, Send, one
+from mrc_graph.graph import (
+    MAX_NODES,
+    Collective,
+    CollectiveKind,
+    Compute,
+    Graph,
+    Ints,
+    Node,
+    Program,
+    Receive,
+    Send,
+    one,
+)
 
 #: Bytes of all files of a trace.
 MAX_BYTES = 1 << 29
@@ -112,7 +126,8 @@ def _messages() -> tuple[Any, Any]:
     )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    factory = message_factory.MessageFactory(pool)
+    # The stubs are of a later protobuf, which no longer has this.
+    factory: Any = message_factory.MessageFactory(pool)
     return (
         factory.GetPrototype(pool.FindMessageTypeByName("mrc_graph.Node")),
         factory.GetPrototype(pool.FindMessageTypeByName("mrc_graph.IOInfo")),
@@ -159,7 +174,9 @@ def parse_protobuf(data: bytes, name: str) -> list[ChakraNode]:
             read = node_class.FromString(frame)
             values = info_class.FromString(read.inputs).values if b"process_group" in read.name else b""
         except DecodeError as error:
-            raise at(f"{name}: byte {place}", f"no node of a Chakra trace ({error}); is the file of another format?") from None
+            raise at(
+                f"{name}: byte {place}", f"no node of a Chakra trace ({error}); is the file of another format?"
+            ) from None
         attributes = {}
         for each in read.attr:
             which = each.WhichOneof("value")
@@ -194,7 +211,12 @@ def parse_json(data: bytes, name: str) -> list[ChakraNode]:
         if not isinstance(row, dict):
             raise at(place, "a node is an object with Id, NodeType and data_deps")
         after = row.get("data_deps", [])
-        whole = [row.get("Id"), row.get("NodeType"), row.get("runtime", 0), *(after if isinstance(after, list) else [None])]
+        whole = [
+            row.get("Id"),
+            row.get("NodeType"),
+            row.get("runtime", 0),
+            *(after if isinstance(after, list) else [None]),
+        ]
         if not all(isinstance(each, int) and each >= 0 for each in whole):
             raise at(place, "Id, NodeType, runtime and data_deps are whole numbers from 0")
         nodes.append(
@@ -246,7 +268,11 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def to_graph(
-    files: Sequence[tuple[str, Sequence[ChakraNode]]], ranks: int, groups: Mapping[str, Ints], ops_per_ns: float, name: str
+    files: Sequence[tuple[str, Sequence[ChakraNode]]],
+    ranks: int,
+    groups: Mapping[str, Ints],
+    ops_per_ns: float,
+    name: str,
 ) -> Graph:
     """Return the graph of a trace: a file per rank, or one file that `ranks` ranks do alike.
 
@@ -285,11 +311,13 @@ def _process_groups(node: ChakraNode, ranks: int, place: str) -> Iterator[tuple[
         yield str(row["pg_name"]), np.array([members or list(range(ranks))], np.int64)
 
 
-def _nodes(nodes: Sequence[ChakraNode], file: str, own: Ints, sets: Mapping[str, Ints], ops_per_ns: float) -> list[Node]:
+def _nodes(
+    nodes: Sequence[ChakraNode], file: str, own: Ints, sets: Mapping[str, Ints], ops_per_ns: float
+) -> list[Node]:
     ordered = sorted(nodes, key=lambda node: node.number)
     numbers = {node.number: index for index, node in enumerate(ordered)}
     if len(numbers) < len(ordered):
-        again = next(a.number for a, b in zip(ordered, ordered[1:], strict=False) if a.number == b.number)
+        again = next(a.number for a, b in itertools.pairwise(ordered) if a.number == b.number)
         raise at(f"{file}: node {again}", "two nodes have this number; a trace has each once")
     made = []
     for node in ordered:
@@ -319,7 +347,9 @@ def _node(
         if group not in sets:
             raise at(place, f"process group '{group}' is not defined; give groups=FILE with its ranks")
         if group == WORLD and isinstance(dims, list) and not all(dims):
-            raise at(place, "a collective of some dimensions only (involved_dim); give its ranks by pg_name and groups=FILE")
+            raise at(
+                place, "a collective of some dimensions only (involved_dim); give its ranks by pg_name and groups=FILE"
+            )
         return Collective(after=after, place=place, kind=what, size=size, groups=group)
     ns = node.micros * 1000
     if not ns and node.kind is NodeType.COMP:

@@ -66,12 +66,10 @@ def _ring(part: Lowering, sizes: Ints) -> None:
 def _phase(part: Lowering, sizes: Ints, shift: int, steps: int) -> None:
     """Send all of a member's bytes as one message; the collective begins and ends at all members together."""
     columns, members = part.columns, part.members
-    nobody = np.full(len(members), -1, np.int64)
-    begin = columns.joins(nobody)
-    end = columns.joins(nobody, round((steps - 1) * (part.phase_ns or 0.0)))
-    sent = columns.add(
-        Op.SEND, members, np.broadcast_to(sizes, members.shape), peer=np.roll(members, -shift, axis=1)
-    )
+    nowhere = np.full(len(members), -1, np.int64)
+    begin = columns.joins(nowhere)
+    end = columns.joins(nowhere, round((steps - 1) * (part.phase_ns or 0.0)))
+    sent = columns.add(Op.SEND, members, np.broadcast_to(sizes, members.shape), peer=np.roll(members, -shift, axis=1))
     columns.edges(part.begin, np.broadcast_to(begin[:, None], members.shape))
     columns.edges(np.broadcast_to(begin[:, None], members.shape), sent)
     columns.edges(sent, np.broadcast_to(end[:, None], members.shape))

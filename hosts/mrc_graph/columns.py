@@ -24,9 +24,7 @@ class Columns:
 
     def __init__(self) -> None:
         self._count = 0
-        self._rows: dict[str, list[Ints]] = {
-            name: [] for name in ("kind", "rank", "work", "unit", "counts", "peer")
-        }
+        self._rows: dict[str, list[Ints]] = {name: [] for name in ("kind", "rank", "work", "unit", "counts", "peer")}
         self._tails: list[Ints] = []
         self._heads: list[Ints] = []
         self._pairs: list[tuple[Ints, Ints]] = []

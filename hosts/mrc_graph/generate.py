@@ -1,10 +1,10 @@
 """3-D parallel training of a model as a graph: data, tensor, pipeline and expert parallelism.
 
-Ranks are NICs, tensor parallelism the fastest to vary, then data, then pipeline: rank = (stage x data + replica) x tensor
-+ part. A step is `micro_batches` forwards and backwards in the order 1F1B. A backward computes twice what a forward
-does. Activations go from stage to stage, each tensor-parallel part sending its share (sequence parallelism). Experts
-exchange tokens before and after each MLP, forward and backward. In the last backward gradients are reduced bucket by
-bucket, each while the next is computed. Computation takes FLOPs over the GPU's rate and its utilisation.
+Ranks are NICs, tensor parallelism the fastest to vary, then data, then pipeline: rank = (stage x data + replica) x
+tensor + part. A step is `micro_batches` forwards and backwards in the order 1F1B. A backward computes twice what a
+forward does. Activations go from stage to stage, each tensor-parallel part sending its share (sequence parallelism).
+Experts exchange tokens before and after each MLP, forward and backward. In the last backward gradients are reduced
+bucket by bucket, each while the next is computed. Computation takes FLOPs over the GPU's rate and its utilisation.
 
 What is left out: interleaved stages, recomputation of activations, sharded optimisers, the optimiser's own time, and
 NICs that are not on the GPUs' side of a node.
@@ -109,7 +109,9 @@ class Parallelism:
         if self.tensor > shape.heads or shape.heads % self.tensor:
             raise GraphError(f"tensor: {self.tensor} parts of {shape.heads} attention heads; use a divisor")
         if self.tensor % self.gpus_per_nic:
-            raise GraphError(f"gpus_per_nic: {self.gpus_per_nic} GPUs of groups of {self.tensor}; use a divisor of tensor")
+            raise GraphError(
+                f"gpus_per_nic: {self.gpus_per_nic} GPUs of groups of {self.tensor}; use a divisor of tensor"
+            )
         if self.data % self.experts or shape.experts % self.experts:
             text = f"{self.experts} ranks share {shape.experts} experts of {self.data} replicas"
             raise GraphError(f"experts: {text}; use a divisor of both")
@@ -160,7 +162,7 @@ def generate(plan: Parallelism) -> Graph:
 
 
 def _stage(plan: Parallelism, number: int, layers: int) -> _Stage:
-    """Return what a stage of so many layers costs."""
+    """Return what a stage of this many layers costs."""
     shape, nic = plan.shape, plan.gpus_per_nic
     sequence = plan.sequence or shape.sequence
     tokens = plan.micro_batch * sequence

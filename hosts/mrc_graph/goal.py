@@ -7,10 +7,10 @@
     b requires a
     }
 
-`calc` is in ns; calcs of one `cpu` follow each other. `requires` waits for an end, `irequires` for a beginning: that is,
-until the other operation could begin as far as its own dependencies go. `nic` is read and ignored, because a rank has
-one NIC here. Comments are `// ...` and `/* ... */`. A receive from any rank or with any tag (`-1`) is refused: which
-message it takes would depend on who is faster.
+`calc` is in ns; calcs of one `cpu` follow each other. `requires` waits for an end, `irequires` for a beginning: until
+the other operation could begin as far as its own dependencies go. `nic` is read and ignored, because a rank has one NIC
+here. Comments are `// ...` and `/* ... */`. A receive from any rank or with any tag (`-1`) is refused: which message it
+takes would depend on who is faster.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Words:
         """Return the next word as a number."""
         word = self.next()
         if word == "-1":
-            raise at(self.place, f"{what} -1 (any) would be taken by whoever is faster; name one")
+            raise at(self.place, f"{what} -1 (any) would depend on which rank is faster; name one")
         if not word.isdigit():
             raise at(self.place, f"{what} is a whole number, not '{word[:40]}'; {EXAMPLE}")
         return int(word)
@@ -70,8 +70,55 @@ class _Words:
         """Return the next word, which is one of these."""
         word = self.next()
         if word not in words:
-            raise at(self.place, f"'{' or '.join(words)}' is expected, not '{word[:40] or 'the end of the line'}'; {EXAMPLE}")
+            raise at(
+                self.place, f"'{' or '.join(words)}' is expected, not '{word[:40] or 'the end of the line'}'; {EXAMPLE}"
+            )
         return word
+
+
+class _Reading:
+    """A schedule as far as it is read."""
+
+    def __init__(self, name: str) -> None:
+        self.place = f"{name}: line 1"
+        self.count: int | None = None
+        self.ranks: dict[int, _Rank] = {}
+        self.here: _Rank | None = None
+        self.own = self.operations = 0
+
+    def line(self, words: _Words) -> None:
+        """Read a line."""
+        self.place = words.place
+        word = words.next()
+        if self.here is None:
+            self._outside(word, words)
+        elif word == "}":
+            self.here = None
+        else:
+            _operation(word, words, self.here)
+            self.operations += 1
+            if self.operations > MAX_NODES:
+                raise at(self.place, f"more than {MAX_NODES} lines; use a shorter schedule")
+        if rest := words.next():
+            raise at(self.place, f"'{rest[:40]}' after the end of what this line says; {EXAMPLE}")
+
+    def _outside(self, word: str, words: _Words) -> None:
+        """Read a line outside of blocks."""
+        if word == "num_ranks" and self.count is None:
+            self.count = words.number("num_ranks")
+            if not 1 <= self.count <= MAX_RANKS:
+                raise at(self.place, f"{self.count} ranks; from 1 to {MAX_RANKS} can be run")
+        elif word == "rank" and self.count is not None:
+            self.own = words.number("rank")
+            if self.own in self.ranks or self.own >= self.count:
+                raise at(self.place, f"rank {self.own} is there already, or num_ranks ({self.count}) is too small")
+            words.expect("{")
+            self.here = self.ranks[self.own] = _Rank(self.place)
+            if words.line[words.at :].strip() == "}":
+                words.next()
+                self.here = None
+        else:
+            raise at(self.place, f"'{word[:40]}': a schedule is 'num_ranks N', then 'rank R {{ ... }}' for each rank")
 
 
 def parse(text: str, name: str) -> Graph:
@@ -80,45 +127,16 @@ def parse(text: str, name: str) -> Graph:
     Raises:
         GraphError: it is none; names the line.
     """
-    ranks: dict[int, _Rank] = {}
-    count: int | None = None
-    here: _Rank | None = None
-    own = operations = 0
-    last = f"{name}: line 1"
+    reading = _Reading(name)
     for place, line in _lines(text, name):
-        last, words = place, _Words(line, place)
-        word = words.next()
-        if here is None:
-            if word == "num_ranks" and count is None:
-                count = words.number("num_ranks")
-                if not 1 <= count <= MAX_RANKS:
-                    raise at(place, f"{count} ranks; from 1 to {MAX_RANKS} can be run")
-            elif word == "rank" and count is not None:
-                own = words.number("rank")
-                if own in ranks or own >= count:
-                    raise at(place, f"rank {own} is there already, or num_ranks ({count}) is too small")
-                words.expect("{")
-                here = ranks[own] = _Rank(place)
-                if words.line[words.at :].strip() == "}":
-                    here = None
-                    continue
-            else:
-                raise at(place, f"'{word[:40]}': a schedule is 'num_ranks N', then 'rank R {{ ... }}' for each rank")
-        elif word == "}":
-            here = None
-        else:
-            _operation(word, words, here, own)
-            operations += 1
-            if operations > MAX_NODES:
-                raise at(place, f"more than {MAX_NODES} lines; use a shorter schedule")
-        if rest := words.next():
-            raise at(place, f"'{rest[:40]}' after the end of what this line says; {EXAMPLE}")
-    if here is not None:
-        raise at(here.place, f"the block of rank {own} has no end; close it with '}}'")
+        reading.line(_Words(line, place))
+    count = reading.count
+    if reading.here is not None:
+        raise at(reading.here.place, f"the block of rank {reading.own} has no end; close it with '}}'")
     if count is None:
-        raise at(last, f"no 'num_ranks N'; is this a GOAL schedule in text? {EXAMPLE}")
-    programs = [Program(one(rank), _resolved(block)) for rank, block in sorted(ranks.items())]
-    for rank, block in ranks.items():
+        raise at(reading.place, f"no 'num_ranks N'; is this a GOAL schedule in text? {EXAMPLE}")
+    programs = [Program(one(rank), _resolved(block)) for rank, block in sorted(reading.ranks.items())]
+    for rank, block in reading.ranks.items():
         for node in block.nodes:
             if isinstance(node, Send | Receive) and node.peers[0] >= count:
                 raise at(node.place, f"rank {node.peers[0]} of a message of rank {rank}: ranks are 0 to {count - 1}")
@@ -133,7 +151,7 @@ def _lines(text: str, name: str) -> Iterator[tuple[str, str]]:
             yield f"{name}: line {number}", line
 
 
-def _operation(word: str, words: _Words, rank: _Rank, own: int) -> None:
+def _operation(word: str, words: _Words, rank: _Rank) -> None:
     """Add what a line inside a block says."""
     label = ""
     if word not in ("calc", "send", "recv"):

@@ -108,7 +108,9 @@ def lower(graph: Graph, phase_ns: float | None = None) -> Schedule:
     made = columns.finish(graph.ranks, units)
     schedule = Schedule(**made)
     if len(schedule) > 8 * MAX_NODES:
-        raise GraphError(f"{graph.name}: {len(schedule)} messages and operations, {8 * MAX_NODES} at most; use fewer ranks")
+        raise GraphError(
+            f"{graph.name}: {len(schedule)} messages and operations, {8 * MAX_NODES} at most; use fewer ranks"
+        )
     _acyclic(schedule, places, graph.name)
     return schedule
 
@@ -122,7 +124,9 @@ def _check(graph: Graph) -> None:
     taken = np.concatenate([each.ranks for each in graph.programs]) if graph.programs else np.zeros(0, np.int64)
     missing = np.setdiff1d(np.arange(graph.ranks), taken)
     if len(missing):
-        raise GraphError(f"{graph.name}: rank {missing[0]} of {graph.ranks} has no operations; give one file or block each")
+        raise GraphError(
+            f"{graph.name}: rank {missing[0]} of {graph.ranks} has no operations; give one file or block each"
+        )
     if len(taken) > graph.ranks:
         raise GraphError(f"{graph.name}: a rank is given twice, or is beyond the last, {graph.ranks - 1}")
     for name, rows in graph.groups.items():
@@ -175,9 +179,11 @@ class _Messages:
             raise at(places[int(row[5][at_row])][3].place, text)
         short = np.flatnonzero(got[4] < sent[4])
         if len(short):
-            row = int(short[0])
-            text = f"receives {got[4][row]} bytes, of which rank {got[0][row]} sends {sent[4][row]}; make them equal"
-            raise at(places[int(got[5][row])][3].place, text)
+            which = int(short[0])
+            text = (
+                f"receives {got[4][which]} bytes, of which rank {got[0][which]} sends {sent[4][which]}; make them equal"
+            )
+            raise at(places[int(got[5][which])][3].place, text)
         columns.pair(sent[3], got[3])
 
 
@@ -211,7 +217,7 @@ def _program(
             joined[node.groups].append((ranks, node, begin, end))
             columns.span(node.kind.value, begin, end)
         else:
-            begin = columns.joins(ranks) if number in started else None
+            waits = columns.joins(ranks) if number in started else None
             if isinstance(node, Compute):
                 end = columns.add(Op.COMPUTE, ranks, node.ns, unit=ranks * units + node.unit, counts=node.counts)
                 if not node.counts:
@@ -225,10 +231,9 @@ def _program(
                     columns.span("send_recv", end, end)
             else:
                 raise TypeError(f"no operation: {type(node).__name__}")
-            if begin is None:
-                begin = end
-            else:
-                columns.edges(begin, end)
+            begin = end if waits is None else waits
+            if waits is not None:
+                columns.edges(waits, end)
         places.append((base, len(columns), ranks, node))
         begins.append(begin)
         ends.append(end)
@@ -261,14 +266,14 @@ def _collectives(
     lonely = np.setdiff1d(np.flatnonzero(count), members.ravel())
     if len(lonely):
         raise GraphError(f"{graph.name}: rank {lonely[0]} takes part in '{name}' and is in none of its groups")
-    uneven = np.flatnonzero((count[members] != count[members][:, :1]).any(axis=1)) if members.size else []
+    uneven = np.flatnonzero((count[members] != count[members][:, :1]).any(axis=1))
     if len(uneven):
         some = members[uneven[0]]
         most = int(some[np.argmax(count[some])])
         least = int(some[np.argmin(count[some])])
         raise GraphError(
-            f"{graph.name}: in group '{name}' rank {most} has {count[most]} collectives, rank {least} has {count[least]}; "
-            "all ranks of a group take part in each"
+            f"{graph.name}: in group '{name}' rank {most} has {count[most]} collectives, rank {least} "
+            f"has {count[least]}; all ranks of a group take part in each"
         )
     kinds = list(CollectiveKind)
     for number, turn in enumerate(turns):
@@ -310,8 +315,12 @@ def _acyclic(schedule: Schedule, places: Sequence[tuple[int, int, Ints, Node]], 
         for base, beyond, ranks, node in places:
             if base <= stuck < beyond:
                 rank = int(ranks[(stuck - base) % len(ranks)])
-                raise at(node.place, f"rank {rank} waits in a circle of dependencies for this operation itself; break it")
-        raise GraphError(f"{name}: a collective waits in a circle of dependencies for itself; order the operations alike")
+                raise at(
+                    node.place, f"rank {rank} waits in a circle of dependencies for this operation itself; break it"
+                )
+        raise GraphError(
+            f"{name}: a collective waits in a circle of dependencies for itself; order the operations alike"
+        )
 
 
 def message_count(graph: Graph) -> int:

@@ -12,8 +12,8 @@ import numpy as np
 from mrc_graph import chakra, goal
 from mrc_graph.errors import GraphError, at
 from mrc_graph.generate import Parallelism, generate
-from mrc_graph.graph import Compute, Graph, Ints, Node, Program, Receive, Send
 from mrc_graph.graph import Collective as CollectiveNode
+from mrc_graph.graph import Compute, Graph, Ints, Node, Program, Receive, Send
 from mrc_graph.place import place
 from mrc_graph.schedule import Schedule, lower
 
@@ -95,7 +95,9 @@ def schedule(source: Source, phase_ns: float | None = None) -> Schedule:
     Raises:
         GraphError: there is none, or it cannot run.
     """
-    return _schedule(replace(source, placement="rack", placement_seed=1, rack_hosts=0, fragment=1), phase_ns, _state(source))
+    return _schedule(
+        replace(source, placement="rack", placement_seed=1, rack_hosts=0, fragment=1), phase_ns, _state(source)
+    )
 
 
 @lru_cache(maxsize=4)
@@ -147,7 +149,9 @@ def _read(source: Source) -> Graph:
         try:
             return goal.parse(data.decode(), path.name)
         except UnicodeDecodeError:
-            raise at(path.name, "no text; GOAL schedules are read as text (Chakra traces end in .et or .json)") from None
+            raise at(
+                path.name, "no text; GOAL schedules are read as text (Chakra traces end in .et or .json)"
+            ) from None
     room, read = chakra.MAX_BYTES, []
     for _, path in files:
         data = chakra.read_bytes(path, room)

@@ -70,10 +70,12 @@ def bed_of_lab(topology: Topology) -> Bed:
     document = {
         "name": lab.name, "planes": lab.planes, "nics": lab.hosts, "nics_per_t0": lab.hosts_per_t0,
         "radix": -(-max(lab.hosts_per_t0 + lab.t1_per_plane, lab.t0_per_plane) // 2) * 2,
-        "t1_per_plane": max(lab.t1_per_plane, 1), "port_rate": lab.links.host.rate, "fabric_rate": lab.links.fabric.rate,
+        "t1_per_plane": max(lab.t1_per_plane, 1),
+        "port_rate": lab.links.host.rate, "fabric_rate": lab.links.fabric.rate,
         "base_rtt": describe.base_rtt_ns(topology, "virtual"), "path_mtu": lab.path_mtu, "seed": lab.seed,
         "ev": {
-            "size": evs(lab.ev.size), "active": evs(lab.ev.active), "min_active": min(lab.ev.min_active, evs(lab.ev.active)),
+            "size": evs(lab.ev.size), "active": evs(lab.ev.active),
+            "min_active": min(lab.ev.min_active, evs(lab.ev.active)),
         },
         "jobs": [{"name": "graph", "kind": "ring"}],
     }  # fmt: skip
@@ -137,7 +139,8 @@ class FluidResult:
 
 def run(
     source: Source, bed: Bed, made_by: Kernels, *, steps: int = 1, detail: Detail = "auto",
-    resolution_ns: float | None = None, extra: Sequence[Event] = (), show: Callable[[float, str], None] = lambda share, text: None,
+    resolution_ns: float | None = None, extra: Sequence[Event] = (),
+    show: Callable[[float, str], None] = lambda share, text: None,
 ) -> FluidResult:  # fmt: skip
     """Run a graph on the fluid model.
 
@@ -189,7 +192,7 @@ def run(
 
 
 def _hop(bed: Bed) -> float:
-    """Return the time of a full packet from one rank's NIC to another's across a T1, beside its own transmission, ns."""
+    """Return the time of a full packet from NIC to NIC across a T1, beside its own transmission, ns."""
     shape, bits = bed.loaded.shape, (bed.loaded.cluster.path_mtu + HEADER_BYTES) * 8e9
     return 4 * bed.link_ns + (bits * (2 / shape.fabric_bps + 1 / shape.port_bps) if bed.stores else 0.0)
 
@@ -218,7 +221,9 @@ def _of(seconds: Floats) -> TimeSummary:
     return TimeSummary(len(rows), *(statistic(rows, name) for name in STATISTICS))
 
 
-def summarise(made: Schedule, rows: Sequence[StepTimes], events: Sequence[Event]) -> tuple[TrainingSummary, TimeSummary]:
+def summarise(
+    made: Schedule, rows: Sequence[StepTimes], events: Sequence[Event]
+) -> tuple[TrainingSummary, TimeSummary]:
     """Return the summary of steps as runs on packets have it, and the times of a rank's step."""
     computed = [busy(made, row) for row in rows]
     spent = [row.over - row.begin for row in rows]

@@ -22,7 +22,7 @@ from mrc_host.answers import Measured, TrainingTimes
 from mrc_host.workloads.base import PATTERNS, Channel, Parameters, Workload, WorkloadError, pattern_at
 from mrc_host.workloads.measure import Distribution
 
-#: Of an immediate's 32 bits: whether it tells of an end, the iteration modulo 2^11, and the message's number in its flow.
+#: Of an immediate's 32 bits: whether it tells of an end, the iteration modulo 2^11, and the message's number.
 ENDED, ITERATION_SHIFT, ITERATIONS = 1 << 31, 20, 1 << 11
 MAX_MESSAGES = 1 << ITERATION_SHIFT
 #: A rank remembers the ends of this many iterations, the latest.
@@ -127,7 +127,7 @@ _plans: dict[tuple[TraceParameters, int], Plan] = {}
 
 
 def _plan(size: int, params: TraceParameters, fresh: bool = False) -> Plan:
-    """Return the graph of these parameters on so many hosts; `fresh`: after a look at its file.
+    """Return the graph of these parameters on this many hosts; `fresh`: after a look at its file.
 
     Raises:
         WorkloadError: there is none.
@@ -165,9 +165,7 @@ class Trace(Workload[TraceParameters]):
         self.operations = {label: Distribution() for label in program.labels}
         self.ends_ns: deque[int] = deque(maxlen=ENDS)
         self._receives = {
-            (program.peer[op], program.message[op]): op
-            for op, kind in enumerate(program.kind)
-            if kind == Op.RECEIVE
+            (program.peer[op], program.message[op]): op for op, kind in enumerate(program.kind) if kind == Op.RECEIVE
         }
         #: Messages of the next iteration that have come, and after how many iterations peers have ended.
         self._early: list[tuple[int, int]] = []
@@ -188,7 +186,9 @@ class Trace(Workload[TraceParameters]):
         full = super().complete(params)
         for each in fields(TraceParameters):
             value = getattr(full, each.name)
-            if isinstance(each.default, str) and not (isinstance(value, str) and len(value) <= 4096 and value.isprintable()):
+            if isinstance(each.default, str) and not (
+                isinstance(value, str) and len(value) <= 4096 and value.isprintable()
+            ):
                 raise WorkloadError(f"workload {cls.name}: {each.name} must be a text, not {value!r:.60}")
         if not full.file and not full.model:
             raise WorkloadError(f"workload {cls.name}: give file=TRACE (Chakra or GOAL) or model=NAME")
