@@ -173,9 +173,10 @@ def parse_protobuf(data: bytes, name: str) -> list[ChakraNode]:
         try:
             read = node_class.FromString(frame)
             values = info_class.FromString(read.inputs).values if b"process_group" in read.name else b""
-        except DecodeError as error:
+        except (DecodeError, UnicodeDecodeError) as error:
+            reason = "a text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
             raise at(
-                f"{name}: byte {place}", f"no node of a Chakra trace ({error}); is the file of another format?"
+                f"{name}: byte {place}", f"no node of a Chakra trace ({reason}); is the file of another format?"
             ) from None
         attributes = {}
         for each in read.attr:

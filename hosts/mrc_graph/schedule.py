@@ -311,7 +311,7 @@ def _acyclic(schedule: Schedule, places: Sequence[tuple[int, int, Ints, Node]], 
         needs[heads] -= count
         ready = heads[needs[heads] == 0]
     if done < len(schedule):
-        stuck = int(np.flatnonzero(needs > 0)[0])
+        stuck = _in_circle(schedule, needs)
         for base, beyond, ranks, node in places:
             if base <= stuck < beyond:
                 rank = int(ranks[(stuck - base) % len(ranks)])
@@ -321,6 +321,19 @@ def _acyclic(schedule: Schedule, places: Sequence[tuple[int, int, Ints, Node]], 
         raise GraphError(
             f"{name}: a collective waits in a circle of dependencies for itself; order the operations alike"
         )
+
+
+def _in_circle(schedule: Schedule, needs: NDArray[np.int32]) -> int:
+    """Return an operation of a circle; `needs` is above 0 for what is in one, or behind one."""
+    tails = np.repeat(np.arange(len(schedule)), np.diff(schedule.first))
+    inside = (needs[tails] > 0) & (needs[schedule.heads] > 0)
+    before = dict(zip(schedule.heads[inside].tolist(), tails[inside].tolist(), strict=True))
+    seen: set[int] = set()
+    here = next(iter(before))
+    while here not in seen:
+        seen.add(here)
+        here = before[here]
+    return here
 
 
 def message_count(graph: Graph) -> int:

@@ -26,7 +26,7 @@ BOUNDS = {"iterations": {"iterations": 3}, "duration": {}}
 COUNTED = {
     "bandwidth": {"permutation", "incast", "send_recv", "write_bw"},
     "latency": {"write_lat"},
-    "training": {"training"},
+    "training": {"trace", "training"},
 }
 
 
@@ -102,7 +102,7 @@ def test_every_workload_completes_over_each_transport_and_clock(transport: str, 
                     )
                     check_measured(name, result)
                     taking = [each for each in result.progress.values() if each.takes_part]
-                    if name in ("write_bw", "write_lat"):
+                    if name in ("write_bw", "write_lat", "trace"):
                         assert len(taking) == 2
                     if bound == "iterations":
                         assert {each.iterations for each in taking} == {3}

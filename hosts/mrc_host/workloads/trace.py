@@ -175,6 +175,8 @@ class Trace(Workload[TraceParameters]):
         self._since: dict[int, int] = {}
         #: By unit: the computation under way and its end, and those that wait.
         self._computing: dict[int, tuple[int, int]] = {}
+        #: When the rank is woken for each unit; each has one alarm at a time.
+        self._alarms: dict[int, int] = {}
         self._waiting: dict[int, deque[int]] = {}
         self._counting = self._busy_since = self._busy_ns = 0
         self._told = self._gated = False
@@ -190,8 +192,6 @@ class Trace(Workload[TraceParameters]):
                 isinstance(value, str) and len(value) <= 4096 and value.isprintable()
             ):
                 raise WorkloadError(f"workload {cls.name}: {each.name} must be a text, not {value!r:.60}")
-        if not full.file and not full.model:
-            raise WorkloadError(f"workload {cls.name}: give file=TRACE (Chakra or GOAL) or model=NAME")
         return full
 
     @classmethod
@@ -286,7 +286,11 @@ class Trace(Workload[TraceParameters]):
             if not self._counting:
                 self._busy_since = now
             self._counting += 1
-        self.channel.wake(min(until, now + SLICE_NS))
+        self._set_alarm(unit, until, now)
+
+    def _set_alarm(self, unit: int, until: int, now: int) -> None:
+        self._alarms[unit] = min(until, now + SLICE_NS)
+        self.channel.wake(self._alarms[unit])
 
     def _computed(self, unit: int, now: int) -> None:
         """End the computation of a unit, and begin the one that waits for it."""
@@ -305,8 +309,8 @@ class Trace(Workload[TraceParameters]):
             for unit, (_, until) in sorted(self._computing.items()):
                 if until <= now:
                     self._computed(unit, now)
-                else:
-                    self.channel.wake(min(until, now + SLICE_NS))
+                elif self._alarms[unit] <= now:
+                    self._set_alarm(unit, until, now)
             self._end(now)
 
     def put_done(self, peer: int, tag: int, now: int) -> None:
