@@ -33,22 +33,23 @@ class ReplayError(MrclabError):
 class Latency:
     """How long after its last byte has left a message arrives, and how long after that its sender knows, by flow.
 
-    `out`: ns of an empty packet; `store`: ns for each byte of the last packet, which every switch receives as a whole;
-    `back`: ns of an answer; `mtu`: bytes of a full packet; `planes`: over which packets are spread, one at a time each;
-    `port`: ns of a byte at one port.
+    `out`: ns of the links alone; `store`: ns for each byte of the last packet, which every switch receives as a whole;
+    `back`: ns of an answer; `mtu`: bytes of payload in a full packet; `header`: bytes around it; `planes`: over which
+    packets are spread, one at a time each; `port`: ns of a byte at one port.
     """
 
     out: Floats
     store: Floats
     back: Floats
     mtu: int
+    header: int
     planes: int
     port: float
 
     def arrival(self, flows: Ints, size: Floats) -> Floats:
         """Return the time from the last byte to the arrival of messages."""
         packets = np.maximum(np.ceil(size / self.mtu), 1.0)
-        last = np.minimum(np.maximum(size, 0.0), self.mtu)
+        last = np.minimum(size, self.mtu) + self.header
         # A round of packets takes its time, also where it leaves planes without one.
         rounds = (np.ceil(packets / self.planes) - packets / self.planes) * last * self.port
         found: Floats = self.out[flows] + self.store[flows] * last + rounds

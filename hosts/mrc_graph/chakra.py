@@ -4,8 +4,8 @@ Of the schema (`et_def.proto`) only what a run needs is declared. Its versions d
 what nodes keep of tensors: any whole number is taken, and tensors are left alone. As in Chakra's feeder, dependencies
 are data dependencies: its converter has made them of control dependencies. A rank has a unit for operations of the GPU
 and one for those of the CPU; without `is_cpu_op` an operation is the GPU's. Collectives of one process group follow
-each other in the order of their node's numbers. A collective of the CPU is a computation: the call that launches the
-GPU's.
+each other in the order of their node's numbers. A collective of the CPU is the call that launches the GPU's. What the
+CPU does takes time and counts as no computation: exposed communication is what the GPU waits for.
 """
 
 from __future__ import annotations
@@ -356,8 +356,8 @@ def _node(
     if not ns and node.kind is NodeType.COMP:
         ns = round(_whole(attributes, "num_ops", place, 0) / ops_per_ns)
     memory = node.kind in (NodeType.MEM_LOAD, NodeType.MEM_STORE)
-    label = "memory" if memory else "compute"
-    return Compute(after=after, place=place, ns=ns, unit=CPU if cpu else GPU, label=label, counts=not memory)
+    label = "host" if cpu else "memory" if memory else "compute"
+    return Compute(after=after, place=place, ns=ns, unit=CPU if cpu else GPU, label=label, counts=label == "compute")
 
 
 def _message(node: ChakraNode, after: list[int], place: str, own: Ints) -> Node:

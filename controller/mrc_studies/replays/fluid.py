@@ -201,10 +201,10 @@ def _latency(bed: Bed, src: Ints, dst: Ints) -> Latency:
     shape, mtu = bed.loaded.shape, bed.loaded.cluster.path_mtu
     # Two links below one T0, four across a T1; the last packet is stored by each switch between them.
     links = np.where(src // shape.per_t0 == dst // shape.per_t0, 2.0, 4.0)
-    wire = (mtu + HEADER_BYTES) / mtu * 8e9
-    store = (links - 2) * wire / shape.fabric_bps + wire / shape.port_bps if bed.stores else np.zeros(len(links))
+    store = (links - 2) * 8e9 / shape.fabric_bps + 8e9 / shape.port_bps if bed.stores else np.zeros(len(links))
+    port = 8e9 / shape.port_bps
     return Latency(
-        links * bed.link_ns, store.astype(float), bed.answer_ns * links / 4, mtu, shape.planes, wire / shape.port_bps
+        links * bed.link_ns, store, bed.answer_ns * links / 4, mtu, HEADER_BYTES, shape.planes, port
     )
 
 
