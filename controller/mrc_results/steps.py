@@ -123,7 +123,9 @@ def summary(result: RunResult) -> TrainingSummary | None:
         if seconds := [each.seconds for each in chosen(steps, during)]:
             times[during] = TimeSummary(len(seconds), *(statistic(seconds, name) for name in STATISTICS))
     measured = _measured(result)
-    spent = sum(each.finished_ns - each.started_ns for each in result.progress.values() if each.done and each.takes_part)
+    spent = sum(
+        each.finished_ns - each.started_ns for each in result.progress.values() if each.done and each.takes_part
+    )
     computed = sum(each.computed_ns for each in measured)
     return TrainingSummary(
         [(each.number, result.since_start(each.begin_ns), each.seconds, each.broken) for each in steps],

@@ -1,4 +1,4 @@
-"""The workload `trace` on packets in simulated time, beside the fluid model of the same fabric; and mistakes in files."""
+"""The workload `trace` on packets in simulated time, beside the fluid model of the same fabric; mistakes in files."""
 
 from __future__ import annotations
 

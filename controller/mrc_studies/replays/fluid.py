@@ -203,9 +203,7 @@ def _latency(bed: Bed, src: Ints, dst: Ints) -> Latency:
     links = np.where(src // shape.per_t0 == dst // shape.per_t0, 2.0, 4.0)
     store = (links - 2) * 8e9 / shape.fabric_bps + 8e9 / shape.port_bps if bed.stores else np.zeros(len(links))
     port = 8e9 / shape.port_bps
-    return Latency(
-        links * bed.link_ns, store, bed.answer_ns * links / 4, mtu, HEADER_BYTES, shape.planes, port
-    )
+    return Latency(links * bed.link_ns, store, bed.answer_ns * links / 4, mtu, HEADER_BYTES, shape.planes, port)
 
 
 def _next(made: Schedule, over: Floats) -> Floats:

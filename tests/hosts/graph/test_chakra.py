@@ -51,9 +51,7 @@ def attribute(name: str, value: Any, field: int = 9) -> bytes:
 
 
 def encoded(node: ChakraNode, packed: bool = True, field: int = 9) -> bytes:
-    after = (
-        block(5, b"".join(map(varint, node.after))) if packed else b"".join(number(5, each) for each in node.after)
-    )
+    after = block(5, b"".join(map(varint, node.after))) if packed else b"".join(number(5, each) for each in node.after)
     made = number(1, node.number) + block(2, node.name.encode()) + number(3, node.kind) + after
     made += number(6, 12345) + number(7, node.micros)  # when it began is of no use to a run
     if node.values:
@@ -66,7 +64,9 @@ def trace(nodes: Sequence[ChakraNode], **how: Any) -> bytes:
     return b"".join(varint(len(frame)) + frame for frame in frames)
 
 
-VALUES = st.one_of(st.integers(0, 2**63 - 1), st.booleans(), st.text(max_size=8), st.lists(st.booleans(), min_size=1, max_size=4))
+VALUES = st.one_of(
+    st.integers(0, 2**63 - 1), st.booleans(), st.text(max_size=8), st.lists(st.booleans(), min_size=1, max_size=4)
+)
 NODES = st.lists(
     st.builds(
         ChakraNode,
@@ -150,7 +150,9 @@ def test_trace_of_every_rank_becomes_a_graph(tmp_path: pathlib.Path) -> None:
 
 def test_one_rank_is_followed_by_many_where_that_makes_sense(tmp_path: pathlib.Path) -> None:
     alike = [node for node in step(0, 2) if node.kind not in (NodeType.SEND, NodeType.RECEIVE)]
-    alike = [ChakraNode(n.number, n.name, n.kind, [10] if n.number == 13 else [], n.micros, n.attributes) for n in alike]
+    alike = [
+        ChakraNode(n.number, n.name, n.kind, [10] if n.number == 13 else [], n.micros, n.attributes) for n in alike
+    ]
     source = written(tmp_path, [alike])
     one = Source(file=str(tmp_path / "job.0.et"), ranks=4)
     assert load(one).ranks == 4
@@ -167,7 +169,11 @@ def test_process_groups_of_pytorch_and_of_a_file(tmp_path: pathlib.Path) -> None
         '[[{"pg_name": "7", "ranks": [2, 0]}, {"pg_name": "0", "ranks": []}]]',
     )  # fmt: skip
     reduce = {"is_cpu_op": False, "comm_type": 0, "comm_size": 4, "pg_name": "7"}
-    rows = [[init, ChakraNode(2, "r", NodeType.COLLECTIVE, [], 0, reduce)], [init], [init, ChakraNode(2, "r", NodeType.COLLECTIVE, [], 0, reduce)]]
+    rows = [
+        [init, ChakraNode(2, "r", NodeType.COLLECTIVE, [], 0, reduce)],
+        [init],
+        [init, ChakraNode(2, "r", NodeType.COLLECTIVE, [], 0, reduce)],
+    ]
     graph = load(written(tmp_path, rows))
     assert graph.groups["7"].tolist() == [[2, 0]]
     assert graph.groups["0"].tolist() == [[0, 1, 2]]
@@ -207,7 +213,10 @@ def changed(index: int, **changes: Any) -> list[list[ChakraNode]]:
         (changed(2, attributes={"comm_src": 0, "comm_size": 5}), "receives 5 bytes, of which rank 0 sends 100"),
         (changed(3, attributes={"comm_type": 2, "comm_size": 64}), "they must be the same"),
         (changed(3, attributes={"comm_type": 12, "comm_size": 64}), "no collective has the number 12"),
-        (changed(3, attributes={"comm_type": 0, "comm_size": 64, "involved_dim": [True, False]}), "some dimensions only"),
+        (
+            changed(3, attributes={"comm_type": 0, "comm_size": 64, "involved_dim": [True, False]}),
+            "some dimensions only",
+        ),
         (changed(3, kind=NodeType.COMP), "rank 0 has 1 collectives, rank 1 has 0"),
         (changed(3, attributes={"comm_type": 0, "comm_size": 1 << 60}), "bytes: from 0 to"),
     ],

@@ -49,22 +49,21 @@ def graphs(draw: st.DrawFn) -> Graph:
     """Return a graph of a few ranks in which operations wait for earlier ones of their rank only."""
     count = draw(st.integers(2, 4))
     rows: list[list[Node]] = [[] for _ in range(count)]
+
+    def earlier(rank: int) -> list[int]:
+        row = rows[rank]
+        return draw(st.lists(st.integers(0, len(row) - 1), max_size=2, unique=True)) if row else []
+
     for _ in range(draw(st.integers(1, 12))):
         src = draw(st.integers(0, count - 1))
-        waits = {
-            rank: {
-                key: draw(st.lists(st.integers(0, len(row) - 1), max_size=2, unique=True)) if row else []
-                for key in ("after", "after_start")
-            }
-            for rank, row in enumerate(rows)
-        }
         if draw(st.booleans()):
-            rows[src].append(Compute(ns=draw(st.integers(0, 10**9)), unit=draw(st.integers(0, 3)), **waits[src]))
+            ns, unit = draw(st.integers(0, 10**9)), draw(st.integers(0, 3))
+            rows[src].append(Compute(earlier(src), earlier(src), ns=ns, unit=unit))
         else:
             dst = draw(st.sampled_from([rank for rank in range(count) if rank != src]))
-            what = {"size": draw(st.integers(0, 10**6)), "tag": draw(st.integers(0, 3))}
-            rows[src].append(Send(peers=one(dst), **what, **waits[src]))
-            rows[dst].append(Receive(peers=one(src), **what, **waits[dst]))
+            size, tag = draw(st.integers(0, 10**6)), draw(st.integers(0, 3))
+            rows[src].append(Send(earlier(src), earlier(src), peers=one(dst), size=size, tag=tag))
+            rows[dst].append(Receive(earlier(dst), earlier(dst), peers=one(src), size=size, tag=tag))
     for row in rows:
         row.append(Compute(ns=1))
     return Graph(count, [Program(one(rank), row) for rank, row in enumerate(rows)], {}, "drawn")

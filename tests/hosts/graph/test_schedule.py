@@ -80,12 +80,11 @@ def test_no_rank_ends_a_collective_that_depends_on_another_before_it_has_begun(
                 if not needs[head]:
                     work.append(head)
         ends = {rank: done[made.rank == rank].max() for rank in range(ranks)}
-        rooted = {CollectiveKind.BROADCAST, CollectiveKind.SCATTER, CollectiveKind.REDUCE, CollectiveKind.GATHER}
-        if kind not in rooted:
+        from_root = kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)
+        to_root = kind in (CollectiveKind.REDUCE, CollectiveKind.GATHER)
+        if (not from_root and not to_root) or (from_root and late == 0):
             assert set(ends.values()) == {1000.0}
-        elif late == 0 and kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER):
-            assert set(ends.values()) == {1000.0}
-        elif kind in (CollectiveKind.REDUCE, CollectiveKind.GATHER):
+        elif to_root:
             assert ends[0] == 1000.0
 
 
@@ -129,7 +128,9 @@ def test_collectives_in_another_order_are_a_circle() -> None:
     groups = {"a": np.array([[0, 1]]), "b": np.array([[0, 1]])}
 
     def rank(number: int, first: str, second: str) -> Program:
-        return Program(np.array([number]), [Collective(size=8, groups=first), Collective(after=[0], size=8, groups=second)])
+        return Program(
+            np.array([number]), [Collective(size=8, groups=first), Collective(after=[0], size=8, groups=second)]
+        )
 
     lower(Graph(2, [rank(0, "a", "b"), rank(1, "a", "b")], groups, "test"))
     with pytest.raises(GraphError, match="circle"):

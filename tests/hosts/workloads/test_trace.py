@@ -88,7 +88,9 @@ def test_alarms_do_not_multiply(tmp_path: pathlib.Path) -> None:
     unit that ended with another one's alarm may be left for a moment."""
     lines = "\n".join(f"a{n}: calc 7\nb{n}: calc 11 cpu 1" for n in range(40))
     waits = "\n".join(f"a{n + 1} requires a{n}\nb{n + 1} requires b{n}" for n in range(39))
-    (tmp_path / "x.goal").write_text(f"num_ranks 2\nrank 0 {{\n{lines}\ns: send 1b to 1\n{waits}\n}}\nrank 1 {{\nrecv 1b from 0\n}}\n")
+    (tmp_path / "x.goal").write_text(
+        f"num_ranks 2\nrank 0 {{\n{lines}\ns: send 1b to 1\n{waits}\n}}\nrank 1 {{\nrecv 1b from 0\n}}\n"
+    )
     net = ToyNet("trace", 2, {"file": str(tmp_path / "x.goal")}, 1)
     most = 0
     while net.go(1):

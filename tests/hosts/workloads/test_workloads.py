@@ -29,7 +29,12 @@ PARAMS: dict[str, dict[str, Any]] = {
     "write_lat": {},
     "broadcast": {"size_bytes": 1000, "root": 1, "piece_bytes": 300},
     "trace": {
-        "model": "gpt3-6.7b", "layers": 1, "data": 2, "buckets": 2, "micro_batches": 2, "bytes_divisor": 1_000_000,
+        "model": "gpt3-6.7b",
+        "layers": 1,
+        "data": 2,
+        "buckets": 2,
+        "micro_batches": 2,
+        "bytes_divisor": 1_000_000,
         "time_divisor": 1_000_000,
     },
     "training": {"compute_us": 1, "gradient_bytes": 400, "buckets": 3, "jitter_percent": 50},
@@ -60,7 +65,8 @@ def takes_part(name: str, size: int, rank: int) -> bool:
 
 LOCKSTEP = {
     *("ring_all_reduce", "reduce_scatter", "all_gather", "tree_all_reduce", "all_to_all", "broadcast", "write_lat"),
-    "trace", "training",
+    "trace",
+    "training",
 }
 
 
