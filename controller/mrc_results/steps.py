@@ -123,9 +123,8 @@ def summary(result: RunResult) -> TrainingSummary | None:
         if seconds := [each.seconds for each in chosen(steps, during)]:
             times[during] = TimeSummary(len(seconds), *(statistic(seconds, name) for name in STATISTICS))
     measured = _measured(result)
-    spent = sum(
-        each.finished_ns - each.started_ns for each in result.progress.values() if each.done and each.takes_part
-    )
+    taking = (each for each in result.progress.values() if each.done and each.takes_part)
+    spent = sum(each.finished_ns - each.started_ns for each in taking)
     computed = sum(each.computed_ns for each in measured)
     return TrainingSummary(
         [(each.number, result.since_start(each.begin_ns), each.seconds, each.broken) for each in steps],

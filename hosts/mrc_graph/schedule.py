@@ -327,7 +327,7 @@ def _in_circle(schedule: Schedule, needs: NDArray[np.int32]) -> int:
     """Return an operation of a circle; `needs` is above 0 for what is in one, or behind one."""
     tails = np.repeat(np.arange(len(schedule)), np.diff(schedule.first))
     inside = (needs[tails] > 0) & (needs[schedule.heads] > 0)
-    before = dict(zip(schedule.heads[inside].tolist(), tails[inside].tolist(), strict=True))
+    before: dict[int, int] = dict(zip(schedule.heads[inside].tolist(), tails[inside].tolist(), strict=True))
     seen: set[int] = set()
     here = next(iter(before))
     while here not in seen:
