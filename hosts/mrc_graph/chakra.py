@@ -23,7 +23,7 @@ import numpy as np
 
 from mrc_graph.errors import GraphError, at
 from mrc_graph.graph import (
-    MAX_NODES,
+    MAX_READ,
     Collective,
     CollectiveKind,
     Compute,
@@ -37,7 +37,7 @@ from mrc_graph.graph import (
 )
 
 #: Bytes of all files of a trace.
-MAX_BYTES = 1 << 29
+MAX_BYTES = 1 << 28
 GPU, CPU = 0, 1
 WORLD = "world"
 
@@ -168,8 +168,8 @@ def parse_protobuf(data: bytes, name: str) -> list[ChakraNode]:
     for number, (place, frame) in enumerate(_frames(data, name)):
         if number == 0:
             continue  # the metadata: a version, and texts about where it is from
-        if number > MAX_NODES:
-            raise GraphError(f"{name}: more than {MAX_NODES} nodes; cut the trace to one step")
+        if number > MAX_READ:
+            raise GraphError(f"{name}: more than {MAX_READ} nodes; cut the trace to one step")
         try:
             read = node_class.FromString(frame)
             values = info_class.FromString(read.inputs).values if b"process_group" in read.name else b""

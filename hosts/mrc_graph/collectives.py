@@ -44,16 +44,19 @@ def lower_collective(part: Lowering, kind: CollectiveKind) -> None:
         _WAYS[kind](part)
 
 
-def _ring(part: Lowering, sizes: Ints) -> None:
-    """Pass data round: in step s member i sends `sizes[s, i]` bytes to the next, after what came in the step before."""
+def _ring(part: Lowering, steps: int, row: Callable[[int], Ints], total: Ints) -> None:
+    """Pass data round: in step s member i sends `row(s)[i]` bytes to the next, after what came in the step before.
+
+    `total`: what each member sends in all steps.
+    """
     if part.phase_ns is not None:
-        _phase(part, sizes.sum(axis=0), 1, len(sizes))
+        _phase(part, total, 1, steps)
         return
     columns, members = part.columns, part.members
     following, last = np.roll(members, -1, axis=1), part.begin
     sent = part.begin
-    for row in sizes:
-        sent = columns.add(Op.SEND, members, np.broadcast_to(row, members.shape), peer=following)
+    for step in range(steps):
+        sent = columns.add(Op.SEND, members, np.broadcast_to(row(step), members.shape), peer=following)
         columns.edges(last, sent)
         got = columns.add(Op.RECEIVE, members, 0, peer=np.roll(members, 1, axis=1))
         columns.pair(np.roll(sent, 1, axis=1), got)
@@ -76,23 +79,28 @@ def _phase(part: Lowering, sizes: Ints, shift: int, steps: int) -> None:
     columns.edges(np.broadcast_to(end[:, None], members.shape), part.end)
 
 
-def _chunks(part: Lowering, first: int, steps: int) -> Ints:
-    """Return what members send in the steps of a ring in which member i begins with chunk i + `first`."""
-    whole, member = split(part.size, part.count), np.arange(part.count)
-    return np.stack([whole[(member + first - step) % part.count] for step in range(steps)])
-
-
 def _all_reduce(part: Lowering) -> None:
-    steps = part.count - 1
-    _ring(part, np.concatenate([_chunks(part, 0, steps), _chunks(part, 1, steps)]))
+    """Reduce: member i begins with chunk i. Then gather: it begins with chunk i + 1, which it has reduced."""
+    whole, member, half = split(part.size, part.count), np.arange(part.count), part.count - 1
+
+    def row(step: int) -> Ints:
+        first, done = (0, step) if step < half else (1, step - half)
+        return whole[(member + first - done) % part.count]
+
+    # In each half a member sends all chunks but one.
+    total = 2 * part.size - whole[(member + 1) % part.count] - whole[(member + 2) % part.count]
+    _ring(part, 2 * half, row, total)
 
 
 def _reduce_scatter(part: Lowering) -> None:
-    _ring(part, _chunks(part, 0, part.count - 1))
+    whole, member = split(part.size, part.count), np.arange(part.count)
+    total = part.size - whole[(member + 1) % part.count]
+    _ring(part, part.count - 1, lambda step: whole[(member - step) % part.count], total)
 
 
 def _all_gather(part: Lowering) -> None:
-    _ring(part, np.full((part.count - 1, part.count), part.size, np.int64))
+    own = np.full(part.count, part.size, np.int64)
+    _ring(part, part.count - 1, lambda step: own, own * (part.count - 1))
 
 
 def _all_to_all(part: Lowering) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mrc_graph.errors import at
-from mrc_graph.graph import MAX_NODES, MAX_RANKS, Compute, Graph, Node, Program, Receive, Send, one
+from mrc_graph.graph import MAX_RANKS, MAX_READ, Compute, Graph, Node, Program, Receive, Send, one
 
 _WORD = re.compile(r"[ \t\r]*(?:([A-Za-z]\w*)|(-1|\d{1,18})|([:{}]))")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -97,8 +97,8 @@ class _Reading:
         else:
             _operation(word, words, self.here)
             self.operations += 1
-            if self.operations > MAX_NODES:
-                raise at(self.place, f"more than {MAX_NODES} lines; use a shorter schedule")
+            if self.operations > MAX_READ:
+                raise at(self.place, f"more than {MAX_READ} lines; use a shorter schedule")
         if rest := words.next():
             raise at(self.place, f"'{rest[:40]}' after the end of what this line says; {EXAMPLE}")
 

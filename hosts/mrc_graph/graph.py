@@ -17,6 +17,8 @@ Ints = NDArray[np.int64]
 
 #: Ranks, nodes (over all ranks) and bytes of one operation above these are a mistake.
 MAX_RANKS, MAX_NODES, MAX_SIZE, MAX_NS = 1 << 17, 1 << 23, 1 << 44, 1 << 53
+#: Nodes that are read from files, and messages of a step that are lowered one by one.
+MAX_READ, MAX_MESSAGES = 1 << 20, 1 << 23
 #: Units of one rank that compute at the same time.
 MAX_UNITS = 256
 

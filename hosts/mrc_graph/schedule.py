@@ -18,6 +18,7 @@ from mrc_graph.collectives import Lowering, lower_collective
 from mrc_graph.columns import Columns, Op
 from mrc_graph.errors import GraphError, at
 from mrc_graph.graph import (
+    MAX_MESSAGES,
     MAX_NODES,
     MAX_NS,
     MAX_RANKS,
@@ -93,6 +94,11 @@ def lower(graph: Graph, phase_ns: float | None = None) -> Schedule:
             wait for each other in a circle.
     """
     _check(graph)
+    if phase_ns is None and (count := message_count(graph)) > MAX_MESSAGES:
+        raise GraphError(
+            f"{graph.name}: {count} messages in a step, {MAX_MESSAGES} at most; use fewer ranks, or mrclab replay, which "
+            "takes phases of collectives"
+        )
     columns = Columns()
     places: list[tuple[int, int, Ints, Node]] = []
     messages = _Messages()
@@ -107,10 +113,6 @@ def lower(graph: Graph, phase_ns: float | None = None) -> Schedule:
         _collectives(graph, name, rows, columns, phase_ns)
     made = columns.finish(graph.ranks, units)
     schedule = Schedule(**made)
-    if len(schedule) > 8 * MAX_NODES:
-        raise GraphError(
-            f"{graph.name}: {len(schedule)} messages and operations, {8 * MAX_NODES} at most; use fewer ranks"
-        )
     _acyclic(schedule, places, graph.name)
     return schedule
 

@@ -110,6 +110,13 @@ def test_messages_are_counted_without_lowering() -> None:
         assert message_count(graph) == len(lower(graph).sends)
 
 
+def test_tiny_file_with_a_huge_collective_takes_no_memory() -> None:
+    graph = together(CollectiveKind.ALL_TO_ALL, 1 << 16, 1 << 20)
+    with pytest.raises(GraphError, match="4294901760 messages in a step, 8388608 at most"):
+        lower(graph)
+    assert len(lower(together(CollectiveKind.ALL_REDUCE, 1 << 14, 1 << 20), 1.0).sends) == 1 << 14
+
+
 def test_ranks_of_a_group_must_do_the_same() -> None:
     graph = together(CollectiveKind.ALL_REDUCE, 3, 10)
     other = [Collective(place="node 5", kind=CollectiveKind.ALL_REDUCE, size=11, groups="g")]
