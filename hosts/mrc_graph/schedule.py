@@ -96,8 +96,8 @@ def lower(graph: Graph, phase_ns: float | None = None) -> Schedule:
     _check(graph)
     if phase_ns is None and (count := message_count(graph)) > MAX_MESSAGES:
         raise GraphError(
-            f"{graph.name}: {count} messages in a step, {MAX_MESSAGES} at most; use fewer ranks, or mrclab replay, which "
-            "takes phases of collectives"
+            f"{graph.name}: {count} messages in a step, {MAX_MESSAGES} at most; use fewer ranks, or mrclab replay, "
+            "which takes phases of collectives"
         )
     columns = Columns()
     places: list[tuple[int, int, Ints, Node]] = []
