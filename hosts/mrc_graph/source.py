@@ -72,11 +72,16 @@ def source_of(given: Source) -> Source:
 
 
 def load(source: Source) -> Graph:
-    """Return the graph of these parameters, scaled.
+    """Return the graph of these parameters, scaled; the last ones are remembered while their files stay as they are.
 
     Raises:
         GraphError: there is none.
     """
+    return _load(_unplaced(source), _state(source))
+
+
+@lru_cache(maxsize=2)
+def _load(source: Source, _: object) -> Graph:
     if bool(source.file) == bool(source.model):
         raise GraphError("give file=TRACE (Chakra or GOAL) or model=NAME, one of them")
     if min(source.bytes_divisor, source.time_divisor) < 1:
@@ -90,27 +95,32 @@ def load(source: Source) -> Graph:
 
 
 def schedule(source: Source, phase_ns: float | None = None) -> Schedule:
-    """Return the lowered graph of these parameters; the last ones are remembered while their file stays as it is.
+    """Return the lowered graph of these parameters, remembered as `load` does.
 
     Raises:
         GraphError: there is none, or it cannot run.
     """
-    return _schedule(
-        replace(source, placement="rack", placement_seed=1, rack_hosts=0, fragment=1), phase_ns, _state(source)
-    )
+    return _schedule(_unplaced(source), phase_ns, _state(source))
 
 
 @lru_cache(maxsize=4)
-def _schedule(source: Source, phase_ns: float | None, _: object) -> Schedule:
-    return lower(load(source), phase_ns)
+def _schedule(source: Source, phase_ns: float | None, state: object) -> Schedule:
+    return lower(_load(source, state), phase_ns)
+
+
+def _unplaced(source: Source) -> Source:
+    """Return a source without what does not change its graph."""
+    return replace(source, placement="rack", placement_seed=1, rack_hosts=0, fragment=1)
 
 
 def _state(source: Source) -> object:
     """Return what changes with the files of a source."""
-    if not source.file:
+    if not source.file or source.model:
         return None
     files = [path for _, path in _files(Path(source.file))]
-    return [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files].__repr__()
+    if source.groups and Path(source.groups).is_file():
+        files.append(Path(source.groups))
+    return tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in files)
 
 
 def _files(given: Path) -> list[tuple[int | None, Path]]:
@@ -185,7 +195,11 @@ def _scaled(graph: Graph, by_bytes: int, by_time: int) -> Graph:
 
 
 def hosts_of(source: Source, ranks: int, hosts: int, per_rack: int = 0) -> Ints:
-    """Return the host of each rank, and -1 for hosts without one, by host: the rank that it runs."""
+    """Return the rank that each host runs, -1 for none.
+
+    Raises:
+        GraphError: they have no place.
+    """
     chosen = source.hosts(ranks, hosts, per_rack)
     made = np.full(hosts, -1, np.int64)
     made[chosen] = np.arange(ranks)
