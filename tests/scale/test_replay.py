@@ -123,6 +123,8 @@ d requires r
     assert made.summary.times["all"].mean == pytest.approx(6e-3, rel=0.01)
     assert made.summary.exposed is not None
     assert made.summary.exposed.max == pytest.approx(4e-3, rel=0.01)
+    # The first rank waits for nothing; where both of its units compute counts once.
+    assert made.summary.exposed.mean == pytest.approx(2e-3, rel=0.02)
 
 
 MOE = Source(

@@ -55,7 +55,7 @@ def test_bytes_are_those_of_the_closed_forms(kind: CollectiveKind, ranks: int, s
 @given(st.sampled_from(KINDS), st.integers(2, 9), st.integers(0, 1000))
 def test_phases_carry_the_same_bytes(kind: CollectiveKind, ranks: int, size: int) -> None:
     graph = together(kind, ranks, size)
-    assert sum(sent(lower(graph, 100.0))) == sum(sent(lower(graph)))
+    assert sent(lower(graph, 100.0)) == sent(lower(graph))
 
 
 @settings(max_examples=60, deadline=None)
