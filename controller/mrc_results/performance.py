@@ -209,6 +209,8 @@ def training_tables(training: TrainingSummary) -> list[Table]:
         ),
         ("time of an operation at a rank, ms", training.operations),
     ):
+        if not rows:
+            continue
         lines = [
             (name, str(each.count), *(f"{value * 1e3:.2f}" for value in each.values())) for name, each in rows.items()
         ]
