@@ -15,7 +15,7 @@ from importlinter.cli import lint_imports
 ROOT = pathlib.Path(__file__).parents[1]
 ROOTS = ("p4", "topologies", "controller", "hosts")
 PACKAGES = (
-    "p4lite", "mrc_common", "mrc_topo", "mrc_host", "mrc_scale", "mrc_torch", "mrc_train",
+    "p4lite", "mrc_common", "mrc_topo", "mrc_graph", "mrc_host", "mrc_scale", "mrc_torch", "mrc_train",
     "mrc_lab", "mrc_results", "mrc_runs", "mrc_studies", "mrc_web", "mrc_workshop", "mrc_cli",
 )  # fmt: skip
 # What would give the protocol core I/O, clocks, threads or hidden randomness.

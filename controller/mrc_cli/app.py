@@ -34,6 +34,7 @@ VERBS = {
     "figures": "Reproduce the figures of the MRC paper in simulated time.",
     "validate": "Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.",
     "scale": "Simulate a whole cluster with its jobs and failures in a fluid model.",
+    "replay": "Run a trace or a generated step of training on the fluid model of a cluster, or of a lab's fabric.",
     "web": "Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C.",
     "fail": "Inject a failure into a link, a host port or a switch.",
     "restore": "Undo injected failures: restore exactly what each of them changed.",

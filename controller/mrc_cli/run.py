@@ -17,7 +17,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_lab.records.rundir import RunDir
 from mrc_results.expectation import Expectation
 from mrc_runs import again as repetition
-from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
+from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment, placed_params
 from mrc_topo import schema
 from mrc_topo.labfile import LabError, load_lab
 
@@ -111,7 +111,9 @@ def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None,
         chosen = lab if lab is not None else "default" if up is None else RunDir(up).read().lab_file
         workload = {
             "name": name,
-            "params": parse_settings(given["--set"] or []),
+            "params": placed_params(
+                name, parse_settings(given["--set"] or [], WORKLOADS[name].texts()), pathlib.Path()
+            ),
             "hosts": None if hosts is None else hosts.split(","),
             "duration": given["--duration"],
             "qps_per_peer": 1 if qps is None else qps,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from mrc_common.document import printable
 from mrc_lab.faults.action import FailureError
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
+def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
     """Parse a setting such as `loss=0.2` into its name and value.
 
-    The value is a finite number, true, false, or a list of whole numbers, as in `sources=[1,2]`.
+    The value is a finite number, true, false, or a list of whole numbers, as in `sources=[1,2]`; of those named in
+    `texts` it is the text itself.
 
     Raises:
         FailureError: it is not of that form.
@@ -22,6 +23,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise FailureError(f"'{printable(text)}' is not a setting; write one as name=value, like loss=0.2")
+    if key in texts:
+        return key, value
     if value in ("true", "false"):
         return key, value == "true"
     if re.fullmatch(r"\[(\d{1,9}(, ?\d{1,9})*)?\]", value):
@@ -37,15 +40,15 @@ def parse_setting(text: str) -> tuple[str, Any]:
     return key, number
 
 
-def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Return all `--set` options of a command.
+def parse_settings(given: Iterable[str], texts: Collection[str] = ()) -> dict[str, Any]:
+    """Return all `--set` options of a command; see `parse_setting`.
 
     Raises:
         FailureError: one is not of the form NAME=VALUE, or a name is given twice.
     """
     settings: dict[str, Any] = {}
-    for text in texts:
-        key, value = parse_setting(text)
+    for text in given:
+        key, value = parse_setting(text, texts)
         if key in settings:
             raise FailureError(f"--set {printable(key)} is given twice; keep one")
         settings[key] = value

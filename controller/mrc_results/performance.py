@@ -214,7 +214,7 @@ def tables(result: RunResult) -> list[Table]:
         rows = [(each.host, str(each.times.count), *(f"{ns / 1e3:.2f}" for ns in _times(each.times))) for each in hosts]
         made.append(Table("time of an iteration, µs", heads, rows))
     if found.training is not None:
-        made += _training(found.training)
+        made += training_tables(found.training)
     if found.flows:
         made.append(_flows(found.flows))
     return made
@@ -241,14 +241,20 @@ def _flows(flows: Sequence[FlowRow]) -> Table:
 STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with nothing broken"}
 
 
-def _training(training: TrainingSummary) -> list[Table]:
+def training_tables(training: TrainingSummary) -> list[Table]:
     """Return the tables of the times of steps and of their communication."""
     made = []
     idle = f"{training.idle:.1%} of the time nothing is computed"
     for title, rows in (
         (f"time of a step, ms; {idle}", {STEPS[key]: each for key, each in training.times.items()}),
+        (
+            "time of a rank in a step without computation, ms",
+            {} if training.exposed is None else {"all": training.exposed},
+        ),
         ("time of an operation at a rank, ms", training.operations),
     ):
+        if not rows:
+            continue
         lines = [
             (name, str(each.count), *(f"{value * 1e3:.2f}" for value in each.values())) for name, each in rows.items()
         ]

@@ -7,10 +7,11 @@ of the lab was broken at any time of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from mrc_host.answers import TrainingTimes
+from mrc_common.plain import OMIT_NONE
+from mrc_host.answers import Times, TrainingTimes
 from mrc_results.record import LabEvent, RunResult
 
 #: Statistics of step times, by the names that results and expectations use.
@@ -51,11 +52,11 @@ def broken_intervals(happenings: Sequence[LabEvent], finished_ns: int) -> list[t
 
 def steps_of(result: RunResult) -> list[Step]:
     """Return the steps that every rank has ended and whose beginning is known; none where the workload has no steps."""
-    measured = _measured(result)
-    rows = [each for each in result.progress.values() if each.measured is not None and each.measured.training]
-    if not rows or len(rows) < len(result.ranks):
+    taking = [each for each in result.progress.values() if each.takes_part]
+    rows = [each for each in taking if each.measured is not None and each.measured.training]
+    if not rows or len(rows) < len(taking) or len(result.progress) < len(result.ranks):
         return []
-    ends = [each.ends_ns for each in measured]
+    ends = [each.ends_ns for each in _measured(result)]
     first = max(each.iterations - len(mine) for each, mine in zip(rows, ends, strict=True))
     last = min(each.iterations for each in rows)
     broken = broken_intervals(result.happenings, result.finished_ns)
@@ -102,13 +103,14 @@ class TimeSummary:
 @dataclass(frozen=True)
 class TrainingSummary:
     """All steps (number, begin and duration in seconds, whether it saw a failure), their `times` by `DURING`, `idle`
-    (share of all ranks' time that is not computation: exposed communication, and bubbles of the pipeline), and
-    the times of `operations` over all ranks."""
+    (share of all ranks' time that is not computation: exposed communication, and bubbles of the pipeline), the
+    times of `operations` over all ranks, and of a rank's time in a step without computation (`exposed`)."""
 
     steps: Sequence[tuple[int, float, float, bool]]
     times: dict[str, TimeSummary]
     idle: float
     operations: dict[str, TimeSummary]
+    exposed: TimeSummary | None = field(default=None, metadata=OMIT_NONE)
 
 
 def summary(result: RunResult) -> TrainingSummary | None:
@@ -121,28 +123,31 @@ def summary(result: RunResult) -> TrainingSummary | None:
         if seconds := [each.seconds for each in chosen(steps, during)]:
             times[during] = TimeSummary(len(seconds), *(statistic(seconds, name) for name in STATISTICS))
     measured = _measured(result)
-    spent = sum(each.finished_ns - each.started_ns for each in result.progress.values() if each.done)
+    taking = (each for each in result.progress.values() if each.done and each.takes_part)
+    spent = sum(each.finished_ns - each.started_ns for each in taking)
     computed = sum(each.computed_ns for each in measured)
     return TrainingSummary(
         [(each.number, result.since_start(each.begin_ns), each.seconds, each.broken) for each in steps],
         times,
         1 - computed / spent if spent else 0.0,
-        _operations(measured),
+        _combined([each.operations for each in measured]),
+        _combined([{} if each.exposed_ns is None else {"": each.exposed_ns} for each in measured]).get(""),
     )
 
 
 def _measured(result: RunResult) -> list[TrainingTimes]:
-    """Return what the ranks of a training measured."""
-    found = (each.measured.training for each in result.progress.values() if each.measured is not None)
+    """Return what the ranks of a training measured that take part in it."""
+    taking = (each for each in result.progress.values() if each.takes_part)
+    found = (each.measured.training for each in taking if each.measured is not None)
     return [each for each in found if each is not None]
 
 
-def _operations(measured: Sequence[TrainingTimes]) -> dict[str, TimeSummary]:
-    """Summarise operations over the ranks: counts, mean, median of the medians, highest 99 % quantile, and maximum."""
-    names = sorted({name for each in measured for name in each.operations})
+def _combined(ranks: Sequence[Mapping[str, Times]]) -> dict[str, TimeSummary]:
+    """Summarise times over the ranks: counts, mean, median of the medians, highest 99 % quantile, and maximum."""
+    names = sorted({name for each in ranks for name in each})
     found = {}
     for name in names:
-        rows = [each.operations[name] for each in measured if name in each.operations]
+        rows = [each[name] for each in ranks if name in each]
         count = sum(each.count for each in rows)
         found[name] = TimeSummary(
             count,

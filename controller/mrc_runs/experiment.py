@@ -206,7 +206,16 @@ def load_experiment(name_or_path: str) -> Experiment:
     """
     path = find_file(name_or_path, known_experiments(), "experiment.yaml", "experiment")
     made = read(Experiment, path, EXAMPLE)
-    return made.model_copy(update={"policies": placed(made.policies, path.absolute().parent)})
+    folder, workload = path.absolute().parent, made.workload
+    workload = workload.model_copy(update={"params": placed_params(workload.name, workload.params, folder)})
+    return made.model_copy(update={"policies": placed(made.policies, folder), "workload": workload})
+
+
+def placed_params(workload: str, params: Mapping[str, Any], folder: pathlib.Path) -> dict[str, Any]:
+    """Return a workload's parameters with the paths of files seen from a folder: hosts have working folders of their
+    own."""
+    files = WORKLOADS[workload].files
+    return {key: str((folder / value).absolute()) if key in files and value else value for key, value in params.items()}
 
 
 def read(model: type[M], path: pathlib.Path, example: str) -> M:

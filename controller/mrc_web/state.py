@@ -83,7 +83,7 @@ class Layout(TypedDict):
     switches: list[SwitchLayout]
     links: list[LinkLayout]
     kinds: list[KindLayout]
-    workloads: Mapping[str, Mapping[str, int | None]]
+    workloads: Mapping[str, Mapping[str, int | str | None]]
     experiments: list[str]
     can: list[str]
 
@@ -312,7 +312,7 @@ def layout_of(
     transport: str,
     began_ns: int,
     can: list[str],
-    workloads: Mapping[str, Mapping[str, int | None]] | None = None,
+    workloads: Mapping[str, Mapping[str, int | str | None]] | None = None,
     experiments: Sequence[str] = (),
     length_ns: int | None = None,
 ) -> Layout:

@@ -73,11 +73,13 @@ class FlowTimes:
 
 @dataclass(frozen=True)
 class TrainingTimes:
-    """When the latest steps ended, how long the rank computed, and the times of its operations by name."""
+    """When the latest steps ended, how long the rank computed, the times of its operations by name, and how long in a
+    step it waited without computing (`trace`)."""
 
     ends_ns: Sequence[int]
     computed_ns: int
     operations: Mapping[str, Times]
+    exposed_ns: Times | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ BOUNDS = {"iterations": {"iterations": 3}, "duration": {}}
 COUNTED = {
     "bandwidth": {"permutation", "incast", "send_recv", "write_bw"},
     "latency": {"write_lat"},
-    "training": {"training"},
+    "training": {"trace", "training"},
 }
 
 
@@ -61,7 +61,8 @@ def check_measured(name: str, result: RunResult) -> None:
     elif kind == "training":
         (training,) = found[kind]
         times = training["times"]["all"]
-        assert times["count"] == len(training["steps"]) == min(each.iterations for each in progress.values()) > 0
+        taking = [each.iterations for each in progress.values() if each.takes_part]
+        assert times["count"] == len(training["steps"]) == min(taking) > 0
         assert 0 < times["p50"] <= times["p99"] <= times["max"]
         assert training["operations"]["all_reduce"]["count"] == 2 * sum(each.iterations for each in progress.values())
     else:
@@ -102,7 +103,7 @@ def test_every_workload_completes_over_each_transport_and_clock(transport: str, 
                     )
                     check_measured(name, result)
                     taking = [each for each in result.progress.values() if each.takes_part]
-                    if name in ("write_bw", "write_lat"):
+                    if name in ("write_bw", "write_lat", "trace"):
                         assert len(taking) == 2
                     if bound == "iterations":
                         assert {each.iterations for each in taking} == {3}

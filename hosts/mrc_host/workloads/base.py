@@ -74,6 +74,8 @@ class Workload(abc.ABC, Generic[P]):
     name: ClassVar[str]
     #: The class of `P`, with the defaults.
     parameters: ClassVar[type[Parameters]] = Parameters
+    #: The names of parameters that are paths of files.
+    files: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, rank: int, size: int, params: P, channel: Channel, memory: memoryview) -> None:
         self.rank = rank
@@ -96,10 +98,15 @@ class Workload(abc.ABC, Generic[P]):
         self.after: Callable[[int], None] = self._next
 
     @classmethod
-    def defaults(cls) -> Mapping[str, int | None]:
+    def defaults(cls) -> Mapping[str, int | str | None]:
         """Return the default of each of the workload's own parameters."""
         made = vars(cls.parameters())
         return {name: value for name, value in made.items() if name != "iterations"}
+
+    @classmethod
+    def texts(cls) -> set[str]:
+        """Return the names of the parameters that are texts."""
+        return {each.name for each in fields(cls.parameters) if isinstance(each.default, str)}
 
     @classmethod
     def complete(cls, params: object) -> P:
@@ -299,8 +306,13 @@ def immediate(iteration: int, step: int) -> int:
 
 
 #: Patterns are parts of one sequence; there is one for each of this many seeds.
-_PATTERNS: Final = 1 << 16
+PATTERNS: Final = 1 << 16
 _sequence: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+
+def pattern_at(seed: int) -> int:
+    """Return where the pattern of a seed begins in `pattern(0, ...)`, from 0 to `PATTERNS` - 1."""
+    return seed * 40503 % PATTERNS  # odd, so that no two seeds begin at the same place
 
 
 def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
@@ -309,10 +321,10 @@ def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
     message took a tenth of a simulation's time.
     """
     global _sequence  # it grows with the longest pattern
-    first = seed * 40503 % _PATTERNS  # odd, so that no two seeds begin at the same place
-    if len(_sequence) < nbytes + _PATTERNS:
+    first = pattern_at(seed)
+    if len(_sequence) < nbytes + PATTERNS:
         # The high bytes of multiples of 2^32 divided by the golden ratio: neighbours differ, and no period is short.
-        high = np.arange(nbytes + _PATTERNS, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(24)
+        high = np.arange(nbytes + PATTERNS, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(24)
         _sequence = high.astype(np.uint8)
         _sequence.flags.writeable = False
     return _sequence[first : first + nbytes]

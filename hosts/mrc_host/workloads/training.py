@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from mrc_graph.generate import order
 from mrc_host.answers import Measured, TrainingTimes
 from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, split
 from mrc_host.workloads.exchange import AllToAll, AllToAllParameters
@@ -65,15 +66,6 @@ class Shape:
     def slot(self, row: int, micro: int) -> int:
         """Return the offset of the transfer of a micro batch."""
         return self.transfers + (row * self.micro_batches + micro) * self.activation_bytes
-
-
-def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]:
-    """Return the schedule of a stage in a step, 1F1B: (forward or backward, micro batch)."""
-    warm = min(stages - 1 - stage, micro_batches)
-    rows = [(True, micro) for micro in range(warm)]
-    for micro in range(micro_batches - warm):
-        rows += [(True, warm + micro), (False, micro)]
-    return rows + [(False, micro) for micro in range(micro_batches - warm, micro_batches)]
 
 
 @dataclass(frozen=True)

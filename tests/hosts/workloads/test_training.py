@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrc_graph.generate import order
 from mrc_host.workloads.base import split
-from mrc_host.workloads.training import Training, order
+from mrc_host.workloads.training import Training
 from support.toynet import ToyNet
 
 

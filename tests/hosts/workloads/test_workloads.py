@@ -29,6 +29,15 @@ PARAMS: dict[str, dict[str, Any]] = {
     "write_lat": {},
     "broadcast": {"size_bytes": 1000, "root": 1, "piece_bytes": 300},
     "flows": {"flows": [[0, 1, 100, 0], [1, 0, 300, 40], [0, 1, 5, 90]]},
+    "trace": {
+        "model": "gpt3-6.7b",
+        "layers": 1,
+        "data": 2,
+        "buckets": 2,
+        "micro_batches": 2,
+        "bytes_divisor": 1_000_000,
+        "time_divisor": 1_000_000,
+    },
     "training": {"compute_us": 1, "gradient_bytes": 400, "buckets": 3, "jitter_percent": 50},
 }
 
@@ -50,14 +59,14 @@ def test_every_rank_ends_with_verified_data(name: str, size: int, iterations: in
 
 
 def takes_part(name: str, size: int, rank: int) -> bool:
-    if name in ("write_bw", "write_lat", "flows"):
+    if name in ("write_bw", "write_lat", "flows", "trace"):
         return rank < 2
     return name != "send_recv" or rank ^ 1 < size
 
 
 LOCKSTEP = {
     *("ring_all_reduce", "reduce_scatter", "all_gather", "tree_all_reduce", "all_to_all", "broadcast", "write_lat"),
-    *("training", "flows"),
+    *("training", "flows", "trace"),
 }
 
 

@@ -26,6 +26,15 @@ SMALL_LOADS: dict[str, dict[str, Any]] = {
     "write_bw": {"message_bytes": 8000},
     "write_lat": {},
     "broadcast": {"size_bytes": 9000, "piece_bytes": 4000},
+    "trace": {
+        "model": "gpt3-6.7b",
+        "layers": 1,
+        "data": 2,
+        "buckets": 2,
+        "micro_batches": 1,
+        "bytes_divisor": 50_000,
+        "time_divisor": 100,
+    },
     "training": {"compute_us": 3000, "gradient_bytes": 9000, "buckets": 2, "jitter_percent": 10},
 }
 
