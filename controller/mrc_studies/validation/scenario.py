@@ -88,8 +88,9 @@ class Failure:
 class Fabric:
     """A two-tier fabric whose NICs have the same rate whatever the number of planes.
 
-    `slow_t1s`: this many T1s of each plane have links of a quarter of the rate (as uet-htsim's `-failed`). `slow_plane`:
-    the links of plane 0 between switches have a tenth. `far`: host links of odd hosts take this many ns more.
+    `slow_t1s`: this many T1s of each plane have links of a quarter of the rate (as uet-htsim's `-failed`).
+    `slow_plane`: the links of plane 0 between switches have a tenth. `far_ns`: host links of odd hosts take this many
+    ns more.
     """
 
     t0s: int = 4
