@@ -17,7 +17,8 @@ from mrc_scale import caveat as caveats
 from mrc_scale import validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
-from mrc_studies.calibration import calibrate, produce
+from mrc_scale.effective import INTERVALS
+from mrc_studies.calibration import calibrate, produce, report
 from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.calibration.produce import ScaleError
 from mrc_topo.units import format_rate
@@ -92,6 +93,7 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "packets_lost": [step.lost for step in result.steps],
         "others": [vars(each) for each in made.others],
         "year": [{**vars(each), "lost_h": each.lost_h, "availability": each.availability} for each in made.year],
+        "effective": [vars(each) for each in made.effective],
         "bills": {design.name: cost.as_dict() for design, cost in made.bills},
         "seconds": made.seconds,
         "folder": str(folder),
@@ -117,6 +119,12 @@ def _show(made: CalibrationRun) -> None:
     for outcome in made.year:
         text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"
         console.print(f"{text}, availability {outcome.availability:.2%}", highlight=False)
+    if made.effective:
+        console.print("effective training time by the interval between checkpoints:")
+        for name, rates, interruptions, *shares, best in report.effective_rows(made):
+            shown = ", ".join(f"{minutes:g} min {share}" for minutes, share in zip(INTERVALS, shares, strict=True))
+            text = f"{name}, failure rates times {rates}, {interruptions} interruptions: {shown}; Daly's: {best}"
+            console.print(f"  {text}", highlight=False)
     for design, cost in made.bills:
         text = f"{design.name}: {design.total_switches:,} switches for {cost.switch_usd / 1e6:,.0f} million USD"
         text += f", {design.optics:,} transceivers for {cost.transceiver_usd / 1e6:,.0f}, {cost.kw / 1e3:,.1f} MW"

@@ -100,7 +100,8 @@ class ElementRates(Model):
 class YearSpec(Model):
     """A year of a job on the whole cluster: what fails how often, and what an interruption of the job costs.
 
-    `flaps` are of T0-T1 links and `port_flaps` of NIC ports, seconds each; the others are failures until repair.
+    `flaps` are of T0-T1 links and `port_flaps` of NIC ports, seconds each; the others are failures until repair. A job
+    stands still while it writes a checkpoint (`checkpoint_write_minutes`).
     """
 
     days: Annotated[float, Field(gt=0, le=3660)] = 365.0
@@ -113,6 +114,7 @@ class YearSpec(Model):
     communication: Share = 0.3
     restart_minutes: Annotated[float, Field(ge=0, le=10_000)] = 10.0
     checkpoint_minutes: Annotated[float, Field(ge=0, le=10_000)] = 30.0
+    checkpoint_write_minutes: Annotated[float, Field(ge=0, le=1_000)] = 0.5
 
 
 class Calibration(Model):

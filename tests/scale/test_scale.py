@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import pathlib
 import re
 import zlib
@@ -16,9 +17,12 @@ import typer.testing
 from mrc_cli.app import app
 from mrc_scale import baselines, kernels, validate
 from mrc_scale.clusterfile import Loaded, parse_cluster
+from mrc_scale.effective import FACTORS, INTERVALS, daly_minutes, effective_share
 from mrc_scale.fabric import Fabric
 from mrc_scale.jobs import Flows, flows
 from mrc_scale.run import ClusterResult, ClusterRun
+from mrc_scale.schema import YearSpec
+from mrc_scale.year import Outcome
 from mrc_studies.calibration import produce, report
 from mrc_studies.calibration.produce import ScaleError
 from mrc_topo import addressing, ev
@@ -205,6 +209,32 @@ def test_a_year_costs_roce_more_and_more_failures_cost_more(made: Any) -> None:
     worse = produce.run(small(text), kernels.reference()).year
     assert worse[0].lost_h > mrc.lost_h
     assert worse[1].interruptions > roce.interruptions
+
+
+def test_the_best_interval_between_checkpoints_is_near_dalys() -> None:
+    year = YearSpec(checkpoint_write_minutes=1, restart_minutes=10)
+    outcome = Outcome("x", 0, 240, 0.0, 0.0, 0.0, 24 * 100)  # an interruption every 600 minutes
+    best = daly_minutes(1, 600)
+    assert best == pytest.approx(math.sqrt(1200))
+    shares = {minutes: effective_share(outcome, year, minutes) for minutes in np.linspace(5, 200, 400)}
+    assert max(shares, key=lambda minutes: shares[minutes]) == pytest.approx(best, rel=0.05)
+
+
+def test_a_job_without_failures_loses_only_its_checkpoints() -> None:
+    outcome = Outcome("x", 0, 0, 0.0, 0.0, 0.0, 100.0)
+    assert effective_share(outcome, YearSpec(checkpoint_write_minutes=2), 18) == 0.9
+
+
+def test_effective_time_is_of_each_design_rate_and_interval(made: Any) -> None:
+    rows = made.effective
+    assert len(rows) == 2 * len(FACTORS) * len(INTERVALS)
+    assert all(0 <= each.share <= 1 for each in rows)
+    roce = [each for each in rows if each.name.startswith("RoCE") and each.checkpoint_minutes == 60]
+    assert [each.rates for each in roce] == list(FACTORS)
+    assert [each.interruptions for each in roce] == sorted(each.interruptions for each in roce)
+    page = report.render(made, made.result.series())
+    assert "Effective training time" in page
+    assert report.effective_rows(made)[0][1] == "0.5"
 
 
 def test_a_year_says_what_the_fabrics_cost(made: Any, tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mrc_scale.baselines import Baseline
+from mrc_scale.effective import EffectiveTime
 from mrc_scale.run import ClusterResult
 from mrc_scale.year import Outcome
 from mrc_topo.cost import CostSummary
@@ -22,3 +23,4 @@ class CalibrationRun:
     seconds: float
     #: What the designs of the plan cost, if a year was asked for.
     bills: list[tuple[Design, CostSummary]] = field(default_factory=list)
+    effective: list[EffectiveTime] = field(default_factory=list)

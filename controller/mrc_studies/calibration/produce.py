@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
-from mrc_scale import baselines, kernels, year
+from mrc_scale import baselines, effective, kernels, year
 from mrc_scale.clusterfile import Loaded
+from mrc_scale.effective import EffectiveTime
 from mrc_scale.fabric import Floats
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import ClusterResult, ClusterRun
@@ -86,13 +87,15 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
     except PlanError:
         design = None
     outcomes: list[year.Outcome] = []
+    times: list[EffectiveTime] = []
     bills: list[tuple[Design, CostSummary]] = []
     if cluster.year is not None and design is not None:
         show(1.0, f"{cluster.year.days:g} days of failures")
         outcomes = year.outcomes(cluster, shape, design, cluster.year)
+        times = effective.effective_times(cluster, shape, design, cluster.year)
         costs = load_costs().model_copy(update={"nic_gbps": shape.nic_bps / 1e9})
         bills = [(each, bill(each, costs)) for each in (design.multi_plane, design.three_tier)]
-    return CalibrationRun(result, others, design, outcomes, time.monotonic() - began, bills)
+    return CalibrationRun(result, others, design, outcomes, time.monotonic() - began, bills, times)
 
 
 def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:

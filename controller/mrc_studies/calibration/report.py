@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from mrc_common import look
 from mrc_scale.caveat import caveat
+from mrc_scale.effective import INTERVALS, EffectiveTime
 from mrc_scale.fabric import Floats
 from mrc_scale.run import ClusterResult
 from mrc_studies.calibration.calibration_run import CalibrationRun
@@ -58,6 +59,8 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         others=_others(made),
         worst=_worst(result),
         year=_year(made),
+        effective=effective_rows(made),
+        intervals=[f"{minutes:g} min" for minutes in INTERVALS],
         days=cluster.year.days if cluster.year else 0,
         bills=_bills(made),
     )
@@ -153,6 +156,23 @@ def _year(made: CalibrationRun) -> list[list[str]]:
             f"{each.availability:.3%}",
         ]
         for each in made.year
+    ]
+
+
+def effective_rows(made: CalibrationRun) -> list[list[str]]:
+    """Return a row per design and failure rates: interruptions, the share for each interval, the best interval."""
+    groups: dict[tuple[str, float], list[EffectiveTime]] = {}
+    for each in made.effective:
+        groups.setdefault((each.name, each.rates), []).append(each)
+    return [
+        [
+            name,
+            f"{rates:g}",
+            f"{row[0].interruptions:,}",
+            *(f"{each.share:.2%}" for each in row),
+            f"{row[0].best_minutes:.0f} min" if math.isfinite(row[0].best_minutes) else "none is needed",
+        ]
+        for (name, rates), row in groups.items()
     ]
 
 
