@@ -19,7 +19,8 @@ from mrc_scale.fabric import Bools, Floats, Ints
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import MAX_ROUNDS, ClusterRun
-from mrc_scale.shares import LinkPrices, Model
+from mrc_scale.schema import EvSpec
+from mrc_scale.shares import LinkLoads
 from mrc_scale.timeline import Event
 
 #: Steady states that are kept; beyond them the oldest are forgotten.
@@ -32,19 +33,25 @@ MANY, FEWER = 4096, 16
 class Carrier:
     """The fabric of a cluster under the queue pairs from NICs `src` to NICs `dst`."""
 
-    def __init__(self, loaded: Loaded, kernels: Kernels, pool: ThreadPoolExecutor, src: Ints, dst: Ints) -> None:
+    def __init__(
+        self, loaded: Loaded, kernels: Kernels, pool: ThreadPoolExecutor, src: Ints, dst: Ints,
+        ev: EvSpec | None = None, link_rates: LinkLoads | None = None,
+    ) -> None:  # fmt: skip
+        """Draw the EVs of all queue pairs.
+
+        Args:
+            ev: of a queue pair, if other than the cluster's: several may have one path, as in labs.
+            link_rates: of all links, bits per second, where they differ.
+        """
         count = len(src)
         flows = Flows(
             src.astype(np.int32), dst.astype(np.int32), np.zeros(count, np.int32), np.zeros(count, np.float64)
         )
         self.run = ClusterRun(loaded, kernels, every=flows)
         self.loaded, self.kernels, self.pool = loaded, kernels, pool
-        cluster, shape = loaded.cluster, loaded.shape
-        pairs = zip(src.tolist(), dst.tolist(), strict=True)
-        self.evs = ev_states.draw(
-            kernels, pool, [self.run.texts(*pair) for pair in pairs], shape.planes, shape.t1s, cluster.ev.size,
-            cluster.ev.active, cluster.ev.min_active, cluster.ev.spread == "even",
-        )  # fmt: skip
+        shape = loaded.shape
+        self.evs = self.run.draw(pool, ev or loaded.cluster.ev)
+        self._link_rates = link_rates
         self.planes = np.ones((shape.planes, count), bool)
         #: Queue pairs that have EVs to find dead, and how many.
         self.struck = np.zeros(count, np.int64)
@@ -64,7 +71,7 @@ class Carrier:
 
     def _steady(self, active: Ints) -> Floats:
         """Return the rates of the model's steady state, bits per second of the wire."""
-        run, cluster, shape = self.run, self.loaded.cluster, self.loaded.shape
+        run = self.run
         every = run.ends
         ends = Endpoints(every.src[active], every.dst[active], every.src_nic[active], every.dst_nic[active])
         evs = self.evs
@@ -73,15 +80,11 @@ class Carrier:
             np.ascontiguousarray(evs.active[:, active]), np.ascontiguousarray(evs.backup[:, active]),
             evs.target, evs.floor,
         )  # fmt: skip
-        spec = cluster.model
-        usable = (spec.nic_share, spec.fabric_share or 1.0)
-        room = run.room if spec.fabric_share is None else None
-        model = Model(shape, ends, chosen, self.kernels, self.pool, usable, spec.steering, room)
-        prices = LinkPrices.fresh(shape)
-        model.set_dead(run.fabric.dead_links(), run.fabric.dead_ports(), prices)
-        wanted = model.ports_only(np.full(len(active), run.window_bps))
-        model.steer(wanted, prices, spec.steps if len(active) <= MANY else min(spec.steps, FEWER))
-        return model.idle(wanted, *model.max_min(wanted, prices), prices)[0]
+        model = run.model(self.pool, chosen, ends)
+        if self._link_rates is not None:
+            model.set_rates(self._link_rates)
+        demand = np.full(len(active), run.window_bps)
+        return run.settled(model, demand, None if len(active) <= MANY else FEWER)[1].rates
 
     def change(self, events: list[Event], denied: bool = False) -> None:
         """Apply failures and repairs that come at the same time; `denied`: what is dead is known to all beforehand."""

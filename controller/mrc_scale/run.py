@@ -173,12 +173,12 @@ class ClusterRun:
             spec.size, spec.active, spec.min_active, spec.spread == "even",
         )  # fmt: skip
 
-    def model(self, pool: ThreadPoolExecutor, evs: Evs) -> Model:
-        """Return the model of the queue pairs with these EVs."""
+    def model(self, pool: ThreadPoolExecutor, evs: Evs, ends: Endpoints | None = None) -> Model:
+        """Return the model of all queue pairs with these EVs, or of those between `ends`."""
         spec = self.loaded.cluster.model
         usable = (spec.nic_share, spec.fabric_share or 1.0)
         room = self.room if spec.fabric_share is None else None
-        return Model(self.loaded.shape, self.ends, evs, self.kernels, pool, usable, spec.steering, room)
+        return Model(self.loaded.shape, ends or self.ends, evs, self.kernels, pool, usable, spec.steering, room)
 
     def _steps(self, model: Model, evs: Evs) -> ClusterResult:
         cluster = self.loaded.cluster
@@ -229,14 +229,15 @@ class ClusterRun:
             cwnd, dead_then, self.payload,
         )  # fmt: skip
 
-    def settled(self, model: Model, demand: Floats) -> tuple[Floats, Interval]:
+    def settled(self, model: Model, demand: Floats, most_steps: int | None = None) -> tuple[Floats, Interval]:
         """Return what queue pairs want that send at `demand` at most (bits per second), and what they get, as the
-        fabric is now."""
+        fabric is now. `most_steps`: in which load is moved, if fewer than the file's."""
         # Prices start equal each time, so that a repaired fabric is as it was before the failure.
         prices = LinkPrices.fresh(self.loaded.shape)
         model.set_dead(self.fabric.dead_links(), self.fabric.dead_ports(), prices)
         wanted = model.ports_only(demand)
-        model.steer(wanted, prices, self.loaded.cluster.model.steps)
+        steps = self.loaded.cluster.model.steps
+        model.steer(wanted, prices, steps if most_steps is None else min(steps, most_steps))
         rates, load = model.idle(wanted, *model.max_min(wanted, prices), prices)
         return wanted, Interval(rates, prices, load)
 

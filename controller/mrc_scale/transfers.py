@@ -1,7 +1,7 @@
 """Transfers of given sizes in a cluster: each begins at its time, shares the fabric with the others, and ends.
 
-Between two changes (a transfer begins or ends, something fails or is repaired) all rates are those of a steady state.
-Transfers of one queue pair are sent one after another, as its messages are.
+Between two changes (a transfer begins or ends, something fails or is repaired) all rates are those of a steady state
+(`carrier`). Transfers of one queue pair are sent one after another, as its messages are.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mrc_scale.carrier import Carrier
 from mrc_scale.clusterfile import Loaded
-from mrc_scale.fabric import Floats
-from mrc_scale.jobs import Flows
+from mrc_scale.fabric import Floats, Ints
 from mrc_scale.kernels import Kernels, workers
-from mrc_scale.run import ClusterRun, Interval
 from mrc_scale.schema import EvSpec
-from mrc_scale.shares import LinkLoads, LinkPrices
+from mrc_scale.shares import LinkLoads
 
-#: Bits that rounding leaves of a transfer.
+#: What rounding leaves of a time (ns), or of a transfer (bytes).
 NOTHING = 1e-3
 
 
@@ -63,51 +62,81 @@ def run(
         raise ValueError("no transfer was given; name at least one")
     pairs = sorted({(each.source, each.target) for each in transfers})
     number = {pair: index for index, pair in enumerate(pairs)}
-    src, dst = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
-    zeros = np.zeros(len(pairs))
-    flows = Flows(src, dst, zeros.astype(np.int32), zeros)
-    whole = ClusterRun(loaded, kernels, every=flows)
-    whole.payload = payload_share
-    queues: list[deque[int]] = [deque() for _ in pairs]
-    begins = sorted(range(len(transfers)), key=lambda index: (transfers[index].start_s, index))
+    src, dst = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     with ThreadPoolExecutor(workers()) as pool:
-        evs = whole.draw(pool, ev)
-        model = whole.model(pool, evs)
-        if rates is not None:
-            model.set_rates(rates)
-        changes = deque(sorted(loaded.events))
-        left = np.array([each.bytes * 8.0 for each in transfers])
-        ends = np.full(len(transfers), np.inf)
-        now, lost, step = 0.0, 0.0, None
-        until = Interval(zeros, LinkPrices.fresh(loaded.shape), LinkLoads.none(loaded.shape))
-        while begins or any(queues):
-            due = []
-            while changes and changes[0].at <= now * 1e9 + NOTHING:
-                due.append(changes.popleft())
-            if due or step is None:
-                step, _ = whole.change(model, evs, until, due, round(now * 1e9) // loaded.cluster.bin, step)
-                lost += step.lost
-                hit = [queue[0] for queue in queues if queue]
-                for index in hit:  # what was lost is sent again
-                    left[index] += step.lost / len(hit) * loaded.cluster.path_mtu * 8
-            while begins and transfers[begins[0]].start_s <= now + NOTHING / 1e9:
-                first = begins.pop(0)
-                queues[number[transfers[first].source, transfers[first].target]].append(first)
-            demand = np.array([whole.window_bps if queue else 0.0 for queue in queues])
-            until = whole.settled(model, demand)[1] if demand.any() else Interval(zeros, until.prices, until.load)
-            payload = until.rates * payload_share
-            spans = [left[queue[0]] / payload[pair] for pair, queue in enumerate(queues) if queue and payload[pair] > 0]
-            if begins:
-                spans.append(transfers[begins[0]].start_s - now)
-            if changes:
-                spans.append(changes[0].at / 1e9 - now)
-            if not spans:
+        carrier = Carrier(loaded, kernels, pool, src, dst, ev, rates)
+        carrier.run.payload = payload_share
+        return _Course(carrier, transfers, [number[each.source, each.target] for each in transfers]).go()
+
+
+class _Course:
+    """The course of all transfers. Times are ns; `left` bytes of each, which ends no sooner than `least`."""
+
+    def __init__(self, carrier: Carrier, transfers: Sequence[Transfer], pairs: Sequence[int]) -> None:
+        self.carrier = carrier
+        self.pairs = pairs
+        self.begins = np.array([each.start_s * 1e9 for each in transfers])
+        self.waiting = deque(sorted(range(len(transfers)), key=lambda index: (self.begins[index], index)))
+        self.changes = deque(sorted(carrier.loaded.events))
+        self.queues: dict[int, deque[int]] = {}
+        self.left = np.array([float(each.bytes) for each in transfers])
+        self.least = np.zeros(len(transfers))
+        self.ends = np.full(len(transfers), np.inf)
+        self.lost = 0.0
+
+    def go(self) -> TransferResult:
+        """Go from one change to the next until all transfers have ended, or none can go on."""
+        now = 0.0
+        while self.waiting or self.queues:
+            self._begin(now)
+            active = np.array(sorted(self.queues), np.int64)
+            rates = self.carrier.rates(active) if len(active) else np.zeros(0)
+            self._pay(active, rates, now)
+            first = np.array([self.queues[pair][0] for pair in active], np.int64)
+            rest = np.divide(self.left[first], rates, out=np.full(len(first), np.inf), where=rates > 0)
+            spans = list(np.maximum(rest, self.least[first] - now))
+            spans += [self.begins[self.waiting[0]] - now] if self.waiting else []
+            spans += [self.changes[0].at - now] if self.changes else []
+            span = min(spans, default=np.inf)
+            if not np.isfinite(span):
                 break  # nothing can be sent any more, and nothing will be repaired
-            span = max(min(spans), 0.0)
             now += span
-            for pair, queue in enumerate(queues):
-                if queue:
-                    left[queue[0]] -= payload[pair] * span
-                    if left[queue[0]] <= NOTHING:
-                        ends[queue.popleft()] = now + whole.base_rtt
-    return TransferResult(ends, lost, evs.counts()["bad"])
+            self.left[first] -= rates * span
+            self._end(active, first, now)
+        base_rtt = self.carrier.run.base_rtt
+        evs_bad = self.carrier.evs.counts()["bad"]
+        return TransferResult(self.ends / 1e9 + base_rtt, self.lost / self.carrier.loaded.cluster.path_mtu, evs_bad)
+
+    def _begin(self, now: float) -> None:
+        """Begin what is due: failures and repairs, then transfers behind those of the same queue pair."""
+        due = []
+        while self.changes and self.changes[0].at <= now + NOTHING:
+            due.append(self.changes.popleft())
+        if due:
+            self.carrier.change(due)
+        while self.waiting and self.begins[self.waiting[0]] <= now + NOTHING:
+            first = self.waiting.popleft()
+            self.queues.setdefault(self.pairs[first], deque()).append(first)
+
+    def _pay(self, active: Ints, rates: Floats, now: float) -> None:
+        """Let queue pairs find what has died under them: they send again, and end no sooner than that is done."""
+        struck: Ints = np.flatnonzero((self.carrier.struck[active] > 0) & (rates > 0))
+        if not len(struck):
+            return
+        flows = active[struck]
+        again, delay = self.carrier.price(flows, rates[struck])
+        first = np.array([self.queues[pair][0] for pair in flows], np.int64)
+        self.left[first] += again
+        self.least[first] = np.maximum(self.least[first], now + delay)
+        self.lost += float(again.sum())
+
+    def _end(self, active: Ints, first: Ints, now: float) -> None:
+        for pair, transfer in zip(active.tolist(), first.tolist(), strict=True):
+            if self.left[transfer] <= NOTHING and self.least[transfer] <= now + NOTHING:
+                self.left[transfer] = 0.0
+                self.ends[transfer] = now
+                self.queues[pair].popleft()
+                if not self.queues[pair]:
+                    del self.queues[pair]
+            else:
+                self.left[transfer] = max(self.left[transfer], 0.0)

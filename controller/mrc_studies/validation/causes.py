@@ -79,7 +79,7 @@ CAUSES: tuple[Cause, ...] = (
         Backend.FLUID,
         frozenset({"flapping-uplink"}),
         _TIMES,
-        "the fluid finds every EV across a link that was down, and waits for two probes of each; packets lose few EVs "
-        "in 20 us, and get back those whose packets arrive late",
+        "in the fluid every queue pair loses packets on all its EVs across a link that was down, each time; packets "
+        "meet few of them in 20 us",
     ),
 )
