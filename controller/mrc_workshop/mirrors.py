@@ -91,8 +91,9 @@ class EvMirror:
     def call(self, method: str, given: list[Any], state: Any) -> tuple[Any, Any]:
         """Call the policy; return its result and the state afterwards."""
         policy = self.policy
-        policy.cursor[:] = state
-        self._last["cursor"] = list(state)
+        cursor, policy.now_ns = state
+        policy.cursor[:] = cursor
+        self._last["cursor"] = list(cursor)
         if method == "apply":
             given = [given[0], INPUTS[given[1]]]
         elif method == "retune":
@@ -116,7 +117,7 @@ class EvMirror:
             "cursor": of.cursor,
             "streak": list(of.streak.items()),
             "losses": list(of.losses.items()),
-            "numbers": [of.usable, of.floor, of.probes_to_revive, of.target],
+            "numbers": [of.usable, of.floor, of.probes_to_revive, of.target, int(of.listens)],
         }
         changed: Attributes = {}
         for name, value in now.items():

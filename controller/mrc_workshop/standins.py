@@ -201,6 +201,7 @@ class Evs(EvSet):
         self.rescan_rounds = universe.config.rescan_rounds
         self._rounds = [0] * len(universe.by_plane)
         self._turns: list[array[int]] | None = None  # None: those of `order`
+        self.now_ns, self.listens = 0, False
         self.state = bytearray(len(universe.values))
         values = [[universe.values[ev] for ev in plane] for plane in universe.by_plane]
         message = ["make", number, [_settings(universe.config), values]]
@@ -208,7 +209,7 @@ class Evs(EvSet):
         self._take("__init__", told)
 
     def _call(self, method: str, *given: Any, causes: Sequence[EvInput] = ()) -> Any:
-        message = ["call", self._number, method, given, self.cursor]
+        message = ["call", self._number, method, given, [self.cursor, self.now_ns]]
         result, told = self._players.ask(message, f"{self._where}.{method}", self._rng)
         self._take(method, told, causes)
         return result
@@ -241,7 +242,9 @@ class Evs(EvSet):
             if "losses" in told:
                 self.losses = {_number(ev, count): _number(value) for ev, value in told["losses"]}
             if "numbers" in told:
-                self.usable, self.floor, self.probes_to_revive, self.target = _numbers(told["numbers"], 4)
+                numbers = _numbers(told["numbers"], 5)
+                self.usable, self.floor, self.probes_to_revive, self.target, listens = numbers
+                self.listens = bool(listens)
             moves = [_numbers(move, 5) for move in told.get("moves", ())]
             _follow(before, bytes(self.state), moves)
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
@@ -261,6 +264,10 @@ class Evs(EvSet):
         changed = self._call("apply", ev, INPUTS.index(item), causes=(item,))
         _checked("ev", "apply", self._where, self, (), changed)
         return bool(changed)
+
+    def answered(self, ev: int, mark: int, now: int) -> None:
+        """See `EvSet`."""
+        self._call("answered", ev, mark, now)
 
     def probe_answered(self, ev: int, mark: int) -> bool:
         """See `EvSet`."""

@@ -251,7 +251,7 @@ def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the constructor of a policy that overrides `choose`, so that every packet asks it for an EV, or `answered`,
     so that it is called.
 
-    The requestor then takes no EV from the order by itself.
+    Where every packet asks, the requestor takes no EV from the order by itself.
     """
     chooses = cls.choose is not EvSet.choose  # type: ignore[attr-defined]
     listens = cls.answered is not EvSet.answered  # type: ignore[attr-defined]
@@ -260,7 +260,7 @@ def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
         begin(self, *given, **named)
         if chooses:
             self.ready = [array("H") for _ in self.order]
-        self.listens = listens
+        self.listens = listens or chooses
 
     return call
 

@@ -26,6 +26,7 @@ BOUNDS = {"iterations": {"iterations": 3}, "duration": {}}
 COUNTED = {
     "bandwidth": {"permutation", "incast", "send_recv", "write_bw"},
     "latency": {"write_lat"},
+    "flows": {"flows"},
     "training": {"trace", "training"},
 }
 
@@ -65,6 +66,10 @@ def check_measured(name: str, result: RunResult) -> None:
         assert times["count"] == len(training["steps"]) == min(taking) > 0
         assert 0 < times["p50"] <= times["p99"] <= times["max"]
         assert training["operations"]["all_reduce"]["count"] == 2 * sum(each.iterations for each in progress.values())
+    elif kind == "flows":
+        assert {each["number"] for each in found[kind]} == {0, 1, 2}
+        assert all(each["ended_ns"] > each["began_ns"] for each in found[kind])
+        assert sum(each["bytes"] for each in found[kind]) == sum(each.bytes_verified for each in progress.values())
     else:
         for each in found[kind]:
             assert 0 < each["min"] <= each["typical"] <= each["p99"] <= each["p99_9"] <= each["max"]
@@ -75,6 +80,7 @@ def check_measured(name: str, result: RunResult) -> None:
     heads = {
         "bandwidth": ("BW peak", "BW average", "MsgRate"),
         "training": ("time of a step, ms", "P50", "P99", "all_reduce"),
+        "flows": ("flow completion time, µs", "P50", "P99"),
         "latency": ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%"),
     }
     assert all(head in text for head in heads.get(kind, ("t_typical",)))
@@ -103,7 +109,7 @@ def test_every_workload_completes_over_each_transport_and_clock(transport: str, 
                     )
                     check_measured(name, result)
                     taking = [each for each in result.progress.values() if each.takes_part]
-                    if name in ("write_bw", "write_lat", "trace"):
+                    if name in ("write_bw", "write_lat", "trace", "flows"):
                         assert len(taking) == 2
                     if bound == "iterations":
                         assert {each.iterations for each in taking} == {3}

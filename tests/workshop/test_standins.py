@@ -273,7 +273,7 @@ TOLD: dict[str, Any] = {
     "cursor": [0, 0],
     "streak": [],
     "losses": [],
-    "numbers": [3, 1, 2, 2],
+    "numbers": [3, 1, 2, 2, 0],
 }
 
 
@@ -287,7 +287,7 @@ TOLD: dict[str, Any] = {
         (0, {"cursor": ["a", 0]}, "left 'a' where a number"),
         (0, {"cursor": [-1, 0]}, "left '-1' where a number"),
         (0, {"streak": [[0, 1.5]]}, "left '1.5' where a number"),
-        (0, {"numbers": [1]}, "where 4 numbers belong"),
+        (0, {"numbers": [1]}, "where 5 numbers belong"),
         (0, {"moves": [[0, 0, 2, 5, 1]]}, "told of a change of EV 0 to 2, and left it in 0"),
         (0, {"moves": [[0, 2, 0, 7, 1]]}, "told of a change of EV 0 from 2 to 0 that did not take place"),
         (0, {"moves": [[0, 0, 2, 99, 1]]}, "that did not take place"),

@@ -26,6 +26,7 @@ SMALL_LOADS: dict[str, dict[str, Any]] = {
     "write_bw": {"message_bytes": 8000},
     "write_lat": {},
     "broadcast": {"size_bytes": 9000, "piece_bytes": 4000},
+    "flows": {"flows": [[0, 1, 5000, 0], [1, 0, 3000, 1_000_000], [0, 1, 9]]},
     "trace": {
         "model": "gpt3-6.7b",
         "layers": 1,

@@ -86,7 +86,8 @@ class EvSet:
     `order[p]` the active set of plane p in scan order, `backup[p]` the rest that may be used; `streak` has the
     ASSUMED_BAD EVs, which are probed. `ready` is `order`; where it is not, `choose` is asked for every packet.
 
-    `now_ns` is the time of the latest packet that `choose` was asked for. `listens`: `answered` is called.
+    Where a policy overrides `choose` or `answered`, `listens` is true: `answered` is called, and `now_ns` is the time
+    of the packet for which `choose` is asked.
 
     A policy overrides `choose`, `apply`, `answered`, `probe_answered`, `replacement` or `usable_planes`, and changes
     states by `move` alone.

@@ -179,7 +179,8 @@ class Requestor(Sender):
             ev = order[cursor]
             evs.cursor[port] = cursor + 1
         else:
-            evs.now_ns = now
+            if evs.listens:
+                evs.now_ns = now
             ev = evs.choose(port)
             if ev < 0:
                 return PORT
@@ -260,7 +261,8 @@ class Requestor(Sender):
         if shut:
             return shut
         evs = self.association.evs
-        evs.now_ns = now
+        if evs.listens:
+            evs.now_ns = now
         ev = evs.choose(port, failed.ev)
         if ev < 0:
             if evs.active_count() > 1:
