@@ -23,7 +23,7 @@ FACTORS = (0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class EffectiveTime:
-    """The effective training time of a design, as a share, with checkpoints every so many minutes and failure rates
+    """The effective training time of a design, as a share, with checkpoints at this interval and failure rates
     that are a multiple of the file's; `best_minutes` is Daly's interval, infinite without an interruption."""
 
     name: str
