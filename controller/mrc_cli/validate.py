@@ -162,7 +162,7 @@ def _show(made: SuiteResult) -> None:
         table.add_column(HEADS[quantity], justify="right")
     before = ""
     for scenario, backend, cells in report.table(made.plan.scenarios, made.values):
-        means = [f"{float(cell.partition(' ')[0]):.4g}" if cell else "" for cell in cells]
+        means = ["" if each is None else f"{each.mean:.4g}" for each in cells]
         table.add_row("" if scenario.name == before else scenario.name, backend.value, *means)
         before = scenario.name
     console.print(table)

@@ -76,8 +76,7 @@ def forms(scenario: Scenario, topology: Topology, outcomes: Sequence[Outcome]) -
         rates = [each.values[Quantity.GOODPUT] for each in outcomes]
         text = "goodput beside the maximum flow, Gb/s"
         made.append(ClosedForm(scenario.name, text, Bound.AT_MOST, mean(bounds), mean(rates), 0.0))
-    dead = [each for each in scenario.failures if each.lasts_ns is None and not each.loss and "--" not in each.element]
-    if dead:
+    if any(each.of_t1 and each.lasts_ns is None and not each.loss for each in scenario.failures):
         expected = len(flows[outcomes[0].seed]) * evs_found_bad(topology)
         found = mean([each.facts["evs_bad"] for each in outcomes])
         made.append(ClosedForm(scenario.name, "EVs found bad across the dead T1", Bound.EQUAL, expected, found, 0.15))
@@ -107,16 +106,20 @@ def max_flow_bps(scenario: Scenario, flows: Sequence[FlowSpec]) -> float:
     """
     fabric = scenario.fabric
     uplinks = fabric.port_bps * sum(fabric.share(p, t1) for p in range(fabric.planes) for t1 in range(fabric.t1s))
-    bits: Counter[tuple[str, int]] = Counter()
+    out: Counter[int] = Counter()
+    into: Counter[int] = Counter()
+    up: Counter[int] = Counter()
+    down: Counter[int] = Counter()
     for flow in flows:
-        bits["host out", flow.source] += flow.bytes * 8
-        bits["host in", flow.target] += flow.bytes * 8
+        out[flow.source] += flow.bytes
+        into[flow.target] += flow.bytes
         source, target = flow.source // fabric.per_t0, flow.target // fabric.per_t0
         if source != target:
-            bits["T0 up", source] += flow.bytes * 8
-            bits["T0 down", target] += flow.bytes * 8
-    seconds = max(count / (uplinks if kind.startswith("T0") else NIC_BPS) for (kind, _), count in bits.items())
-    return sum(flow.bytes for flow in flows) * 8 / seconds
+            up[source] += flow.bytes
+            down[target] += flow.bytes
+    ports = max(*out.values(), *into.values()) / NIC_BPS
+    fabric_links = max(0, *up.values(), *down.values()) / uplinks
+    return sum(flow.bytes for flow in flows) / max(ports, fabric_links)
 
 
 def evs_found_bad(topology: Topology) -> float:

@@ -191,7 +191,10 @@ def _page(made: SuiteResult, command: str) -> str:
         STYLE,
         command=command,
         seeds=made.plan.seeds,
-        rows=table(made.plan.scenarios, made.values),
+        rows=[
+            (scenario, backend, ["" if each is None else shown(each) for each in cells])
+            for scenario, backend, cells in table(made.plan.scenarios, made.values)
+        ],
         quantities=list(Quantity),
         differences=[(each, off(each)) for each in made.differences if each.beyond],
         within=sum(not each.beyond for each in made.differences),
@@ -208,15 +211,15 @@ def off(each: Difference) -> str:
     return f"{each.off:+.1%}" if each.bound < 1 else f"{each.off:+.1f} points"
 
 
-def table(scenarios: Sequence[Scenario], values: Sequence[Value]) -> list[tuple[Scenario, Backend, list[str]]]:
-    """Return a row of texts per scenario and backend, in the order of `Quantity`: mean and confidence interval."""
+def table(scenarios: Sequence[Scenario], values: Sequence[Value]) -> list[tuple[Scenario, Backend, list[Value | None]]]:
+    """Return a row per scenario and backend, in the order of `Quantity`; None where a backend has no such value."""
     found = {(each.scenario, each.backend, each.quantity): each for each in values}
     rows = []
     for scenario in scenarios:
         for backend in Backend:
             cells = [found.get((scenario.name, backend, quantity)) for quantity in Quantity]
             if any(cells):
-                rows.append((scenario, backend, ["" if each is None else shown(each) for each in cells]))
+                rows.append((scenario, backend, cells))
     return rows
 
 

@@ -60,7 +60,7 @@ class FlowSpec:
 class Failure:
     """An element that fails at a time, for a time (None: to the end), `count` times, as often as it lasts twice.
 
-    `loss`: not dead, but loses this share of its packets. Times are ns.
+    `loss`: not dead, but loses this share of its packets. `of_t1`: the element is a T1. Times are ns.
     """
 
     element: str
@@ -68,6 +68,7 @@ class Failure:
     lasts_ns: int | None = None
     count: int = 1
     loss: float = 0.0
+    of_t1: bool = False
 
     def steps(self) -> list[ExperimentStep]:
         """Return the steps of an experiment; what shows the failure is that the fabric lost packets to it."""

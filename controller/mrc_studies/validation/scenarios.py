@@ -121,7 +121,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "cold-start", "permutation on four planes, a T1 is dead from the start", Fabric(planes=4), permutation(16),
-        [Failure("p0-t1.0")], both_ways=True,
+        [Failure("p0-t1.0", of_t1=True)], both_ways=True,
     ),
 )  # fmt: skip
 

@@ -33,11 +33,6 @@ class Plan:
     algorithm: Algorithm
     htsim: Htsim | None = None
 
-    @property
-    def cost_s(self) -> float:
-        """Seconds of one core for the packets, roughly."""
-        return sum(each.cost for each in self.scenarios) * len(self.seeds)
-
 
 @dataclass
 class SuiteResult:
