@@ -21,35 +21,19 @@ _NUMBERED = re.compile(r"\.(\d{1,6})\.(et|json)$")
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Parallelism):
     """Parameters of a graph. `file`: PREFIX of `PREFIX.0.et` and so on, one such file, or a GOAL schedule; or `model`
-    and the parameters of `generate.Parallelism`.
+    and the others of `generate.Parallelism`.
 
     `groups`: a JSON file with communicator groups; `ranks`: how many ranks follow a trace of one; `bytes_divisor`,
     `time_divisor`: what sizes and computations are divided by; `placement`, `placement_seed`, `rack_hosts`, `fragment`:
     see `place.place`.
     """
 
+    model: str = ""
     file: str = ""
     groups: str = ""
     ranks: int = 0
-    model: str = ""
-    tensor: int = 1
-    pipeline: int = 1
-    data: int = 1
-    experts: int = 1
-    micro_batches: int = 8
-    micro_batch: int = 1
-    global_batch: int = 0
-    sequence: int = 0
-    layers: int = 0
-    buckets: int = 4
-    exchanges: int = 0
-    gpus_per_nic: int = 1
-    tensor_over: str = "nvlink"
-    nvlink_gbps: int = 3600
-    gpu_tflops: int = 989
-    utilisation_percent: int = 40
     bytes_divisor: int = 1
     time_divisor: int = 1
     placement: str = "rack"
@@ -87,8 +71,7 @@ def _load(source: Source, _: object) -> Graph:
     if min(source.bytes_divisor, source.time_divisor) < 1:
         raise GraphError("bytes_divisor and time_divisor are at least 1")
     if source.model:
-        keys = {each.name for each in fields(Parallelism)}
-        graph = generate(Parallelism(**{key: getattr(source, key) for key in keys}))
+        graph = generate(source)
     else:
         graph = _read(source)
     return _scaled(graph, source.bytes_divisor, source.time_divisor)
