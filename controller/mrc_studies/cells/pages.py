@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
+import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mrc_common import look, templates
 
@@ -26,6 +28,14 @@ def _templates() -> jinja2.Environment:
     made = templates.environment(FOLDER)
     made.filters["number"] = number
     return made
+
+
+def svg_of(drawn: Any) -> str:
+    """Return a figure of matplotlib as SVG to stand in a page; the same bytes for the same figure."""
+    sink = io.BytesIO()
+    drawn.savefig(sink, format="svg", metadata={"Date": None, "Creator": "mrclab"})
+    text = sink.getvalue().decode()
+    return re.sub(r"\n\s*", "\n", text[text.index("<svg") :])
 
 
 def fill(template: str, **values: object) -> str:

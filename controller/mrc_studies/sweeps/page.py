@@ -5,9 +5,7 @@ Each dot of its charts leads to the run that it is of, with its seed."""
 from __future__ import annotations
 
 import importlib.util
-import io
 import pathlib
-import re
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -129,8 +127,6 @@ def _svg(number: int, chart: Chart, dots: bool) -> str:
         plot.grid(alpha=0.3)
         if any(chart.curves):
             plot.legend(fontsize=8)
-        sink = io.BytesIO()
-        drawn.savefig(sink, format="svg", metadata={"Date": None, "Creator": "mrclab"})
+        text = pages.svg_of(drawn)
         pyplot.close(drawn)
-    text = sink.getvalue().decode()
-    return re.sub(r"\n\s*", "\n", text[text.index("<svg") :])
+    return text

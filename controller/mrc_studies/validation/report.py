@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import io
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -253,8 +251,6 @@ def _svg(scenario: Scenario, outcomes: Sequence[Outcome]) -> str:
         plot.grid(alpha=0.3)
         if plot.lines:
             plot.legend(fontsize=8)
-        sink = io.BytesIO()
-        drawn.savefig(sink, format="svg", metadata={"Date": None, "Creator": "mrclab"})
+        text = pages.svg_of(drawn)
         pyplot.close(drawn)
-    text = sink.getvalue().decode()
-    return re.sub(r"\n\s*", "\n", text[text.index("<svg") :])
+    return text
