@@ -17,9 +17,6 @@ from mrc_studies.validation.scenario import Backend, Failure, Scenario
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 
-#: Failures are placed in bins of this length.
-BIN_NS = 1_000
-
 
 def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels: Kernels) -> Outcome:
     """Run a scenario as a fluid on the lab that its packets run on."""

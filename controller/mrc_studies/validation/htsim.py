@@ -77,16 +77,19 @@ class Htsim:
         """
         flows = scenario.flows(seed)
         name = f"{scenario.name}-{seed}"
+        folder = folder.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{name}.topo", topology(scenario))
         write_whole(folder / f"{name}.cm", matrix(scenario, flows))
         line = self.command(scenario, seed, folder, name)
         try:
-            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            # It also writes `idmap.txt` into the folder in which it runs.
+            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=folder)
         except subprocess.TimeoutExpired:
             raise ScenarioError(f"{name}: htsim did not end in {LIMIT_S} s") from None
         write_whole(folder / f"{name}.out", done.stdout)
-        (folder / f"{name}.dat").unlink(missing_ok=True)
+        for left in (f"{name}.dat", "idmap.txt"):
+            (folder / left).unlink(missing_ok=True)
         if done.returncode:
             text = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [f"code {done.returncode}"]
             raise ScenarioError(f"{name}: htsim ended with code {done.returncode}: {text[0][:200]}")

@@ -77,20 +77,20 @@ def run(
             cell = packets.cell(scenario, seed, plan.algorithm)
             topologies[scenario.name, seed] = prepare(cell)
             cells[scenario.name, seed] = cell
-    tasks = [Task(cell.digest(programs), cell.name, cell) for cell in cells.values()]
+    digests = {key: cell.digest(programs) for key, cell in cells.items()}
+    tasks = [Task(digests[key], cell.name, cell) for key, cell in cells.items()]
     failed = workers.run(tasks, store, jobs, show)
     made = SuiteResult(plan)
     shares = {}
     for scenario in plan.scenarios:
         own = []
         for seed in plan.seeds:
-            cell, topology = cells[scenario.name, seed], topologies[scenario.name, seed]
-            digest = cell.digest(programs)
-            kept = store.get(digest)
+            key = scenario.name, seed
+            kept = store.get(digests[key])
             if kept is None:
-                made.problems.append(f"{cell.name}: {failed.get(digest, 'its result could not be read')}")
+                made.problems.append(f"{cells[key].name}: {failed.get(digests[key], 'its result could not be read')}")
                 continue
-            shares[scenario.name] = fluid.payload_of(scenario, seed, topology)
+            shares[scenario.name] = fluid.payload_of(scenario, seed, topologies[key])
             try:
                 own.append(packets.outcome(scenario, seed, kept.result))
             except ScenarioError as error:
