@@ -70,8 +70,14 @@ def stand_in(folder: pathlib.Path, text: str) -> pathlib.Path:
     return path
 
 
-def test_a_run_leaves_input_and_output(tmp_path: pathlib.Path) -> None:
-    binary = stand_in(tmp_path, f"cat <<'END'\n{PRINTED.format(second=100)}END")
+def test_a_run_leaves_input_and_output_and_nothing_elsewhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """htsim writes a list of its objects into the folder in which it runs."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    binary = stand_in(tmp_path, f"echo 1 PacketFlow > idmap.txt\ncat <<'END'\n{PRINTED.format(second=100)}END")
     found = Htsim.found(binary).outcome(by_name()["incast-2"], 3, tmp_path / "out")
     assert found.seed == 3
     assert found.backend is Backend.HTSIM
@@ -80,6 +86,7 @@ def test_a_run_leaves_input_and_output(tmp_path: pathlib.Path) -> None:
         "incast-2-3.out",
         "incast-2-3.topo",
     ]
+    assert not list(here.iterdir())
 
 
 def test_an_error_of_htsim_names_the_run_and_its_last_line(tmp_path: pathlib.Path) -> None:

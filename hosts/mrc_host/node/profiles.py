@@ -83,10 +83,10 @@ class ControlledQp(NamedTuple):
 
 
 def event_states(settings: Settings) -> frozenset[EvState] | None:
-    """Return of which states of its EVs a profile tells; None: its settings do not say, and it tells of all.
+    """Return the EV states that a profile reports; None: its settings do not say, and it reports all.
 
     Raises:
-        ConfigError: it is no list of states that are told of.
+        ConfigError: it is not a list of states that can be reported.
     """
     given = settings.get("event_states")
     if given is None:

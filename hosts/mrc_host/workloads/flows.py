@@ -58,7 +58,7 @@ class ConnectionMatrix(Workload[FlowsParameters]):
         #: Whose flows come here, and to whom flows go: each tells the others once an iteration that it has read all.
         self._sources = sorted({each.source for each in self.incoming.values()})
         self._targets = sorted({each.target for each in self.out})
-        self._waiting = 0
+        self._started = 0
         self._acknowledged = 0
         self._arrived = 0
         self._read = dict.fromkeys(self._targets, 0)
@@ -104,7 +104,7 @@ class ConnectionMatrix(Workload[FlowsParameters]):
         return {row[1 - row.index(rank)] for row in (tuple(each[:2]) for each in params.flows) if rank in row}
 
     def begin(self, now: int) -> None:
-        self._waiting = self._acknowledged = 0
+        self._started = self._acknowledged = 0
         for start in sorted({each.start_ns for each in self.out}):
             if start:
                 self.channel.wake(now + start)
@@ -151,9 +151,9 @@ class ConnectionMatrix(Workload[FlowsParameters]):
         return self._missing() if self.running else set()
 
     def advance(self, now: int) -> None:
-        while self._waiting < len(self.out) and self._begun_ns + self.out[self._waiting].start_ns <= now:
-            self._waiting += 1
-            self._start(self.out[self._waiting - 1])
+        while self._started < len(self.out) and self._begun_ns + self.out[self._started].start_ns <= now:
+            self._started += 1
+            self._start(self.out[self._started - 1])
         if self._acknowledged == len(self.out) and not self.outstanding and not self._missing():
             self.end_iteration(now)
 

@@ -1,4 +1,4 @@
-"""Lowering: bytes and steps of collectives, and what of a graph is refused."""
+"""Lowering: the bytes and steps of each collective, and the graphs that it refuses."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ static unsigned int drawn(unsigned int below)
 	return (state >> 8) % below;
 }
 
-/* Do anything in any order: register memory that overlaps, write by the device and by the program, fork, map memory anew.
+/* Do anything in any order: register memory that overlaps, write by the device and by the program, fork, replace mapped memory.
  * The program always finds the bytes that it would find without a device. */
 static void anything(void)
 {
