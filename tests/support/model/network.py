@@ -222,7 +222,7 @@ class Network:
                     return
                 packet = self._trim(packet, True)
             else:
-                if setup.mark_ns and wait > setup.mark_ns:
+                if setup.mark_ns and wait > setup.mark_ns and len(packet) >= _IPV6_HEADER:
                     packet = _marked(packet)
                 self._free[key] = start + took
                 arrival = start
