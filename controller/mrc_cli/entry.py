@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import sys
 
+#: The first word by which a shell asks what may stand where the Tab key was pressed (`mrc_cli.completion`).
+ASK = "__complete"
+
 
 def main() -> None:
-    """Import the command line and run it; exit code 130 if it is interrupted before that."""
+    """Import the command line and run it; exit code 130 if it is interrupted before that.
+
+    Candidates for a shell come from a module of their own, because the command line takes too long to import for a key.
+    """
     try:
-        from mrc_cli.app import main as command
+        if sys.argv[1:2] == [ASK]:
+            from mrc_cli.candidates import main as command
+        else:
+            from mrc_cli.app import main as command
     except KeyboardInterrupt:
         sys.exit(130)
     command()
