@@ -79,7 +79,7 @@ def test_a_missing_name_is_found() -> None:
     [
         (("--version",), ("numpy", "pydantic", "networkx", "rich.console", *RPC)),
         (("--help",), ("numpy", "pydantic", "networkx", *RPC)),
-        (("list",), ("numpy", "networkx", "mrc_host.workloads", *RPC)),
+        (("list", "running"), ("numpy", "networkx", "mrc_host.workloads", *RPC)),
         (("up", "--help"), ("numpy", "networkx", "mrc_runs.experiment", "mrc_lab.session.real", *RPC)),
         (("topo", "validate", "tiny"), ("networkx", *RPC)),
         (RUN, ("networkx", "asyncio", "mrc_lab.session.real", "mrc_lab.machines", "p4lite.switch.server", *RPC)),

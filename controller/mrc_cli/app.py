@@ -1,4 +1,4 @@
-"""The `mrclab` command. Each verb is a module of its name; `VERBS` lists them with what `--help` says of each.
+"""The `mrclab` command. Each verb is a module of its name; `mrc_cli.verbs` lists them with what `--help` says of each.
 
 A verb's module is imported only when the verb is used: all of them together take more than a second of CPU time.
 """
@@ -14,45 +14,11 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mrc_cli import progress
 from mrc_cli.errors import end, report_errors
+from mrc_cli.progress import Verbosity
+from mrc_cli.verbs import HIDDEN, RENAMED, VERBS
 from p4lite.cli import print_any_text
-
-#: In the order in which `--help` has them; the first sentence of each module's docstring for the verb.
-VERBS = {
-    "up": "Start a lab on the real clock: namespaces, switches, tables and host agents.",
-    "down": "Stop a lab and remove everything that it created.",
-    "status": "Show what is up, which failures are injected, and what the hosts detect.",
-    "cleanup": "Remove what killed labs left behind: processes, namespaces, files.",
-    "list": "List your running labs, with the start time and the user of each.",
-    "run": "Run an experiment or a workload, check it, and write a report.",
-    "plan": "Predict the CPU time, duration and memory of a run before it starts.",
-    "demo": "Run the demonstration: MRC continues while links, ports and switches fail.",
-    "experiments": "List the experiments, comparisons and sweeps that come with mrclab.",
-    "compare": "Run one workload over several transports and conditions, and compare the results.",
-    "perf": "Measure a collective operation over message sizes, as nccl-tests do.",
-    "train": "Train a PyTorch model with one rank per host while the lab fails around it.",
-    "figures": "Reproduce the figures of the MRC paper in simulated time.",
-    "validate": "Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.",
-    "scale": "Simulate a whole cluster with its jobs and failures in a fluid model.",
-    "replay": "Run a trace or a generated step of training on the fluid model of a cluster, or of a lab's fabric.",
-    "web": "Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C.",
-    "fail": "Inject a failure into a link, a host port or a switch.",
-    "restore": "Undo injected failures: restore exactly what each of them changed.",
-    "deny": "Put elements on the denylist: no queue pair sends across them until `allow`.",
-    "allow": "Take elements off the denylist; their EVs are used again.",
-    "chaos": "Inject failures and kills at random, and check invariants of the lab after each.",
-    "exec": "Run a command in a host's namespace and return the command's exit code.",
-    "env": "Print the variables that `mrclab exec` sets for programs in a host.",
-    "sh": "Open a prompt: `h3 ping -c 1 ADDRESS` runs in host h3, `hosts` lists hosts, `exit` ends.",
-    "p4sh": "Open p4runtime-shell on a switch as its primary controller, to read and change tables.",
-    "capture": "Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua).",
-    "topo": "Check, show, draw and plan fabrics.",
-    "workshop": "Learn MRC with exercises that check your own code in simulated time.",
-    "conform": "Test an endpoint against MRC 1.0 with scripted packets, and name each rule that it breaks.",
-    "sweep": "Run one experiment over many settings and seeds, and draw the results.",
-}
-#: Verbs that no user types.
-HIDDEN = frozenset({"part"})
 
 
 @cache
@@ -66,7 +32,49 @@ def _verb(name: str) -> Any:
         made.command(name, context_settings=context, hidden=name in HIDDEN)(module.verb)
     command = typer.main.get_command(made)
     command.name = name
+    if name in VERBS:
+        command.epilog = "\n\n".join(("Examples:", *VERBS[name].examples))
+    _add_verbosity(command)
     return command
+
+
+VERBOSE = "Print each step on a line of its own, with its time."
+QUIET = "Print results and errors only."
+
+
+def _verbose(given: bool) -> None:
+    if given:
+        progress.choose(Verbosity.VERBOSE)
+
+
+def _quiet(given: bool) -> None:
+    if given:
+        progress.choose(Verbosity.QUIET)
+
+
+@cache
+def _verbosities() -> list[Any]:
+    """Make the options that say how much a command prints of its own work."""
+    made = typer.Typer(add_completion=False)
+
+    @made.command()
+    def verb(
+        verbose: Annotated[
+            bool, typer.Option("-v", "--verbose", callback=_verbose, expose_value=False, help=VERBOSE)
+        ] = False,
+        quiet: Annotated[bool, typer.Option("-q", "--quiet", callback=_quiet, expose_value=False, help=QUIET)] = False,
+    ) -> None:
+        pass
+
+    return [each for each in typer.main.get_command(made).params if each.name in ("verbose", "quiet")]
+
+
+def _add_verbosity(command: Any) -> None:
+    """Give a command, and each below it, `-v` and `-q`, where it has no such options of its own."""
+    for below in getattr(command, "commands", {}).values():
+        _add_verbosity(below)
+    taken = {name for each in command.params for name in each.opts}
+    command.params += [each for each in _verbosities() if taken.isdisjoint(each.opts)]
 
 
 class _Verbs(Mapping[str, Any]):
@@ -102,7 +110,7 @@ class Command(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a verb; while help is written, only its name and its sentence."""
         if self._listing:
-            return TyperCommand(cmd_name, help=VERBS[cmd_name])
+            return TyperCommand(cmd_name, help=VERBS[cmd_name].summary, rich_help_panel=VERBS[cmd_name].group.value)
         return super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -134,7 +142,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog="`mrclab VERB --help` has the options of a verb, and examples.")
 def _command(
     version: Annotated[
         bool,
@@ -145,12 +153,15 @@ def _command(
             help="Show the version and whether the protocol core is compiled.",
         ),
     ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help=VERBOSE)] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help=QUIET)] = False,
 ) -> None:
-    pass
+    if verbose or quiet:
+        progress.choose(Verbosity.QUIET if quiet else Verbosity.VERBOSE)
 
 
 #: Options of earlier versions: command and option, and what to write instead.
-RENAMED_OPTIONS = {("train", "--patience"): "--collective-timeout"}
+RENAMED_OPTIONS = {("train", "--patience"): "--collective-timeout", ("capture", "--seconds"): "--duration"}
 #: What typer raises for a command that cannot be understood; it has no public name of its own.
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
@@ -166,6 +177,8 @@ def main() -> None:
                 error.show()
                 sys.exit(2)
             where = getattr(getattr(error, "ctx", None), "command_path", "mrclab")
+            if where == "mrclab" and sys.argv[1] in RENAMED:
+                end(f"`mrclab {sys.argv[1]}` was renamed; write `mrclab {RENAMED[sys.argv[1]]}`", 2)
             text = " ".join(error.format_message().split()).rstrip(".")
             option = getattr(error, "option_name", "")
             if new := RENAMED_OPTIONS.get((where.removeprefix("mrclab "), option)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pathlib
 import signal
@@ -10,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from mrc_cli import progress, quantities
 from mrc_cli.common import LabOption as Lab
 from mrc_cli.common import on_lab
 from mrc_cli.common import seconds as waited
@@ -21,26 +23,30 @@ COPY_INTERVAL_S = 0.2
 
 def verb(
     port: Annotated[str, typer.Argument(help="a host port such as h3:2, or a switch port such as p0-t0.1:3")],
-    output: Annotated[pathlib.Path, typer.Option("-o", help="the pcapng file to write")] = pathlib.Path(
+    output: Annotated[pathlib.Path, typer.Option("-o", "--output", help="the pcapng file to write")] = pathlib.Path(
         "capture.pcapng"
     ),
-    seconds: Annotated[float, typer.Option(help="duration of the capture in seconds; 0: until Ctrl-C")] = 0.0,
+    duration: Annotated[float, quantities.duration("end after this time, such as 2s or 500ms; 0: at Ctrl-C")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON when the capture has ended")] = False,
     lab: Lab = None,
 ) -> None:
     """Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua)."""
-    waited("--seconds", seconds)
+    seconds = waited("--duration", duration) or 0.0
     with on_lab(lab) as session:
         check_here(session.state)
         device, switch_port = place_of(session.topology, port)
         with CaptureTail(session.run.folder, output) as following:
             session.target.capture(device, switch_port, following.name)
-            typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
+            progress.warn(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}")
             try:
                 _wait(seconds, following)
             except KeyboardInterrupt:
                 pass
             finally:
                 session.target.capture(device, switch_port, None)
+    if as_json:
+        document = {"port": port, "file": str(output), "bytes": output.stat().st_size}
+        typer.echo(json.dumps(document, indent=1))
 
 
 def _wait(seconds: float, following: CaptureTail) -> None:

@@ -10,9 +10,10 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from mrc_cli import quantities
 from mrc_cli.common import need_namespaces, own_lab, seconds, the_lab
+from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_lab import describe
 from mrc_lab.faults import kinds
@@ -35,7 +36,7 @@ TRIES = {"virtual": 200, "real": 12}
 def verb(
     seed: Annotated[int | None, typer.Option(help="seed of the schedule (default: random, printed)")] = None,
     seeds: Annotated[int, typer.Option(help="number of schedules; their seeds follow the first one")] = 1,
-    duration: Annotated[float | None, typer.Option(help="seconds of each schedule (default: 60)")] = None,
+    duration: Annotated[float | None, quantities.duration("time of each schedule, such as 20s (default: 60s)")] = None,
     lab: Annotated[
         str | None, typer.Option("--lab", help="a lab (default: the one that is up, otherwise tiny)")
     ] = None,
@@ -138,11 +139,10 @@ def _check(schedule: Schedule, clock: str, where: str) -> None:
 
 
 def _one(schedule: Schedule, clock: str, output: pathlib.Path | None, as_json: bool) -> dict[str, Any]:
-    console = Console(stderr=True)
     began = time.monotonic()
     title = "schedule" if schedule.seed is None else f"seed {schedule.seed}"
-    with console.status(f"{title}: starting") as status:
-        played = play(schedule, clock, lambda text: status.update(f"{title}: {text}"))
+    with steps(f"{title}: starting") as tell:
+        played = play(schedule, clock, lambda text: tell(f"{title}: {text}"))
     row: dict[str, Any] = {"seed": schedule.seed, "clock": clock, "duration": schedule.duration}
     row |= {"took_s": round(time.monotonic() - began, 1), "counts": dict(sorted(played.counts.items()))}
     row |= {"violation": None if played.violation is None else str(played.violation)}
@@ -160,10 +160,10 @@ def _shrunk(schedule: Schedule, played: ChaosResult, clock: str, output: pathlib
     if not as_json:
         typer.echo(f"at {played.at:.3f} s: {played.violation}")
     tries = TRIES[clock]
-    with Console(stderr=True).status("looking for the shortest schedule that does it") as status:
+    with steps("looking for the shortest schedule that does it") as tell:
 
         def again(candidate: Schedule) -> ChaosResult:
-            status.update(f"looking for the shortest schedule that does it: {len(candidate.steps)} steps")
+            tell(f"looking for the shortest schedule that does it: {len(candidate.steps)} steps")
             return play(candidate, clock)
 
         least, outcome, count = shrink(schedule, played, again, tries)

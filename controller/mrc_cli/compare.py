@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -12,14 +14,25 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.common import TrustCode, need_namespaces
+from mrc_cli.progress import steps
+from mrc_cli.quantities import duration
+from mrc_common.files import write_whole
+from mrc_results import resultdir
 from mrc_results.check import Check
 from mrc_runs import compare as comparing
 from mrc_runs.compare import Comparison, Timing, load_comparison
 from mrc_runs.interruption import interruptible
+from mrc_studies.cells.tables import csv_of
 
 
 def verb(
     name: Annotated[str, typer.Argument(help="name, file or folder of a comparison")] = "mrc-vs-roce",
+    length: Annotated[
+        float | None, duration("time that each run's workload lasts, such as 2s (default: as in the file)")
+    ] = None,
+    output: Annotated[
+        pathlib.Path | None, typer.Option("-o", "--output", help="folder for compare.json and compare.csv")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     trust_code: TrustCode = False,
 ) -> None:
@@ -28,30 +41,45 @@ def verb(
     Exit with 1 if an expectation is not met.
     """
     comparison = load_comparison(name)
+    if length is not None:
+        comparison = comparing.lasting(comparison, length)
     if comparison.clock == "real":
         need_namespaces()
-    with interruptible(), Console(stderr=True).status("starting") as status:
-        cells = comparing.compare(comparison, lambda text: status.update(text), trust_code=trust_code)
-    judged = comparing.judge(comparison, cells)
-    ideals = comparing.ideals(comparison)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(interruptible())
+        if output is not None:
+            stack.enter_context(resultdir.prepared(output, 0.0))
+        with steps() as tell:
+            cells = comparing.compare(comparison, tell, trust_code=trust_code)
+        judged = comparing.judge(comparison, cells)
+        ideals = comparing.ideals(comparison)
+        document = comparing.document(comparison, cells, judged, ideals)
+        if output is not None:
+            write_whole(output / "compare.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+            write_whole(output / "compare.csv", _table(comparison, cells, ideals))
     if as_json:
-        # JSON has no infinity: a run that failed has no time.
-        rows = [
-            {"variant": variant, "condition": at, "failure": cell.failure, "ideal_seconds": ideals[variant]}
-            | {"verified_bytes": cell.verified, "not_valid": cell.doubt}
-            | {"seconds": cell.seconds if math.isfinite(cell.seconds) else None}
-            for (variant, at), cell in cells.items()
-        ]
-        checks = [
-            {"what": each.what, "wanted": each.expected, "measured": each.measured, "passed": each.passed}
-            for each in judged
-        ]
-        document = {"name": comparison.name, "cells": rows, "checks": checks}
         typer.echo(json.dumps(document, indent=1, allow_nan=False))
     else:
         _show_comparison(comparison, cells, judged, ideals)
+        if output is not None:
+            typer.echo(f"{output / 'compare.json'}, {output / 'compare.csv'}")
     if not all(each.passed for each in judged):
         raise SystemExit(1)
+
+
+def _table(comparison: Comparison, cells: Mapping[tuple[str, str], Timing], ideals: Mapping[str, float | None]) -> str:
+    """Return the times as CSV: a row per variant and condition, times in seconds, empty where a run failed."""
+    heads = ("comparison", "variant", "condition", "seconds", "ideal_seconds", "lost", "failure")
+    return csv_of(
+        heads,
+        [
+            (
+                *(comparison.name, variant, at, cell.seconds if math.isfinite(cell.seconds) else None),
+                *(ideals[variant], cell.lost, cell.failure),
+            )
+            for (variant, at), cell in cells.items()
+        ],
+    )
 
 
 def _show_comparison(

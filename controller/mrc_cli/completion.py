@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mrc_cli.candidates import CommandTable, Kind, Table
-from mrc_cli.entry import ASK
-from mrc_cli.verbs import HIDDEN
+from mrc_cli.verbs import ASK, HIDDEN
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_cli.progress import steps
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
 from mrc_conform import evidence, report
@@ -107,14 +108,13 @@ def _enter_namespace() -> None:
 
 def _run(cases: list[Case], tested: Device, seed: int) -> Conformance:
     """Run the cases with a line of progress on a terminal."""
-    error = Console(stderr=True)
     done = 0
-    with error.status("starting") as status:
+    with steps() as tell:
 
         def show(result: CaseResult) -> None:
             nonlocal done
             done += 1
-            status.update(f"{done} of {len(cases)}: {result.case.name}")
+            tell(f"{done} of {len(cases)}: {result.case.name}")
 
         return run_cases(cases, tested, seed, show)
 

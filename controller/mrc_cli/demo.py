@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from mrc_cli import progress
 from mrc_cli.common import need_namespaces
 from mrc_cli.livepage import Web, page
 from mrc_cli.outcome import Clock, Folder, clock_of, show
+from mrc_cli.quantities import parse_mbps
 from mrc_common.linux import not_linux
 from mrc_lab import lifecycle
 from mrc_results import resultdir
@@ -20,7 +22,12 @@ _NEXT = (
     "`mrclab fail p0-t1.1 --kind freeze`, `mrclab status`, `mrclab restore`"
 )
 Rate = Annotated[
-    int | None, typer.Option(min=1, max=1000, help="rate of each link in Mb/s (default: measured on this machine)")
+    int | None,
+    typer.Option(
+        parser=parse_mbps,
+        metavar="RATE",
+        help="rate of each link, such as 20Mbps; a plain number is in Mb/s (default: measured on this machine)",
+    ),
 ]
 
 
@@ -34,14 +41,14 @@ def verb(clock: Clock = None, rate: Rate = None, output: Folder = None, web: Web
         problem = lifecycle.problem()
         # Elsewhere than on Linux the compiler says what is missing for simulated time, too.
         if problem is not None and not not_linux():
-            typer.echo(f"{problem}\nthe demonstration runs in simulated time instead", err=True)
+            progress.warn(f"{problem}\nthe demonstration runs in simulated time instead")
         clock = "real" if problem is None else "virtual"
     if clock == "real":
         need_namespaces()
     folder = output or resultdir.default_folder("demo", clock)
     with page() if web else contextlib.nullcontext(None) as made:
         view = None if made is None else made.beside()
-        good = Demo(folder, lambda text: typer.echo(text, err=True), show, view=view).go(clock, rate)
+        good = Demo(folder, progress.warn, show, view=view).go(clock, rate)
     typer.echo(
         f"{'all that must hold held' if good else 'failed'}; reports: {folder}/*/report.html\n"
         f"open one in a browser{'' if not_linux() else _NEXT}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-#: The first word by which a shell asks what may stand where the Tab key was pressed (`mrc_cli.completion`).
-ASK = "__complete"
+from mrc_cli.verbs import ASK
 
 
 def main() -> None:
@@ -15,7 +14,7 @@ def main() -> None:
     """
     try:
         if sys.argv[1:2] == [ASK]:
-            from mrc_cli.candidates import main as command
+            from mrc_cli.tab import main as command
         else:
             from mrc_cli.app import main as command
     except KeyboardInterrupt:

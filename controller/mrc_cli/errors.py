@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import typer
@@ -34,12 +36,30 @@ def _foreign(error: BaseException) -> ExitCode | None:
     return None
 
 
+def offer(message: str, packages: Sequence[str]) -> None:
+    """On a terminal, ask whether to install missing packages, and start the command again if that succeeded.
+
+    Elsewhere no user could answer, so nothing happens; the error names the command to type.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    typer.echo(f"mrclab: {message}", err=True)
+    install = [sys.executable, "-m", "pip", "install", *packages]
+    if not typer.confirm(f"Run `{shlex.join(install)}` now?", default=False, err=True):
+        return
+    if subprocess.run(install, check=False).returncode:
+        end(f"pip did not install {', '.join(packages)}; its messages are above", ExitCode.FAILED)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 @contextlib.contextmanager
 def report_errors() -> Iterator[None]:
     """Turn the errors of all packages into lines of text and an exit code."""
     try:
         yield
     except MrclabError as error:
+        if error.packages:
+            offer(str(error), error.packages)
         end(str(error), error.exit_code)
     except P4liteError as error:
         end(str(error), ExitCode(error.exit_code))

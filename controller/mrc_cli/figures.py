@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_cli.progress import steps
 from mrc_results import resultdir
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import interruptible
@@ -47,14 +48,12 @@ def verb(
     with interruptible(), resultdir.prepared(output, 0.0):
         about = produce.estimate_s(chosen, size, count)
         error.print(f"{len(chosen)} figures on {count} cores, about {_duration(about)} from the beginning", style="dim")
-        with error.status("starting") as status:
+        with steps(lines=True) as tell:
 
             def show(progress: Progress) -> None:
                 left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
                 text = f"{progress.done} of {progress.total} runs{left}; {progress.text}"
-                status.update(text)
-                if not error.is_terminal:
-                    error.print(text, style="dim", highlight=False)
+                tell(text)
 
             page, done = produce.produce(chosen, size, output, count, show)
     _show(done, page)

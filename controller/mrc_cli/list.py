@@ -1,28 +1,54 @@
-"""`mrclab list`: the labs that are up."""
+"""`mrclab list`: the labs that are up, and what comes with mrclab."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_cli.listed import Kind
 from mrc_lab import lifecycle
+from mrc_lab.lifecycle import LabRow
 
 
-def verb(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
-    """List your running labs, with the start time and the user of each."""
-    rows = lifecycle.listing()
+def verb(
+    kinds: Annotated[list[Kind] | None, typer.Argument(help="what to list (default: all)", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """List your running labs, and the labs, experiments, workloads and exercises that come with mrclab."""
+    wanted = kinds or list(Kind)
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        typer.echo(json.dumps({kind.value: _document(kind) for kind in wanted}, indent=1))
         return
+    console = Console()
+    if Kind.RUNNING in wanted:
+        _show_running(console, lifecycle.listing())
+    if not kinds:
+        _show_names(console)
+        return
+    for kind in kinds:
+        if kind is not Kind.RUNNING:
+            _show(console, kind)
+
+
+def _document(kind: Kind) -> Sequence[Any]:
+    if kind is Kind.RUNNING:
+        return lifecycle.listing()
+    from mrc_cli.available import SECTIONS
+
+    return [each.document() for each in SECTIONS[kind].found()]
+
+
+def _show_running(console: Console, rows: Sequence[LabRow]) -> None:
     if not rows:
-        typer.echo("no lab is up")
+        console.print("no lab is up")
         return
-    table = Table(box=None)
+    table = Table(box=None, title="running labs", title_justify="left")
     for column in ("lab", "state", "hosts", "fabric processes", "transport", "since", "runs as", "first process"):
         table.add_column(column, justify="right" if column in ("hosts", "fabric processes") else "left")
     for row in rows:
@@ -31,4 +57,32 @@ def verb(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = F
             row["name"], row["phase"], str(row["hosts"]), str(row["fabric"]), row["transport"], since,
             str(row["user"]), str(row["pid"] or "-"),
         )  # fmt: skip
-    Console().print(table)
+    console.print(table)
+
+
+def _show_names(console: Console) -> None:
+    """Print the names of everything that comes with mrclab, a row per kind; `mrclab list KIND` has more of each."""
+    from mrc_cli.available import SECTIONS
+
+    table = Table(box=None, title="\nwhat comes with mrclab (`mrclab list KIND` says more)", title_justify="left")
+    for column in ("kind", "names", "use"):
+        table.add_column(column)
+    for kind, section in SECTIONS.items():
+        table.add_row(kind.value, ", ".join(map(str, section.names())), section.use)
+    console.print(table)
+
+
+def _show(console: Console, kind: Kind) -> None:
+    from mrc_cli.available import SECTIONS
+
+    section = SECTIONS[kind]
+    rows = section.found()
+    table = Table(box=None, title=f"\n{kind.value}: {section.use}", title_justify="left")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is")
+    columns = list(rows[0].more) if rows else []
+    for column in columns:
+        table.add_column(column)
+    for each in rows:
+        table.add_row(each.name, each.title, *(each.more[column] for column in columns))
+    console.print(table)

@@ -30,7 +30,9 @@ def check_page() -> None:
         from mrc_web.assets import AssetError, need
     except ImportError as error:
         name = (error.name or "").partition(".")[0]
-        raise RunError(f"the live view needs the package {name}: pip install 'mrclab[web]'") from error
+        raise RunError(f"the live view needs the package {name}: pip install 'mrclab[web]'").needing(
+            "mrclab[web]"
+        ) from error
     try:
         need()
     except AssetError as error:

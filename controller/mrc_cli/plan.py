@@ -14,6 +14,8 @@ from rich.table import Table
 
 from mrc_cli.common import Compiler, Payload, Switch
 from mrc_cli.outcome import Clock, clock_of
+from mrc_cli.progress import steps
+from mrc_cli.quantities import duration
 from mrc_cli.run import check_cores, experiment_of
 from mrc_common.plain import encode
 from mrc_host.workloads import WORKLOADS
@@ -45,7 +47,7 @@ def verb(
     hosts: Annotated[
         str | None, typer.Option(help="for a workload: participating hosts, such as h0,h3 (default: all)")
     ] = None,
-    duration: Annotated[float | None, typer.Option(help="for a workload: seconds to run")] = None,
+    length: Annotated[float | None, duration("time to run, as for `mrclab run`")] = None,
     transport: Annotated[str | None, typer.Option(help="for a workload: mrc or roce (default: mrc)")] = None,
     qps: Annotated[int | None, typer.Option(help="for a workload: queue pairs per peer (default: 1)")] = None,
     switch: Switch = None,
@@ -66,7 +68,7 @@ def verb(
     Exit with 1 if the run does not fit this machine.
     """
     clock = clock_of(clock)
-    given: dict[str, Any] = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
+    given: dict[str, Any] = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": length, "--qps": qps}
     given |= {"--transport": transport, "--switch": switch, "--compiler": compiler, "--payload": payload}
     if calibrating:
         others = [name, again, clock, cores, *given.values()]
@@ -119,14 +121,11 @@ def _is_cluster(name: str) -> bool:
 
 def _calibrate(as_json: bool) -> None:
     """Measure this machine, and keep what its runs cost."""
-    error = Console(stderr=True)
     path = stored.place()
-    with interruptible(), error.status("starting") as status:
+    with interruptible(), steps(lines=True) as tell:
 
         def show(name: str, share: float) -> None:
-            status.update(f"{share:.0%} {name}")
-            if not error.is_terminal:
-                error.print(f"{share:.0%} {name}", style="dim", highlight=False)
+            tell(f"{share:.0%} {name}")
 
         costs = stored.measure(show)
     stored.save(costs, path)

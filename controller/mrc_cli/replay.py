@@ -7,8 +7,8 @@ import pathlib
 from typing import Annotated, get_args
 
 import typer
-from rich.console import Console
 
+from mrc_cli.progress import steps
 from mrc_cli.settings import parse_settings
 from mrc_common.document import printable
 from mrc_common.files import write_whole
@@ -75,12 +75,11 @@ def verb(
     bed = fluid.bed_of_cluster(load_cluster(cluster)) if cluster is not None else fluid.bed_of_lab(load_lab(lab or ""))
     extra = [event for text in fail or [] for event in fluid.event_of(text, bed.loaded)]
     folder = output or resultdir.default_folder(bed.name, "replay")
-    error = Console(stderr=True)
-    with interruptible(), resultdir.prepared(folder, 0.0), error.status("starting") as status:
+    with interruptible(), resultdir.prepared(folder, 0.0), steps() as tell:
         made = fluid.run(
             source_of(params), bed, _kernels(), steps=params.iterations, detail=detail,  # type: ignore[arg-type]
             resolution_ns=_resolution(resolution), extra=extra,
-            show=lambda share, text: status.update(f"{share:.0%} {text}"),
+            show=lambda share, text: tell(f"{share:.0%} {text}"),
         )  # fmt: skip
         write_whole(folder / RESULT, json.dumps(made.document(), indent=2) + "\n")
         write_whole(folder / produce.REPORT, page.render(made))

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from mrc_cli.common import Compiler, Payload, Switch, TrustCode, own_lab
 from mrc_cli.outcome import Clock, Folder, clock_of, run_and_show
+from mrc_cli.quantities import duration
 from mrc_cli.settings import parse_settings
 from mrc_common.document import dotted, explain, printable
 from mrc_host.workloads import WORKLOADS
@@ -31,7 +32,7 @@ OPTIONS: dict[tuple[int | str, ...], str] = {
 }
 
 #: Options of workloads; an experiment has all of this in its file.
-LOADS = ("--set", "--lab", "--hosts", "--duration", "--qps", "--transport")
+LOADS = ("--set", "--lab", "--hosts", "--qps", "--transport")
 
 
 def verb(
@@ -49,8 +50,9 @@ def verb(
     hosts: Annotated[
         str | None, typer.Option(help="for a workload: participating hosts, such as h0,h3 (default: all)")
     ] = None,
-    duration: Annotated[
-        float | None, typer.Option(help="for a workload: seconds to run (default: until its iterations are done)")
+    length: Annotated[
+        float | None,
+        duration("time to run, such as 2s or 500ms (default: as in the experiment; a workload: its iterations)"),
     ] = None,
     transport: Annotated[str | None, typer.Option(help="for a workload: mrc or roce (default: mrc)")] = None,
     qps: Annotated[int | None, typer.Option(help="for a workload: queue pairs per peer (default: 1)")] = None,
@@ -79,7 +81,7 @@ def verb(
     Exit with 1 if a check fails.
     """
     clock = clock_of(clock)
-    given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
+    given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": length, "--qps": qps}
     given["--transport"] = transport
     of_lab = {"--switch": switch, "--compiler": compiler, "--payload": payload}
     if again is not None:
@@ -139,11 +141,42 @@ def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None,
             raise ExperimentError(
                 f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
             )
+        if given["--duration"] is not None:
+            experiment = lasting(experiment, given["--duration"])
     payload = given.get("--payload")
     if payload is not None and payload not in get_args(schema.Payload):
         raise ExperimentError(f"--payload: '{printable(payload)[:60]}'; known: {', '.join(get_args(schema.Payload))}")
     asked = {"switch": given["--switch"], "compiler": given["--compiler"], "payload": payload}
     return experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
+
+
+def lasting(experiment: Experiment, seconds: float) -> Experiment:
+    """Return an experiment whose workload runs for this many seconds.
+
+    Raises:
+        ExperimentError: the time is none, or something of the schedule happens later.
+    """
+    last = max((at for at, _ in experiment.actions()), default=0.0)
+    if seconds <= last:
+        raise ExperimentError(
+            f"--duration: {seconds:g} s end before all of the schedule has happened; '{experiment.name}' has an action "
+            f"at {last:g} s: give a longer time"
+        )
+    workload = experiment.workload
+    # What bounds a run otherwise are its iterations.
+    params = {key: value for key, value in workload.params.items() if key != "iterations"}
+    changed = _from_options(
+        {
+            "name": experiment.name,
+            "title": experiment.title,
+            "workload": {
+                **workload.model_dump(exclude_unset=True),
+                "params": params,
+                "duration": seconds,
+            },
+        }
+    ).workload
+    return experiment.model_copy(update={"workload": changed})
 
 
 def check_cores(cores: int | None, clock: str) -> None:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.interruption import interruptible
@@ -64,13 +65,10 @@ def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
     loaded = load_cluster(name)
     compiled = produce.load_kernels()
     folder = output or resultdir.default_folder(loaded.cluster.name, "scale")
-    error = Console(stderr=True)
-    with resultdir.prepared(folder, 0.0), error.status("starting") as status:
+    with resultdir.prepared(folder, 0.0), steps(lines=True) as tell:
 
         def show(share: float, text: str) -> None:
-            status.update(f"{share:.0%} {text}")
-            if text and not error.is_terminal:
-                error.print(f"{share:.0%} {text}", style="dim", highlight=False)
+            tell(f"{share:.0%} {text}" if text else "")
 
         made = produce.run(loaded, compiled, show)
         files = produce.write(made, folder)
@@ -134,13 +132,10 @@ def _show(made: CalibrationRun) -> None:
 def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
     """Make all comparisons; with a folder, also write the file that runs quote (`mrc_scale.caveat`)."""
     compiled = produce.load_kernels()
-    error = Console(stderr=True)
-    with error.status("starting") as status:
+    with steps(lines=True) as tell:
 
         def show(share: float, text: str) -> None:
-            status.update(f"{share:.0%} {text}")
-            if not error.is_terminal:
-                error.print(f"{share:.0%} {text}", style="dim", highlight=False)
+            tell(f"{share:.0%} {text}")
 
         made = calibrate.calibrate(compiled, show)
     if output is not None:
@@ -173,9 +168,8 @@ def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
 
 def _validate(as_json: bool) -> None:
     compiled = produce.load_kernels()
-    error = Console(stderr=True)
-    with error.status("starting") as status:
-        rows = validate.rows(compiled, status.update)
+    with steps() as tell:
+        rows = validate.rows(compiled, tell)
     if as_json:
         typer.echo(json.dumps([{**vars(row), "passed": row.passed} for row in rows], indent=2))
     else:

@@ -1,4 +1,4 @@
-"""Settings of workloads and failures as options: `--set loss=0.2`."""
+"""Settings of workloads and failures as options: `--set loss=0.2`, `--set rate=20Mbps`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from mrc_cli.quantities import quantity
 from mrc_common.document import printable
 from mrc_lab.faults.action import FailureError
 
@@ -14,8 +15,8 @@ from mrc_lab.faults.action import FailureError
 def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
     """Parse a setting such as `loss=0.2` into its name and value.
 
-    The value is a finite number, true, false, or a list of whole numbers, as in `sources=[1,2]`; of those named in
-    `texts` it is the text itself.
+    The value is a finite number, a quantity with its unit (`rate_bps=20Mbps`, also `rate=20Mbps`; `loss=20%`), true,
+    false, or a list of whole numbers, as in `sources=[1,2]`; of those named in `texts` it is the text itself.
 
     Raises:
         FailureError: it is not of that form.
@@ -29,6 +30,12 @@ def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
         return key, value == "true"
     if re.fullmatch(r"\[(\d{1,9}(, ?\d{1,9})*)?\]", value):
         return key, [int(each) for each in value[1:-1].split(",") if each]
+    try:
+        found = quantity(key, value) if len(value) <= 40 else None
+    except ValueError as error:
+        raise FailureError(f"'{printable(text)}': {error}") from error
+    if found is not None:
+        return found
     try:
         if len(value) > 40:
             raise ValueError

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from mrc_cli.common import need_namespaces
+from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.experiment import ExperimentError
@@ -50,6 +50,7 @@ app = typer.Typer(
     cls=_RunsByDefault,
     help="Run one experiment over many settings and seeds, and draw the results.",
     no_args_is_help=True,
+    add_completion=False,
 )
 
 Folder = Annotated[pathlib.Path, typer.Argument(help="folder of a sweep's results")]
@@ -84,8 +85,8 @@ def run(
     error = Console(file=sys.stderr)  # this one, whatever a run prints to meanwhile
     total = design.count(source)
     with interruptible():
-        with error.status(f"checking {total} runs") as status:
-            made = planning.make(source, status.update)
+        with steps(f"checking {total} runs") as tell:
+            made = planning.make(source, tell)
             curves.check(made)
         if check:
             typer.echo(f"{source.sweep.name}: {total} runs, {total // source.sweep.seed_count} points and repetitions")
@@ -139,21 +140,15 @@ def _carry_out(
     error: Console,
 ) -> list[tuple[planning.SweepRun, measure.Answer]]:
     waiting, _ = work.missing(kept, again=again)
-    told = [0.0]
     with (
         _executor(len(waiting), workers, scheduler, cluster_file, dashboard, error) as execute,
-        error.status("starting") as status,
+        steps(lines=True, pause_s=PAUSE_S) as tell,
     ):
 
         def show(progress: work.Progress) -> None:
             left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
             bad = f", {progress.bad} not good" if progress.bad else ""
-            text = f"{progress.done} of {progress.total} runs{bad}{left}"
-            status.update(text)
-            due = time.monotonic() - told[0] >= PAUSE_S or progress.done in (0, progress.total)
-            if due and not error.is_terminal:
-                told[0] = time.monotonic()
-                error.print(text, style="dim", highlight=False)
+            tell(f"{progress.done} of {progress.total} runs{bad}{left}")
 
         return work.carry_out(kept, execute, show, again=again)
 

@@ -9,6 +9,7 @@ import typer
 
 from mrc_cli.common import need_namespaces, own_lab, seconds
 from mrc_cli.outcome import Folder
+from mrc_cli.quantities import parse_seconds
 from mrc_common.files import write_whole
 from mrc_common.plain import encode
 from mrc_lab.faults import kinds
@@ -50,7 +51,12 @@ def verb(
     checkpoint: Annotated[int, typer.Option(help="steps between checkpoints")] = 10,
     restarts: Annotated[int, typer.Option(help="how often a failed job is restarted")] = 2,
     collective_timeout: Annotated[
-        float, typer.Option(help="seconds after which a collective operation that has not ended counts as failed")
+        float,
+        typer.Option(
+            parser=parse_seconds,
+            metavar="TIME",
+            help="time after which a collective operation that has not ended counts as failed",
+        ),
     ] = 20.0,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,

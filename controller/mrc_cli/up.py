@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from mrc_cli.common import Compiler, Switch, TrustCode
 from mrc_cli.livepage import Web, check_page, page
+from mrc_cli.progress import steps
 from mrc_lab import describe
 from mrc_lab.machines import connect as reach
 from mrc_lab.machines import lifecycle
@@ -67,14 +67,13 @@ def bring_up(
     connect: str | None = None,
 ) -> str:
     """Bring the lab up, report that, and return its name."""
-    console = Console(stderr=True)
     for text in describe.warnings(load_lab(lab), "real", transport):
         typer.echo(f"warning: {lab}: {text}", err=True)
-    with console.status("starting") as status:
+    with steps() as tell:
         name, topology = lifecycle.up(
             lab,
             transport,
-            lambda text: status.update(text),
+            tell,
             links,
             switch,
             compiler,

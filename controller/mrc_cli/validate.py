@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
 from mrc_results import resultdir
@@ -84,14 +85,11 @@ def verb(
     options = ["--seeds", str(seeds), *(["--htsim", str(htsim)] if htsim is not None else [])]
     options += [part for given in policy or [] for part in ("--policy", given)]
     command = shlex.join(["mrclab", "validate", *(names or []), *options, "-o", "FOLDER"])
-    error = Console(stderr=True)
-    with interruptible(), resultdir.prepared(output, 0.0), error.status("starting") as status:
+    with interruptible(), resultdir.prepared(output, 0.0), steps(lines=True) as tell:
 
         def show(progress: Progress) -> None:
             text = f"{progress.done} of {progress.total} runs; {progress.text}"
-            status.update(text)
-            if not error.is_terminal:
-                error.print(text, style="dim", highlight=False)
+            tell(text)
 
         made = suite.run(plan, output, count, _kernels(), show)
         page = report.write_folder(made, output, command)

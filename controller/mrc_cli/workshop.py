@@ -28,7 +28,11 @@ from mrc_workshop.kinds import catalogue
 
 WIDTH = 110
 
-app = typer.Typer(help="Learn MRC with exercises that check your own code in simulated time.", no_args_is_help=True)
+app = typer.Typer(
+    help="Learn MRC with exercises that check your own code in simulated time.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 Number = Annotated[str, typer.Argument(help="number or name of an exercise")]
 SomeNumber = Annotated[

@@ -10,14 +10,14 @@ import contextlib
 import math
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from mrc_common.document import Model
+from mrc_common.document import Model, explain
 from mrc_lab.describe import base_rtt_ns
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.kinds import KINDS
@@ -241,6 +241,25 @@ def placed(comparison: Comparison, folder: pathlib.Path) -> Comparison:
     return found.model_copy(update={"lab": beside(folder, comparison.lab)})
 
 
+def lasting(comparison: Comparison, seconds: float) -> Comparison:
+    """Return a comparison whose workload runs for this many seconds instead of its iterations.
+
+    Raises:
+        ExperimentError: the time is none, or a variant cannot end after a time.
+    """
+    workload = comparison.workload.model_dump(exclude_unset=True)
+    params = {key: value for key, value in comparison.workload.params.items() if key != "iterations"}
+    content = {
+        **comparison.model_dump(exclude_unset=True),
+        "workload": {**workload, "params": params, "duration": seconds},
+    }
+    try:
+        return comparison.model_copy(update={"workload": Comparison.model_validate(content).workload})
+    except ValidationError as error:
+        problems = "; ".join(explain(Comparison, each) for each in error.errors())
+        raise ExperimentError(f"comparison {comparison.name}: --duration: {problems}") from error
+
+
 def seconds_per_iteration(result: RunResult) -> float:
     """Return the time from the first rank's start to the last rank's end, by iterations; infinite when something
     failed.
@@ -374,6 +393,26 @@ def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Timing:
     # The agents are idle: that they are late delays nothing.
     reasons = fidelity.judge(replace(session.fidelity(), hosts={}), base_rtt_ns(session.topology, session.clock))
     return Timing(made.seconds, made.failure, 0, made.verified, "; ".join(reasons))
+
+
+def document(
+    comparison: Comparison,
+    cells: Mapping[tuple[str, str], Timing],
+    judged: Sequence[Check],
+    ideals: Mapping[str, float | None],
+) -> dict[str, Any]:
+    """Return the results as plain JSON values. JSON has no infinity: a run that failed has no time."""
+    rows = [
+        {"variant": variant, "condition": at, "failure": cell.failure, "ideal_seconds": ideals[variant]}
+        | {"verified_bytes": cell.verified, "not_valid": cell.doubt}
+        | {"seconds": cell.seconds if math.isfinite(cell.seconds) else None}
+        for (variant, at), cell in cells.items()
+    ]
+    checks = [
+        {"what": each.what, "wanted": each.expected, "measured": each.measured, "passed": each.passed}
+        for each in judged
+    ]
+    return {"name": comparison.name, "cells": rows, "checks": checks}
 
 
 def lost_between_switches(session: Session) -> int:

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from mrc_cli import candidates as completing
-from mrc_cli.candidates import CommandTable, Kind, Table, candidates
+from mrc_cli import tab
+from mrc_cli.candidates import LIVE, CommandTable, Kind, Table, candidates
 from mrc_cli.completion import PARAMETERS, SCRIPTS, make_table
 from mrc_common.plain import encode
 from mrc_lab.records.record import LabNames
@@ -107,7 +107,7 @@ def test_each_named_parameter_exists(table: Table) -> None:
     found |= {kind for each in table.commands.values() for kind in each.options.values() if kind is not None}
     assert found == set(Kind)
     for kind in Kind:
-        if kind not in completing.LIVE and kind is not Kind.FREE:
+        if kind not in LIVE and kind is not Kind.FREE:
             assert table.names[kind.value], kind
 
 
@@ -115,14 +115,14 @@ def test_the_table_is_kept_until_something_changes(tmp_path: pathlib.Path, monke
     monkeypatch.setenv("MRCLAB_CACHE", str(tmp_path / "cache"))
     made = Table({"": CommandTable(commands=["run"]), "run": CommandTable()}, {})
     monkeypatch.setattr("mrc_cli.completion.make_table", lambda: made)
-    assert completing.table() == made
+    assert tab.table() == made
     (kept,) = (tmp_path / "cache").glob("completion-*.json")
     assert kept.stat().st_mode & 0o777 == 0o600
     monkeypatch.setattr("mrc_cli.completion.make_table", lambda: pytest.fail("it was made again"))
-    assert completing.table() == made
+    assert tab.table() == made
     kept.write_text("{}", encoding="utf-8")
     with pytest.raises(pytest.fail.Exception, match="made again"):
-        completing.table()
+        tab.table()
 
 
 def test_a_cache_that_others_can_write_to_is_not_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_cache_that_others_can_write_to_is_not_read(tmp_path: pathlib.Path, mo
     folder.chmod(0o777)
     monkeypatch.setenv("MRCLAB_CACHE", str(folder))
     monkeypatch.setattr("mrc_cli.completion.make_table", lambda: Table({"": CommandTable()}, {}))
-    completing.table()
+    tab.table()
     assert not list(folder.iterdir())
 
 

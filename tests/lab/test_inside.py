@@ -151,7 +151,7 @@ def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tm
 @pytest.mark.parametrize("port", ["h0:1", "p1-t0.0:1"])
 def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "c.pcapng"
-    mrclab(lab, "capture", port, "-o", str(path), "--seconds", "0.5")
+    mrclab(lab, "capture", port, "-o", str(path), "--duration", "0.5")
     frames = packets(path.read_bytes())
     assert len({frame[:6] for frame in frames if frame[12:14] == b"\x86\xdd"}) == 2, "probes out and back"
     process = subprocess.Popen([*COMMAND, "capture", port, "-o", str(path)], env=lab, stderr=subprocess.PIPE, text=True)

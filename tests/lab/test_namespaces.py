@@ -201,7 +201,7 @@ def test_an_interrupted_command_of_the_prompt_does_not_end_the_prompt(lab: RunDi
 
 @pytest.mark.lab
 def test_list_and_fidelity_say_what_runs(lab: RunDir) -> None:
-    (row,) = json.loads(mrclab("list", "--json").stdout)
+    (row,) = json.loads(mrclab("list", "running", "--json").stdout)["running"]
     assert (row["name"], row["phase"], row["hosts"], row["transport"]) == ("tiny", "up", 2, "mrc")
     assert "tiny" in mrclab("list").stdout
     measured = scheduling.measure(lab)
@@ -569,7 +569,7 @@ def test_two_labs_of_two_users_at_once() -> None:
                 output, errors = process.communicate(timeout=180)
                 assert process.returncode == 0, output + errors
                 assert json.loads(output)["passed"]
-            assert users.run(61190, second, *users.MRCLAB, "list").stdout == "no lab is up\n"
+            assert users.run(61190, second, *users.MRCLAB, "list", "running").stdout == "no lab is up\n"
             assert "tiny" in users.run(NOBODY, first, *users.MRCLAB, "list").stdout
             for folder in folders.values():
                 result = json.loads((folder / "result" / "result.json").read_text())

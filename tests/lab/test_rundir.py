@@ -180,7 +180,7 @@ def refused(*words: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("words", [["list"], ["status", "tiny"], ["cleanup"], ["exec", "h0", "true"]])
+@pytest.mark.parametrize("words", [["list", "running"], ["status", "tiny"], ["cleanup"], ["exec", "h0", "true"]])
 def test_a_run_directory_that_is_a_link_is_refused(words: list[str], folder: pathlib.Path) -> None:
     elsewhere = folder.with_name("elsewhere")
     elsewhere.mkdir(mode=0o700)
@@ -199,7 +199,7 @@ def test_a_lab_that_is_a_link_is_refused(folder: pathlib.Path) -> None:
 def test_a_run_directory_open_to_others_is_refused(folder: pathlib.Path) -> None:
     folder.mkdir(mode=0o700)
     folder.chmod(0o750)
-    assert f"open to others; `chmod 700 {folder}`" in refused("list")
+    assert f"open to others; `chmod 700 {folder}`" in refused("list", "running")
 
 
 def test_a_run_directory_where_others_can_rename_it_is_refused(
@@ -209,7 +209,7 @@ def test_a_run_directory_where_others_can_rename_it_is_refused(
     shared.mkdir()
     shared.chmod(0o777)
     monkeypatch.setenv("MRCLAB_RUN", str(shared / "run"))
-    assert f"others can write to {shared}" in refused("list")
+    assert f"others can write to {shared}" in refused("list", "running")
     shared.chmod(0o1777)
     assert all_runs() == []
 
@@ -218,9 +218,9 @@ def test_a_run_directory_where_others_can_rename_it_is_refused(
 def test_a_run_directory_of_somebody_else_is_refused(folder: pathlib.Path) -> None:
     folder.mkdir(mode=0o700)
     os.chown(folder, 65534, 65534)
-    assert "belongs to user 65534" in refused("list")
+    assert "belongs to user 65534" in refused("list", "running")
     os.chown(folder.parent, 65534, 65534)
-    assert "belongs to user 65534" in refused("list")
+    assert "belongs to user 65534" in refused("list", "running")
 
 
 def test_a_path_too_long_for_sockets_is_refused(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,15 @@ def test_addresses_are_quoted(tmp_path: pathlib.Path) -> None:
 @pytest.mark.lab
 def test_root_by_whatever_number_may_own_what_is_above(folder: pathlib.Path) -> None:
     """Also in a user namespace, where the machine's root has the number of nobody; a link of root's is followed."""
-    shown = ["sh", "-c", 'MRCLAB_RUN=/run/mrclab-test/run; export MRCLAB_RUN; exec "$@"', "sh", *COMMAND, "list"]
+    shown = [
+        "sh",
+        "-c",
+        'MRCLAB_RUN=/run/mrclab-test/run; export MRCLAB_RUN; exec "$@"',
+        "sh",
+        *COMMAND,
+        "list",
+        "running",
+    ]
     inside = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--run"]
     for command in (shown, [*inside, *shown]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -244,5 +252,7 @@ def test_root_by_whatever_number_may_own_what_is_above(folder: pathlib.Path) -> 
     linked = pathlib.Path("/var/run")
     if linked.is_symlink():
         environment = {**os.environ, "MRCLAB_RUN": str(linked / "mrclab-test" / "run")}
-        done = subprocess.run([*COMMAND, "list"], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*COMMAND, "list", "running"], env=environment, capture_output=True, text=True, check=False
+        )
         assert (done.returncode, done.stdout) == (0, "no lab is up\n"), done.stderr

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 import typer
 
-from mrc_cli.app import HIDDEN, VERBS, app
+from mrc_cli.app import app
+from mrc_cli.verbs import HIDDEN, VERBS, Group
+from support import cli
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_table_says_what_the_verb_says(verb: str) -> None:
     command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
-    assert " ".join(command.help.split("\n\n")[0].split()) == VERBS[verb]
+    assert " ".join(command.help.split("\n\n")[0].split()) == VERBS[verb].summary
     assert not command.hidden
+
+
+@pytest.mark.parametrize(("verb", "example"), [(verb, each) for verb in VERBS for each in VERBS[verb].examples])
+def test_each_example_is_a_command_of_its_verb(verb: str, example: str) -> None:
+    words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$|^(.*?) >.*$', r"\1\2", example))
+    assert words[:2] == ["mrclab", verb]
+    assert cli.problem(words) is None
+
+
+def test_help_has_all_groups_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["--help"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert [group for group in Group if f"─ {group.value} ─" not in shown] == []
+    app(["logs", "--help"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert VERBS["logs"].examples[-1] in shown
+    assert "--verbose" in shown
 
 
 def test_hidden_verbs_can_be_called_and_are_not_listed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from enum import IntEnum, StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ExitCode(IntEnum):
@@ -56,6 +56,13 @@ class MrclabError(Exception):
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
     code: ErrorCode = ErrorCode.FAILED
+    #: What pip installs to remedy it, such as `mrclab[scale]`; a command on a terminal offers to.
+    packages: tuple[str, ...] = ()
+
+    def needing(self, *packages: str) -> Self:
+        """Return this error with the packages that it lacks."""
+        self.packages = packages
+        return self
 
 
 class UsageError(MrclabError):

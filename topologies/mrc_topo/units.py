@@ -30,6 +30,13 @@ def _parse(value: object, units: dict[str, int], kind: str, example: str) -> int
     return int(exact)
 
 
+def unit_of(text: str) -> str | None:
+    """Return the unit of a quantity such as `20Mbps`, in small letters; None if the text is not one."""
+    found = _QUANTITY.match(text)
+    unit = found["unit"].lower() if found else ""
+    return unit if unit in RATES or unit in TIMES or unit in SIZES else None
+
+
 def parse_rate_bps(value: object) -> int:
     """Return bits per second of `100Mbps`, `1.6Gbps` or an integer. Raises ValueError."""
     return _parse(value, RATES, "rate", "100Mbps")

@@ -6,6 +6,6 @@ import typer
 
 from mrc_cli.topo import draw, plan, show, validate
 
-app = typer.Typer(help="Check, show, draw and plan fabrics.", no_args_is_help=True)
+app = typer.Typer(help="Check, show, draw and plan fabrics.", no_args_is_help=True, add_completion=False)
 for module in (validate, show, draw, plan):
     app.command(module.__name__.rpartition(".")[2])(module.verb)

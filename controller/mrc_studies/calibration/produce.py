@@ -47,7 +47,8 @@ def need_extra() -> None:
     """
     missing = [name for name in ("numba", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ScaleError(f"mrclab scale needs {' and '.join(missing)}, which is not installed; {EXTRA}")
+        text = f"mrclab scale needs {' and '.join(missing)}, which is not installed; {EXTRA}"
+        raise ScaleError(text).needing("mrclab[scale]")
 
 
 def load_kernels() -> Kernels:

@@ -144,7 +144,8 @@ def have_dask() -> bool:
 def need_dask(what: str) -> None:
     """Raise ExperimentError if Dask is missing."""
     if not have_dask():
-        raise ExperimentError(f"{what} needs Dask: {EXTRA}; `--workers 0` does without, one run after another")
+        text = f"{what} needs Dask: {EXTRA}; `--workers 0` does without, one run after another"
+        raise ExperimentError(text).needing("mrclab[cluster]")
 
 
 @contextlib.contextmanager
@@ -161,7 +162,7 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
     from distributed.security import Security
 
     if dashboard and importlib.util.find_spec("bokeh") is None:
-        raise ExperimentError("--dashboard needs bokeh: pip install bokeh")
+        raise ExperimentError("--dashboard needs bokeh: pip install bokeh").needing("bokeh")
     _quiet()
     routes = () if dashboard else ("scheduler", "worker")
     quiet: dict[str, list[str]] = {f"distributed.{each}.http.routes": [] for each in routes}

@@ -70,7 +70,7 @@ def need(*packages: str) -> None:
     for name in packages:
         if importlib.util.find_spec(name) is None:
             shown = {"sklearn": "scikit-learn"}.get(name, name)
-            raise ExperimentError(f"{shown} is missing, which PyTorch jobs need: {REMEDY}")
+            raise ExperimentError(f"{shown} is missing, which PyTorch jobs need: {REMEDY}").needing("mrclab[torch]")
     from mrc_torch.versions import refusal
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a torch that is not installed as a package

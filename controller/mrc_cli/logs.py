@@ -1,0 +1,118 @@
+"""`mrclab logs`: what a lab's processes have written."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from mrc_cli import progress
+from mrc_cli.common import LabOption, the_lab
+from mrc_common.document import printable
+from mrc_lab.records.record import read_untrusted
+from mrc_lab.records.rundir import RunDir, RunError
+
+#: The role under which the log of the lab's first process is shown; the log is outside the lab's folder.
+DAEMON = "labd"
+POLL_S = 0.2
+#: A log is read from at most this many bytes before its end, which its own size limit does not reach.
+LONGEST = 1 << 24
+
+
+@dataclass(frozen=True)
+class Log:
+    """A file of log lines and the processes that write to it: hosts that share a process share its log."""
+
+    roles: tuple[str, ...]
+    path: pathlib.Path
+
+    @property
+    def title(self) -> str:
+        """Return what stands before each line."""
+        return self.roles[0] if len(self.roles) == 1 else f"{self.roles[0]}..{self.roles[-1]}"
+
+
+def logs_of(run: RunDir) -> list[Log]:
+    """Return the logs of a lab: that of its first process, then those of its record."""
+    record = run.read().record
+    roles: dict[int, list[str]] = {}
+    for role, pid in record.roles.items():
+        roles.setdefault(pid, []).append(role)
+    found = [Log((DAEMON,), run.log_file)]
+    for shared in roles.values():
+        path = next((run.folder.log(role) for role in shared if run.folder.log(role).exists()), None)
+        if path is not None:
+            found.append(Log(tuple(shared), path))
+    return found
+
+
+def lines_of(path: pathlib.Path) -> list[str]:
+    """Return the lines of a log, made printable; none if there is no file. A lab may have written anything."""
+    try:
+        text = read_untrusted(path, LONGEST).decode(errors="replace")
+    except OSError:
+        return []
+    return [printable(line) for line in text.splitlines()]
+
+
+def verb(
+    process: Annotated[
+        str | None, typer.Argument(help="a host, a switch, fabric or labd (default: all)", show_default=False)
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="go on with new lines, until Ctrl-C or the lab's end")
+    ] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="of each log, how many of the last lines")] = 100,
+    lab: LabOption = None,
+) -> None:
+    """Print the logs of a lab's processes."""
+    run = RunDir(the_lab(lab))
+    logs = chosen(logs_of(run), process)
+    width = max(len(each.title) for each in logs)
+    shown: dict[Log, int] = {}
+    for log in logs:
+        found = lines_of(log.path)
+        shown[log] = len(found)
+        for line in found[len(found) - min(lines, len(found)) :]:
+            _print(log, line, width, len(logs))
+    if not any(shown.values()):
+        progress.warn(f"nothing is written so far: {len(logs)} logs, which processes write only if something is wrong")
+    if follow:
+        for log, line in _new_lines(run, shown):
+            _print(log, line, width, len(logs))
+
+
+def chosen(logs: list[Log], process: str | None) -> list[Log]:
+    """Return the logs of a process, or all.
+
+    Raises:
+        RunError: there is no such process, or it has no log.
+    """
+    found = [log for log in logs if process is None or process in log.roles]
+    if not found:
+        known = ", ".join(role for log in logs for role in log.roles)
+        raise RunError(f"no process '{printable(process or '')[:64]}' has a log; with a log: {known}")
+    return found
+
+
+def _print(log: Log, line: str, width: int, count: int) -> None:
+    typer.echo(line if count == 1 else f"{log.title:<{width}} | {line}")
+
+
+def _new_lines(run: RunDir, shown: Mapping[Log, int]) -> Iterator[tuple[Log, str]]:
+    """Yield lines as they are written, until the lab has ended."""
+    at = dict(shown)
+    while True:
+        ended = not run.exists() or run.is_dead()
+        for log in at:
+            found = lines_of(log.path)
+            for line in found[at[log] :]:
+                yield log, line
+            at[log] = max(at[log], len(found)) if found else at[log]
+        if ended:
+            return
+        time.sleep(POLL_S)

@@ -1,0 +1,79 @@
+"""What a command prints on standard error while it works: `-q` nothing, `-v` a line per step with its time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+
+import typer
+
+
+class Verbosity(IntEnum):
+    """How much a command prints of its own work; results and errors are printed always."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+#: One command runs in a process, so this is set once, by its options.
+_chosen = Verbosity.NORMAL
+
+
+def choose(verbosity: Verbosity) -> None:
+    """Set how much the command prints."""
+    global _chosen
+    _chosen = verbosity
+
+
+def chosen() -> Verbosity:
+    """Return how much the command prints."""
+    return _chosen
+
+
+def warn(text: str) -> None:
+    """Print a line on standard error, unless the command is quiet."""
+    if _chosen > Verbosity.QUIET:
+        typer.echo(text, err=True)
+
+
+@contextlib.contextmanager
+def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0) -> Iterator[Callable[[str], None]]:
+    """Show the step that a command is at: `first`, then each text that the yielded function is given.
+
+    On a terminal the newest step replaces the one before. With `-v` each is a line, with the seconds since the first.
+
+    Args:
+        lines: where standard error is no terminal, print each step but the first on a line.
+        pause_s: of these lines, the shortest time from one to the next.
+    """
+    if _chosen is Verbosity.QUIET:
+        yield lambda text: None
+        return
+    # A command that prints its version or refuses an option has no use for it, and it takes a moment to import.
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if _chosen is Verbosity.NORMAL:
+        told = -pause_s
+        with console.status(first) as status:
+
+            def show(text: str) -> None:
+                nonlocal told
+                status.update(text)
+                due = time.monotonic() - told >= pause_s
+                if lines and text and due and not console.is_terminal:
+                    told = time.monotonic()
+                    console.print(text, style="dim", highlight=False)
+
+            yield show
+        return
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        console.print(f"{time.monotonic() - began:7.2f} s  {text}", highlight=False, markup=False, soft_wrap=True)
+
+    tell(first)
+    yield tell

@@ -1,0 +1,199 @@
+"""What `mrclab --help` says of each verb: its group, its sentence and its examples.
+
+Only the standard library is imported here, because tab completion reads this table within a keystroke.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Group(StrEnum):
+    """A panel of `mrclab --help`, with its title."""
+
+    LAB = "Lab"
+    RUN = "Run"
+    BREAK = "Break"
+    LOOK = "Look"
+    LEARN = "Learn and test"
+    SCALE = "Scale"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb: its group; the first sentence of its docstring; commands that can be typed as they stand."""
+
+    group: Group
+    summary: str
+    examples: tuple[str, ...]
+
+
+#: In the order in which `--help` has them.
+VERBS = {
+    "up": Verb(
+        Group.LAB,
+        "Start a lab on the real clock: namespaces, switches, tables and host agents.",
+        ("mrclab up", "mrclab up tiny --transport roce", "mrclab up ./mylab.yaml --web"),
+    ),
+    "down": Verb(Group.LAB, "Stop a lab and remove everything that it created.", ("mrclab down", "mrclab down tiny")),
+    "status": Verb(
+        Group.LAB,
+        "Show what is up, which failures are injected, and what the hosts detect.",
+        ("mrclab status", "mrclab status tiny --json"),
+    ),
+    "list": Verb(
+        Group.LAB,
+        "List your running labs, and the labs, experiments, workloads and exercises that come with mrclab.",
+        ("mrclab list", "mrclab list running", "mrclab list experiments", "mrclab list labs --json"),
+    ),
+    "logs": Verb(
+        Group.LAB,
+        "Print the logs of a lab's processes.",
+        ("mrclab logs", "mrclab logs h0 --lines 20", "mrclab logs -f labd"),
+    ),
+    "cleanup": Verb(
+        Group.LAB, "Remove what killed labs left behind: processes, namespaces, files.", ("mrclab cleanup",)
+    ),
+    "run": Verb(
+        Group.RUN,
+        "Run an experiment or a workload, check it, and write a report.",
+        (
+            "mrclab run fabric-links",
+            "mrclab run fabric-links --duration 8s --clock virtual",
+            "mrclab run incast --lab tiny --clock virtual --set size_bytes=65536 --duration 500ms",
+            "mrclab run --again results/fabric-links-virtual",
+        ),
+    ),
+    "plan": Verb(
+        Group.RUN,
+        "Predict the CPU time, duration and memory of a run before it starts.",
+        ("mrclab plan thousand-ranks", "mrclab plan all_to_all --lab large --duration 2s"),
+    ),
+    "demo": Verb(
+        Group.RUN,
+        "Run the demonstration: MRC continues while links, ports and switches fail.",
+        ("mrclab demo", "mrclab demo --clock virtual"),
+    ),
+    "compare": Verb(
+        Group.RUN,
+        "Run one workload over several transports and conditions, and compare the results.",
+        ("mrclab compare", "mrclab compare mrc-vs-lossless --json"),
+    ),
+    "perf": Verb(
+        Group.RUN,
+        "Measure a collective operation over message sizes, as nccl-tests do.",
+        ("mrclab perf all_reduce --clock virtual --lab tiny",),
+    ),
+    "train": Verb(
+        Group.RUN,
+        "Train a PyTorch model with one rank per host while the lab fails around it.",
+        ("mrclab train", "mrclab train --backend roce --steps 20"),
+    ),
+    "sweep": Verb(
+        Group.RUN,
+        "Run one experiment over many settings and seeds, and draw the results.",
+        ("mrclab sweep list", "mrclab sweep evs-failures"),
+    ),
+    "fail": Verb(
+        Group.BREAK,
+        "Inject a failure into a link, a host port or a switch.",
+        ("mrclab fail p0-t1.1", "mrclab fail h3:2 --kind port_down", "mrclab fail p0-t0.1--p0-t1.0 --set loss=0.2"),
+    ),
+    "restore": Verb(
+        Group.BREAK,
+        "Undo injected failures: restore exactly what each of them changed.",
+        ("mrclab restore", "mrclab restore p0-t1.1"),
+    ),
+    "deny": Verb(
+        Group.BREAK,
+        "Put elements on the denylist: no queue pair sends across them until `allow`.",
+        ("mrclab deny", "mrclab deny p0-t1.1"),
+    ),
+    "allow": Verb(
+        Group.BREAK,
+        "Take elements off the denylist; their EVs are used again.",
+        ("mrclab allow", "mrclab allow p0-t1.1"),
+    ),
+    "chaos": Verb(
+        Group.BREAK,
+        "Inject failures and kills at random, and check invariants of the lab after each.",
+        ("mrclab chaos --clock virtual --seeds 3 --duration 20s",),
+    ),
+    "web": Verb(
+        Group.LOOK,
+        "Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C.",
+        ("mrclab web", "mrclab web --clock virtual"),
+    ),
+    "capture": Verb(
+        Group.LOOK,
+        "Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua).",
+        ("mrclab capture h3:2 --duration 2s -o h3.pcapng",),
+    ),
+    "exec": Verb(
+        Group.LOOK,
+        "Run a command in a host's namespace and return the command's exit code.",
+        ("mrclab exec h0 ip addr", "mrclab exec h0 -- python3 examples/write_bw.py --help"),
+    ),
+    "env": Verb(
+        Group.LOOK,
+        "Print the variables that `mrclab exec` sets for programs in a host.",
+        ("mrclab env h0", "mrclab env h0 --json"),
+    ),
+    "sh": Verb(
+        Group.LOOK,
+        "Open a prompt: `h3 ping -c 1 ADDRESS` runs in host h3, `hosts` lists hosts, `exit` ends.",
+        ("mrclab sh",),
+    ),
+    "p4sh": Verb(
+        Group.LOOK,
+        "Open p4runtime-shell on a switch as its primary controller, to read and change tables.",
+        ("mrclab p4sh p0-t0.0",),
+    ),
+    "workshop": Verb(
+        Group.LEARN,
+        "Learn MRC with exercises that check your own code in simulated time.",
+        ("mrclab workshop list", "mrclab workshop start 1", "mrclab workshop check 1"),
+    ),
+    "conform": Verb(
+        Group.LEARN,
+        "Test an endpoint against MRC 1.0 with scripted packets, and name each rule that it breaks.",
+        ("mrclab conform", "mrclab conform --list"),
+    ),
+    "figures": Verb(
+        Group.LEARN,
+        "Reproduce the figures of the MRC paper in simulated time.",
+        ("mrclab figures --list", "mrclab figures 9a"),
+    ),
+    "validate": Verb(
+        Group.LEARN,
+        "Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.",
+        ("mrclab validate --list", "mrclab validate incast-8 --seeds 2"),
+    ),
+    "topo": Verb(
+        Group.SCALE,
+        "Check, show, draw and plan fabrics.",
+        ("mrclab topo show default", "mrclab topo plan --radix 512 --planes 8"),
+    ),
+    "scale": Verb(
+        Group.SCALE,
+        "Simulate a whole cluster with its jobs and failures in a fluid model.",
+        ("mrclab scale --list", "mrclab scale cluster-131k"),
+    ),
+    "replay": Verb(
+        Group.SCALE,
+        "Run a trace or a generated step of training on the fluid model of a cluster, or of a lab's fabric.",
+        ("mrclab replay --list", "mrclab replay --set model=gpt3-175b --cluster cluster-16k"),
+    ),
+    "completion": Verb(
+        Group.LAB,
+        "Print the code that makes a shell complete verbs, options and names at the Tab key.",
+        ('eval "$(mrclab completion bash)"', "mrclab completion fish > ~/.config/fish/completions/mrclab.fish"),
+    ),
+}
+#: The first word by which a shell asks what may stand where the Tab key was pressed (`mrc_cli.tab`).
+ASK = "__complete"
+#: Verbs that no user types.
+HIDDEN = frozenset({"part"})
+#: Verbs of earlier versions, and what to write instead.
+RENAMED = {"experiments": "list experiments"}
