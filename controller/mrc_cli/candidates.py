@@ -43,6 +43,7 @@ class Kind(StrEnum):
     FAILURE = "kind of failure"
     DIRECTION = "direction"
     SHELL = "shell"
+    FORMAT = "format"
     COLLECTIVE = "collective operation"
     HOST = "host"
     PORT = "port"

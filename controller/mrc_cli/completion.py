@@ -90,6 +90,7 @@ PARAMETERS: dict[str | tuple[str, str], Kind] = {
     ("topo validate", "labs"): Kind.LAB,
     ("topo show", "switch"): Kind.FREE,
     ("perf", "collective"): Kind.COLLECTIVE,
+    ("export", "wanted"): Kind.FORMAT,
     ("sweep run", "file"): Kind.SWEEP,
 }
 
@@ -144,6 +145,7 @@ def kind_of(path: str, parameter: Any) -> Kind:
 
 
 def _names() -> dict[Kind, list[str]]:
+    from mrc_cli.export import Format
     from mrc_cli.listed import Kind as Listed
     from mrc_host.workloads import WORKLOADS
     from mrc_lab.faults.kinds import KINDS
@@ -179,4 +181,5 @@ def _names() -> dict[Kind, list[str]]:
         Kind.DIRECTION: ["both", "up", "down"],
         Kind.COLLECTIVE: list(perf.COLLECTIVES),
         Kind.SHELL: list(SCRIPTS),
+        Kind.FORMAT: [each.value for each in Format],
     }

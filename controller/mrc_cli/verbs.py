@@ -17,7 +17,7 @@ class Group(StrEnum):
     BREAK = "Break"
     LOOK = "Look"
     LEARN = "Learn and test"
-    SCALE = "Scale"
+    SCALE = "Fabrics and clusters"
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,11 @@ VERBS = {
         Group.SCALE,
         "Check, show, draw and plan fabrics.",
         ("mrclab topo show default", "mrclab topo plan --radix 512 --planes 8"),
+    ),
+    "export": Verb(
+        Group.SCALE,
+        "Write a lab as a containerlab topology, as SONiC tables, or as a JSON graph.",
+        ("mrclab export containerlab tiny -o tiny.clab.yml", "mrclab export sonic default -o switches"),
     ),
     "scale": Verb(
         Group.SCALE,

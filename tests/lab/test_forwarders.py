@@ -28,13 +28,13 @@ from mrc_lab.session.load import SwitchLoad, Thread, threads_of
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.bmv2 import packets_per_second
 from mrc_lab.switches.forwarders import ReferencePartMissing, check, check_clock, chosen
-from mrc_lab.switches.kernel import routes
 from mrc_lab.switches.program import FabricProgram, ProgramError, by_p4c, fabric_program
 from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
 from mrc_runs.execute import execute
 from mrc_runs.experiment import Experiment, ExperimentError, Workload
 from mrc_runs.sessions import check_usable
 from mrc_topo import rules
+from mrc_topo.kernel_routes import routes
 from mrc_topo.labfile import load_lab, parse_lab
 from p4lite.switch import documents
 from p4lite.switch.server import FabricServer

@@ -1,0 +1,169 @@
+"""Labs in the formats of other tools: each command of the containerlab topology is run, and packets cross it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import shlex
+import sys
+from typing import Any
+
+import networkx as nx
+import pytest
+import yaml
+
+from mrc_cli import app as cli
+from mrc_topo import addressing, containerlab, load_lab, rules, sonic
+from mrc_topo.labfile import builtin_labs
+from support.namespaces import run
+
+SMALL = [name for name in builtin_labs() if name not in ("thousand", "training-128", "training-64")]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["mrclab", *words])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_containerlab_names_each_interface_once(name: str) -> None:
+    topology = load_lab(name)
+    document = containerlab.document(topology)
+    nodes = document["topology"]["nodes"]
+    assert set(nodes) == {host.name for host in topology.hosts} | {switch.name for switch in topology.switches}
+    assert all(re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9-._|]*", each) for each in nodes)
+    ends = [end for link in document["topology"]["links"] for end in link["endpoints"]]
+    assert len(set(ends)) == len(ends) == 2 * len(topology.links)
+    for end in ends:
+        node, _, interface = end.partition(":")
+        assert any(f" {interface} " in command for command in nodes[node]["exec"]), end
+    assert all(link["mtu"] >= 1280 for link in document["topology"]["links"])
+
+
+@pytest.mark.netns
+@pytest.mark.slow
+def test_hosts_of_the_containerlab_topology_reach_each_other() -> None:
+    """Namespaces stand in for containers: what containerlab would execute in each is executed there."""
+    topology = load_lab("tiny")
+    document = containerlab.document(topology)["topology"]
+    prefix = f"clab{os.getpid() % 100000}-"
+    try:
+        for node in document["nodes"]:
+            run("ip", "netns", "add", prefix + node)
+            run("ip", "-n", prefix + node, "link", "set", "lo", "up")
+        for number, link in enumerate(document["links"]):
+            (one, first), (two, second) = (end.split(":") for end in link["endpoints"])
+            names = ("one", f"c{number}", "two", f"d{number}")
+            run("ip", "link", "add", names[1], "type", "veth", "peer", "name", names[3])
+            for name, node, interface in ((names[1], one, first), (names[3], two, second)):
+                run("ip", "link", "set", name, "netns", prefix + node)
+                run("ip", "-n", prefix + node, "link", "set", name, "name", interface, "mtu", str(link["mtu"]))
+        for node, content in document["nodes"].items():
+            for command in content["exec"]:
+                run("ip", "netns", "exec", prefix + node, *shlex.split(command))
+        for one, two in itertools.permutations(topology.hosts, 2):
+            addresses = ("-I", addressing.text(one.address), addressing.text(two.address))
+            inside = ("ip", "netns", "exec", prefix + one.name)
+            assert " 1 received" in run(*inside, "ping", "-6", "-c", "1", "-W", "5", *addresses)
+        # Where packets went shows that the paths of both planes are used: addresses alone would take one plane.
+        for plane in range(topology.lab.planes):
+            crossed = run("ip", "-n", f"{prefix}p{plane}-t0.0", "-s", "-j", "link", "show")
+            assert sum(each["stats64"]["rx"]["packets"] for each in json.loads(crossed)) > 0
+    finally:
+        for node in document["nodes"]:
+            run("ip", "netns", "del", prefix + node, check=False)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_sonic_has_a_route_for_each_entry_of_the_program(name: str) -> None:
+    topology = load_lab(name)
+    for switch, tables in sonic.documents(topology).items():
+        entries = rules.switch_entries(topology, topology.switch(switch))
+        wanted = [each for each in entries if each.table in (rules.USID_ROUTES, rules.HOST_ROUTES)]
+        assert len(tables["STATIC_ROUTE"]) == len(wanted)
+        ports = tables["PORT"]
+        for route in tables["STATIC_ROUTE"].values():
+            if route.get("blackhole") != "true":
+                assert set(route["ifname"].split(",")) <= set(ports)
+                assert len(route["ifname"].split(",")) == len(route["nexthop"].split(","))
+        (sid,) = tables["SRV6_MY_SIDS"]
+        assert sid.split("|")[0] in tables["SRV6_MY_LOCATORS"]
+
+
+#: The leaves of SONiC's YANG models that are used, with what each takes (sonic-net/sonic-buildimage, November 2025).
+LEAVES: dict[str, dict[str, str]] = {
+    "SRV6_MY_LOCATORS": {
+        "prefix": r"[0-9a-f:]+", "block_len": r"\d+", "node_len": r"\d+", "func_len": r"\d+", "arg_len": r"\d+",
+    },
+    "SRV6_MY_SIDS": {"action": "uN|uDT46", "decap_dscp_mode": "uniform|pipe"},
+    "STATIC_ROUTE": {"nexthop": r"[0-9a-f:,]+", "ifname": r"(Ethernet\d+,?)*", "blackhole": "true|false"},
+    "SWITCH_TRIMMING": {"size": r"\d+", "dscp_value": r"[0-9]|[1-5]\d|6[0-3]", "queue_index": r"\d+"},
+    "WRED_PROFILE": {
+        "ecn": "ecn_all", "wred_green_enable": "true|false", "green_min_threshold": r"\d+",
+        "green_max_threshold": r"\d+", "green_drop_probability": r"\d|[1-9]\d|100",
+    },
+    "BUFFER_PROFILE": {
+        "pool": r"[\w]+", "size": r"\d+", "static_th": r"\d+", "packet_discard_action": "drop|trim",
+    },
+    "NEIGH": {"family": "IPv4|IPv6", "neigh": r"([0-9a-f]{2}:){5}[0-9a-f]{2}"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_sonic_uses_only_what_its_models_have(name: str) -> None:
+    for tables in sonic.documents(load_lab(name)).values():
+        for table, leaves in LEAVES.items():
+            for row in tables.get(table, {}).values():
+                assert set(row) <= set(leaves), (table, row)
+                assert all(re.fullmatch(leaves[leaf], value) for leaf, value in row.items()), (table, row)
+        profiles = tables.get("WRED_PROFILE", {})
+        assert all(re.fullmatch(r"[a-zA-Z0-9][-a-zA-Z0-9_]{0,31}", each) for each in profiles)
+        assert all(int(row["green_max_threshold"]) >= int(row["green_min_threshold"]) for row in profiles.values())
+        for queue in tables["QUEUE"].values():
+            assert queue.get("wred_profile", next(iter(profiles), None)) in (*profiles, None)
+            assert queue["scheduler"] in tables["SCHEDULER"]
+        assert {row["profile"] for row in tables["BUFFER_QUEUE"].values()} <= set(tables["BUFFER_PROFILE"])
+
+
+def test_sonic_marks_and_trims_as_the_lab_does() -> None:
+    topology = load_lab("default")
+    tables = sonic.documents(topology)["p0-t0.0"]
+    queue = topology.links["p0-t0.0--p0-t1.0"].queue
+    assert queue.ecn is not None
+    assert queue.trim is not None
+    uplink = f"Ethernet{topology.uplink_number(0) - 1}"
+    profile = tables["WRED_PROFILE"][tables["QUEUE"][f"{uplink}|0"]["wred_profile"]]
+    assert (profile["green_min_threshold"], profile["green_max_threshold"]) == (
+        str(queue.ecn.kmin),
+        str(queue.ecn.kmax),
+    )
+    # MRC's packets are not marked at the last hop.
+    assert "wred_profile" not in tables["QUEUE"]["Ethernet0|0"]
+    buffer = tables["BUFFER_PROFILE"][tables["BUFFER_QUEUE"][f"{uplink}|0"]["profile"]]
+    assert (buffer["static_th"], buffer["packet_discard_action"]) == (str(queue.trim.threshold), "trim")
+    assert tables["SWITCH_TRIMMING"]["GLOBAL"]["dscp_value"] == str(rules.DSCP_TRIMMED)
+    assert tables["DSCP_TO_TC_MAP"]["mrclab"][str(rules.DSCP_TRIMMED)] == "7"
+
+
+def test_the_command_writes_each_format(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "tiny.clab.yml"
+    assert call(monkeypatch, "export", "containerlab", "tiny", "-o", str(place), "--image", "mine:1") == 0
+    made: dict[str, Any] = yaml.safe_load(place.read_text(encoding="utf-8"))
+    assert made["topology"]["kinds"] == {"linux": {"image": "mine:1"}}
+    assert call(monkeypatch, "export", "sonic", "tiny", "-o", str(tmp_path / "switches")) == 0
+    assert len(list((tmp_path / "switches").glob("p?-t?.?.json"))) == 8
+    assert call(monkeypatch, "export", "json", "tiny", "-o", str(tmp_path / "g.json")) == 0
+    graph = nx.node_link_graph(json.loads((tmp_path / "g.json").read_text(encoding="utf-8")), edges="links")
+    assert nx.utils.graphs_equal(nx.MultiGraph(graph.edges), nx.MultiGraph(load_lab("tiny").graph.edges))
+    assert graph.nodes["h3"]["ports"][1]["usid"] == "1c01"
+
+
+def test_an_image_belongs_to_containerlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "export", "json", "tiny", "--image", "x") == 2
+    assert "--image is for containerlab" in capsys.readouterr().err
+    assert call(monkeypatch, "export", "yaml", "tiny") == 2
