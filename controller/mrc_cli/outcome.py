@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_cli import progress
 from mrc_cli.common import need_namespaces
+from mrc_cli.progress import Verbosity
 from mrc_common.document import printable
 from mrc_lab import payloads
 from mrc_results import performance
@@ -57,12 +59,17 @@ def run_and_show(
     if (clock or experiment.clock) == "real":
         need_namespaces()
     console = Console(stderr=True)
+
+    def tell(text: str) -> None:
+        if progress.chosen() > Verbosity.QUIET:
+            console.print(text, style="dim")
+
     outcome = execute.execute(
         experiment,
         clock,
         folder=folder,
         live=not as_json,
-        progress=lambda text: console.print(text, style="dim"),
+        progress=tell,
         trust_code=trust_code,
         cores=cores,
         recorded=None if earlier is None else earlier.experiment,

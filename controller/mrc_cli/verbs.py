@@ -65,6 +65,11 @@ VERBS = {
             "mrclab run --again results/fabric-links-virtual",
         ),
     ),
+    "artifact": Verb(
+        Group.RUN,
+        "Pack runs with all that is needed to repeat them, and repeat the runs of such a file.",
+        ("mrclab artifact pack results/* -o paper.zip", "mrclab artifact check paper.zip"),
+    ),
     "plan": Verb(
         Group.RUN,
         "Predict the CPU time, duration and memory of a run before it starts.",

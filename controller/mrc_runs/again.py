@@ -7,9 +7,10 @@ import gzip
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -100,8 +101,13 @@ def repeatable(earlier: EarlierRun) -> Iterator[Experiment]:
         yield earlier.experiment.model_copy(update={"lab": str(path)})
 
 
-def compared(earlier: EarlierRun, result: RunResult, folder: Path) -> RepeatReport:
+def compared(
+    earlier: EarlierRun, result: RunResult, folder: Path, moved: Mapping[str, str] = MappingProxyType({})
+) -> RepeatReport:
     """Compare an earlier run with its repetition in a folder.
+
+    Args:
+        moved: files of code that were elsewhere in the earlier run, with the paths that they had.
 
     Raises:
         FolderError: a file of either cannot be read.
@@ -110,12 +116,15 @@ def compared(earlier: EarlierRun, result: RunResult, folder: Path) -> RepeatRepo
     lines = ["not known of the earlier run"]
     if earlier.provenance is not None and now is not None:
         lines = earlier.provenance.differences(now)
-    return RepeatReport(lines, _differing(earlier.folder, folder) if result.clock == "virtual" else None)
+    return RepeatReport(lines, _differing(earlier.folder, folder, moved) if result.clock == "virtual" else None)
 
 
-def _differing(first: Path, second: Path) -> list[str]:
+def _differing(first: Path, second: Path, moved: Mapping[str, str]) -> list[str]:
     """Return the parts of two folders' results whose bytes differ: keys of result.json, arrays, events."""
     ours, theirs = _parts(first), _parts(second)
+    for now, then in moved.items():
+        now_there, then_there = (json.dumps(path)[1:-1].encode() for path in (now, then))
+        theirs = {name: content.replace(now_there, then_there) for name, content in theirs.items()}
     return [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
 
 

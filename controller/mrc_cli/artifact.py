@@ -1,0 +1,89 @@
+"""`mrclab artifact`: runs for reviewers and readers, who repeat them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import tempfile
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_cli.common import TrustCode
+from mrc_cli.progress import steps
+from mrc_common.document import printable
+from mrc_common.plain import encode
+from mrc_runs import artifact as artifacts
+from mrc_runs.artifact import Repeated
+
+app = typer.Typer(
+    help="Pack runs with all that is needed to repeat them, and repeat the runs of such a file.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+@app.command()
+def pack(
+    runs: Annotated[list[pathlib.Path], typer.Argument(help="folders of results, as `mrclab run` writes them")],
+    output: Annotated[pathlib.Path, typer.Option("-o", "--output", help="the file to write")] = pathlib.Path(
+        "artifact.zip"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Pack runs into one file, with their policies and programs, versions, and digests."""
+    made = artifacts.pack(runs, output)
+    if as_json:
+        typer.echo(json.dumps(encode(made), indent=1))
+    else:
+        typer.echo(f"{output}: {len(made.runs)} runs, {output.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command()
+def check(
+    file: Annotated[pathlib.Path, typer.Argument(help="a file that `mrclab artifact pack` wrote")],
+    trust_code: TrustCode = False,
+    as_json: Json = False,
+) -> None:
+    """Repeat the runs of a file, and compare the results with those in it.
+
+    In simulated time they must be the same bytes, on the real clock the same verdict. Exit with 1 if one differs.
+    """
+    rows: list[Repeated] = []
+    with tempfile.TemporaryDirectory(prefix="mrclab-artifact-") as folder, steps() as tell:
+        place = pathlib.Path(folder, "unpacked")
+        place.mkdir(mode=0o700)
+        made = artifacts.unpack(file, place)
+        rows += artifacts.check(made, place, pathlib.Path(folder, "repeated"), trust_code=trust_code, progress=tell)
+        here = artifacts.source_digest()
+    if as_json:
+        documents = [{**encode(row), "same": row.same} for row in rows]
+        typer.echo(json.dumps({"same_sources": here == made.sources, "runs": documents}, indent=1))
+    else:
+        _show(rows)
+        if here != made.sources:
+            typer.echo(f"the sources differ: it was made by mrclab {printable(made.version)}, {made.sources[:12]}")
+    raise SystemExit(0 if all(row.same for row in rows) else 1)
+
+
+def _show(rows: list[Repeated]) -> None:
+    table = Table(box=None)
+    for column in ("run", "clock", "verdict then", "now", "results"):
+        table.add_column(column)
+    words = {True: "passed", False: "failed"}
+    for row in rows:
+        if row.results is None:
+            results = "not compared, because no two runs on the real clock are the same"
+        else:
+            results = "other bytes in " + "; ".join(row.results) if row.results else "the same bytes"
+        colour = "green" if row.same else "red"
+        verdicts = (words[row.passed_before], words[row.passed])
+        table.add_row(printable(row.run.name), row.run.clock, *verdicts, f"[{colour}]{results}[/]")
+    console = Console()
+    console.print(table)
+    for row in rows:
+        for line in row.differences:
+            console.print(f"{row.run.name}: {line}", markup=False, highlight=False)

@@ -1,0 +1,157 @@
+"""Artifacts: packed runs give the same bytes when they are repeated, also with code; damaged ones are refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+import stat
+import sys
+import zipfile
+from collections.abc import Callable
+
+import pytest
+
+from mrc_cli import app as cli
+from mrc_runs import artifact
+from mrc_runs.artifact import ArtifactError
+
+POLICY = """
+from mrc_host.policy import EvInput, EvSet
+
+class NeverSkip(EvSet):
+    def apply(self, ev, item):
+        return False if item is EvInput.SKIP_ONCE else super().apply(ev, item)
+"""
+EXPERIMENT = """
+{name: mine, title: mine, lab: tiny, policies: {ev: never.py:NeverSkip},
+ workload: {name: write_bw, params: {message_bytes: 8192, iterations: 3}}, expect: {valid: false}}
+"""
+Call = Callable[..., int]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Call:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+
+    def go(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["mrclab", "-q", *words])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return int(caught.value.code or 0)
+
+    return go
+
+
+@pytest.fixture
+def run(call: Call, tmp_path: pathlib.Path) -> pathlib.Path:
+    words = ("--lab", "tiny", "--clock", "virtual", "--set", "iterations=2", "-o", str(tmp_path / "plain"))
+    assert call("run", "write_bw", *words) == 0
+    return tmp_path / "plain"
+
+
+def test_runs_are_packed_and_give_the_same_bytes_again(
+    call: Call, run: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "never.py").write_text(POLICY, encoding="utf-8")
+    (tmp_path / "code" / "mine.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    assert call("run", str(tmp_path / "code" / "mine.yaml"), "-o", str(tmp_path / "own")) == 0
+    one, two = tmp_path / "one.zip", tmp_path / "two.zip"
+    for path in (one, two):
+        assert call("artifact", "pack", str(run), str(tmp_path / "own"), "-o", str(path)) == 0
+    assert one.read_bytes() == two.read_bytes()
+    # Where it is repeated, the author's files are not.
+    (tmp_path / "code" / "never.py").unlink()
+    capsys.readouterr()
+    assert call("artifact", "check", str(one)) == 2
+    assert "has code of its author's (code/2/never.py), which would run as you" in capsys.readouterr().err
+    assert call("artifact", "check", str(one), "--trust-code", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["same_sources"] is True
+    assert [(row["run"]["name"], row["same"], row["results"]) for row in found["runs"]] == [
+        ("write_bw", True, []),
+        ("mine", True, []),
+    ]
+
+
+def rewritten(path: pathlib.Path, changes: dict[str, bytes | None], more: dict[str, bytes] | None = None) -> None:
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**contents, **changes, **(more or {})}.items():
+            if content is not None:
+                archive.writestr(name, content)
+
+
+def test_another_result_is_found(
+    call: Call, run: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number that was changed before packing: the repetition has another."""
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    result["totals" if "totals" in result else "seconds"] = 7
+    (run / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    assert call("artifact", "pack", str(run), "-o", str(tmp_path / "a.zip")) == 0
+    capsys.readouterr()
+    assert call("artifact", "check", str(tmp_path / "a.zip")) == 1
+    assert "other bytes in result.json" in " ".join(capsys.readouterr().out.split())
+
+
+def test_damaged_artifacts_are_refused(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.zip"
+    places = (tmp_path / f"place{number}" for number in itertools.count())
+
+    def refused(text: str, changes: dict[str, bytes | None], more: dict[str, bytes] | None = None) -> None:
+        artifact.pack([run], path)
+        rewritten(path, changes, more)
+        place = next(places)
+        place.mkdir()
+        with pytest.raises(ArtifactError, match=text):
+            artifact.unpack(path, place)
+
+    refused(r"runs/1-write_bw/result.json is missing or was changed", {"runs/1-write_bw/result.json": b"{}"})
+    refused(r"runs/1-write_bw/samples.npz is missing or was changed", {"runs/1-write_bw/samples.npz": None})
+    refused(r"is no artifact; it has no artifact.json", {"artifact.json": None})
+    refused(r"artifact.json: ", {"artifact.json": b"{"})
+    refused(r"of format 9; this version reads 1", {"artifact.json": b'{"format": 9}'})
+    refused(r"'../x' leads out of the archive", {}, {"../x": b"x"})
+    refused(r"'/tmp/x' leads out of the archive", {}, {"/tmp/x": b"x"})
+    assert not (tmp_path / "x").exists()
+    made = json.loads(zipfile.ZipFile(path).read("artifact.json")) if path.exists() else {}
+    made["runs"][0]["folder"] = "../../etc"
+    refused(r"'../../etc' in artifact.json leads out of the archive", {"artifact.json": json.dumps(made).encode()})
+    path.write_bytes(b"no archive")
+    with pytest.raises(ArtifactError, match="is no artifact; `mrclab artifact pack` makes one"):
+        artifact.read(path)
+    with pytest.raises(ArtifactError, match="No such file"):
+        artifact.read(tmp_path / "nothing.zip")
+
+
+def test_links_and_too_large_ones_are_not_unpacked(
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zip"
+    artifact.pack([run], path)
+    with zipfile.ZipFile(path, "a") as archive:
+        link = zipfile.ZipInfo("runs/link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(ArtifactError, match="'runs/link' leads out of the archive"):
+        artifact.unpack(path, tmp_path)
+    monkeypatch.setattr(artifact, "MAX_BYTES", 1000)
+    with pytest.raises(ArtifactError, match="it is not unpacked"):
+        artifact.unpack(path, tmp_path)
+
+
+def test_a_policy_that_is_gone_is_named(call: Call, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "never.py").write_text(POLICY, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    assert call("run", str(tmp_path / "mine.yaml"), "-o", str(tmp_path / "own")) == 0
+    (tmp_path / "never.py").unlink()
+    with pytest.raises(ArtifactError, match=r"never.py: No such file or directory; .*own names it"):
+        artifact.pack([tmp_path / "own"], tmp_path / "a.zip")
+
+
+def test_the_digest_of_the_sources_is_of_this_installation() -> None:
+    assert artifact.source_digest() == artifact.source_digest()
+    assert len(artifact.source_digest()) == 64
