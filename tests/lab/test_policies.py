@@ -221,7 +221,7 @@ def test_a_file_that_is_not_there_and_a_name_that_is_none(run: Run) -> None:
     assert "missing.py: no such file" in told
     exit_code, told = run(lab="policies: {ev: own}\n")
     assert exit_code == 2
-    assert "use 'module:Class' or 'FILE.py:Class'" in told
+    assert "use 'module:Class', 'FILE.py:Class', or '@NAME'" in told
 
 
 def test_an_experiment_names_policies_too(run: Run) -> None:

@@ -37,14 +37,14 @@ SHOWN = 60
 #: Names that become folders, and how errors describe them.
 LAB_NAME = r"^[a-z][a-z0-9-]{0,30}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-POLICY_CLASS = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:\x00-\x1f\x7f]+\.py):[A-Za-z_]\w*$"
+POLICY_CLASS = r"^(([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:\x00-\x1f\x7f]+\.py):[A-Za-z_]\w*|@[A-Za-z0-9][A-Za-z0-9._-]*)$"
 PROGRAM_FILE = r"\.p4$"
 #: A host for ssh(1), a part of its command line: the pattern excludes texts that ssh would read as an option.
 SSH_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*$"
 _PATTERNS = {
     LAB_NAME: "lower-case letters, digits and '-', beginning with a letter, at most 31 characters",
     NAME: "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 64 characters",
-    POLICY_CLASS: "'module:Class' or 'FILE.py:Class'",
+    POLICY_CLASS: "'module:Class', 'FILE.py:Class', or '@NAME' of an installed package",
     SSH_NAME: "a host as ssh knows it (HOST or USER@HOST: letters, digits, and _ . @ : -, no - first)",
     PROGRAM_FILE: "the name of a P4 source file, which ends in .p4",
 }

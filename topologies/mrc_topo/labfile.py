@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mrc_common import document
-from mrc_common.document import DocumentError
+from mrc_common.document import DocumentError, printable
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
 from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec
@@ -18,6 +20,8 @@ from mrc_topo.topology import Topology, TopologyError
 
 #: A lab file as plain YAML values.
 Document = dict[str, Any]
+#: The group of entry points by which installed packages offer policies.
+POLICIES = "mrclab.policies"
 EXAMPLE = "a lab file is a mapping such as 'planes: 4'; see topologies/labs"
 
 
@@ -84,14 +88,45 @@ def _placed(lab: Lab, folder: Path | None) -> Lab:
 
 
 def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
-    """Return the policies that a file in this folder names, each as `/.../FILE.py:Class`."""
+    """Return the policies that a file in this folder names, each as `/.../FILE.py:Class`.
+
+    Raises:
+        LabError: `@NAME` is of no installed package.
+    """
 
     def place(given: str) -> str:
+        if given.startswith("@"):
+            return installed_policy(given[1:])
         where, _, name = given.rpartition(":")
         file = where if where.endswith(".py") else where.replace(".", "/") + ".py"
         return f"{folder / file}:{name}"
 
     return policies.model_copy(update={kind: place(given) for kind, given in policies.named.items()})
+
+
+def installed_policy(name: str) -> str:
+    """Return the class that an installed package offers under a name, as `/.../FILE.py:Class`.
+
+    Packages do so by entry points of the group `mrclab.policies` (docs/extending.md).
+
+    Raises:
+        LabError: there is none, or its module cannot be found.
+    """
+    offered = importlib.metadata.entry_points(group=POLICIES)
+    found = next((each for each in offered if each.name == name), None)
+    if found is None:
+        known = ", ".join(f"@{each}" for each in sorted({each.name for each in offered})) or "none"
+        raise LabError([f"policies: @{printable(name)}: no installed package offers it; offered: {known}"])
+    module, _, cls = found.value.partition(":")
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError) as error:
+        raise LabError(
+            [f"policies: @{name}: {found.value}: {printable(str(error))}; install its package again"]
+        ) from error
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise LabError([f"policies: @{name}: {found.value}: there is no such Python file; install its package again"])
+    return f"{spec.origin}:{cls}"
 
 
 def merged(document: Document, changes: Mapping[str, Any]) -> Document:

@@ -39,7 +39,7 @@ Payload = Literal["bytes", "length"]
 #: A P4 program of the lab's own; relative paths start at the lab file.
 ProgramFile = Annotated[str, Field(min_length=4, max_length=4096, pattern=PROGRAM_FILE)]
 
-#: `module:Class` or `FILE.py:Class`.
+#: `module:Class`, `FILE.py:Class`, or `@NAME`, which an installed package offers.
 PolicyClass = Annotated[str, Field(max_length=4096, pattern=POLICY_CLASS)]
 
 #: A larger number of hosts is a mistake in the file, as no single machine can run it; the real clock allows fewer.
