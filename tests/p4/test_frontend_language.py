@@ -35,6 +35,13 @@ ACCEPTED = {
         states="state start { pkt.extract(hdr.addr.eth); transition accept; }",
         apply="if (hdr.addr.isValid()) { hdr.addr.alt.setValid(); }",
     ),
+    "comparisons on both sides of an operator": program(
+        top="bool both(in bool p, in bool q) { return p && q; }",
+        apply="""bit<8> x = meta.a; bit<8> y = 2; bit<8> hi = 7;
+        if (x < 3 || x > hi) { meta.a = 1; }
+        if ((x < y) || (3 > y)) { meta.a = 2; }
+        if (both(x < y, y > hi) || both(x < y, hi > (y))) { meta.a = 3; }""",
+    ),
     "tuple": program(apply="tuple<bit<8>, bool> t = {meta.a, true}; meta.b = t[0]; if (t[1]) { meta.a = 0; }"),
     "struct initialiser": program(
         top="struct p_t { bit<8> x; bit<8> y; }", apply="p_t p = {x = 1, y = meta.a}; meta.b = p.y;"

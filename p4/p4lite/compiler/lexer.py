@@ -95,6 +95,10 @@ _ARGUMENT_TOKENS = {
 }  # fmt: skip
 
 
+#: A statement or declaration begins behind one of these.
+_STARTS = {"LBRACE", "_RBRACE", "_SEMI", "ANNO", ""}
+
+
 @dataclass
 class _Scope:
     """What a brace opened: kind "table", "parser", "control" or "", and the names declared inside."""
@@ -291,7 +295,9 @@ class _Classifier:
 
     def less(self, i: int, t: Token) -> int:
         prev = self.out[-1].type if self.out else ""
-        if prev in _ANGLE_KEYWORDS or prev == "TYPE_ID" or (prev == "ID" and self.opens_arguments(i)):
+        # A value that is declared as such compares, as in p4c; of any other name what follows decides.
+        generic = prev == "ID" and self.is_type(self.out[-1].value) is not False and self.opens_arguments(i)
+        if prev in _ANGLE_KEYWORDS or prev == "TYPE_ID" or generic:
             t.type = "LANGLE"
             self.brackets.append("LANGLE")
             if len(self.brackets) > MAX_NESTING:
@@ -302,6 +308,11 @@ class _Classifier:
 
     def opens_arguments(self, i: int) -> bool:
         """Return whether `<` at i starts `<types> (`; it cannot be a comparison then, because a bool has no order."""
+        end = self.arguments_end(i)
+        return end >= 0 and self.peek(end + 1) in ("LPAREN", "LBRACE")
+
+    def arguments_end(self, i: int) -> int:
+        """Return the index of the `>` that closes type arguments which `<` at i opens; -1 if it opens none."""
         depth = 0
         j = i
         while True:
@@ -311,7 +322,7 @@ class _Classifier:
             elif kind == "GT":
                 depth -= 1
                 if depth == 0:
-                    return self.peek(j + 1) in ("LPAREN", "LBRACE")
+                    return j
             elif kind in ("BIT", "INT_KW", "VARBIT") and self.peek(j + 1) == "LT":
                 # A width may be any expression.
                 j = self.skip_width(j + 2)
@@ -319,10 +330,10 @@ class _Classifier:
             elif kind == "INT":
                 # Numbers stand in widths (`bit<8>`) and sizes (`T[4]`) only.
                 if self.peek(j - 1) not in ("LT", "LBRACK"):
-                    return False
+                    return -1
             elif kind == "LPAREN":
                 if self.peek(j - 1) != "LT":
-                    return False
+                    return -1
                 level = 0
                 while j < len(self.toks):
                     level += (self.toks[j].type == "LPAREN") - (self.toks[j].type == "_RPAREN")
@@ -330,7 +341,7 @@ class _Classifier:
                         break
                     j += 1
             elif kind not in _ARGUMENT_TOKENS:
-                return False
+                return -1
             j += 1
 
     def skip_width(self, j: int) -> int:
@@ -467,9 +478,9 @@ class _Classifier:
             prev == "_RBRACK" and nxt in ("_SEMI", "ASSIGN", "_COMMA", "_RPAREN", "LPAREN")
         )
         if after_type and prev != "_RBRACK" and nxt in ("_SEMI", "ASSIGN", "_COMMA", "_RPAREN", "LBRACK", "IN"):
-            # A declarator, which may hide a type of the same name.
+            # A declarator: no type from here on, even if a type of the same name is in scope.
             in_angles = self.brackets and self.brackets[-1] == "LANGLE"
-            if known and not in_angles and self.scopes[-1].kind != "fields":
+            if not in_angles and self.scopes[-1].kind != "fields":
                 target = self.pending if self.brackets and self.brackets[-1] == "LPAREN" else self.scopes[-1].names
                 target[value] = False
             return i
@@ -481,13 +492,15 @@ class _Classifier:
         if known and prev == "_RPAREN" and nxt == "_SEMI":
             # An instance, `C() C;`: a cast would need an operand that is not a type.
             self.scopes[-1].names[value] = False
-        elif known or (known is None and self.must_be_type(i, prev, nxt)):
+        elif known or (not known and self.must_be_type(i, prev, nxt, declared=known is False)):
             t.type = "TYPE_ID"
         return i
 
-    def must_be_type(self, i: int, prev: str, nxt: str) -> bool:
-        """Return whether an undeclared name must be a type, so that the checker can report it better than the
-        parser."""
+    def must_be_type(self, i: int, prev: str, nxt: str, *, declared: bool) -> bool:
+        """Return whether a name that is no type must be one, so that the checker can report it better than the
+        parser; `declared`: a value has that name."""
+        if declared:
+            return nxt == "ID" and prev in _STARTS and self.toks[i + 1].value != "apply"
         if self.brackets and self.brackets[-1] == "LANGLE" and nxt in ("_COMMA", "GT", "LT"):
             k = len(self.out) - 1
             depth = 0
@@ -502,12 +515,16 @@ class _Classifier:
             return False
         if nxt == "ID" and self.toks[i + 1].value not in ("apply",):
             return True
-        if nxt in ("LT", "LBRACK"):
-            # `Foo<...> name` or `Foo[4] name`.
+        if nxt == "LT":
+            # `Foo<...> name`. `x < 3 || x > y` has what no type arguments have, and `f(x < a, b > c)` is a call.
+            end = -1 if prev in ("LPAREN", "_COMMA") else self.arguments_end(i + 1)
+            return end >= 0 and self.peek(i + 2) != "INT" and self.peek(end + 1) == "ID"
+        if nxt == "LBRACK":
+            # `Foo[4] name`.
             j, depth = i + 1, 0
             while self.peek(j) not in ("_SEMI", "LBRACE", "_RBRACE", "$END", "ASSIGN"):
                 kind = self.peek(j)
-                depth += (kind in ("LT", "LBRACK")) - (kind in ("GT", "_RBRACK"))
+                depth += (kind == "LBRACK") - (kind == "_RBRACK")
                 if depth == 0:
                     return self.peek(j + 1) == "ID"
                 j += 1
