@@ -140,7 +140,7 @@ class Fabric:
             "path_mtu": MTU, "clock": "virtual", "payload": "length", "seed": seed, "overrides": overrides,
             "queues": {
                 "limit": 4 * max(bdp, 8 * MTU), "trim": {"threshold": max(bdp, 5 * MTU)},
-                "ecn": {"kmin": low, "kmax": high, "host_ports": self.last_hop_marks},
+                "ecn": {"kmin": low, "kmax": high, "last_hop": self.last_hop_marks},
             },
             "ev": {
                 "size": 2 * each * self.planes, "active": each * self.planes, "probe_interval": "100us",
