@@ -18,6 +18,9 @@ MTU = 4096
 BDP_BYTES = 120_000
 #: Marking begins and is certain at these shares of it.
 ECN_LOW, ECN_HIGH = 0.2, 0.8
+#: Trimmed headers wait in a queue of their own. In uet-htsim it holds two base round trips of headers of 64 bytes; ours
+#: have 138, so this is as many headers. The lab's default holds fewer than 64 senders send at once.
+CONTROL_LIMIT = 2 * BDP_BYTES * 138 // 64
 
 
 class Backend(StrEnum):
@@ -139,7 +142,8 @@ class Fabric:
             "hosts": self.hosts, "hosts_per_t0": self.per_t0, "links": {"host": link, "fabric": link},
             "path_mtu": MTU, "clock": "virtual", "payload": "length", "seed": seed, "overrides": overrides,
             "queues": {
-                "limit": 4 * max(bdp, 8 * MTU), "trim": {"threshold": max(bdp, 5 * MTU)},
+                "limit": 4 * max(bdp, 8 * MTU), "control_limit": CONTROL_LIMIT,
+                "trim": {"threshold": max(bdp, 5 * MTU)},
                 "ecn": {"kmin": low, "kmax": high, "last_hop": self.last_hop_marks},
             },
             "ev": {
