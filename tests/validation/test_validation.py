@@ -77,6 +77,15 @@ def _differences(name: str, backend: Backend, quantity: Quantity, mine: float, o
     return differences(values, {name: 0.93})
 
 
+def test_a_changed_policy_file_is_another_run(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "own.py"
+    digests = set()
+    for text in ("A = 1\n", "A = 2\n"):
+        file.write_text(text)
+        digests.add(packets.cell(KNOWN["incast-2"], 1, Algorithm({"ev": f"{file}:Own"})).digest("programs"))
+    assert len(digests) == 2
+
+
 def test_a_difference_within_the_bound_needs_no_cause() -> None:
     (found,) = _differences("on-off", Backend.HTSIM, Quantity.P99, 100, 104)
     assert not found.beyond
