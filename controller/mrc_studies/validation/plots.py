@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,8 +24,11 @@ MARKERS = {Backend.PACKETS: "o", Backend.FLUID: "s", Backend.HTSIM: "^"}
 #: Scenarios whose distributions are drawn together.
 SHOWN = ("incast-8-marked", "permutation", "on-off", "slow-t1")
 #: A distribution is drawn by this many quantiles, so that thousands of flows take few bytes.
-QUANTILES = 120
+QUANTILES = 100
 SENDERS = (2, 4, 8, 16, 32, 64)
+_LONG = re.compile(r"(\d\.\d\d)\d+")
+#: Each text names all fonts of the list; the reader's sans-serif follows.
+FONT = {"font.sans-serif": ["DejaVu Sans"]}
 GREY = {"color": "0.5", "linewidth": 0.8}
 
 
@@ -36,11 +40,16 @@ def drawing(name: str, **size: Any) -> Iterator[tuple[Any, Any]]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    settings = {"svg.hashsalt": f"mrclab-{name}", "svg.fonttype": "none", "font.size": 9}
+    settings = {"svg.hashsalt": f"mrclab-{name}", "svg.fonttype": "none", "font.size": 9} | FONT
     with matplotlib.rc_context(settings):
         drawn, axes = pyplot.subplots(layout="constrained", **size)
         yield drawn, axes
         pyplot.close(drawn)
+
+
+def svg(drawn: Any) -> str:
+    """Return a figure as SVG whose coordinates have two decimals, a fiftieth of a pixel, in half of the bytes."""
+    return _LONG.sub(r"\1", pages.svg_of(drawn))
 
 
 def distribution(axes: Any, outcomes: Sequence[Outcome], scenario: str) -> None:
@@ -53,7 +62,7 @@ def distribution(axes: Any, outcomes: Sequence[Outcome], scenario: str) -> None:
             points = np.quantile(times, shares, method="inverted_cdf")
             style = {"color": COLOURS[backend], "linestyle": DASHES[backend], "label": backend.value}
             axes.step(points, shares, where="post", **style)
-            axes.plot(points[60], 0.5, MARKERS[backend], color=COLOURS[backend], markersize=4)
+            axes.plot(points[QUANTILES // 2], 0.5, MARKERS[backend], color=COLOURS[backend], markersize=4)
     axes.set_xlabel("flow completion time, µs")
     axes.set_ylabel("share of flows")
     axes.set_xlim(left=0)
@@ -100,7 +109,7 @@ def _goodput(made: SuiteResult) -> str:
         axes.set_xlabel("goodput, as a share of the maximum flow (mean of the seeds, 95 % interval)")
         axes.grid(alpha=0.3)
         drawn.legend(loc="outside upper center", ncols=3, fontsize=8)
-        return pages.svg_of(drawn)
+        return svg(drawn)
 
 
 def _bounds(made: SuiteResult) -> dict[str, float]:
@@ -123,7 +132,7 @@ def _completion(made: SuiteResult) -> str:
             distribution(place, made.outcomes, each.name)
             place.set_title(each.name, fontsize=9)
         drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
-        return pages.svg_of(drawn)
+        return svg(drawn)
 
 
 def _incast(made: SuiteResult) -> str:
@@ -157,7 +166,7 @@ def _incast(made: SuiteResult) -> str:
             place.set_ylabel("Jain's index" if quantity is Quantity.JAIN else "trimmed, % of packets")
             place.grid(alpha=0.3)
         drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
-        return pages.svg_of(drawn)
+        return svg(drawn)
 
 
 def _sprayers(made: SuiteResult) -> str:
@@ -174,7 +183,7 @@ def _sprayers(made: SuiteResult) -> str:
             _ranges(place, [each for each in own if each.scenario == scenario], names)
             place.set_title(scenario, fontsize=9)
         drawn.supxlabel("goodput, Gb/s: mean and range of the seeds", fontsize=9)
-        return pages.svg_of(drawn)
+        return svg(drawn)
 
 
 def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> None:
@@ -184,7 +193,7 @@ def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> 
     axes.errorbar(means, at, xerr=spread, fmt="o", color=COLOURS[Backend.PACKETS], markersize=4, linewidth=1, capsize=2)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.08 * max(each.high for each in values))
     axes.grid(alpha=0.3)
 
 
@@ -194,4 +203,4 @@ def single(scenario: Scenario, outcomes: Sequence[Outcome]) -> str:
         distribution(axes, outcomes, scenario.name)
         if axes.lines:
             axes.legend(fontsize=8)
-        return pages.svg_of(drawn)
+        return svg(drawn)
