@@ -25,8 +25,9 @@ from mrc_runs.interruption import interruptible
 from mrc_scale import kernels
 from mrc_scale.kernels import Kernels
 from mrc_studies.calibration import produce
+from mrc_studies.cells import tables
 from mrc_studies.cells.workers import Progress
-from mrc_studies.validation import check, report, suite, summary
+from mrc_studies.validation import check, controls, report, suite, summary
 from mrc_studies.validation.htsim import Htsim
 from mrc_studies.validation.packets import Algorithm
 from mrc_studies.validation.scenario import Quantity, Scenario
@@ -73,6 +74,10 @@ def verb(
             "--check", metavar="FOLDER", help="run again what this folder has (the scenarios and seeds given), compare"
         ),
     ] = None,
+    causes: Annotated[
+        bool,
+        typer.Option("--causes", help="change one thing at a time instead: do differences vanish with their cause?"),
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="list the scenarios")] = False,
     jobs: Annotated[int | None, typer.Option(help="runs in parallel (default: one per core)")] = None,
     output: Annotated[
@@ -83,7 +88,8 @@ def verb(
 ) -> None:
     """Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.
 
-    Exit with 1 if a run fails, a closed form does not hold, or with --check a value differs from the folder's.
+    Exit with 1 if a run fails, a closed form does not hold, with --check if a value differs from the folder's, and with
+    --causes if a difference does not vanish.
     Differences without a known cause are listed.
     """
     if listed:
@@ -100,6 +106,9 @@ def verb(
     count = len(os.sched_getaffinity(0)) if jobs is None else _whole("--jobs", jobs, 1024)
     if checked is not None:
         _check(checked, plan, names or [], count, as_json=as_json)
+        return
+    if causes:
+        _causes(plan, output, count, as_json=as_json)
         return
     options = ["--seeds", str(seeds), *(["--htsim", str(htsim)] if htsim is not None else [])]
     options += ["--algorithms"] if algorithms else []
@@ -173,6 +182,28 @@ def _check(folder: pathlib.Path, plan: Plan, names: list[str], jobs: int, *, as_
             typer.echo(line)
         typer.echo(f"{len(compared) - len(bad)} of {len(compared)} values agree")
     if bad or lines or not compared:
+        raise SystemExit(1)
+
+
+def _causes(plan: Plan, output: pathlib.Path, jobs: int, *, as_json: bool) -> None:
+    """Run the controlled runs, write their table, and exit with 1 if a difference is not as expected."""
+    with interruptible(), resultdir.prepared(output, 0.0), _progress() as show:
+        made, problems = controls.run(controls.controls(), plan.seeds, plan.htsim, output, jobs, _kernels(), show)
+        tables.write(output, "controls", controls.ControlRow, controls.rows(made), report.NUMBER_BOUND)
+    if as_json:
+        rows = [each._asdict() for each in controls.rows(made)]
+        typer.echo(json.dumps({"controls": rows, "problems": problems}, indent=1))
+    else:
+        for each in made:
+            verdict = "as expected" if each.as_expected else "NOT as expected"
+            typer.echo(
+                f"{each.control.of}, {each.control.change}: {each.difference.backend.value} "
+                f"{each.difference.quantity.value} {each.difference.other:.4g}, packets {each.difference.packets:.4g} "
+                f"({report.off(each.difference)}): {verdict}"
+            )
+        for problem in problems:
+            typer.echo(problem)
+    if problems or not all(each.as_expected for each in made):
         raise SystemExit(1)
 
 

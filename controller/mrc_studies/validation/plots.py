@@ -24,7 +24,7 @@ MARKERS = {Backend.PACKETS: "o", Backend.FLUID: "s", Backend.HTSIM: "^"}
 #: Scenarios whose distributions are drawn together.
 SHOWN = ("incast-8-marked", "permutation", "on-off", "slow-t1")
 #: A distribution is drawn by this many quantiles, so that thousands of flows take few bytes.
-QUANTILES = 100
+QUANTILES = 80
 SENDERS = (2, 4, 8, 16, 32, 64)
 _LONG = re.compile(r"(\d\.\d\d)\d+")
 #: Each text names all fonts of the list; the reader's sans-serif follows.

@@ -95,7 +95,7 @@ KINDS = (
         ("start_us", "completion_us", "value", "packets", "other", "off", "expected", "measured", "tolerance"),
         Kind.NUMBER,
     )
-    | dict.fromkeys(("beyond", "holds"), Kind.TRUTH)
+    | dict.fromkeys(("beyond", "holds", "as_expected"), Kind.TRUTH)
 )
 #: In both tables a bound is of another kind.
 NUMBER_BOUND = KINDS | {"bound": Kind.NUMBER}

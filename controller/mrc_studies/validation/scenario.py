@@ -94,7 +94,8 @@ class Fabric:
 
     `slow_t1s`: this many T1s of each plane have links of a quarter of the rate (as uet-htsim's `-failed`).
     `slow_plane`: the links of plane 0 between switches have a tenth. `far_ns`: host links of odd hosts take this many
-    ns more.
+    ns more. Without `trims` queues drop what they would have trimmed. `all_evs`: a queue pair has half as many EVs, and
+    all of them are active.
     """
 
     t0s: int = 4
@@ -105,6 +106,8 @@ class Fabric:
     slow_plane: bool = False
     far_ns: int = 0
     last_hop_marks: bool = False
+    trims: bool = True
+    all_evs: bool = False
 
     @property
     def hosts(self) -> int:
@@ -137,18 +140,20 @@ class Fabric:
         bdp = BDP_BYTES // self.planes
         low, high = max(round(bdp * ECN_LOW), MTU), max(round(bdp * ECN_HIGH), 4 * MTU)
         each = -(-64 // self.planes)
+        trim = max(bdp, 5 * MTU)
+        limit = 4 * max(bdp, 8 * MTU) if self.trims else trim
         given = {
             "name": name, "planes": self.planes, "t0_per_plane": self.t0s, "t1_per_plane": self.t1s,
             "hosts": self.hosts, "hosts_per_t0": self.per_t0, "links": {"host": link, "fabric": link},
             "path_mtu": MTU, "clock": "virtual", "payload": "length", "seed": seed, "overrides": overrides,
             "queues": {
-                "limit": 4 * max(bdp, 8 * MTU), "control_limit": CONTROL_LIMIT,
-                "trim": {"threshold": max(bdp, 5 * MTU)},
+                "limit": limit, "control_limit": CONTROL_LIMIT,
+                "trim": {"threshold": trim} if self.trims else None,
                 "ecn": {"kmin": low, "kmax": high, "last_hop": self.last_hop_marks},
             },
             "ev": {
-                "size": 2 * each * self.planes, "active": each * self.planes, "probe_interval": "100us",
-                "probe_timeout": "200us",
+                "size": (1 if self.all_evs else 2) * each * self.planes, "active": each * self.planes,
+                "probe_interval": "100us", "probe_timeout": "200us",
             },
             "reliability": {"timeout": 8}, "policies": dict(policies), "cc": dict(cc),
         }  # fmt: skip
