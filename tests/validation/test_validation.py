@@ -99,6 +99,30 @@ def test_headers_explain_what_they_cost_and_no_more() -> None:
     assert found.unexplained
 
 
+@pytest.mark.parametrize(
+    ("backend", "other", "explained"),
+    [
+        (Backend.FLUID, 93.1, True),
+        (Backend.HTSIM, 95.5, True),
+        (Backend.HTSIM, 101.0, False),
+        (Backend.FLUID, 99.0, False),
+    ],
+)
+def test_headers_of_trimmed_packets_are_counted(backend: Backend, other: float, explained: bool) -> None:
+    """Two of three packets are trimmed, so two trimmed headers come with each packet that arrives."""
+    found = [
+        Value("incast-64", Backend.PACKETS, Quantity.GOODPUT, 85.7, None, 1),
+        Value("incast-64", Backend.PACKETS, Quantity.TRIMMED, 200 / 3, None, 1),
+        Value("incast-64", Backend.PACKETS, Quantity.AGAIN, 200 / 3, None, 1),
+        Value("incast-64", backend, Quantity.GOODPUT, other, None, 1),
+    ]
+    (made,) = differences(found, {"incast-64": 0.9665})
+    assert made.beyond
+    assert ("headers of trimmed packets" in made.cause) is explained
+    (without,) = differences([found[0], found[3]], {"incast-64": 0.9665})
+    assert "headers of trimmed packets" not in without.cause
+
+
 def test_a_listed_cause_belongs_to_its_scenarios_and_quantities_alone() -> None:
     assert not _differences("slow-plane", Backend.FLUID, Quantity.GOODPUT, 500, 140)[0].unexplained
     assert _differences("slow-plane", Backend.FLUID, Quantity.JAIN, 1.0, 0.5)[0].unexplained

@@ -86,7 +86,7 @@ def controls() -> list[Control]:
             {Backend.HTSIM: (Quantity.P99,)},
         ),
         Control(
-            "no quick adapt", "incast-32-marked", _with("incast-32-no-quick-adapt", "incast-32-marked"),
+            "no quick adapt", "incast-32-marked", _with("incast-32-no-qa", "incast-32-marked"),
             {Backend.HTSIM: (Quantity.JAIN, *_TIMES)}, Algorithm(cc={"disable_qa": True}),
         ),
         Control(
