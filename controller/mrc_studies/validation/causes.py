@@ -50,6 +50,13 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         Backend.HTSIM,
+        frozenset({"incast-8-marked"}),
+        frozenset({Quantity.P50}),
+        "senders below the receiver's T0, whose round trip is half as long: with 8 senders below other T0s P50 differs "
+        "by 4 %",
+    ),
+    Cause(
+        Backend.HTSIM,
         frozenset({"incast-64-marked"}),
         _SENT,
         "senders below the receiver's T0, whose round trip is half as long: with 64 senders below other T0s 51.9 % are "

@@ -65,7 +65,6 @@ def distribution(axes: Any, outcomes: Sequence[Outcome], scenario: str) -> None:
             axes.plot(points[QUANTILES // 2], 0.5, MARKERS[backend], color=COLOURS[backend], markersize=4)
     axes.set_xlabel("flow completion time, µs")
     axes.set_ylabel("share of flows")
-    axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
 
 

@@ -3,8 +3,7 @@
 Source: Bonato et al., "REPS: Recycled Entropy Packet Spraying for Adaptive Load Balancing and Failure Mitigation"
 (arXiv 2407.21625), as uet-htsim has it (`UecMpReps`): a buffer of eight EVs; each answer without a mark puts one in,
 each packet takes the oldest out. After a loss (`freezing`) the buffer is gone through again and again for a while, and
-nothing is drawn; then the buffer is emptied, and 16 packets take EVs at random. uet-htsim freezes for 10 ms, more than
-fifty times as long as a flow of the suite lasts.
+nothing is drawn; then the buffer is emptied, and 16 packets take EVs at random.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from collections import deque
 from mrc_host.policy import EvInput, EvSet, EvUniverse
 
 BUFFER = 8
-#: How long nothing is drawn after a loss, ns: about ten base RTTs of the reference network of UET 1.0.
-FREEZE_NS = 100_000
+#: How long nothing is drawn after a loss, ns, as in uet-htsim.
+FREEZE_NS = 10_000_000
 #: Packets that explore after that.
 EXPLORE = 16
 
