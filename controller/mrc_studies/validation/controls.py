@@ -76,8 +76,7 @@ def _far(senders: int) -> Callable[[int], list[FlowSpec]]:
 def controls() -> list[Control]:
     """Return all controlled runs."""
     bitmap = next(each.algorithm for each in VARIANTS if each.name == "bitmap")
-    far8 = dataclasses.replace(_with("incast-8-far", "incast-8-marked"), flows=_far(8))
-    far64 = dataclasses.replace(_with("incast-64-far", "incast-64-marked", t0s=17), flows=_far(64))
+    far = dataclasses.replace(_with("incast-8-far", "incast-8-marked"), flows=_far(8))
     lone = Scenario(
         "lone-message", "one message", Fabric(), lambda seed: [FlowSpec(4, 0, MESSAGE_BYTES)], both_ways=True,
     )  # fmt: skip
@@ -91,11 +90,7 @@ def controls() -> list[Control]:
             {Backend.HTSIM: (Quantity.JAIN, *_TIMES)}, Algorithm(cc={"disable_qa": True}),
         ),
         Control(
-            "all senders below other T0s", "incast-8-marked", far8,
-            {Backend.HTSIM: (Quantity.TRIMMED, Quantity.AGAIN, Quantity.JAIN, *_TIMES)},
-        ),
-        Control(
-            "all senders below other T0s", "incast-64-marked", far64,
+            "all senders below other T0s", "incast-8-marked", far,
             {Backend.HTSIM: (Quantity.TRIMMED, Quantity.AGAIN, Quantity.JAIN, *_TIMES)},
         ),
         Control(
