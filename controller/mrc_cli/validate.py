@@ -161,7 +161,7 @@ def _check(folder: pathlib.Path, plan: Plan, names: list[str], jobs: int, *, as_
     )  # fmt: skip
     with interruptible(), tempfile.TemporaryDirectory(prefix="mrclab-check-") as scratch, _progress() as show:
         made = suite.run(again, pathlib.Path(scratch), jobs, _kernels(), show)
-    how = check.judged(theirs, summary.current().sources)
+    how = check.basis(theirs, summary.current().sources)
     compared = check.compare(theirs, made.outcomes, how)
     lines = [*made.problems, *check.missing(theirs, made.outcomes, chosen, seeds)]
     lines += [f"{name}: this suite has no such scenario" for name in gone if not names]

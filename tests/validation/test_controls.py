@@ -11,7 +11,7 @@ from mrc_cli.app import app
 from mrc_studies.cells.measure import prepare
 from mrc_studies.validation import controls, packets
 from mrc_studies.validation.causes import CAUSES
-from mrc_studies.validation.controls import Control, Judged
+from mrc_studies.validation.controls import Control, ControlledDifference
 from mrc_studies.validation.differences import Difference
 from mrc_studies.validation.htsim import Htsim
 from mrc_studies.validation.packets import Algorithm
@@ -76,7 +76,7 @@ def test_htsim_drops_where_packets_drop(tmp_path: pathlib.Path) -> None:
 def test_a_difference_must_vanish_unless_it_must_stay(cause: str, off: float, stays: bool, expected: bool) -> None:
     control = Control("x", "on-off", by_name()["on-off"], {}, stays=stays)
     found = Difference("on-off", Backend.FLUID, Quantity.P50, 1.0, 1.0 + off, off, 0.05, cause)
-    assert Judged(control, found).as_expected is expected
+    assert ControlledDifference(control, found).as_expected is expected
 
 
 def test_controls_from_end_to_end(

@@ -15,7 +15,7 @@ import yaml
 from mrc_cli.app import app
 from mrc_common.errors import UsageError
 from mrc_studies.validation import check, plots, readme, report, summary, variants
-from mrc_studies.validation.check import Judged
+from mrc_studies.validation.check import Basis
 from mrc_studies.validation.differences import values
 from mrc_studies.validation.outcome import Outcome, of_flows
 from mrc_studies.validation.packets import Algorithm
@@ -138,13 +138,13 @@ def test_a_folder_without_a_usable_summary_is_refused(text: str | None, said: st
 
 def test_the_same_sources_must_give_equal_values(suite_result: SuiteResult) -> None:
     theirs = summary.summary(suite_result, "x")
-    assert check.judged(theirs, theirs.software.sources) is Judged.RUNS
-    assert check.judged(theirs, "other") is Judged.MEANS
+    assert check.basis(theirs, theirs.software.sources) is Basis.RUNS
+    assert check.basis(theirs, "other") is Basis.MEANS
     first = suite_result.outcomes[0]
-    assert all(each.agrees for each in check.compare(theirs, [first], Judged.RUNS))
+    assert all(each.agrees for each in check.compare(theirs, [first], Basis.RUNS))
     goodput = first.values[Quantity.GOODPUT]
     changed = dataclasses.replace(first, values=first.values | {Quantity.GOODPUT: goodput * 1.00001})
-    bad = [each for each in check.compare(theirs, [changed], Judged.RUNS) if not each.agrees]
+    bad = [each for each in check.compare(theirs, [changed], Basis.RUNS) if not each.agrees]
     assert [(each.quantity, each.seed) for each in bad] == [(Quantity.GOODPUT, 1)]
 
 
@@ -153,7 +153,7 @@ def test_other_sources_may_move_a_mean_by_the_bound(factor: float, agrees: bool,
     theirs = summary.summary(suite_result, "x")
     first = suite_result.outcomes[0]
     changed = dataclasses.replace(first, values={Quantity.P99: first.values[Quantity.P99] * factor})
-    (found,) = check.compare(theirs, [changed], Judged.MEANS)
+    (found,) = check.compare(theirs, [changed], Basis.MEANS)
     assert (found.seed, found.agrees) == (None, agrees)
 
 

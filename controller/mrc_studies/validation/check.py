@@ -17,7 +17,7 @@ from mrc_studies.validation.summary import Summary
 SAME = 1e-6
 
 
-class Judged(StrEnum):
+class Basis(StrEnum):
     """How values are compared."""
 
     RUNS = "run by run, because the sources are the same: they must be equal"
@@ -27,7 +27,7 @@ class Judged(StrEnum):
 
 
 @dataclass(frozen=True)
-class Compared:
+class FolderValue:
     """A value of the folder beside that of this run; `seed` is None for a mean. `allowed` is absolute."""
 
     scenario: str
@@ -44,12 +44,12 @@ class Compared:
         return abs(self.ours - self.theirs) <= self.allowed
 
 
-def judged(summary: Summary, sources: str) -> Judged:
+def basis(summary: Summary, sources: str) -> Basis:
     """Return how a summary is compared with runs by programs that have this digest."""
-    return Judged.RUNS if summary.software.sources == sources else Judged.MEANS
+    return Basis.RUNS if summary.software.sources == sources else Basis.MEANS
 
 
-def compare(summary: Summary, outcomes: Sequence[Outcome], how: Judged) -> list[Compared]:
+def compare(summary: Summary, outcomes: Sequence[Outcome], how: Basis) -> list[FolderValue]:
     """Return every value that both have.
 
     Args:
@@ -70,15 +70,15 @@ def compare(summary: Summary, outcomes: Sequence[Outcome], how: Judged) -> list[
                 pairs.setdefault((outcome.scenario, outcome.backend, quantity), []).append(row)
     made = []
     for (scenario, backend, quantity), rows in pairs.items():
-        if how is Judged.RUNS:
+        if how is Basis.RUNS:
             for seed, known, value in rows:
                 allowed = SAME * max(abs(known), 1.0)
-                made.append(Compared(scenario, backend, quantity, seed, known, value, allowed))
+                made.append(FolderValue(scenario, backend, quantity, seed, known, value, allowed))
             continue
         mean, half = interval([known for _, known, _ in rows])
         ours = math.fsum(value for *_, value in rows) / len(rows)
         bound = RELATIVE_BOUND * abs(mean or 0.0) if quantity in RELATIVE else POINTS_BOUND
-        made.append(Compared(scenario, backend, quantity, None, mean or 0.0, ours, max(bound, half or 0.0)))
+        made.append(FolderValue(scenario, backend, quantity, None, mean or 0.0, ours, max(bound, half or 0.0)))
     return made
 
 

@@ -45,7 +45,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ControlledDifference:
     """A quantity of a controlled run: what another backend says beside packets, and whether that was expected."""
 
     control: Control
@@ -123,20 +123,20 @@ def run(
     jobs: int,
     kernels: Kernels,
     show: Callable[[Progress], None],
-) -> tuple[list[Judged], list[str]]:
+) -> tuple[list[ControlledDifference], list[str]]:
     """Run controls; return what they show, and runs that say nothing.
 
     Raises:
         WriteError: something could not be written; what was done stays.
     """  # fmt: skip
-    shown: list[Judged] = []
+    shown: list[ControlledDifference] = []
     problems: list[str] = []
     for control in chosen:
         other = None if htsim is None else dataclasses.replace(htsim, algorithms=Algorithms(control.spraying))
         made = suite.run(Plan([control.scenario], seeds, control.algorithm, other), folder, jobs, kernels, show)
         problems += made.problems
         shown += [
-            Judged(control, each)
+            ControlledDifference(control, each)
             for each in made.differences
             if each.quantity in control.quantities.get(each.backend, ())
         ]
@@ -157,7 +157,7 @@ class ControlRow(NamedTuple):
     as_expected: bool
 
 
-def rows(shown: Sequence[Judged]) -> list[ControlRow]:
+def rows(shown: Sequence[ControlledDifference]) -> list[ControlRow]:
     """Return what controlled runs show as rows of a table."""
     return [
         ControlRow(
