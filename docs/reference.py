@@ -44,11 +44,14 @@ UNITS: dict[str, tuple[str, Callable[[int], str]]] = {
     "parse_rate_bps": ("rate", format_rate),
     "parse_time_ns": ("time", format_time),
     "parse_size_bytes": ("size", format_size),
+    "parse_depth": ("size, time, or share of the base RTT", format_size),
 }
+SIZES_WRITTEN = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 UNITS_WRITTEN = {
     "rate": ((10**9, "Gbps"), (10**6, "Mbps"), (10**3, "kbps"), (1, "bps")),
     "time": ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns")),
-    "size": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
+    "size": SIZES_WRITTEN,
+    "size, time, or share of the base RTT": SIZES_WRITTEN,
 }
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import difflib
 import json
 import os
 import pathlib
 import shlex
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Annotated
 
@@ -22,13 +26,15 @@ from mrc_runs.interruption import interruptible
 from mrc_scale import kernels
 from mrc_scale.kernels import Kernels
 from mrc_studies.calibration import produce
+from mrc_studies.cells import tables
 from mrc_studies.cells.workers import Progress
-from mrc_studies.validation import report, suite
+from mrc_studies.validation import check, controls, report, suite, summary
 from mrc_studies.validation.htsim import Htsim
 from mrc_studies.validation.packets import Algorithm
 from mrc_studies.validation.scenario import Quantity, Scenario
 from mrc_studies.validation.scenarios import SCENARIOS, by_name
 from mrc_studies.validation.suite import Plan, SuiteResult
+from mrc_studies.validation.variants import VARIANTS
 from mrc_topo.schema import PoliciesSpec
 
 #: More seeds than this are a mistake.
@@ -59,6 +65,20 @@ def verb(
         list[str] | None,
         typer.Option("--policy", help="KIND=FILE.py:Class: your congestion, ev or loss policy instead of ours"),
     ] = None,
+    algorithms: Annotated[
+        bool,
+        typer.Option("--algorithms", help="also run published sprayers and congestion controls, where they differ"),
+    ] = False,
+    checked: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            "--check", metavar="FOLDER", help="run again what this folder has (the scenarios and seeds given), compare"
+        ),
+    ] = None,
+    causes: Annotated[
+        bool,
+        typer.Option("--causes", help="change one thing at a time instead: do differences vanish with their cause?"),
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="list the scenarios")] = False,
     jobs: Annotated[int | None, typer.Option(help="runs in parallel (default: one per core)")] = None,
     output: Annotated[
@@ -69,7 +89,9 @@ def verb(
 ) -> None:
     """Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.
 
-    Exit with 1 if a run fails or a closed form does not hold. Differences without a known cause are listed.
+    Exit with 1 if a run fails, a closed form does not hold, with --check if a value differs from the folder's, and with
+    --causes if a difference does not vanish.
+    Differences without a known cause are listed.
     """
     if listed:
         for each in SCENARIOS:
@@ -80,17 +102,20 @@ def verb(
         range(1, _whole("--seeds", seeds, MAX_SEEDS) + 1),
         Algorithm(policies=_policies(policy or [])),
         None if htsim is None else Htsim.found(htsim),
+        VARIANTS if algorithms else (),
     )
     count = len(os.sched_getaffinity(0)) if jobs is None else _whole("--jobs", jobs, 1024)
+    if checked is not None:
+        _check(checked, plan, names or [], count, as_json=as_json)
+        return
+    if causes:
+        _causes(plan, output, count, as_json=as_json)
+        return
     options = ["--seeds", str(seeds), *(["--htsim", str(htsim)] if htsim is not None else [])]
+    options += ["--algorithms"] if algorithms else []
     options += [part for given in policy or [] for part in ("--policy", given)]
     command = shlex.join(["mrclab", "validate", *(names or []), *options, "-o", "FOLDER"])
-    with interruptible(), resultdir.prepared(output, 0.0), steps(lines=True) as tell:
-
-        def show(progress: Progress) -> None:
-            text = f"{progress.done} of {progress.total} runs; {progress.text}"
-            tell(text)
-
+    with interruptible(), resultdir.prepared(output, 0.0), _progress() as show:
         made = suite.run(plan, output, count, _kernels(), show)
         page = report.write_folder(made, output, command)
     if as_json:
@@ -99,6 +124,79 @@ def verb(
         _show(made)
         typer.echo(f"report: {page}")
     if not made.passed:
+        raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """Yield what shows the progress of runs: a line on a terminal, and elsewhere one per run."""
+    with steps(lines=True) as tell:
+        yield lambda progress: tell(f"{progress.done} of {progress.total} runs; {progress.text}")
+
+
+def _check(folder: pathlib.Path, plan: Plan, names: list[str], jobs: int, *, as_json: bool) -> None:
+    """Run scenarios and seeds of a folder again, in a folder of their own, and exit with 1 if a value differs."""
+    theirs = summary.read(folder)
+    unknown = [name for name in names if name not in theirs.scenarios]
+    if unknown:
+        raise ValidateError(f"{folder} has no scenario '{unknown[0]}'; it has {', '.join(theirs.scenarios)}"[:400])
+    if plan.algorithm.policies:
+        raise ValidateError("--policy: a folder is checked with the policies that it was made with; leave it out")
+    known = by_name()
+    gone = [name for name in theirs.scenarios if name not in known]
+    chosen = names or [name for name in theirs.scenarios if name in known]
+    seeds = [seed for seed in plan.seeds if seed in theirs.seeds]
+    if not chosen or not seeds:
+        raise ValidateError(f"{folder} has no scenario and seed of this suite; its seeds are {theirs.seeds[:20]}")
+    again = dataclasses.replace(
+        plan, scenarios=[known[name] for name in dict.fromkeys(chosen)], seeds=seeds,
+        algorithm=Algorithm(policies=theirs.policies), variants=(),
+    )  # fmt: skip
+    with interruptible(), tempfile.TemporaryDirectory(prefix="mrclab-check-") as scratch, _progress() as show:
+        made = suite.run(again, pathlib.Path(scratch), jobs, _kernels(), show)
+    how = check.basis(theirs, summary.current().sources)
+    compared = check.compare(theirs, made.outcomes, how)
+    lines = [*made.problems, *check.missing(theirs, made.outcomes, chosen, seeds)]
+    lines += [f"{name}: this suite has no such scenario" for name in gone if not names]
+    bad = [each for each in compared if not each.agrees]
+    if as_json:
+        rows = [asdict(each) | {"agrees": each.agrees} for each in compared]
+        document = {"passed": not (bad or lines), "compared_as": how.value, "values": rows, "problems": lines}
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        typer.echo(f"compared {how.value}")
+        for each in bad:
+            seed = "" if each.seed is None else f", seed {each.seed}"
+            typer.echo(
+                f"{each.scenario}, {each.backend.value}{seed}: {each.quantity.value}: {each.ours:.6g}, the folder has "
+                f"{each.theirs:.6g}, allowed are {each.allowed:.2g}"
+            )
+        for line in lines:
+            typer.echo(line)
+        typer.echo(f"{len(compared) - len(bad)} of {len(compared)} values agree")
+    if bad or lines or not compared:
+        raise SystemExit(1)
+
+
+def _causes(plan: Plan, output: pathlib.Path, jobs: int, *, as_json: bool) -> None:
+    """Run the controlled runs, write their table, and exit with 1 if a difference is not as expected."""
+    with interruptible(), resultdir.prepared(output, 0.0), _progress() as show:
+        made, problems = controls.run(controls.controls(), plan.seeds, plan.htsim, output, jobs, _kernels(), show)
+        tables.write(output, "controls", controls.ControlRow, controls.rows(made), report.NUMBER_BOUND)
+    if as_json:
+        rows = [each._asdict() for each in controls.rows(made)]
+        typer.echo(json.dumps({"controls": rows, "problems": problems}, indent=1))
+    else:
+        for each in made:
+            verdict = "as expected" if each.as_expected else "NOT as expected"
+            typer.echo(
+                f"{each.control.of}, {each.control.change}: {each.difference.backend.value} "
+                f"{each.difference.quantity.value} {each.difference.other:.4g}, packets {each.difference.packets:.4g} "
+                f"({report.off(each.difference)}): {verdict}"
+            )
+        for problem in problems:
+            typer.echo(problem)
+    if problems or not all(each.as_expected for each in made):
         raise SystemExit(1)
 
 

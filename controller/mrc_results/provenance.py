@@ -93,9 +93,14 @@ def collect(lab: Lab, experiment: Mapping[str, Any], program: Mapping[str, Any])
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         lab=lab_digest(lab),
         experiment=experiment_digest(experiment),
-        policies={kind: _file_digest(given) for kind, given in lab.policies.named.items()},
+        policies=policy_digests(lab),
         program=str(program.get("sha256", "")),
     )
+
+
+def policy_digests(lab: Lab) -> dict[str, str]:
+    """Return the digests of the files of a lab's policies, by kind; empty for one that cannot be read."""
+    return {kind: _file_digest(given) for kind, given in lab.policies.named.items()}
 
 
 def lab_digest(lab: Lab) -> str:

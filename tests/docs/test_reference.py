@@ -22,6 +22,7 @@ from mrc_lab.faults.kinds import KINDS
 from mrc_runs.experiment import Experiment
 from mrc_studies.sweeps import measure
 from mrc_topo import schema, units
+from mrc_topo.marking import parse_depth
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -37,7 +38,12 @@ def load() -> types.ModuleType:
 
 
 reference = load()
-PARSERS = {"rate": units.parse_rate_bps, "time": units.parse_time_ns, "size": units.parse_size_bytes}
+PARSERS = {
+    "rate": units.parse_rate_bps,
+    "time": units.parse_time_ns,
+    "size": units.parse_size_bytes,
+    "size, time, or share of the base RTT": parse_depth,
+}
 
 
 def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -56,9 +56,10 @@ def test_a_measurement_is_of_this_machine() -> None:
 
 @pytest.mark.parametrize("rate", [3, LEAST_MBPS, own_mbps(), MOST_MBPS, 200])
 def test_the_lab_scales_its_queues_with_the_rate(tmp_path: pathlib.Path, rate: int) -> None:
-    lab = load_lab(str(lab_at(rate, tmp_path))).lab
+    topology = load_lab(str(lab_at(rate, tmp_path)))
+    lab = topology.lab
     assert lab.links.host.rate == lab.links.fabric.rate == rate * 10**6
-    trim, ecn = lab.queues.trim, lab.queues.ecn
+    trim, ecn = lab.queues.trim, topology.links["p0-t0.0--p0-t1.0"].marks
     assert trim is not None
     assert ecn is not None
     assert ecn.kmin < ecn.kmax <= trim.threshold < lab.queues.limit

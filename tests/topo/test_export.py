@@ -133,14 +133,15 @@ def test_sonic_uses_only_what_its_models_have(name: str) -> None:
 def test_sonic_marks_and_trims_as_the_lab_does() -> None:
     topology = load_lab("default")
     tables = sonic.documents(topology)["p0-t0.0"]
-    queue = topology.links["p0-t0.0--p0-t1.0"].queue
-    assert queue.ecn is not None
+    link = topology.links["p0-t0.0--p0-t1.0"]
+    queue = link.queue
+    assert link.marks is not None
     assert queue.trim is not None
     uplink = f"Ethernet{topology.uplink_number(0) - 1}"
     profile = tables["WRED_PROFILE"][tables["QUEUE"][f"{uplink}|0"]["wred_profile"]]
     assert (profile["green_min_threshold"], profile["green_max_threshold"]) == (
-        str(queue.ecn.kmin),
-        str(queue.ecn.kmax),
+        str(link.marks.kmin),
+        str(link.marks.kmax),
     )
     # MRC's packets are not marked at the last hop.
     assert "wred_profile" not in tables["QUEUE"]["Ethernet0|0"]

@@ -96,8 +96,12 @@ def test_reps_freezes_after_a_loss() -> None:
     policy.apply(0, EvInput.LOSS)
     assert policy.state[0] == ASSUMED_BAD
     assert {policy.choose(0) for _ in range(10)} == {5, 6}
-    policy.now_ns = 200_000
-    assert len({policy.choose(0) for _ in range(40)}) > 2
+    policy.now_ns = 5_000_000
+    policy.apply(1, EvInput.LOSS)
+    policy.now_ns = 10_001_000
+    assert len({policy.choose(0) for _ in range(16)}) > 2, "the second loss does not freeze for longer"
+    policy.answered(5, 0, 0)
+    assert policy.choose(0) == 5
 
 
 def test_marks_leave_all_states_alone() -> None:

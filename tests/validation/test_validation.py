@@ -77,6 +77,15 @@ def _differences(name: str, backend: Backend, quantity: Quantity, mine: float, o
     return differences(values, {name: 0.93})
 
 
+def test_a_changed_policy_file_is_another_run(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "own.py"
+    digests = set()
+    for text in ("A = 1\n", "A = 2\n"):
+        file.write_text(text)
+        digests.add(packets.cell(KNOWN["incast-2"], 1, Algorithm({"ev": f"{file}:Own"})).digest("programs"))
+    assert len(digests) == 2
+
+
 def test_a_difference_within_the_bound_needs_no_cause() -> None:
     (found,) = _differences("on-off", Backend.HTSIM, Quantity.P99, 100, 104)
     assert not found.beyond
@@ -88,6 +97,30 @@ def test_headers_explain_what_they_cost_and_no_more() -> None:
     assert found.cause.startswith("headers: ")
     (found,) = _differences("on-off", Backend.HTSIM, Quantity.GOODPUT, 100, 115)
     assert found.unexplained
+
+
+@pytest.mark.parametrize(
+    ("backend", "other", "explained"),
+    [
+        (Backend.FLUID, 93.1, True),
+        (Backend.HTSIM, 95.5, True),
+        (Backend.HTSIM, 101.0, False),
+        (Backend.FLUID, 99.0, False),
+    ],
+)
+def test_headers_of_trimmed_packets_are_counted(backend: Backend, other: float, explained: bool) -> None:
+    """Two of three packets are trimmed, so two trimmed headers come with each packet that arrives."""
+    found = [
+        Value("incast-64", Backend.PACKETS, Quantity.GOODPUT, 85.7, None, 1),
+        Value("incast-64", Backend.PACKETS, Quantity.TRIMMED, 200 / 3, None, 1),
+        Value("incast-64", Backend.PACKETS, Quantity.AGAIN, 200 / 3, None, 1),
+        Value("incast-64", backend, Quantity.GOODPUT, other, None, 1),
+    ]
+    (made,) = differences(found, {"incast-64": 0.9665})
+    assert made.beyond
+    assert ("headers of trimmed packets" in made.cause) is explained
+    (without,) = differences([found[0], found[3]], {"incast-64": 0.9665})
+    assert "headers of trimmed packets" not in without.cause
 
 
 def test_a_listed_cause_belongs_to_its_scenarios_and_quantities_alone() -> None:

@@ -231,14 +231,4 @@ class Paths:
 
     def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
         """Return the time of one full frame from the first host to the last and of its answer, through empty queues."""
-        last = self.lab.hosts - 1
-        path = self.all_paths(0, last)[0]
-        return self._one_way_ns(path, frame_bytes) + self._one_way_ns(path, ack_bytes)
-
-    def _one_way_ns(self, path: Path, frame_bytes: int) -> int:
-        bits = (frame_bytes + self.lab.link_overhead) * 8
-        total = 0
-        for name in path.links:
-            spec = self.topology.links[name].spec
-            total += spec.delay + bits * 10**9 // spec.rate
-        return total
+        return self.topology.base_rtt_ns(frame_bytes, ack_bytes)

@@ -207,13 +207,12 @@ def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
     link = switch.links[port]
     dst_mac = next_mac(topology, switch, port)
     queue = link.queue
-    ecn = None if queue.ecn is None or (link.is_host_link and not queue.ecn.host_ports) else queue.ecn
     lossless = DATA_PRIORITY in queue.lossless
     params = {
         "src_mac": addressing.switch_mac(switch.plane, switch.tier, switch.index, port),
         "dst_mac": dst_mac,
-        "mark_min": NEVER if ecn is None else ecn.kmin,
-        "mark_range": 1 if ecn is None else ecn.kmax - ecn.kmin,
+        "mark_min": NEVER if link.marks is None else link.marks.kmin,
+        "mark_range": 1 if link.marks is None else link.marks.kmax - link.marks.kmin,
         "trims": 0 if queue.trim is None else 1,
         "trim_threshold": NEVER if queue.trim is None else queue.trim.threshold,
         "trim_dscp": DSCP_TRIMMED_LASTHOP if link.is_host_link else DSCP_TRIMMED,

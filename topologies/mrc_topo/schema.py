@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from mrc_common.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, SSH_NAME, Model, printable
 from mrc_topo import addressing
+from mrc_topo.marking import EcnSpec
 from mrc_topo.modes import MAX_ADAPTIVE, RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
@@ -82,23 +83,6 @@ class LinkRates(Model):
     fabric: LinkSpec = LinkSpec()
 
 
-class EcnSpec(Model):
-    """Marking probability rises from 0 at `kmin` to 1 at `kmax` bytes in the egress data queue.
-
-    Queues towards hosts mark only with `host_ports`: MRC's never do, DCQCN's always (`Lab.for_transport`).
-    """
-
-    kmin: Size = 16_384
-    kmax: Size = 65_536
-    host_ports: bool = False
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.kmax <= self.kmin:
-            raise ValueError(f"kmax ({self.kmax}) must be above kmin ({self.kmin})")
-        return self
-
-
 class TrimSpec(Model):
     """A trimmable packet that finds more than `threshold` bytes in its data queue is cut to its headers."""
 
@@ -165,8 +149,8 @@ class QueueSpec(Model):
         if transport == "mrc":
             return self.model_copy(update={"pfc": None, "credits": None}) if self.lossless else self
         changes: dict[str, object] = {}
-        if self.ecn is not None and not self.ecn.host_ports:
-            changes["ecn"] = self.ecn.model_copy(update={"host_ports": True})
+        if self.ecn is not None and not self.ecn.last_hop:
+            changes["ecn"] = self.ecn.model_copy(update={"last_hop": True})
         if self.lossless and self.trim is not None:
             changes["trim"] = None
         return self.model_copy(update=changes) if changes else self
@@ -174,7 +158,8 @@ class QueueSpec(Model):
     def at_rate(self, rate_bps: int, own_bps: int, packet_bytes: int) -> QueueSpec:
         """Return queues that hold as much time on a link of `rate_bps` as these do on one of `own_bps`.
 
-        They keep room for whole packets: at least 8, 5 before trimming, 1 and 4 before ECN.
+        They keep room for whole packets: at least 8, 5 before trimming, 1 and 4 before ECN. Thresholds of ECN that are
+        times or shares of the base RTT stay as they are.
         """
 
         def size(value: int, packets: int) -> int:
@@ -184,7 +169,8 @@ class QueueSpec(Model):
         if self.trim is not None:
             changes["trim"] = TrimSpec(threshold=size(self.trim.threshold, 5))
         if self.ecn is not None:
-            sizes = {"kmin": size(self.ecn.kmin, 1), "kmax": size(self.ecn.kmax, 4)}
+            bytes_of = {key: depth for key, depth in self.ecn.depths.items() if isinstance(depth, int)}
+            sizes = {key: size(depth, 4 if key.endswith("kmax") else 1) for key, depth in bytes_of.items()}
             changes["ecn"] = self.ecn.model_copy(update=sizes)
         if self.pfc is not None:
             optional = {"xon": self.pfc.xon, "headroom": self.pfc.headroom}
@@ -205,8 +191,9 @@ class QueueSpec(Model):
             raise ValueError("a queue of 0 bytes forwards nothing; give limit and control_limit a size")
         if self.trim is not None and self.trim.threshold > self.limit:
             raise ValueError(f"trim.threshold ({self.trim.threshold}) must not be above limit ({self.limit})")
-        if self.ecn is not None and self.ecn.kmin > self.limit:
-            raise ValueError(f"ecn.kmin ({self.ecn.kmin}) must not be above limit ({self.limit})")
+        for key, depth in ({} if self.ecn is None else self.ecn.depths).items():
+            if key.endswith("kmin") and isinstance(depth, int) and depth > self.limit:
+                raise ValueError(f"ecn.{key} ({depth}) must not be above limit ({self.limit})")
         return self
 
 

@@ -124,15 +124,15 @@ def _queues(switch: Switch, names: dict[int, str]) -> Tables:
     trims = False
     for port, name in names.items():
         link = switch.links[port]
-        queue, ecn = link.queue, link.queue.ecn
+        queue, marks = link.queue, link.marks
         data = {"scheduler": "mrclab-data"}
-        if ecn is not None and (ecn.host_ports or not link.is_host_link):
-            profile = f"{PROFILE}-{ecn.kmin}-{ecn.kmax}"
+        if marks is not None:
+            profile = f"{PROFILE}-{marks.kmin}-{marks.kmax}"
             tables["WRED_PROFILE"][profile] = {
                 "ecn": "ecn_all",
                 "wred_green_enable": "true",
-                "green_min_threshold": str(ecn.kmin),
-                "green_max_threshold": str(ecn.kmax),
+                "green_min_threshold": str(marks.kmin),
+                "green_max_threshold": str(marks.kmax),
                 "green_drop_probability": "100",
             }
             data["wred_profile"] = profile

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mrc_common.errors import UsageError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
+from mrc_topo.marking import MarkingError, Marks, marks
 from mrc_topo.schema import Lab, LinkSpec, Override, QueueSpec
 
 if TYPE_CHECKING:
     import networkx as nx
+
+ETHERNET_BYTES = 14
 
 
 class TopologyError(Exception):
@@ -49,6 +52,8 @@ class Link:
     queue: QueueSpec
     loss: float = 0.0
     corrupt: float = 0.0
+    #: Where its queues mark (on a link of a host: the switch's queue), None: never.
+    marks: Marks | None = None
 
     @property
     def is_host_link(self) -> bool:
@@ -109,12 +114,14 @@ class Topology:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.links: dict[str, Link] = {}
         self._used_overrides: set[str] = set()
         self.hosts = tuple(self._host(index) for index in range(lab.hosts))
         by_switch: dict[str, dict[int, Link]] = {}
-        for link in self._make_links():
-            self.links[link.name] = link
+        self.links = {link.name: link for link in self._make_links()}
+        # A share of the base RTT is known only when all links are.
+        base_rtt_ns = lab.cc.base_rtt or self.base_rtt_ns(lab.interface_mtu + ETHERNET_BYTES)
+        for name, link in self.links.items():
+            self.links[name] = link = replace(link, marks=self._marks(link, base_rtt_ns))
             for end in (link.low, link.high):
                 by_switch.setdefault(end.node, {})[end.port] = link
         self.switches = tuple(self._make_switches(by_switch))
@@ -268,6 +275,37 @@ class Topology:
             # the local ACK timeout.
             queue = queue.at_rate(override.rate, usual, self.lab.interface_mtu + 14)
         return Link(name, plane, low, high, spec, queue, override.loss, override.corrupt)
+
+    def _marks(self, link: Link, base_rtt_ns: int) -> Marks | None:
+        """Return where the queues of a link mark. Raises TopologyError for thresholds that they cannot have."""
+        ecn = link.queue.ecn
+        if ecn is None:
+            return None
+        try:
+            found = marks(ecn, link.is_host_link, link.name, link.spec.rate, base_rtt_ns, link.queue.limit)
+        except MarkingError as error:
+            override = self.lab.overrides.get(link.name)
+            own = override is not None and override.queue is not None
+            key = ("overrides", link.name, "queue") if own else ("queues",)
+            raise TopologyError(str(error), (*key, "ecn", error.key)) from error
+        # They must be possible also where MRC does not mark, because RoCE does (`Lab.for_transport`).
+        return None if link.is_host_link and not ecn.last_hop else found
+
+    def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
+        """Return the time of one full frame from the first host to the last and of its answer, through empty queues.
+
+        The path is that of plane 0 through its first T1.
+        """
+        first, last = self.hosts[0], self.hosts[-1]
+        names = [first.ports[0].name, last.ports[0].name]
+        if first.t0 != last.t0:
+            names[1:1] = [addressing.fabric_link_name(0, host.t0, 0) for host in (first, last)]
+        return self._one_way_ns(names, frame_bytes) + self._one_way_ns(names, ack_bytes)
+
+    def _one_way_ns(self, names: Iterable[str], frame_bytes: int) -> int:
+        bits = (frame_bytes + self.lab.link_overhead) * 8
+        specs = [self.links[name].spec for name in names]
+        return sum(spec.delay + bits * 10**9 // spec.rate for spec in specs)
 
     def _make_switches(self, links: dict[str, dict[int, Link]]) -> list[Switch]:
         lab = self.lab

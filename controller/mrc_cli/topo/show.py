@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from rich.table import Table
 from mrc_cli.topo.common import Json, fail, load
 from mrc_cli.topo.common import LabName as Lab
 from mrc_topo import Paths, Topology, addressing, rules
+from mrc_topo.marking import EcnSpec, described
 from mrc_topo.modes import RoutingMode
 from mrc_topo.units import format_rate, format_size, format_time
 
@@ -87,10 +89,21 @@ def describe(topology: Topology) -> dict[str, Any]:
                 "loss": link.loss,
                 "corrupt": link.corrupt,
                 "queue": link.queue.model_dump(mode="json"),
+                "marks": None if link.marks is None else asdict(link.marks),
             }
             for link in topology.links.values()
         ],
     }
+
+
+def _marking(ecn: EcnSpec) -> str:
+    low, high = ecn.thresholds(last_hop=False)
+    text = f"{described(low)} to {described(high)}"
+    if not ecn.last_hop:
+        return text
+    own = ecn.thresholds(last_hop=True)
+    same = own == (low, high)
+    return f"{text} (last hop: {'the same' if same else f'{described(own[0])} to {described(own[1])}'})"
 
 
 def _summary(topology: Topology) -> Table:
@@ -100,7 +113,7 @@ def _summary(topology: Topology) -> Table:
     if lab.routing.mode is RoutingMode.SPRAY:
         mode += f" ({lab.routing.spray.value})"
     queue = lab.queues
-    ecn = "off" if queue.ecn is None else f"{format_size(queue.ecn.kmin)} to {format_size(queue.ecn.kmax)}"
+    ecn = "off" if queue.ecn is None else _marking(queue.ecn)
     trim = "off" if queue.trim is None else f"above {format_size(queue.trim.threshold)}"
     last = lab.hosts - 1
     pairs = Paths(topology)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from mrc_common.document import Model
+from mrc_results.provenance import policy_digests
 from mrc_runs.experiment import Experiment, Tree
 from mrc_topo.schema import Lab
 
@@ -44,6 +45,8 @@ class Cell:
         """Return the digest of all that its result depends on; `software` stands for the programs."""
         documents = [each.model_dump(mode="json") for each in (self.lab, self.experiment)]
         parts = [self.name, *documents, dict(self.impair), self.lost, self.broken, list(self.watch), software]
+        if policies := policy_digests(self.lab):
+            parts.append(policies)  # The documents only name them.
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
     def healthy(self) -> Cell:

@@ -107,6 +107,7 @@ class Htsim:
             "-linkspeed", str(NIC_BPS // 10**6), "-q", *queue, "-ecn", *marks, "-paths", "64",
             "-sender_cc_only", "-sender_cc_algo", self.algorithms.control,
             "-load_balancing_algo", self.algorithms.spraying, *(["-failed", str(slow)] if slow else []),
+            *([] if scenario.fabric.trims else ["-disable_trim"]),
         ]  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import pathlib
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ from markupsafe import Markup
 from mrc_common.files import write_whole
 from mrc_studies.cells import pages
 from mrc_studies.cells.measure import software
-from mrc_studies.cells.tables import Kind, has_parquet, write
+from mrc_studies.cells.tables import Kind, write
+from mrc_studies.validation import plots, readme, summary
 from mrc_studies.validation.differences import Difference, Value
 from mrc_studies.validation.outcome import Outcome
 from mrc_studies.validation.scenario import Backend, Quantity, Scenario
@@ -24,8 +24,8 @@ STYLE = """
 svg { width: 100%; max-width: 34rem; height: auto } td.n { text-align: right } .plots { display: flex; flex-wrap: wrap }
 .plots figure { margin: 0 1rem 1rem 0; flex: 1 1 24rem } tr.unexplained td { background: var(--warn-paper) }
 """
-COLOURS = {Backend.PACKETS: "#0072b2", Backend.FLUID: "#e69f00", Backend.HTSIM: "#009e73"}
-DASHES = {Backend.PACKETS: "-", Backend.FLUID: "--", Backend.HTSIM: ":"}
+#: The folder of the plots.
+PLOTS = "plots"
 
 
 class FlowRow(NamedTuple):
@@ -47,6 +47,17 @@ class ValueRow(NamedTuple):
 
     scenario: str
     backend: str
+    seed: int
+    quantity: str
+    value: float
+
+
+class VariantRow(NamedTuple):
+    """A quantity of a run in which a published algorithm stands for MRC's own."""
+
+    variant: str
+    part: str
+    scenario: str
     seed: int
     quantity: str
     value: float
@@ -84,25 +95,8 @@ KINDS = (
         ("start_us", "completion_us", "value", "packets", "other", "off", "expected", "measured", "tolerance"),
         Kind.NUMBER,
     )
-    | dict.fromkeys(("beyond", "holds"), Kind.TRUTH)
+    | dict.fromkeys(("beyond", "holds", "as_expected"), Kind.TRUTH)
 )
-#: The tables: what a row is of, and what the columns are.
-TABLES = {
-    "flows": (
-        "flow of a run",
-        "scenario, backend, seed, number, source and target (hosts), bytes, start and completion time (us)",
-    ),
-    "values": ("quantity of a run", "scenario, backend, seed, quantity with its unit, value"),
-    "differences": (
-        "quantity of another backend",
-        "means over seeds of packets and the other, `off` (relative; percentage points for shares of packets), the "
-        "bound, whether it is beyond it, and the cause",
-    ),
-    "closed-forms": (
-        "closed form",
-        "what, how it bounds (`equal`, `at most`), expected, measured, relative tolerance, whether it holds",
-    ),
-}
 #: In both tables a bound is of another kind.
 NUMBER_BOUND = KINDS | {"bound": Kind.NUMBER}
 
@@ -137,8 +131,16 @@ def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathl
         for each in made.forms
     ]
     write(folder, "closed-forms", FormRow, forms, KINDS)
-    write_whole(folder / README, _readme(made, command))
-    write_whole(folder / PAGE, _page(made, command))
+    if made.variant_values:
+        write(folder, "variants", VariantRow, _variants(made), KINDS)
+    overview = plots.all_plots(made)
+    (folder / PLOTS).mkdir(exist_ok=True)
+    for name, text in overview.items():
+        write_whole(folder / PLOTS / f"validation-{name}.svg", text)
+    document = summary.summary(made, command)
+    write_whole(folder / summary.SUMMARY, document.model_dump_json(indent=1) + "\n")
+    write_whole(folder / README, readme.text(made, document, command))
+    write_whole(folder / PAGE, _page(made, command, overview))
     return folder / PAGE
 
 
@@ -155,34 +157,18 @@ def _flows(specs: dict[str, Scenario], outcomes: Sequence[Outcome]) -> list[Flow
     ]  # fmt: skip
 
 
-def _readme(made: SuiteResult, command: str) -> str:
-    kind = "Parquet and CSV" if has_parquet() else "CSV (pyarrow is not installed, so there is no Parquet)"
-    seeds = ", ".join(map(str, made.plan.seeds))
-    text = "\n".join(f"| `{name}` | {what} | {columns} |" for name, (what, columns) in TABLES.items())
-    return f"""# Validation of mrclab: {len(made.plan.scenarios)} scenarios, seeds {seeds}
-
-Made by mrclab {importlib.metadata.version("mrclab")}, sources `{software()[:16]}`, with
-
-    {command}
-
-Runs that this folder already has in `runs` are not repeated; in an empty folder all are. Packets are simulated with the
-endpoints and P4 switches of mrclab, in simulated time; the fluid model is that of `mrclab scale`. uet-htsim is not part
-of mrclab: build `htsim_uec` from its sources and name it with `--htsim`. Its input and output are in `htsim`.
-
-Tables ({kind}):
-
-| file | a row per | columns |
-|---|---|---|
-{text}
-
-Beyond the bound and without a cause: {len(made.unexplained)} of {len(made.differences)} differences.
-"""
+def _variants(made: SuiteResult) -> list[VariantRow]:
+    return [
+        VariantRow(variant.name, variant.part.name.lower(), outcome.scenario, outcome.seed, quantity, value)
+        for variant, outcome in made.variant_outcomes
+        for quantity, value in outcome.values.items()
+    ]
 
 
-def _page(made: SuiteResult, command: str) -> str:
-    plots = []
+def _page(made: SuiteResult, command: str, overview: dict[str, str]) -> str:
+    pictures = []
     if importlib.util.find_spec("matplotlib") is not None:
-        plots = [(each, Markup(_svg(each, made.outcomes))) for each in made.plan.scenarios]
+        pictures = [(each, Markup(plots.single(each, made.outcomes))) for each in made.plan.scenarios]
     return pages.render(
         "validate.html",
         "mrclab validate",
@@ -199,7 +185,8 @@ def _page(made: SuiteResult, command: str) -> str:
         unexplained=len(made.unexplained),
         forms=made.forms,
         problems=made.problems,
-        plots=plots,
+        plots=pictures,
+        overview=[(name, Markup(text)) for name, text in overview.items()],
         software=software(),
     )
 
@@ -226,31 +213,3 @@ def shown(value: Value) -> str:
     digits = 3 if value.quantity is Quantity.JAIN else 1
     half = "" if value.half is None else f" ± {value.half:.{digits}f}"
     return f"{value.mean:.{digits}f}{half}"
-
-
-def _svg(scenario: Scenario, outcomes: Sequence[Outcome]) -> str:
-    """Return the distribution of completion times over all seeds as SVG; the same bytes for the same numbers."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    settings = {"svg.hashsalt": f"mrclab-{scenario.name}", "svg.fonttype": "none", "font.size": 9}
-    with matplotlib.rc_context(settings):
-        drawn, plot = pyplot.subplots(figsize=(4.6, 2.6), layout="constrained")
-        for backend in Backend:
-            own = [each for each in outcomes if each.scenario == scenario.name and each.backend is backend]
-            times = sorted(time for each in own for time in each.completion_us)
-            if times:
-                shares = [(number + 1) / len(times) for number in range(len(times))]
-                style = {"color": COLOURS[backend], "linestyle": DASHES[backend], "label": backend.value}
-                plot.step([times[0], *times], [0.0, *shares], where="post", **style)
-        plot.set_xlabel("flow completion time, us")
-        plot.set_ylabel("share of flows")
-        plot.set_xlim(left=0)
-        plot.grid(alpha=0.3)
-        if plot.lines:
-            plot.legend(fontsize=8)
-        text = pages.svg_of(drawn)
-        pyplot.close(drawn)
-    return text

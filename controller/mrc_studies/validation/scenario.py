@@ -18,6 +18,9 @@ MTU = 4096
 BDP_BYTES = 120_000
 #: Marking begins and is certain at these shares of it.
 ECN_LOW, ECN_HIGH = 0.2, 0.8
+#: Trimmed headers wait in a queue of their own. In uet-htsim it holds two base round trips of headers of 64 bytes; ours
+#: have 138, so this is as many headers. The lab's default holds fewer than 64 senders send at once.
+CONTROL_LIMIT = 2 * BDP_BYTES * 138 // 64
 
 
 class Backend(StrEnum):
@@ -91,7 +94,8 @@ class Fabric:
 
     `slow_t1s`: this many T1s of each plane have links of a quarter of the rate (as uet-htsim's `-failed`).
     `slow_plane`: the links of plane 0 between switches have a tenth. `far_ns`: host links of odd hosts take this many
-    ns more.
+    ns more. Without `trims` queues drop what they would have trimmed. `all_evs`: a queue pair has half as many EVs, and
+    all of them are active.
     """
 
     t0s: int = 4
@@ -102,6 +106,8 @@ class Fabric:
     slow_plane: bool = False
     far_ns: int = 0
     last_hop_marks: bool = False
+    trims: bool = True
+    all_evs: bool = False
 
     @property
     def hosts(self) -> int:
@@ -134,17 +140,20 @@ class Fabric:
         bdp = BDP_BYTES // self.planes
         low, high = max(round(bdp * ECN_LOW), MTU), max(round(bdp * ECN_HIGH), 4 * MTU)
         each = -(-64 // self.planes)
+        trim = max(bdp, 5 * MTU)
+        limit = 4 * max(bdp, 8 * MTU) if self.trims else trim
         given = {
             "name": name, "planes": self.planes, "t0_per_plane": self.t0s, "t1_per_plane": self.t1s,
             "hosts": self.hosts, "hosts_per_t0": self.per_t0, "links": {"host": link, "fabric": link},
             "path_mtu": MTU, "clock": "virtual", "payload": "length", "seed": seed, "overrides": overrides,
             "queues": {
-                "limit": 4 * max(bdp, 8 * MTU), "trim": {"threshold": max(bdp, 5 * MTU)},
-                "ecn": {"kmin": low, "kmax": high, "host_ports": self.last_hop_marks},
+                "limit": limit, "control_limit": CONTROL_LIMIT,
+                "trim": {"threshold": trim} if self.trims else None,
+                "ecn": {"kmin": low, "kmax": high, "last_hop": self.last_hop_marks},
             },
             "ev": {
-                "size": 2 * each * self.planes, "active": each * self.planes, "probe_interval": "100us",
-                "probe_timeout": "200us",
+                "size": (1 if self.all_evs else 2) * each * self.planes, "active": each * self.planes,
+                "probe_interval": "100us", "probe_timeout": "200us",
             },
             "reliability": {"timeout": 8}, "policies": dict(policies), "cc": dict(cc),
         }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mrc_scale.kernels import Kernels
@@ -11,13 +11,15 @@ from mrc_studies.cells import workers
 from mrc_studies.cells.cell import Cell
 from mrc_studies.cells.measure import prepare, software
 from mrc_studies.cells.workers import CellStore, Progress, Task
-from mrc_studies.validation import closed, fluid, packets
+from mrc_studies.validation import closed, fluid, packets, variants
 from mrc_studies.validation.closed import ClosedForm
 from mrc_studies.validation.differences import Difference, Value, differences, values
 from mrc_studies.validation.htsim import Htsim
 from mrc_studies.validation.outcome import Outcome, ScenarioError
 from mrc_studies.validation.packets import Algorithm
 from mrc_studies.validation.scenario import Scenario
+from mrc_studies.validation.scenarios import by_name
+from mrc_studies.validation.variants import Variant, VariantValue
 from mrc_topo.topology import Topology
 
 #: Files of htsim's input and output.
@@ -26,12 +28,14 @@ HTSIM = "htsim"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run: scenarios by name, seeds, what endpoints run, and htsim if the user has it."""
+    """What is run: scenarios by name, seeds, what endpoints run, htsim if the user has it, and published algorithms on
+    scenarios of their own (`variants.SCENARIOS`)."""
 
     scenarios: Sequence[Scenario]
     seeds: Sequence[int]
     algorithm: Algorithm
     htsim: Htsim | None = None
+    variants: Sequence[Variant] = ()
 
 
 @dataclass
@@ -44,6 +48,8 @@ class SuiteResult:
     values: list[Value] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     forms: list[ClosedForm] = field(default_factory=list)
+    variant_outcomes: list[tuple[Variant, Outcome]] = field(default_factory=list)
+    variant_values: list[VariantValue] = field(default_factory=list)
 
     @property
     def unexplained(self) -> list[Difference]:
@@ -78,8 +84,12 @@ def run(
             topologies[scenario.name, seed] = prepare(cell)
             cells[scenario.name, seed] = cell
     digests = {key: cell.digest(programs) for key, cell in cells.items()}
-    tasks = [Task(digests[key], cell.name, cell) for key, cell in cells.items()]
-    failed = workers.run(tasks, store, jobs, show)
+    tasks = {digests[key]: Task(digests[key], cell.name, cell) for key, cell in cells.items()}
+    others = _variant_cells(plan)
+    for variant, _, _, cell in others:
+        digest = cell.digest(programs)
+        tasks.setdefault(digest, Task(digest, f"{cell.name}, {variant.name}", cell))
+    failed = workers.run(list(tasks.values()), store, jobs, show)
     made = SuiteResult(plan)
     shares = {}
     for scenario in plan.scenarios:
@@ -109,6 +119,40 @@ def run(
                     made.outcomes.append(plan.htsim.outcome(scenario, seed, folder / HTSIM))
             except ScenarioError as error:
                 made.problems.append(str(error))
+    _add_variants(made, others, programs, store, failed)
     made.values = values(made.outcomes)
     made.differences = differences(made.values, shares)
     return made
+
+
+def _add_variants(
+    made: SuiteResult,
+    cells: Sequence[tuple[Variant, Scenario, int, Cell]],
+    programs: str,
+    store: CellStore,
+    failed: Mapping[str, str],
+) -> None:
+    """Add what the variants' runs say, or why they say nothing."""
+    for variant, scenario, seed, cell in cells:
+        digest = cell.digest(programs)
+        kept = store.get(digest)
+        if kept is None:
+            reason = failed.get(digest, "its result could not be read")
+            made.problems.append(f"{cell.name}, {variant.name}: {reason}")
+            continue
+        try:
+            made.variant_outcomes.append((variant, packets.outcome(scenario, seed, kept.result)))
+        except ScenarioError as error:
+            made.problems.append(f"{variant.name}: {error}")
+    made.variant_values = variants.values(made.variant_outcomes)
+
+
+def _variant_cells(plan: Plan) -> list[tuple[Variant, Scenario, int, Cell]]:
+    """Return the runs of all variants; those of MRC's own algorithms are often runs of the scenarios, too."""
+    known = by_name()
+    return [
+        (variant, known[name], seed, packets.cell(known[name], seed, variant.algorithm))
+        for variant in plan.variants
+        for name in variants.SCENARIOS[variant.part]
+        for seed in plan.seeds
+    ]

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from mrc_common.document import Model
 from mrc_topo import rules
+from mrc_topo.marking import Marks
 from mrc_topo.schema import QueueSpec
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
@@ -75,6 +76,10 @@ def _queue_of(run: Run, seen: CapturedPacket) -> QueueSpec:
     return run.topology.switch(seen.switch).links[seen.port].queue
 
 
+def _marks_of(run: Run, seen: CapturedPacket) -> Marks | None:
+    return run.topology.switch(seen.switch).links[seen.port].marks
+
+
 def _is_last_hop(run: Run, seen: CapturedPacket) -> bool:
     return run.topology.switch(seen.switch).links[seen.port].is_host_link
 
@@ -98,7 +103,7 @@ def ecn_marks(params: EcnMarks, runs: Sequence[Run]) -> Finding:
             wrong = _never(run, each)
             if wrong:
                 return _shown(run, wrong, [each])
-            ecn = _queue_of(run, each.left).ecn
+            ecn = _marks_of(run, each.left)
             if not each.is_data or each.came.ecn == NOT_ECT or ecn is None or _is_last_hop(run, each.left):
                 continue
             if each.came.ecn == CE or each.left.dscp in CONTROL:
@@ -164,7 +169,7 @@ def _distribution(
     packet = max(each.came.length for each, _ in candidates)
     measured = f"{len(marked)} marks where {expected:.0f} are expected"
     assert fullest.left is not None
-    ecn = _queue_of(run, fullest.left).ecn
+    ecn = _marks_of(run, fullest.left)
     assert ecn is not None
     bounds = f"kmin {ecn.kmin}, kmax {ecn.kmax}"
     if not marked and expected > Z:

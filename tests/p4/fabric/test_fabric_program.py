@@ -244,7 +244,7 @@ def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: Program) -> 
     bed = LabBed(topology, fabric_p4)
     instance = bed.switch("p0-t0.0").instance
     uplink = topology.uplink_number(0)
-    ecn = topology.lab.queues.ecn
+    ecn = topology.switch("p0-t0.0").links[uplink].marks
     assert ecn is not None
     frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7)))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
