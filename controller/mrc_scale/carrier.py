@@ -18,7 +18,7 @@ from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, Floats, Ints
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels
-from mrc_scale.run import MAX_ROUNDS, ClusterRun
+from mrc_scale.run import MAX_ROUNDS, ClusterRun, Interval
 from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads
 from mrc_scale.timeline import Event
@@ -55,22 +55,31 @@ class Carrier:
         self.planes = np.ones((shape.planes, count), bool)
         #: Queue pairs that have EVs to find dead, and how many.
         self.struck = np.zeros(count, np.int64)
-        self._kept: dict[bytes, Floats] = {}
+        self._kept: dict[bytes, tuple[Floats, Floats]] = {}
         self.states = 0
 
     def rates(self, active: Ints) -> Floats:
         """Return the payload that each of these queue pairs carries, bytes per ns; they are in order."""
+        return self._state(active)[0]
+
+    def late(self, active: Ints) -> Floats:
+        """Return what a slow plane adds to the time of the last packet of these queue pairs' messages, ns."""
+        return self._state(active)[1]
+
+    def _state(self, active: Ints) -> tuple[Floats, Floats]:
         key = active.tobytes()
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            found = self._kept[key] = self._steady(active) * self.run.payload / 8e9
+            state = self._steady(active)
+            late = np.zeros(len(active)) if state.late is None else state.late * 1e9
+            found = self._kept[key] = state.rates * self.run.payload / 8e9, late
             self.states += 1
         return found
 
-    def _steady(self, active: Ints) -> Floats:
-        """Return the rates of the model's steady state, bits per second of the wire."""
+    def _steady(self, active: Ints) -> Interval:
+        """Return the model's steady state; rates are bits per second of the wire."""
         run = self.run
         every = run.ends
         ends = Endpoints(every.src[active], every.dst[active], every.src_nic[active], every.dst_nic[active])
@@ -84,7 +93,7 @@ class Carrier:
         if self._link_rates is not None:
             model.set_rates(self._link_rates)
         demand = np.full(len(active), run.window_bps)
-        return run.settled(model, demand, None if len(active) <= MANY else FEWER)[1].rates
+        return run.settled(model, demand, None if len(active) <= MANY else FEWER)[1]
 
     def change(self, events: list[Event], denied: bool = False) -> None:
         """Apply failures and repairs that come at the same time; `denied`: what is dead is known to all beforehand."""

@@ -24,6 +24,7 @@ from mrc_scale.jobs import Flows, flows, step_seconds
 from mrc_scale.kernels import Kernels, workers
 from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads, LinkPrices, Model, window_bps
+from mrc_scale.shedding import Protocol, shed
 from mrc_scale.timeline import Event, times
 from mrc_topo.schema import HEADER_BYTES
 
@@ -98,11 +99,13 @@ class ClusterResult:
 
 @dataclass
 class Interval:
-    """The state until something changed: rates of queue pairs, prices and loads of links."""
+    """The state until something changed: rates of queue pairs, prices and loads of links; `late`: what a slow plane
+    adds to the time of a message's last packet, s."""
 
     rates: Floats
     prices: LinkPrices
     load: LinkLoads
+    late: Floats | None = None
 
 
 class ClusterRun:
@@ -130,6 +133,12 @@ class ClusterRun:
         # Packets, packets per second and seconds, as `queueing` has them.
         self.window = self.nscc.max_wnd / nominal_size(cluster.path_mtu)
         self.base_rtt, self.target = cluster.base_rtt / 1e9, self.nscc.target_ns / 1e9
+        shortest = cluster.model.min_rtt or cluster.base_rtt
+        self.protocol = Protocol(
+            max(self.nscc.max_wnd, bdp) * 8 * shortest / cluster.base_rtt, shortest / 1e9, self.base_rtt, self.target,
+            cluster.model.trim_rtts * self.base_rtt, self.packet_bits, 1 - self.payload,
+            shape.fabric_bps,
+        )  # fmt: skip
         self.room = queueing.places(self.target, shape.fabric_bps / self.packet_bits)
         # A window is one of a pair of NICs, whatever the number of their queue pairs.
         pair = self.flows.src.astype(np.int64) * shape.nics + self.flows.dst
@@ -238,8 +247,12 @@ class ClusterRun:
         wanted = model.ports_only(demand)
         steps = self.loaded.cluster.model.steps
         model.steer(wanted, prices, steps if most_steps is None else min(steps, most_steps))
-        rates, load = model.idle(wanted, *model.max_min(wanted, prices), prices)
-        return wanted, Interval(rates, prices, load)
+        waits, load = model.max_min(wanted, prices)
+        spilt = shed(model, wanted, waits, prices, self.protocol)
+        rates, load = model.idle(wanted, waits, load, prices)
+        if spilt is None:
+            return wanted, Interval(rates, prices, load)
+        return wanted, Interval(np.where(spilt.which, spilt.rates, rates), prices, spilt.load, spilt.late)
 
     def change(
         self, model: Model, evs: Evs, until: Interval, due: list[Event], now: int, before: ClusterStep | None
