@@ -18,15 +18,13 @@ from mrc_scale.fabric import Bools, Floats
 from mrc_scale.queueing import queued
 from mrc_scale.shares import LinkLoads, LinkPrices, Model
 
-#: Passes in which rates and delays find their balance, and what of a rate is taken in a pass with too much delay.
-PASSES, LESS = 12, 0.9
+#: Passes in which rates and delays find their balance: each halves what is not known of a rate.
+PASSES = 10
 #: What shedding must gain over waiting for the slowest plane to be looked at.
 GAIN = 1.05
 #: The average delay that NSCC holds, as a share of its target: it takes more of a window at once than it gives back in
 #: a round trip. In the scenarios permutation-planes and cold-start of `mrclab validate` it is 0.75 to 0.85.
-HELD = 0.8
-#: How far the average delay may be from that after the last pass.
-NEAR = 1.05
+HELD = 0.75
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,15 @@ def shed(model: Model, wanted: Floats, waits: Floats, prices: LinkPrices, protoc
     state.look(sent)
     if (sent * state.passed <= waits * GAIN).all():
         return None
+    low, high = waits.copy(), wanted.copy()
     for _ in range(PASSES):
-        with np.errstate(divide="ignore"):
-            allowed = np.minimum(wanted, np.where(state.trip > 0, protocol.window_bits / state.trip, np.inf))
-        allowed = np.where(state.delay > most, np.minimum(allowed, sent * LESS), allowed)
-        sent = np.maximum(np.sqrt(sent * allowed), waits)
+        held: Bools = (state.delay <= most) & (sent * state.trip <= protocol.window_bits)
+        low, high = np.where(held, sent, low), np.where(held, high, sent)
+        sent = np.sqrt(low * high)
         state.look(sent)
-    which: Bools = (sent * state.passed > waits * GAIN) & (state.delay <= most * NEAR)
+    sent = low
+    state.look(sent)
+    which: Bools = sent * state.passed > waits * GAIN
     if not which.any():
         return None
     sent = np.where(which, sent, waits)
