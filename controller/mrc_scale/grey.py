@@ -3,8 +3,8 @@
 An EV leaves at the first packet that is inferred lost (`mrc_host.proto.paths.ev`), its backup takes its place, and
 probes bring it back as a backup. So where enough EVs avoid a grey link, it costs each EV across it one packet. Where
 none does (a port, a T0), EVs of that plane go and come: each leaves after one over the loss share packets, and comes
-back when enough probes in a row were answered. With few EVs in a plane this limits what the plane carries. Rates are packets
-per second, times seconds.
+back when enough probes in a row were answered. With few EVs in a plane this limits what the plane carries.
+Rates are packets per second, times seconds.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def most(loss: Floats, evs: float, revival: Floats) -> Floats:
 
 
 def go_back_n(loss: Floats, window: Floats) -> Floats:
-    """Return the share of a RoCE queue pair's packets that is new: go-back-N sends a window again for each lost
-    one (Schwartz, "Telecommunication Networks", 4.2)."""
+    """Return the share of a RoCE queue pair's packets that is new: a window is sent again for each lost one (Schwartz,
+    "Telecommunication Networks", 4.2)."""
     found: Floats = (1.0 - loss) / (1.0 + loss * (window - 1.0))
     return found
 
 
 @dataclass(frozen=True)
 class Grey:
-    """What is grey for queue pairs, by plane and queue pair: `loss`, the mean share of packets lost; `trapped`: no EV of
-    the plane avoids it."""
+    """What is grey for queue pairs, by plane and queue pair: `loss`, the mean share of packets lost; `trapped`: no EV
+    of the plane avoids it."""
 
     loss: Floats
     trapped: Bools

@@ -13,7 +13,7 @@ from mrc_scale.baselines import Usable, ecmp, fabrics
 from mrc_scale.clusterfile import ClusterError, Loaded, parse_cluster
 from mrc_scale.fabric import Fabric, FabricShape, Harm
 from mrc_scale.run import ClusterResult, ClusterRun
-from mrc_scale.schema import EvSpec
+from mrc_scale.schema import EvSpec, Repair
 from mrc_scale.sprayers import Sprayer, with_sprayer
 
 SHAPE = FabricShape(planes=2, t0s=4, t1s=8, nics=16, per_t0=4, port_bps=1e11, fabric_bps=1e11)
@@ -159,7 +159,7 @@ def test_a_batch_of_optics_fails_over_its_time() -> None:
 
 
 @pytest.mark.parametrize("kind", ["exponential", "lognormal", "fixed"])
-def test_times_of_repair_have_their_mean(kind: timeline.Repair) -> None:
+def test_times_of_repair_have_their_mean(kind: Repair) -> None:
     rng = np.random.default_rng(1)
     drawn = np.array([timeline.repair(rng, 100.0, kind, 0.5) for _ in range(20_000)])
     assert drawn.mean() == pytest.approx(100.0, rel=0.03)
