@@ -359,7 +359,7 @@ class ClusterRun:
         return step, revived
 
     def grey_links(self, turns: float) -> Bools:
-        """Return which links lose so many packets that EVs across them are found within a bin; `turns`: of an EV, per
+        """Return which links lose enough packets for EVs across them to be found within a bin; `turns`: of an EV, per
         second."""
         links, _ = self.fabric.losses()
         found: Bools = links * turns * self.loaded.cluster.bin / 1e9 >= 1

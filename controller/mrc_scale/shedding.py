@@ -3,8 +3,8 @@
 An endpoint sends as many bytes on each plane, whatever arrives (`mrc_host.proto.congestion.balance`). So a slow plane
 gets a share of the packets like any other, carries what it can, and trims the rest, which is sent again on all planes.
 NSCC lowers the window only while the queueing delay, averaged over all planes, exceeds its target. A plane whose queue
-trims before the average is there limits nobody: the queue pair goes on, less what is trimmed. What holds it back is its
-largest window, since packets in the slow plane wait longer. Where the average reaches the target, all wait for the
+trims before the average is there does not limit a queue pair: it goes on, less what is trimmed. What holds it back is
+its largest window, since packets in the slow plane wait longer. Where the average reaches the target, all wait for the
 slowest plane: these are the max-min fair rates of `shares`. Times are seconds, rates bits per second.
 """
 
