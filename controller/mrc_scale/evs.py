@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,13 +44,6 @@ class Evs:
         denied = int(np.count_nonzero(self.state == DENIED))
         backup = int(self.backup.sum())
         return {"active": self.state.size - bad - denied - backup, "backup": backup, "bad": bad, "denied": denied}
-
-
-def copy_of(evs: Evs) -> Evs:
-    """Return the same EVs, which change by themselves."""
-    return replace(
-        evs, hop=evs.hop.copy(), state=evs.state.copy(), active=evs.active.copy(), backup=evs.backup.copy()
-    )  # fmt: skip
 
 
 def text_of(seed: int, lab: str, src: int, dst: int, qp: int = 0) -> str:
@@ -157,7 +150,6 @@ __all__ = [
     "Endpoints",
     "Evs",
     "bring_back",
-    "copy_of",
     "draw",
     "keys",
     "take_out",

@@ -18,7 +18,7 @@ from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_scale import evs as ev_states
 from mrc_scale import queueing
 from mrc_scale.clusterfile import Loaded
-from mrc_scale.evs import Endpoints, Evs, copy_of
+from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, Fabric, Floats
 from mrc_scale.grey import Grey, clean, grey, most, revival_s
 from mrc_scale.jobs import Flows, flows, step_seconds
@@ -138,7 +138,6 @@ class ClusterRun:
         #: Bits per second of all links, where not all are the same before anything fails.
         self.link_rates: LinkLoads | None = None
         self._uneven = False
-        self._drawn: Evs | None = None
         # Packets, packets per second and seconds, as `queueing` has them.
         self.window = self.nscc.max_wnd / nominal_size(cluster.path_mtu)
         self.base_rtt, self.target = cluster.base_rtt / 1e9, self.nscc.target_ns / 1e9
@@ -180,14 +179,12 @@ class ClusterRun:
             if evs is None:
                 self.progress(0.0, f"drawing the EVs of {len(self.flows)} queue pairs")
                 evs = self.draw(pool, self.loaded.cluster.ev)
-                self._drawn = copy_of(evs)
             return self._steps(self.model(pool, evs), evs)
 
     def beginning(self) -> Evs:
-        """Return a copy of the EVs that `mrc` drew, as they were before anything failed."""
-        if self._drawn is None:
-            raise RuntimeError("no EVs were drawn: call mrc first, without EVs of your own")
-        return copy_of(self._drawn)
+        """Draw the EVs again as `mrc` did, before anything failed."""
+        with ThreadPoolExecutor(workers()) as pool:
+            return self.draw(pool, self.loaded.cluster.ev)
 
     def draw(self, pool: ThreadPoolExecutor, spec: EvSpec) -> Evs:
         """Draw the EVs of all queue pairs."""

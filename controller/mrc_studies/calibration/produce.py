@@ -32,6 +32,9 @@ from p4lite.switch.native.build import cache_dir
 REPORT = "report.html"
 EXTRA = "pip install 'mrclab[scale]'"
 
+#: Queue pairs beyond which other sprayers are left out: each takes about as long as MRC's own run.
+MOST_SPRAYED = 32_768
+
 #: A table: values by column.
 Columns = dict[str, npt.NDArray[Any] | Sequence[float] | Sequence[str]]
 Show = Callable[[float, str], None]
@@ -81,8 +84,9 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
         usable = Usable(cluster.model.nic_share, share, every.base_rtt / every.packet_bits)
         given = (shape, every.flows, every.ends, whole, failed)
         found_s = max(step.found_s for step in result.steps)
+        sprayers = list(Sprayer) if len(every.flows) <= MOST_SPRAYED else []
         others = [
-            *(spray(each, loaded, made_by, every.flows, every.beginning(), failed, found_s) for each in Sprayer),
+            *(spray(each, loaded, made_by, every.flows, every.beginning(), failed, found_s) for each in sprayers),
             baselines.ecmp(*given, cluster.roce, made_by, result.payload, usable),
             baselines.adaptive(*given, fair, cluster.roce, result.payload, usable),
         ]
