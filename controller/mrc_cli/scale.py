@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +20,8 @@ from mrc_scale import validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_scale.effective import INTERVALS
-from mrc_studies.calibration import calibrate, produce, report
+from mrc_studies.calibration import calibrate, large, produce, report
+from mrc_studies.calibration.calibrate import ComparedValue
 from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.calibration.produce import ScaleError
 from mrc_topo.units import format_rate
@@ -36,6 +38,9 @@ def verb(
     calibrating: Annotated[
         bool, typer.Option("--calibrate", help="compare the model with packet simulations of small fabrics (minutes)")
     ] = False,
+    nics: Annotated[
+        int | None, typer.Option("--nics", help="with --calibrate: on one fabric of this many NICs, such as 512")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="list the built-in clusters")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
 ) -> None:
@@ -52,8 +57,12 @@ def verb(
             "name a cluster, or give one of --validate, --calibrate and --list; clusters: "
             + ", ".join(builtin_clusters())
         )
+    if nics is not None and not calibrating:
+        raise ScaleError("--nics is of --calibrate; give both")
     with interruptible():
-        if validating:
+        if nics is not None:
+            _compare(nics, as_json)
+        elif validating:
             _validate(as_json)
         elif calibrating:
             _calibrate(output, as_json)
@@ -129,6 +138,31 @@ def _show(made: CalibrationRun) -> None:
         console.print(f"{text} (prices are assumptions: mrclab topo plan --costs)", highlight=False)
 
 
+def _compare(nics: int, as_json: bool) -> None:
+    """Hold the model against packets on a fabric of this many NICs."""
+    compiled = produce.load_kernels()
+    error = Console(stderr=True)
+    with error.status("starting") as status:
+        rows = list(large.compare(compiled, nics, show=lambda share, text: status.update(f"{share:.0%} {text}")))
+    if as_json:
+        typer.echo(json.dumps([{**vars(row), "error": row.error} for row in rows], indent=2))
+        return
+    Console().print(_compared(rows, f"the model beside packets, {nics} NICs"))
+
+
+def _compared(rows: Sequence[ComparedValue], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in ("scenario", "what", "packets", "model", "off by"):
+        table.add_column(column, justify="left" if column in ("scenario", "what") else "right")
+    before = ""
+    for row in rows:
+        off = f"{row.error:.1%}" if row.relative else f"{row.error:.3g} {row.unit}"
+        numbers = (f"{row.packets:.4g} {row.unit}".strip(), f"{row.model:.4g} {row.unit}".strip())
+        table.add_row("" if row.scenario == before else row.scenario, row.what, *numbers, off)
+        before = row.scenario
+    return table
+
+
 def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
     """Make all comparisons; with a folder, also write the file that runs quote (`mrc_scale.caveat`)."""
     compiled = produce.load_kernels()
@@ -144,16 +178,7 @@ def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
     if as_json:
         typer.echo(made.document(), nl=False)
         return
-    table = Table(title="the model beside packets", title_justify="left")
-    for column in ("scenario", "what", "packets", "model", "off by"):
-        table.add_column(column, justify="left" if column in ("scenario", "what") else "right")
-    before = ""
-    for row in made.rows:
-        off = f"{row.error:.1%}" if row.relative else f"{row.error:.3g} {row.unit}"
-        numbers = (f"{row.packets:.4g} {row.unit}".strip(), f"{row.model:.4g} {row.unit}".strip())
-        table.add_row("" if row.scenario == before else row.scenario, row.what, *numbers, off)
-        before = row.scenario
-    Console().print(table)
+    Console().print(_compared(made.rows, "the model beside packets"))
     typer.echo(
         f"nic_share: {calibrate.in_use():g} in use, {made.nic_share:.3f} measured ({calibrate.LEARNED.name}); all else "
         "follows from windows, queues and rules of the protocol"

@@ -18,16 +18,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrc_scale.evs import Endpoints, Evs
-from mrc_scale.fabric import Bools, Fabric, FabricShape, Floats
+from mrc_scale.fabric import Fabric, FabricShape, Floats, Harm
+from mrc_scale.grey import go_back_n
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels, workers
 from mrc_scale.schema import RoceSpec
-from mrc_scale.shares import LinkPrices, Model
+from mrc_scale.shares import LinkLoads, LinkPrices, Model
 from mrc_topo import addressing
 from mrc_topo.modes import ecmp_salt
 
 #: Levels of shares that count as one here: there are many more of them than where load is even.
 LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Usable:
+    """What of NIC ports and of links between switches can be used, as shares; `in_flight`: packets of a round trip for
+    each bit per second, which go-back-N sends again when one is lost."""
+
+    ports: float = 1.0
+    links: float = 1.0
+    in_flight: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ class _Ecmp:
         ends: Endpoints,
         spec: RoceSpec,
         kernels: Kernels,
-        usable: tuple[float, float],
+        usable: Usable,
     ) -> None:
         self.shape, self.ends, self.kernels, self.usable = shape, ends, kernels, usable
         self.parts: list[tuple[int, NDArray[np.uint32]]] = []
@@ -119,19 +130,27 @@ class _Ecmp:
                     living = np.flatnonzero(~(links[plane, src[qp]] | links[plane, dst[qp]]))
                     if len(living):
                         hop[qp] = living[int(hop[qp]) % len(living)]
-            found.append(self._shares(plane, hop, Endpoints(src, dst, src_nic, dst_nic), links, ports, demand / each))
+            ends = Endpoints(src, dst, src_nic, dst_nic)
+            rates = self._shares(plane, hop, ends, fabric, demand / each)
+            lost = _path_losses(fabric, plane, ends, hop)
+            found.append(rates * go_back_n(lost, np.maximum(rates * self.usable.in_flight, 1.0)))
         return found, stalled, broken
 
-    def _shares(
-        self, plane: int, hop: NDArray[np.uint32], ends: Endpoints, links: Bools, ports: Bools, demand: float
-    ) -> Floats:
+    def _shares(self, plane: int, hop: NDArray[np.uint32], ends: Endpoints, fabric: Fabric, demand: float) -> Floats:
+        links, ports, left = fabric.dead_links(), fabric.dead_ports(), fabric.rates()
         one = FabricShape(1, self.shape.t0s, self.shape.t1s, self.shape.nics, self.shape.per_t0, self.shape.port_bps,
                     self.shape.fabric_bps)  # fmt: skip
         ones = np.ones((1, len(hop)), np.int32)
         held = hop.astype(np.uint16).reshape(1, -1, 1)
         evs = Evs(held, np.zeros(held.shape, np.uint8), ones, ones * 0, 1, 0)
         with ThreadPoolExecutor(1) as pool:
-            model, prices = Model(one, ends, evs, self.kernels, pool, self.usable), LinkPrices.fresh(one)
+            model, prices = (
+                Model(one, ends, evs, self.kernels, pool, (self.usable.ports, self.usable.links)),
+                LinkPrices.fresh(one),
+            )
+            if left is not None:
+                up, port = (part[plane : plane + 1] for part in left)
+                model.set_rates(LinkLoads(*(up * one.fabric_bps,) * 2, *(port * one.port_bps,) * 2))
             model.set_dead(links[plane : plane + 1], ports[plane : plane + 1], prices)
             rates, _ = model.max_min(np.full(len(hop), demand), prices, LEVEL)
         return rates
@@ -139,7 +158,7 @@ class _Ecmp:
 
 def ecmp(
     shape: FabricShape, flows: Flows, ends: Endpoints, whole: Fabric, failed: Fabric, spec: RoceSpec, kernels: Kernels,
-    payload: float, usable: tuple[float, float] = (1.0, 1.0),
+    payload: float, usable: Usable = Usable(),
 ) -> Baseline:  # fmt: skip
     """Model single-path RoCE over hashing switches, before and after what has failed."""
     paths = _Ecmp(shape, flows, ends, spec, kernels, usable)
@@ -161,11 +180,11 @@ def adaptive(
     wanted: Floats,
     spec: RoceSpec,
     payload: float,
-    usable: tuple[float, float] = (1.0, 1.0),
+    usable: Usable = Usable(),
 ) -> Baseline:
-    """Model adaptive routing over a lossless fabric, before and after what has failed."""
-    before, _ = _adaptive_rates(shape, ends, whole, wanted * usable[0], usable[1])
-    after, broken = _adaptive_rates(shape, ends, failed, wanted * usable[0], usable[1])
+    """Model adaptive routing over a fabric that drops nothing by itself, before and after what has failed."""
+    before, _ = _adaptive_rates(shape, ends, whole, wanted * usable.ports, usable)
+    after, broken = _adaptive_rates(shape, ends, failed, wanted * usable.ports, usable)
     # A sender to a T0 that some T1 does not reach still sends a part of its packets there.
     links, reaches = failed.dead_links(), ~failed.dead_ports()
     of, stalled, during = 0, 0, 0.0
@@ -184,34 +203,46 @@ def adaptive(
 
 
 def _adaptive_rates(
-    shape: FabricShape, ends: Endpoints, fabric: Fabric, wanted: Floats, share: float
+    shape: FabricShape, ends: Endpoints, fabric: Fabric, wanted: Floats, usable: Usable
 ) -> tuple[list[Floats], int]:
     """Return rates by plane when each T0 spreads over all T1s that lead to the other, and the queue pairs without a
     port."""
-    links, ports = fabric.dead_links(), fabric.dead_ports()
+    links, ports, left = fabric.dead_links(), fabric.dead_ports(), fabric.rates()
+    lossy, lossy_ports = fabric.losses()
     rates: list[Floats] = []
     broken = 0
     for plane in range(shape.planes):
         gone = ports[plane, ends.src_nic] | ports[plane, ends.dst_nic]
         broken += int(np.count_nonzero(gone))
         rate = np.where(gone, 0.0, wanted / shape.planes)
+        if left is not None:
+            port = left[1][plane]
+            rate = np.minimum(rate, np.minimum(port[ends.src_nic], port[ends.dst_nic]) * shape.port_bps)
         away = ends.src != ends.dst
         pairs = np.zeros((shape.t0s, shape.t0s))
         np.add.at(pairs, (ends.src[away], ends.dst[away]), rate[away])
-        passing = _passing(pairs, ~links[plane], shape.fabric_bps * share)
-        rates.append(rate * np.where(away, passing[ends.src, ends.dst], 1.0))
+        # Adaptive switches send less where links are slower.
+        living = ~links[plane] * (1.0 if left is None else left[0][plane])
+        passing = _passing(pairs, living, shape.fabric_bps * usable.links)
+        rate = rate * np.where(away, passing[ends.src, ends.dst], 1.0)
+        kept = living * (1 - lossy[plane])
+        ways = np.maximum(living @ living.T, 1e-12)
+        arrives = np.where(away, ((kept @ kept.T) / ways)[ends.src, ends.dst], 1.0)
+        arrives *= (1 - lossy_ports[plane, ends.src_nic]) * (1 - lossy_ports[plane, ends.dst_nic])
+        lost = np.where(rate > 0, 1 - np.minimum(arrives, 1.0), 0.0)
+        rates.append(rate * go_back_n(lost, np.maximum(rate * usable.in_flight, 1.0)))
     return rates, broken
 
 
-def _passing(pairs: Floats, alive: Bools, capacity: float) -> Floats:
-    """Return the share of its demand that each pair of T0s gets when load is spread evenly over the T1s that they
-    share.
-    """
-    living = alive.astype(float)
+def _passing(pairs: Floats, living: Floats, capacity: float) -> Floats:
+    """Return the share of its demand that each pair of T0s gets when load is spread over the T1s that they share, in
+    proportion to what is left of the links (`living`)."""
     ways = living @ living.T
     each = np.divide(pairs, ways, out=np.zeros_like(pairs), where=ways > 0)
-    up, dn = living * (each @ living), living * (each.T @ living)
-    over_up, over_dn = np.maximum(up / capacity, 1.0), np.maximum(dn / capacity, 1.0)
+    alive = living > 0
+    # Load in shares of what each link can carry: `living` cancels.
+    over_up = np.maximum(np.where(alive, each @ living, 0.0) / capacity, 1.0)
+    over_dn = np.maximum(np.where(alive, each.T @ living, 0.0) / capacity, 1.0)
     if over_up.max() == 1.0 and over_dn.max() == 1.0:
         reached: Floats = (ways > 0).astype(float)
         return reached
@@ -222,9 +253,18 @@ def _passing(pairs: Floats, alive: Bools, capacity: float) -> Floats:
     return share
 
 
-def fabrics(shape: FabricShape, names: Sequence[tuple[str, int | None]]) -> tuple[Fabric, Fabric]:
-    """Return a whole fabric, and one in which these elements (name, lanes) have failed."""
+def _path_losses(fabric: Fabric, plane: int, ends: Endpoints, hop: NDArray[np.uint32]) -> Floats:
+    """Return the share of packets lost on the path of each queue pair."""
+    links, ports = fabric.losses()
+    kept = (1 - ports[plane, ends.src_nic]) * (1 - ports[plane, ends.dst_nic])
+    across = (1 - links[plane, ends.src, hop]) * (1 - links[plane, ends.dst, hop])
+    lost: Floats = 1.0 - kept * np.where(ends.src == ends.dst, 1.0, across)
+    return lost
+
+
+def fabrics(shape: FabricShape, names: Sequence[tuple[str, int | None, Harm]]) -> tuple[Fabric, Fabric]:
+    """Return a whole fabric, and one in which these elements (name, lanes, what is wrong with them) have failed."""
     failed = Fabric(shape)
-    for name, lanes in names:
-        failed.change(name, 1, lanes)
+    for name, lanes, harm in names:
+        failed.change(name, 1, lanes, harm)
     return Fabric(shape), failed

@@ -16,9 +16,10 @@ from mrc_scale import queueing
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, Floats, Ints
+from mrc_scale.grey import clean
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels
-from mrc_scale.run import MAX_ROUNDS, ClusterRun
+from mrc_scale.run import MAX_ROUNDS, ClusterRun, Interval
 from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads
 from mrc_scale.timeline import Event
@@ -51,26 +52,35 @@ class Carrier:
         self.loaded, self.kernels, self.pool = loaded, kernels, pool
         shape = loaded.shape
         self.evs = self.run.draw(pool, ev or loaded.cluster.ev)
-        self._link_rates = link_rates
+        self.run.link_rates = link_rates
         self.planes = np.ones((shape.planes, count), bool)
         #: Queue pairs that have EVs to find dead, and how many.
         self.struck = np.zeros(count, np.int64)
-        self._kept: dict[bytes, Floats] = {}
+        self._kept: dict[bytes, tuple[Floats, Floats]] = {}
         self.states = 0
 
     def rates(self, active: Ints) -> Floats:
         """Return the payload that each of these queue pairs carries, bytes per ns; they are in order."""
+        return self._state(active)[0]
+
+    def late(self, active: Ints) -> Floats:
+        """Return what a slow plane adds to the time of the last packet of these queue pairs' messages, ns."""
+        return self._state(active)[1]
+
+    def _state(self, active: Ints) -> tuple[Floats, Floats]:
         key = active.tobytes()
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            found = self._kept[key] = self._steady(active) * self.run.payload / 8e9
+            state = self._steady(active)
+            late = np.zeros(len(active)) if state.late is None else state.late * 1e9
+            found = self._kept[key] = state.rates * self.run.payload / 8e9, late
             self.states += 1
         return found
 
-    def _steady(self, active: Ints) -> Floats:
-        """Return the rates of the model's steady state, bits per second of the wire."""
+    def _steady(self, active: Ints) -> Interval:
+        """Return the model's steady state; rates are bits per second of the wire."""
         run = self.run
         every = run.ends
         ends = Endpoints(every.src[active], every.dst[active], every.src_nic[active], every.dst_nic[active])
@@ -81,17 +91,15 @@ class Carrier:
             evs.target, evs.floor,
         )  # fmt: skip
         model = run.model(self.pool, chosen, ends)
-        if self._link_rates is not None:
-            model.set_rates(self._link_rates)
         demand = np.full(len(active), run.window_bps)
-        return run.settled(model, demand, None if len(active) <= MANY else FEWER)[1].rates
+        return run.settled(model, demand, None if len(active) <= MANY else FEWER)[1]
 
     def change(self, events: list[Event], denied: bool = False) -> None:
         """Apply failures and repairs that come at the same time; `denied`: what is dead is known to all beforehand."""
         fabric, run = self.run.fabric, self.run
         before = fabric.dead_ports()
         for event in events:
-            fabric.change(event.name, event.by, event.lanes)
+            fabric.change(event.name, event.by, event.lanes, event.harm)
         links, ports = fabric.dead_links(), fabric.dead_ports()
         dead = (links, links)
         self._kept.clear()
@@ -106,12 +114,32 @@ class Carrier:
             if not hits.any():
                 break
             found += hits.sum(axis=0)
+        found += self._find_grey(links, used)
         fresh = ports & ~before
         # A port takes the packets on their way in that plane along, about as many as the EVs of a plane.
         cut = fresh[:, run.ends.src_nic] | fresh[:, run.ends.dst_nic]
         found += (cut * self.evs.active).sum(axis=0)
         if not denied:
             self.struck += found
+
+    def _find_grey(self, dead: Bools, used: Bools) -> Ints:
+        """Let active EVs across grey links leave, where others avoid these; return how many of each queue pair did."""
+        run = self.run
+        found = np.zeros(len(self.struck), np.int64)
+        turn = run.packets_per_s(np.array([run.window_bps])) / np.maximum(self.evs.active.sum(axis=0).mean(), 1)
+        bad = run.grey_links(float(turn[0]))
+        if not bad.any():
+            return found
+        model = run.model(self.pool, self.evs)
+        used = used & (clean(model, bad | dead) > 0)
+        for _ in range(MAX_ROUNDS):
+            hits = ev_states.take_out(
+                self.kernels, self.pool, self.evs, run.ends, (bad, bad), used, ev_states.ASSUMED_BAD
+            )  # fmt: skip
+            if not hits.any():
+                break
+            found += hits.sum(axis=0)
+        return found
 
     def price(self, flows: Ints, rates: Floats) -> tuple[Floats, Floats]:
         """Return what queue pairs pay that send for the first time since they were struck: bytes that are sent again,

@@ -134,8 +134,25 @@ def _wrong(cluster: Cluster, shape: FabricShape) -> list[tuple[KeyPath, str]]:
     return found
 
 
+def _domains(cluster: Cluster, probe: Fabric, read: Document) -> set[str]:
+    """Return the names of the power domains, whose elements all exist."""
+    names: set[str] = set()
+    for number, domain in enumerate(cluster.domains):
+        place: KeyPath = ("domains", number)
+        if domain.name in names or domain.name in CLASSES or domain.name == "domains":
+            raise ClusterError([read.problem((*place, "name"), f"'{domain.name}' names something else; use another")])
+        names.add(domain.name)
+        try:
+            for element in timeline.members(domain.elements):
+                probe.find(element)
+        except UnknownElement as error:
+            raise ClusterError([read.problem((*place, "elements"), str(error))]) from error
+    return names
+
+
 def _events(cluster: Cluster, shape: FabricShape, read: Document, folder: Path | None) -> list[timeline.Event]:
     probe = Fabric(shape)
+    domains = _domains(cluster, probe, read)
     for number, failure in enumerate(cluster.failures):
         place: KeyPath = ("failures", number)
         try:
@@ -143,13 +160,17 @@ def _events(cluster: Cluster, shape: FabricShape, read: Document, folder: Path |
                 if failure.count > probe.count(failure.fail):
                     text = f"{failure.count} {failure.fail}, the cluster has {probe.count(failure.fail)}; lower count"
                     raise UnknownElement(text)
-            else:
-                probe.change(failure.fail, 1, failure.lanes)
+            elif failure.fail not in domains:
+                probe.find(failure.fail, failure.lanes)
         except UnknownElement as error:
             raise ClusterError([read.problem((*place, "fail"), str(error))]) from error
         if failure.repeat > 1 and (failure.every is None or failure.lasts is None):
             raise ClusterError([read.problem((*place, "repeat"), "needs 'every: ...' and 'for: ...', too")])
     for number, spec in enumerate(cluster.random):
+        if spec.fail == "domains" and not domains:
+            raise ClusterError(
+                [read.problem(("random", number, "fail"), "the file has no domains; add 'domains: ...'")]
+            )
         if (drawn := cluster.duration // spec.between) > timeline.MAX_EVENTS:
             text = f"about {drawn} failures, this model takes {timeline.MAX_EVENTS} of a class; raise between"
             raise ClusterError([read.problem(("random", number, "between"), text)])

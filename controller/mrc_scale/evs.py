@@ -143,4 +143,15 @@ class Endpoints:
     dst_nic: NDArray[np.int32]
 
 
-__all__ = ["ASSUMED_BAD", "DENIED", "GOOD", "Endpoints", "Evs", "bring_back", "draw", "keys", "take_out", "text_of"]
+__all__ = [
+    "ASSUMED_BAD",
+    "DENIED",
+    "GOOD",
+    "Endpoints",
+    "Evs",
+    "bring_back",
+    "draw",
+    "keys",
+    "take_out",
+    "text_of",
+]

@@ -22,6 +22,11 @@ Ints = NDArray[np.int64]
 _SWITCH = re.compile(r"p(\d+)-t([01])\.(\d+)")
 _LINK = re.compile(r"p(\d+)-t0\.(\d+)--p(\d+)-t1\.(\d+)")
 _PORT = re.compile(r"h(\d+):(\d+)")
+_PLANE = re.compile(r"p(\d+)")
+#: Places of an element in the arrays of its class.
+Place = tuple[int | slice, ...]
+#: What rounding leaves of a sum of logarithms.
+NOTHING = 1e-9
 
 
 class UnknownElement(ValueError):
@@ -56,8 +61,26 @@ class FabricShape:
         return self.planes * self.port_bps
 
 
+@dataclass(frozen=True, order=True)
+class Harm:
+    """What a failure does to an element: it loses this share of its packets, or keeps this share of its rate; if
+    neither, it is dead."""
+
+    loss: float = 0.0
+    rate: float = 1.0
+
+    @property
+    def kills(self) -> bool:
+        """Return whether nothing passes any more."""
+        return self.loss == 0.0 and self.rate == 1.0
+
+
+DEAD = Harm()
+
+
 class Fabric:
-    """The state of a shape's elements. `count_*` count the failures of each element, so that failures may overlap."""
+    """The state of a shape's elements: `links`, `t0s`, `t1s` and `ports` count the failures of each, so that failures
+    may overlap. `grey` and `slow` sum the logarithms of what losses and lower rates leave."""
 
     def __init__(self, shape: FabricShape) -> None:
         self.shape = shape
@@ -66,6 +89,8 @@ class Fabric:
         self.t0s = np.zeros((planes, shape.t0s), np.int32)
         self.t1s = np.zeros((planes, shape.t1s), np.int32)
         self.ports = np.zeros((planes, shape.nics), np.int32)
+        self.grey = self._sums()
+        self.slow = self._sums()
         self.t0_of = (np.arange(shape.nics) // shape.per_t0).astype(np.int32)
 
     def dead_links(self) -> Bools:
@@ -76,8 +101,46 @@ class Fabric:
         """Return which NIC ports carry nothing."""
         return (self.ports > 0) | (self.t0s > 0)[:, self.t0_of]
 
-    def change(self, name: str, by: int, lanes: int | None = None) -> None:
+    def _sums(self) -> dict[str, Floats]:
+        return {kind: np.zeros(getattr(self, kind).shape) for kind in ("links", "ports", "t0s", "t1s")}
+
+    def losses(self) -> tuple[Floats, Floats]:
+        """Return the shares of packets that links between T0 and T1, and NIC ports, lose in each direction.
+
+        A T0's losses count at the ports below it. A path crosses two links of a T1, so each has half of its losses.
+        """
+        grey = self.grey
+        links = grey["links"] + grey["t1s"][:, None, :] / 2
+        ports = grey["ports"] + grey["t0s"][:, self.t0_of]
+        return -np.expm1(-np.where(links > NOTHING, links, 0)), -np.expm1(-np.where(ports > NOTHING, ports, 0))
+
+    def rates(self) -> tuple[Floats, Floats] | None:
+        """Return the shares of their rates that links between T0 and T1, and NIC ports, have left; None: all of it."""
+        slow = self.slow
+        if not any((each > NOTHING).any() for each in slow.values()):
+            return None
+        # A switch that forwards more slowly is one whose links do.
+        links = slow["links"] + slow["t0s"][:, :, None] + slow["t1s"][:, None, :]
+        ports = slow["ports"] + slow["t0s"][:, self.t0_of]
+        return np.exp(-np.where(links > NOTHING, links, 0)), np.exp(-np.where(ports > NOTHING, ports, 0))
+
+    def change(self, name: str, by: int, lanes: int | None = None, harm: Harm = DEAD) -> None:
         """Add (+1) or remove (-1) one failure of an element by name.
+
+        Raises:
+            UnknownElement: there is none.
+        """
+        kind, place = self.find(name, lanes)
+        if harm.loss:
+            self.grey[kind][place] -= by * np.log1p(-harm.loss)
+        if harm.rate < 1:
+            self.slow[kind][place] -= by * np.log(harm.rate)
+        if harm.kills:
+            getattr(self, kind)[place] += by
+
+    def find(self, name: str, lanes: int | None = None) -> tuple[str, Place]:
+        """Return the class of an element and its places there. `p0`: all links between switches of plane 0; `lanes`:
+        not a T0, but as many of its ports to NICs.
 
         Raises:
             UnknownElement: there is none.
@@ -86,27 +149,23 @@ class Fabric:
         if found := _LINK.fullmatch(name):
             plane, t0, other, t1 = map(int, found.groups())
             if plane == other and plane < shape.planes and t0 < shape.t0s and t1 < shape.t1s:
-                self.links[plane, t0, t1] += by
-                return
+                return "links", (plane, t0, t1)
         elif found := _SWITCH.fullmatch(name):
             plane, tier, index = map(int, found.groups())
             if plane < shape.planes and index < (shape.t1s if tier else shape.t0s):
                 if lanes is not None and tier == 0:
                     first = index * shape.per_t0
-                    self.ports[plane, first : min(first + lanes, shape.nics)] += by
-                elif tier:
-                    self.t1s[plane, index] += by
-                else:
-                    self.t0s[plane, index] += by
-                return
+                    return "ports", (plane, slice(first, min(first + lanes, shape.nics)))
+                return "t1s" if tier else "t0s", (plane, index)
         elif found := _PORT.fullmatch(name):
             nic, plane = map(int, found.groups())
             if nic < shape.nics and plane < shape.planes:
-                self.ports[plane, nic] += by
-                return
+                return "ports", (plane, nic)
+        elif (found := _PLANE.fullmatch(name)) and int(found[1]) < shape.planes:
+            return "links", (int(found[1]),)
         last = f"p{shape.planes - 1}"
         raise UnknownElement(
-            f"nothing is called '{name[:60]}'; the last of each kind: {last}-t0.{shape.t0s - 1}, "
+            f"nothing is called '{name[:60]}'; the last of each kind: {last}, {last}-t0.{shape.t0s - 1}, "
             f"{last}-t1.{shape.t1s - 1}, h{shape.nics - 1}:{shape.planes - 1}, "
             f"{last}-t0.{shape.t0s - 1}--{last}-t1.{shape.t1s - 1}"
         )

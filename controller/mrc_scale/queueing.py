@@ -28,7 +28,7 @@ def places(target_s: float, packets_per_s: float) -> float:
     return 2 * target_s * packets_per_s
 
 
-def used(load: Floats, room: float) -> Floats:
+def used(load: Floats, room: float | Floats) -> Floats:
     """Return the share of a link that is used when `load` of it is offered at random, and a queue has `room` packets:
     that of the queue M/M/1/K. Below the load itself near 1, and 1 for what is overloaded."""
     rho = np.asarray(load, float)
@@ -39,6 +39,21 @@ def used(load: Floats, room: float) -> Floats:
         power = np.where(safe > 1, safe**-room, safe**room)
         share = np.where(safe > 1, (1 - power) / (1 - power / safe), safe * (1 - power) / (1 - power * safe))
     found: Floats = np.where(near, room / (room + 1), share)
+    return found
+
+
+def queued(load: Floats, places: float) -> Floats:
+    """Return how many packets wait on average at a link that is offered `load` of its rate at random, and whose queue
+    holds `places` packets: half of the queue M/M/1/K with twice the room (`places`), since service takes the same time
+    for each."""
+    room = 2 * places
+    rho = np.clip(np.asarray(load, float), 0.0, 50.0)
+    near = np.abs(rho - 1) < 1e-4
+    safe = np.where(near, 0.5, rho)
+    # Beyond 1 by the empty places, which are those of the inverse load.
+    low = np.minimum(safe, 1 / np.maximum(safe, 1e-12))
+    mean = low / (1 - low) - (room + 1) * low ** (room + 1) / (1 - low ** (room + 1))
+    found: Floats = np.where(near, room / 2, np.where(safe > 1, room - mean, mean)) / 2
     return found
 
 

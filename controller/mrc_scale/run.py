@@ -7,7 +7,7 @@ repaired, or comes back into use. What a failure costs until endpoints have foun
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -20,10 +20,12 @@ from mrc_scale import queueing
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, Fabric, Floats
+from mrc_scale.grey import Grey, clean, grey, most, revival_s
 from mrc_scale.jobs import Flows, flows, step_seconds
 from mrc_scale.kernels import Kernels, workers
 from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads, LinkPrices, Model, window_bps
+from mrc_scale.shedding import Protocol, shed
 from mrc_scale.timeline import Event, times
 from mrc_topo.schema import HEADER_BYTES
 
@@ -39,7 +41,7 @@ class ClusterStep:
 
     It has goodput and offered rate of all queue pairs (bits per second), packets lost when it began, the most at one
     NIC and queue pairs that lost some, packets of probes lost per second, EVs by state, seconds of a step by job, queue
-    pairs that cannot send, and seconds until all failures were found.
+    pairs that cannot send, seconds until all failures were found, and data packets that grey elements lose per second.
     """
 
     bin: int
@@ -53,6 +55,7 @@ class ClusterStep:
     jobs: list[float] = field(default_factory=list)
     cut: int = 0
     found_s: float = 0.0
+    grey: float = 0.0
     what: list[str] = field(default_factory=list)
 
 
@@ -82,7 +85,7 @@ class ClusterResult:
         nics = self.loaded.shape.nics
         rows: dict[str, Floats] = {"time_s": np.arange(count, dtype=np.float64) * seconds}
         rows["goodput_bps"] = np.array([self.steps[i].goodput for i in at])
-        lost = np.array([self.steps[i].probes for i in at]) * seconds
+        lost = np.array([self.steps[i].probes + self.steps[i].grey for i in at]) * seconds
         worst = np.zeros(count)
         for step in self.steps:
             lost[step.bin] += step.lost
@@ -98,11 +101,16 @@ class ClusterResult:
 
 @dataclass
 class Interval:
-    """The state until something changed: rates of queue pairs, prices and loads of links."""
+    """The state until something changed: rates of queue pairs, prices and loads of links; `late`: what a slow plane
+    adds to the time of a message's last packet, s; `grey`: packets per second that grey elements lose, by queue pair;
+    `bad`: EVs of planes without a clean one that are out of use at a time."""
 
     rates: Floats
     prices: LinkPrices
     load: LinkLoads
+    late: Floats | None = None
+    grey: Floats | None = None
+    bad: float = 0.0
 
 
 class ClusterRun:
@@ -127,9 +135,18 @@ class ClusterRun:
         config = NsccConfig(line_rate_bps=int(shape.nic_bps), base_rtt_ns=cluster.base_rtt)
         self.nscc = config.controller(cluster.path_mtu)
         self.window_bps = window_bps(max(self.nscc.max_wnd, bdp), cluster.base_rtt)
+        #: Bits per second of all links, where not all are the same before anything fails.
+        self.link_rates: LinkLoads | None = None
+        self._uneven = False
         # Packets, packets per second and seconds, as `queueing` has them.
         self.window = self.nscc.max_wnd / nominal_size(cluster.path_mtu)
         self.base_rtt, self.target = cluster.base_rtt / 1e9, self.nscc.target_ns / 1e9
+        shortest = cluster.model.min_rtt or cluster.base_rtt
+        self.protocol = Protocol(
+            max(self.nscc.max_wnd, bdp) * 8 * shortest / cluster.base_rtt, shortest / 1e9, self.base_rtt, self.target,
+            cluster.model.trim_rtts * self.base_rtt, self.packet_bits, 1 - self.payload,
+            shape.fabric_bps,
+        )  # fmt: skip
         self.room = queueing.places(self.target, shape.fabric_bps / self.packet_bits)
         # A window is one of a pair of NICs, whatever the number of their queue pairs.
         pair = self.flows.src.astype(np.int64) * shape.nics + self.flows.dst
@@ -163,6 +180,11 @@ class ClusterRun:
                 self.progress(0.0, f"drawing the EVs of {len(self.flows)} queue pairs")
                 evs = self.draw(pool, self.loaded.cluster.ev)
             return self._steps(self.model(pool, evs), evs)
+
+    def beginning(self) -> Evs:
+        """Draw the EVs again as `mrc` did, before anything failed."""
+        with ThreadPoolExecutor(workers()) as pool:
+            return self.draw(pool, self.loaded.cluster.ev)
 
     def draw(self, pool: ThreadPoolExecutor, spec: EvSpec) -> Evs:
         """Draw the EVs of all queue pairs."""
@@ -209,6 +231,9 @@ class ClusterRun:
             step.offered, step.goodput = float(wanted.sum()), float(rates.sum()) * self.payload
             step.cut = int(np.count_nonzero(rates <= 0))
             step.evs = evs.counts()
+            step.evs["bad"] += round(now_is.bad)
+            step.evs["active"] -= round(now_is.bad)
+            step.grey = 0.0 if now_is.grey is None else float(now_is.grey.sum())
             step.probes = self._probes(evs)
             step.jobs = [
                 step_seconds(job, number, self.flows, rates, self.payload) for number, job in enumerate(cluster.jobs)
@@ -235,11 +260,66 @@ class ClusterRun:
         # Prices start equal each time, so that a repaired fabric is as it was before the failure.
         prices = LinkPrices.fresh(self.loaded.shape)
         model.set_dead(self.fabric.dead_links(), self.fabric.dead_ports(), prices)
+        self._set_rates(model)
         wanted = model.ports_only(demand)
+        lossy, beside, bad = self._limit(model, prices, wanted)
+        if beside is not None:
+            wanted = model.ports_only(demand)
         steps = self.loaded.cluster.model.steps
         model.steer(wanted, prices, steps if most_steps is None else min(steps, most_steps))
-        rates, load = model.idle(wanted, *model.max_min(wanted, prices), prices)
-        return wanted, Interval(rates, prices, load)
+        waits, load = model.max_min(wanted, prices)
+        spilt = shed(model, wanted, waits, prices, self.protocol)
+        rates, load = model.idle(wanted, waits, load, prices)
+        made = Interval(rates, prices, load)
+        if spilt is not None:
+            made = Interval(np.where(spilt.which, spilt.rates, rates), prices, spilt.load, spilt.late)
+        if lossy is not None:
+            self._lose(model, made, lossy, beside)
+            made.bad = bad
+        return wanted, made
+
+    def _set_rates(self, model: Model) -> None:
+        """Give all links their rates, where not all are the same."""
+        left, given = self.fabric.rates(), self.link_rates
+        if left is None and given is None and not self._uneven:
+            return
+        self._uneven = left is not None
+        rates = LinkLoads.none(self.loaded.shape)
+        lines: Iterable[float | Floats] = self._line_rates() if given is None else given.each()
+        for part, whole in zip(rates.each(), lines, strict=True):
+            part[:] = whole
+        if left is not None:
+            for part, share in zip(rates.each(), (left[0], left[0], left[1], left[1]), strict=True):
+                part *= share
+        model.set_rates(rates)
+
+    def _limit(self, model: Model, prices: LinkPrices, wanted: Floats) -> tuple[Grey | None, Floats | None, float]:
+        """Take planes out of the balance that EVs leave faster than they come back: they carry what the EVs there are
+        allow. Returns what is grey; what these planes carry, by plane and queue pair; and how many EVs are out of
+        use."""
+        lossy = grey(model, self.fabric, prices)
+        if lossy is None:
+            return None, None, 0.0
+        evs, planes = model.evs.hop.shape[2], np.maximum(model.planes, 1)
+        back = revival_s(lossy.loss, self.loaded.cluster.ev, self.base_rtt)
+        each = self.packets_per_s(wanted / planes)
+        most_of = np.where(lossy.trapped, most(lossy.loss, evs, back), np.inf)
+        bad = float((np.minimum(np.minimum(each, most_of) * lossy.loss * back, evs) * lossy.trapped).sum())
+        out: Bools = most_of < each
+        if not out.any():
+            return lossy, None, bad
+        model.use &= ~out
+        model.planes = model.use.sum(axis=0)
+        return lossy, np.where(out, most_of, 0.0) * self.packet_bits, bad
+
+    def _lose(self, model: Model, made: Interval, lossy: Grey, beside: Floats | None) -> None:
+        """Take from rates what grey elements lose, and add what planes beside the balance carry."""
+        share = np.divide((lossy.loss * model.use).sum(axis=0), np.maximum(model.planes, 1))
+        lost, more = made.rates * share, np.zeros(len(made.rates))
+        if beside is not None:
+            lost, more = lost + (beside * lossy.loss).sum(axis=0), (beside * (1 - lossy.loss)).sum(axis=0)
+        made.rates = made.rates * (1 - share) + more
+        made.grey = self.packets_per_s(lost)
 
     def change(
         self, model: Model, evs: Evs, until: Interval, due: list[Event], now: int, before: ClusterStep | None
@@ -251,9 +331,9 @@ class ClusterRun:
         cluster = self.loaded.cluster
         ports_before = self.fabric.dead_ports()
         for event in due:
-            self.fabric.change(event.name, event.by, event.lanes)
+            self.fabric.change(event.name, event.by, event.lanes, event.harm)
         links, ports = self.fabric.dead_links(), self.fabric.dead_ports()
-        step = ClusterStep(now, 0.0, 0.0, what=[f"{'fails' if e.by > 0 else 'is back'}: {e.name}" for e in due])
+        step = ClusterStep(now, 0.0, 0.0, what=[event.what for event in due])
         dead = (links, links)
         if before is None:
             if cluster.denylist:
@@ -271,7 +351,46 @@ class ClusterRun:
             else:
                 ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.ASSUMED_BAD)
                 ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
+        if self._find_grey(model, evs, until, links, step) and not revived:
+            revived = now + max(round(self._revival_s(evs) * 1e9) // cluster.bin, 1)
         return step, revived
+
+    def grey_links(self, turns: float) -> Bools:
+        """Return which links lose enough packets for EVs across them to be found within a bin; `turns`: of an EV, per
+        second."""
+        links, _ = self.fabric.losses()
+        found: Bools = links * turns * self.loaded.cluster.bin / 1e9 >= 1
+        return found
+
+    def _find_grey(self, model: Model, evs: Evs, until: Interval, dead: Bools, step: ClusterStep) -> bool:
+        """Let active EVs across grey links leave at the price of a packet each, where others avoid these links."""
+        sending = until.rates > 0
+        if not sending.any():
+            return False
+        planes = np.maximum(model.use.sum(axis=0), 1)
+        turn = self.packets_per_s(until.rates) / planes / np.maximum(evs.active.sum(axis=0) / len(evs.active), 1)
+        bad = self.grey_links(float(np.median(turn[sending])))
+        if not bad.any():
+            return False
+        used = model.use & (clean(model, bad | dead) > 0) & sending
+        loss = float(self.fabric.losses()[0][bad].mean())
+        detection = self.detection(until.rates)
+        lost = np.zeros(len(turn))
+        for _ in range(MAX_ROUNDS):
+            before = evs.active.copy(), int(evs.backup.sum())
+            hits = ev_states.take_out(
+                self.kernels, model.pool, evs, self.ends, (bad, bad), used, ev_states.ASSUMED_BAD
+            )  # fmt: skip
+            lost += hits.sum(axis=0) * (1.0 + loss * turn * detection)
+            if not hits.any() or ((evs.active == before[0]).all() and int(evs.backup.sum()) == before[1]):
+                break
+        if not lost.any():
+            return False
+        step.lost += float(lost.sum())
+        step.hit = max(step.hit, int(np.count_nonzero(lost)))
+        step.worst_nic = max(step.worst_nic, float(np.bincount(self.flows.src, lost).max()))
+        step.found_s = max(step.found_s, float((1.0 / (loss * turn[sending]) + detection[sending]).max()))
+        return True
 
     def _find(
         self, model: Model, evs: Evs, until: Interval, dead: tuple[Bools, Bools], ports: Bools, step: ClusterStep

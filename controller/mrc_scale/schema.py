@@ -18,6 +18,12 @@ Hours = Annotated[float, Field(gt=0.0, le=1e5)]
 Bytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1, le=1 << 50)]
 Count = Annotated[int, Field(ge=1, le=1 << 24)]
 Classes = Literal["links", "ports", "t0s", "t1s"]
+#: Of all packets that an element forwards; of its rate.
+Loss = Annotated[float, Field(ge=0.0, lt=1.0)]
+Left = Annotated[float, Field(gt=0.0, le=1.0)]
+#: Where random failures are drawn: classes, and power domains of the file.
+Drawn = Literal["links", "ports", "t0s", "t1s", "domains"]
+Repair = Literal["exponential", "lognormal", "fixed"]
 #: Of elements drawn at random.
 CLASSES: tuple[str, ...] = ("links", "ports", "t0s", "t1s")
 
@@ -58,8 +64,10 @@ class JobSpec(Model):
 class FailureSpec(Model):
     """Something fails at a time, for a time (null: for good), `repeat` times, once `every` so often.
 
-    `fail`: `p0-t1.3`, `p0-t0.3`, `p0-t0.1--p0-t1.3`, `h7:2`, or `count` of a class drawn at random: `links`, `ports`,
-    `t0s`, `t1s`. `lanes`: of a T0: not the switch but a transceiver of it, which carries this many NIC links.
+    `fail`: `p0-t1.3`, `p0-t0.3`, `p0-t0.1--p0-t1.3`, `h7:2`, `p0` (all links between switches of a plane), a domain of
+    the file, or `count` of a class drawn at random: `links`, `ports`, `t0s`, `t1s`. `lanes`: of a T0: not the switch
+    but a transceiver of it, which carries this many NIC links. `loss`: grey: it stays up and loses this share of
+    packets; `rate`: it keeps this share of its rate.
     """
 
     at: Time = 0
@@ -69,14 +77,48 @@ class FailureSpec(Model):
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
     every: SomeTime | None = None
     lanes: Annotated[int, Field(ge=1, le=64)] | None = None
+    loss: Loss = 0.0
+    rate: Left = 1.0
 
 
 class RandomSpec(Model):
-    """Failures of a class as a Poisson process: on average one `between` so long, each for `repair` on average."""
+    """Failures of a class as a Poisson process: on average one `between` so long, each for `repair` on average.
 
-    fail: Classes
+    `repairs`: how the times of repair are distributed; `sigma`: of the logarithm of lognormal ones. `loss`, `rate`: as
+    in `FailureSpec`.
+    """
+
+    fail: Drawn
     between: SomeTime
     repair: SomeTime
+    repairs: Repair = "exponential"
+    sigma: Annotated[float, Field(gt=0, le=5)] = 1.0
+    loss: Loss = 0.0
+    rate: Left = 1.0
+
+
+class DomainSpec(Model):
+    """What fails together, such as the switches of a rack or row that have one power supply: `fail: NAME`.
+
+    `elements`: names as in `FailureSpec`; `p0-t1.0..15` are sixteen of them, `p0..7-t0.3` the eight of a rack.
+    """
+
+    name: Annotated[str, Field(pattern=LAB_NAME)]
+    elements: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=1000)]
+
+
+class BatchSpec(Model):
+    """A batch of optics: the `share` of `links` (T0-T1) or `ports` that is of it goes bad at times drawn equally from
+    `over`, which begins `at`. Each is repaired after `repair` (null: never), distributed as in `RandomSpec`."""
+
+    fail: Literal["links", "ports"] = "links"
+    share: Annotated[float, Field(gt=0, le=1)]
+    at: Time = 0
+    over: SomeTime
+    loss: Loss = 0.0
+    repair: SomeTime | None = None
+    repairs: Repair = "exponential"
+    sigma: Annotated[float, Field(gt=0, le=5)] = 1.0
 
 
 class RoceSpec(Model):
@@ -124,7 +166,9 @@ class Calibration(Model):
     long packets go on an EV that has died, in base round trips, and `port_rtts` towards a port that went down; these
     three follow from windows and queues if they are left out (`queueing`). `ecn_low`, `ecn_high`: at which queueing
     delay marks begin, and at which all packets are marked, in shares of NSCC's target delay. `steering`: how much an
-    EV's share falls at most where a link marks; `steps`: passes in which load moves off such.
+    EV's share falls at most where a link marks; `steps`: passes in which load moves off such. `trim_rtts`: what a queue
+    holds when its switch trims, in base round trips at the link's full rate; `min_rtt`: the round trip of a packet
+    through empty queues, by which endpoints bound their window, if it is shorter than `base_rtt`.
     """
 
     detection_rtts: Annotated[float, Field(gt=0, le=1000)] | None = None
@@ -135,6 +179,8 @@ class Calibration(Model):
     ecn_high: Annotated[float, Field(gt=0, le=10)] = 1.12
     steering: Annotated[float, Field(ge=1, le=1000)] = 2.0
     steps: Annotated[int, Field(ge=0, le=1000)] = 32
+    trim_rtts: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    min_rtt: SomeTime | None = None
 
 
 class Cluster(Model):
@@ -160,6 +206,8 @@ class Cluster(Model):
     jobs: Annotated[list[JobSpec], Field(min_length=1, max_length=64)]
     failures: Annotated[list[FailureSpec], Field(max_length=1000)] = []
     random: Annotated[list[RandomSpec], Field(max_length=16)] = []
+    batches: Annotated[list[BatchSpec], Field(max_length=16)] = []
+    domains: Annotated[list[DomainSpec], Field(max_length=1000)] = []
     trace: Annotated[str, Field(max_length=4096)] | None = None
     roce: RoceSpec = RoceSpec()
     year: YearSpec | None = None

@@ -126,7 +126,11 @@ class Model:
     def idle(self, wanted: Floats, rates: Floats, load: LinkLoads, prices: LinkPrices) -> tuple[Floats, LinkLoads]:
         """Return rates and load, less what links between switches idle although they are wanted: packets meet at
         random, so one has none while others have a queue. A queue pair loses the mean of that over its EVs, for its
-        window is one. A link to which more is brought than it carries never idles."""
+        window is one; what passes two links that idle at times is what neither takes.
+
+        A link that is brought more than it carries is full in a fluid. In packets its windows are as large as NSCC's
+        target delay, averaged over planes, allows: the fewer planes are full, the more packets wait at a full one.
+        """
         if self.room is None:
             return rates, load
         offered, shares = self.load(wanted, prices), []
@@ -134,11 +138,19 @@ class Model:
             (offered.up, load.up, self.capacity.up),
             (offered.dn, load.dn, self.capacity.dn),
         ):
-            full = carried >= rate * (1 - 2 * LEVEL)
-            rho = np.where(full, np.maximum(more, carried), carried) / rate
-            shares.append(np.divide(used(rho, self.room), np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0))
+            over = (carried >= rate * (1 - 2 * LEVEL)) & (more > rate * (1 + LEVEL))
+            planes = np.maximum(over.any(axis=2).sum(axis=0), 1)
+            room = np.broadcast_to((self.room * self.shape.planes / planes)[None, :, None], rate.shape)
+            rho = np.where(over, 1.0, carried / rate)
+            part = used(rho, np.where(over, room, self.room))
+            share = np.divide(part, np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0)
+            # A T0 with a single path has no choice that could leave one idle while another has a queue.
+            ways = np.isfinite(prices.up).sum(axis=2)
+            share[ways < 2] = 1.0
+            shares.append(share)
         whole = self.weights(prices)
-        each = np.divide(self.weights(prices, LinkPrices(*shares)), whole, out=np.ones(whole.shape), where=whole > 0)
+        passed = self.weights(LinkPrices(prices.up / shares[0], prices.dn / shares[1]))
+        each = np.divide(passed, whole, out=np.ones(whole.shape), where=whole > 0)
         part = np.divide((each * self.use).sum(axis=0), self.planes, out=np.ones(len(rates)), where=self.planes > 0)
         return rates * part, self.load(rates * part, prices)
 

@@ -102,7 +102,7 @@ class _Course:
                 break  # nothing can be sent any more, and nothing will be repaired
             now += span
             self.left[first] -= rates * span
-            self._end(active, first, now)
+            self._end(active, first, now, self.carrier.late(active) if len(active) else np.zeros(0))
         base_rtt = self.carrier.run.base_rtt
         evs_bad = self.carrier.evs.counts()["bad"]
         return TransferResult(self.ends / 1e9 + base_rtt, self.lost / self.carrier.loaded.cluster.path_mtu, evs_bad)
@@ -130,11 +130,11 @@ class _Course:
         self.least[first] = np.maximum(self.least[first], now + delay)
         self.lost += float(again.sum())
 
-    def _end(self, active: Ints, first: Ints, now: float) -> None:
-        for pair, transfer in zip(active.tolist(), first.tolist(), strict=True):
+    def _end(self, active: Ints, first: Ints, now: float, late: Floats) -> None:
+        for pair, transfer, longer in zip(active.tolist(), first.tolist(), late.tolist(), strict=True):
             if self.left[transfer] <= NOTHING and self.least[transfer] <= now + NOTHING:
                 self.left[transfer] = 0.0
-                self.ends[transfer] = now
+                self.ends[transfer] = now + longer
                 self.queues[pair].popleft()
                 if not self.queues[pair]:
                     del self.queues[pair]

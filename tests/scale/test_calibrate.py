@@ -11,11 +11,14 @@ import pytest
 import typer.testing
 
 from mrc_cli.app import app
+from mrc_common.errors import UsageError
 from mrc_scale import caveat, kernels, queueing
-from mrc_studies.calibration import calibrate, produce
+from mrc_studies.calibration import calibrate, large, produce
 from mrc_studies.calibration.calibrate import CalibrationResult, ComparedValue, Scenario
 from mrc_studies.calibration.startup import StartupSampler
 from mrc_studies.cells import measure
+from mrc_studies.validation.scenario import Quantity
+from mrc_topo.topology import Topology
 
 CUT = next(each for each in calibrate.SCENARIOS if each.fail and not each.of_port)
 runner = typer.testing.CliRunner()
@@ -115,3 +118,27 @@ def test_what_runs_quote_was_measured_by_this_calibration() -> None:
     assert {row["scenario"] for row in errors["rows"]} == {each.name for each in calibrate.SCENARIOS}
     assert abs(errors["nic_share"] - calibrate.in_use()) <= 0.02
     assert max(row["error"] for row in errors["rows"] if row["kind"] == "goodput") == errors["goodput"]
+
+
+def test_large_fabrics_have_a_flow_from_and_to_each_nic_and_an_element_of_each_failure() -> None:
+    nics = 64
+    for scenario in large.scenarios(nics):
+        flows = scenario.flows(1)
+        assert [flow.source for flow in flows] == list(range(nics))
+        assert sorted(flow.target for flow in flows) == list(range(nics))
+        assert all(flow.source // large.PER_T0 != flow.target // large.PER_T0 for flow in flows)
+        topology = Topology(scenario.fabric.lab("large", 1, {}, {}))
+        for failure in scenario.failures:
+            topology.element(failure.element)
+
+
+@pytest.mark.parametrize("nics", [0, 16, 100, 4096])
+def test_a_number_of_nics_that_cannot_be_is_refused(nics: int) -> None:
+    with pytest.raises(UsageError, match="use a multiple of 16"):
+        large.scenarios(nics)
+
+
+def test_packets_and_model_agree_where_nothing_fails() -> None:
+    seen, model = large.both(large.scenarios(32)[0], 1, kernels.reference())
+    for what in (Quantity.GOODPUT, Quantity.P50):
+        assert model.values[what] == pytest.approx(seen.values[what], rel=0.15)

@@ -18,7 +18,7 @@ from mrc_cli.app import app
 from mrc_scale import baselines, kernels, validate
 from mrc_scale.clusterfile import Loaded, parse_cluster
 from mrc_scale.effective import FACTORS, INTERVALS, daly_minutes, effective_share
-from mrc_scale.fabric import Fabric
+from mrc_scale.fabric import DEAD, Fabric
 from mrc_scale.jobs import Flows, flows
 from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_scale.schema import YearSpec
@@ -180,11 +180,14 @@ def test_roce_takes_the_uplinks_that_the_switches_hash_to() -> None:
 
 
 def test_others_stand_still_and_break_where_mrc_does_not(made: Any) -> None:
-    ecmp, adaptive = made.others
+    oblivious, reps, ecmp, adaptive = made.others
+    assert ecmp.before < oblivious.before <= reps.before * (1 + 1e-9)
+    assert oblivious.during < oblivious.after
+    assert reps.during == reps.after  # it does not use a dead EV again
     assert ecmp.before < adaptive.before
     assert ecmp.during <= ecmp.after * (1 + 1e-9)
     loaded = small(SMALL.replace('"h3:1"', '"h3:1", count: 1'))
-    whole, failed = baselines.fabrics(loaded.shape, [("p1-t1.7", None)])
+    whole, failed = baselines.fabrics(loaded.shape, [("p1-t1.7", None, DEAD)])
     every = ClusterRun(loaded, kernels.reference())
     fair = np.full(len(every.flows), 1e11)
     for each in (
@@ -194,7 +197,7 @@ def test_others_stand_still_and_break_where_mrc_does_not(made: Any) -> None:
         assert each.stalled > 0
         assert each.broken == 0
         assert each.during < each.after
-    _, failed = baselines.fabrics(loaded.shape, [("h3:1", None)])
+    _, failed = baselines.fabrics(loaded.shape, [("h3:1", None, DEAD)])
     ports = baselines.ecmp(
         loaded.shape, every.flows, every.ends, whole, failed, loaded.cluster.roce, every.kernels, 1.0
     )

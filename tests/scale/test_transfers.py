@@ -72,6 +72,27 @@ def test_dead_paths_are_found_at_the_price_of_packets() -> None:
     assert found.evs_bad == 2  # two of the four active EVs, and none of the backups that replace them
 
 
+def test_a_slow_plane_delays_the_last_packet_and_not_all_of_them() -> None:
+    planes = {"planes": 4, "base_rtt": "1ms", "ev": {"size": 4, "active": 4, "min_active": 4}}
+    # Queues that trim early: the slow plane costs what it does not carry, and its own delay.
+    shallow = {"nic_share": 1.0, "fabric_share": 1.0, "trim_rtts": 0.1}
+    slow = [{"at": "0s", "fail": "p0", "rate": 0.1}]
+    ev = EvSpec(size=16, active=16, min_active=1)
+
+    def end(size: int = 500_000_000, **more: object) -> float:
+        flows = [Transfer(nic, (nic + 4) % 8, size) for nic in range(8)]
+        found = transfers.run(cluster(**planes, **more), kernels.reference(), flows, ev, 1.0)
+        return float(found.ends_s.max())
+
+    whole = end()
+    assert whole == pytest.approx(1.0, rel=0.01)
+    # Three planes and a tenth of one, for whole packets and headers; a window may hold that back a little.
+    assert end(failures=slow, model=shallow) < 1.45 * whole
+    # A tenth of a round trip at a full link's rate is one of 1 ms in the slow plane.
+    assert end(4096, failures=slow, model=shallow) > end(4096) + 0.0009
+    assert end(failures=slow, model=shallow | {"trim_rtts": 100}) == pytest.approx(10 * whole, rel=0.01)
+
+
 def test_no_transfer_is_refused() -> None:
     with pytest.raises(ValueError, match="name at least one"):
         transfers.run(cluster(), kernels.reference(), [], EV, 1.0)

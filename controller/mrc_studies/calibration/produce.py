@@ -14,11 +14,13 @@ import numpy.typing as npt
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
 from mrc_scale import baselines, effective, kernels, year
+from mrc_scale.baselines import Usable
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.effective import EffectiveTime
-from mrc_scale.fabric import Floats
+from mrc_scale.fabric import Floats, Harm
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import ClusterResult, ClusterRun
+from mrc_scale.sprayers import Sprayer, spray
 from mrc_studies.calibration import report
 from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.cells.tables import parquet_of
@@ -29,6 +31,9 @@ from p4lite.switch.native.build import cache_dir
 
 REPORT = "report.html"
 EXTRA = "pip install 'mrclab[scale]'"
+
+#: Queue pairs beyond which other sprayers are left out: each takes about as long as MRC's own run.
+MOST_SPRAYED = 32_768
 
 #: A table: values by column.
 Columns = dict[str, npt.NDArray[Any] | Sequence[float] | Sequence[str]]
@@ -71,15 +76,18 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
     result = every.mrc()
     others: list[baselines.Baseline] = []
     if loaded.events:
-        show(1.0, "RoCE and adaptive routing on the same failures")
+        show(1.0, "other transports on the same failures")
         whole, failed = baselines.fabrics(shape, broken_at(loaded, result.worst_bin))
         wanted = np.full(len(every.flows), shape.nic_bps)
         fair = _fair(every, wanted)
         # Links between switches that are full: what queues leave of them (`queueing.used` at a load of 1).
         share = cluster.model.fabric_share or every.room / (every.room + 1)
-        usable = (cluster.model.nic_share, share)
+        usable = Usable(cluster.model.nic_share, share, every.base_rtt / every.packet_bits)
         given = (shape, every.flows, every.ends, whole, failed)
+        found_s = max(step.found_s for step in result.steps)
+        sprayers = list(Sprayer) if len(every.flows) <= MOST_SPRAYED else []
         others = [
+            *(spray(each, loaded, made_by, every.flows, every.beginning(), failed, found_s) for each in sprayers),
             baselines.ecmp(*given, cluster.roce, made_by, result.payload, usable),
             baselines.adaptive(*given, fair, cluster.roce, result.payload, usable),
         ]
@@ -99,12 +107,12 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
     return CalibrationRun(result, others, design, outcomes, time.monotonic() - began, bills, times)
 
 
-def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
+def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None, Harm]]:
     """Return the elements that are broken in a bin."""
-    down: dict[tuple[str, int | None], int] = {}
+    down: dict[tuple[str, int | None, Harm], int] = {}
     for event in loaded.events:
         if event.at // loaded.cluster.bin <= number:
-            key = (event.name, event.lanes)
+            key = (event.name, event.lanes, event.harm)
             down[key] = down.get(key, 0) + event.by
     return [key for key, count in down.items() if count > 0]
 
@@ -138,16 +146,25 @@ def write(made: CalibrationRun, folder: pathlib.Path) -> list[str]:
             "window_bytes": result.cwnd,
         },
     }
+    if made.others:
+        tables["transports"] = _transports(made)
     for name, columns in tables.items():
         write_whole(folder / f"{name}.parquet", parquet_of({head: (None, values) for head, values in columns.items()}))
     write_whole(folder / REPORT, report.render(made, series))
     return [REPORT, *(f"{name}.parquet" for name in tables)]
 
 
+def _transports(made: CalibrationRun) -> Columns:
+    rows: Columns = {"transport": [each.name for each in made.others]}
+    for name in ("before", "during", "after", "stalled", "broken", "of", "outage_s"):
+        rows[name] = [getattr(each, name) for each in made.others]
+    return rows
+
+
 def _steps(result: ClusterResult) -> Columns:
     cluster = result.loaded.cluster
     rows: Columns = {"at_s": [step.bin * cluster.bin / 1e9 for step in result.steps]}
-    for name in ("goodput", "offered", "lost", "worst_nic", "hit", "probes", "cut", "found_s"):
+    for name in ("goodput", "offered", "lost", "worst_nic", "hit", "probes", "cut", "found_s", "grey"):
         rows[name] = [getattr(step, name) for step in result.steps]
     rows["what"] = ["; ".join(step.what) for step in result.steps]
     return rows

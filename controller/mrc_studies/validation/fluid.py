@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 from mrc_lab import describe
@@ -43,20 +44,26 @@ def payload_of(scenario: Scenario, seed: int, topology: Topology) -> float:
 
 
 def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
-    fabric = scenario.fabric
+    fabric, trim = scenario.fabric, lab.queues.trim
+    base_rtt = describe.base_rtt_ns(topology, "virtual")
+    # The fastest paths bound the window, and base RTT is that of the slowest.
+    fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
+    shortest = describe.base_rtt_ns(Topology(fast), "virtual")
+    held = 0 if trim is None else trim.threshold
     document = {
         "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
         "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, "t1_per_plane": fabric.t1s, "port_rate": fabric.port_bps,
-        "base_rtt": describe.base_rtt_ns(topology, "virtual"), "path_mtu": lab.path_mtu, "duration": "1s",
+        "base_rtt": base_rtt, "path_mtu": lab.path_mtu, "duration": "1s",
         "bin": "100us", "ev": {"size": fabric.planes, "active": fabric.planes, "min_active": fabric.planes},
         "jobs": [{"name": "flows", "kind": "ring"}], "seed": lab.seed, "denylist": False,
-        "failures": [_failure(each) for each in scenario.failures if not each.loss],
+        "model": {"trim_rtts": held * 8e9 / fabric.port_bps / base_rtt, "min_rtt": shortest},
+        "failures": [_failure(each) for each in scenario.failures],
     }  # fmt: skip
     return parse_cluster(json.dumps(document), f"<{scenario.name}>")
 
 
 def _failure(failure: Failure) -> dict[str, object]:
-    made: dict[str, object] = {"at": failure.at_ns, "fail": failure.element}
+    made: dict[str, object] = {"at": failure.at_ns, "fail": failure.element, "loss": failure.loss}
     if failure.lasts_ns is not None:
         made |= {"for": failure.lasts_ns, "repeat": failure.count, "every": 2 * failure.lasts_ns}
     return made

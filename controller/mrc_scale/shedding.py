@@ -1,0 +1,147 @@
+"""What a queue pair gets when one of its planes carries far less than the others, and switches trim what is too much.
+
+An endpoint sends as many bytes on each plane, whatever arrives (`mrc_host.proto.congestion.balance`). So a slow plane
+gets a share of the packets like any other, carries what it can, and trims the rest, which is sent again on all planes.
+NSCC lowers the window only while the queueing delay, averaged over all planes, exceeds its target. A plane whose queue
+trims before the average is there does not limit a queue pair: it goes on, less what is trimmed. What holds it back is
+its largest window, since packets in the slow plane wait longer. Where the average reaches the target, all wait for the
+slowest plane: these are the max-min fair rates of `shares`. Times are seconds, rates bits per second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mrc_scale.fabric import Bools, Floats
+from mrc_scale.queueing import queued
+from mrc_scale.shares import LinkLoads, LinkPrices, Model
+
+#: Passes in which rates and delays find their balance: each halves what is not known of a rate.
+PASSES = 10
+#: What shedding must gain over waiting for the slowest plane to be looked at.
+GAIN = 1.05
+#: The average delay that NSCC holds, as a share of its target: it takes more of a window at once than it gives back in
+#: a round trip. In the scenarios permutation-planes and cold-start of `mrclab validate` it is 0.75 to 0.85.
+HELD = 0.75
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What sheds load follows from: the largest window of a queue pair (bits), the round trip through empty queues, the
+    base RTT that NSCC is configured with, its target delay, and the time that the queue of a link at its full rate
+    holds when it trims; `packet_bits`: of a packet, of which a trimmed one keeps the share `header`; `link_bps`: of a
+    link at its full rate."""
+
+    window_bits: float
+    rtt: float
+    base_rtt: float
+    target: float
+    trim: float
+    packet_bits: float
+    header: float
+    link_bps: float
+
+
+@dataclass(frozen=True)
+class Shed:
+    """Queue pairs that send `sent`, of which `rates` arrives; `late`: how much longer than a round trip the last packet
+    of a message takes; `load` of all links. Where `which` is not true, nothing is trimmed and rates are those given."""
+
+    which: Bools
+    sent: Floats
+    rates: Floats
+    late: Floats
+    load: LinkLoads
+
+
+def shed(model: Model, wanted: Floats, waits: Floats, prices: LinkPrices, protocol: Protocol) -> Shed | None:
+    """Return what queue pairs get that want `wanted`, and `waits` when all of them wait for the slowest plane.
+
+    None: none gets more by having packets trimmed.
+    """
+    if (waits >= wanted / GAIN).all():
+        return None
+    most = protocol.target * HELD
+    state = _State(model, prices, protocol)
+    sent = wanted.copy()
+    state.look(sent)
+    if (sent * state.passed <= waits * GAIN).all():
+        return None
+    low, high = waits.copy(), wanted.copy()
+    for _ in range(PASSES):
+        held: Bools = (state.delay <= most) & (sent * state.trip <= protocol.window_bits)
+        low, high = np.where(held, sent, low), np.where(held, high, sent)
+        sent = np.sqrt(low * high)
+        state.look(sent)
+    sent = low
+    state.look(sent)
+    which: Bools = sent * state.passed > waits * GAIN
+    if not which.any():
+        return None
+    sent = np.where(which, sent, waits)
+    state.look(sent)
+    rates = np.where(which, sent * state.passed, waits)
+    for part, whole in zip(state.offered.each(), model.capacity.each(), strict=True):
+        np.minimum(part, whole, out=part)
+    return Shed(which, sent, rates, np.where(which, state.late, 0.0), state.offered)
+
+
+class _State:
+    """What becomes of packets at given rates, by queue pair: the share that passes all links, the mean delay in queues
+    as NSCC sees it, the mean time on the way, and the longest delay of a plane."""
+
+    def __init__(self, model: Model, prices: LinkPrices, protocol: Protocol) -> None:
+        self.model, self.prices, self.protocol = model, prices, protocol
+        whole = model.weights(prices)
+        self.whole = np.where(whole > 0, whole, 1.0)
+        self.here = model.use & (whole > 0)
+        self.away = model.ends.src != model.ends.dst
+        self.planes = np.maximum(self.here.sum(axis=0), 1)
+
+    def look(self, sent: Floats) -> None:
+        """Set what becomes of packets when queue pairs send at these rates."""
+        model, protocol, prices = self.model, self.protocol, self.prices
+        self.offered = offered = model.load(sent, prices)
+        up, wait_up = self._link(offered.up, np.zeros(offered.up.shape), model.capacity.up)
+        # What an uplink trims reaches the links down as headers.
+        through = (offered.up * up).sum(axis=1)
+        whole = offered.up.sum(axis=1)
+        through = np.divide(through, whole, out=np.ones(whole.shape), where=whole > 0)[:, None, :]
+        headers = offered.dn * (1 - through) * protocol.header
+        dn, wait_dn = self._link(offered.dn * through, headers, model.capacity.dn)
+        passed = model.weights(LinkPrices(prices.up / up, prices.dn / dn)) / self.whole
+        wait, halves = self._path(wait_up, wait_dn), self._path(*self._halves(offered))
+        self.passed = self._mean(passed)
+        # A packet that is trimmed counts as a base RTT of delay.
+        self.delay = self._mean((1 - passed) * protocol.base_rtt + passed * wait)
+        # Answers and what is left of a trimmed packet go first, behind the packet that is under way.
+        self.trip = protocol.rtt + self._mean(passed * wait + (2 - passed) * halves)
+        self.late: Floats = np.where(self.here, wait, 0.0).max(axis=0)
+
+    def _link(self, data: Floats, headers: Floats, rate: Floats) -> tuple[Floats, Floats]:
+        """Return the share of whole packets that links do not trim, and how long these wait."""
+        protocol = self.protocol
+        # Headers of trimmed packets go first, and whole packets get what they leave.
+        room = np.divide(rate - headers, data, out=np.full(data.shape, np.inf), where=data > 0)
+        passed = np.clip((room - protocol.header) / (1 - protocol.header), 0.01, 1.0)
+        places = protocol.trim * protocol.link_bps / protocol.packet_bits
+        return passed, queued((data + headers) / rate, places) * protocol.packet_bits / rate
+
+    def _halves(self, offered: LinkLoads) -> tuple[Floats, Floats]:
+        """Return how long what goes first waits at each link: half of a packet, if there is one."""
+        whole, half = self.model.capacity, self.protocol.packet_bits / 2
+        up = np.minimum(offered.up / whole.up, 1.0) * half / whole.up
+        return up, np.minimum(offered.dn / whole.dn, 1.0) * half / whole.dn
+
+    def _path(self, up: Floats, dn: Floats) -> Floats:
+        """Return the sum of a time of links up and of one of links down, by plane and queue pair."""
+        model, none = self.model, np.full(up.shape, np.inf)
+        both = (LinkPrices(up, none), LinkPrices(none, dn))
+        found: Floats = sum(model.weights(self.prices, each) for each in both) / self.whole
+        return np.where(self.away, found, 0.0)
+
+    def _mean(self, values: Floats) -> Floats:
+        found: Floats = np.where(self.here, values, 0.0).sum(axis=0) / self.planes
+        return found
