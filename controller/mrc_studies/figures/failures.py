@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from mrc_host.proto.events import EvState
 from mrc_results.expectation import Evidence
 from mrc_runs.experiment import Experiment, ExperimentStep, Tree
 from mrc_studies.cells.cell import Cell, experiment
 from mrc_studies.cells.measured import Segment
-from mrc_studies.figures.model import Axes, Figure, Measure, Point, Results, Size, least, mean, most, ratio
+from mrc_studies.figures.model import Axes, Event, Figure, Mark, Measure, Point, Results, Size, least, mean, most, ratio
+from mrc_studies.figures.rates import SHARE, bounds, bounds_of, everything, goodput
 from mrc_topo.schema import Lab
 
-TIME = Axes("time, s", "goodput, Mb/s", "steps")
+TIME = Axes("time, s", SHARE, "steps")
+EIGHT = "8 ports of 100 Gb/s, 800 Gb/s"
 #: Of four planes at 5 Mb/s each; that of the paper is 100 Gb/s.
 QUEUES = {"limit": "64KiB", "ecn": {"kmin": "8KiB", "kmax": "32KiB"}, "trim": {"threshold": "48KiB"}}
 LINK = {"rate": "5Mbps", "delay": "100us"}
@@ -96,26 +100,6 @@ def across(
     """
     params = {"message_bytes": message_bytes, "window": 4, "shift": 4}
     return experiment({"name": "permutation", "params": params, "duration": duration, **(used or {})}, schedule, **more)
-
-
-def goodput(results: Results) -> Iterator[Point]:
-    """Yield goodput of all hosts over time, and what the capacity that is left would give."""
-    for name, result in results.items():
-        rows = result.series
-        first = result.segments[0].at_s if result.segments else math.inf
-        before = [rate for time, rate, _ in rows if first / 2 <= time < first - 0.05]
-        base = sum(before) / len(before) if before else 0.0
-        for time, rate, left in rows:
-            yield Point(name, "goodput", time, rate / 1e6)
-            if base:
-                yield Point(name, "what is left", time, base * left / 1e6)
-
-
-def each_goodput(results: Results) -> Iterator[Point]:
-    """Yield goodput of all hosts over time, of each run."""
-    for name, result in results.items():
-        for time, rate, _ in result.series:
-            yield Point(name, name, time, rate / 1e6)
 
 
 def segments(results: Results, name: str = RUN) -> list[Segment]:
@@ -222,6 +206,14 @@ def _transceiver_judged(results: Results) -> list[Measure]:
     ]
 
 
+def _transceiver_marks(results: Results) -> Iterator[Mark]:
+    line = everything()(results)
+    for result in results.values():
+        for each in result.segments:
+            low, high = (0.69, 0.81) if each.left < 1 else (1 - NEAR, 1 + NEAR)
+            yield bounds_of(result, line, each, low, high)
+
+
 EVS_8 = 8
 
 
@@ -285,11 +277,12 @@ def _many_flap(size: Size) -> list[Cell]:
 def _lossy(size: Size) -> list[Cell]:
     step = _long(size, 1.0, 3.0)
     schedule = [fail(step, LOSSY, Evidence(dropped=5, evs_lost=1), settings={"loss": 0.2})]
-    profiles = [{"kind": "ev", "name": "few", "settings": {"active": 16}}]
+    profiles = [{"kind": "ev", "name": "few", "settings": {"active": EVS_16}}]
     document = one_pair(schedule, 3 * step, "few", profiles=profiles)
-    return [Cell(RUN, lab(4, 4), document, cost=step * 6, watch=(LOSSY_PORT,))]
+    return [Cell(RUN, lab(4, 4), document, cost=step * 6, watch=(LOSSY_PORT,), watch_evs="h0")]
 
 
+EVS_16 = 16
 LOSSY, LOSSY_PORT = "p0-t0.0--p0-t1.1", "p0-t0.0:4"
 
 
@@ -305,7 +298,30 @@ def _lossy_judged(results: Results) -> list[Measure]:
         Measure("traffic on the lossy path, after over before", ratio(mean(after), mean(before)), 0.0, 0.3, paper=0.0),
         Measure("glitch", found[0].glitch_s if found else math.nan, 0.0, 0.3, "s"),
         Measure("queue pairs that left an EV", result.qps_hit, 1, result.qps),
+        # A standby takes the place of each EV that leaves: the QP sends on as many as before, whenever it is asked.
+        Measure("fewest active EVs", least([each.active for each in result.active_evs]), EVS_16, EVS_16, paper=EVS_16),
     ]
+
+
+def _lossy_points(results: Results) -> Iterator[Point]:
+    yield from goodput(results)
+    for name, result in results.items():
+        for number, (time, _, _) in enumerate(result.series):
+            until = time + 0.05
+            active = [each.active for each in result.active_evs if each.t_s <= until or not number]
+            state = {each.ev: each.state for each in result.ev_changes if each.t_s <= until}
+            bad = sum(each == EvState.ASSUMED_BAD.name for each in state.values())
+            if active:
+                yield Point(name, "active EVs", time, active[-1] if number else active[0], below=True)
+            yield Point(name, "ASSUMED_BAD EVs", time, bad, below=True)
+
+
+def _lossy_events(results: Results) -> Iterator[Event]:
+    """Yield when an EV left the active set, and when it came back."""
+    for each in results[RUN].ev_changes:
+        bad = each.state == EvState.ASSUMED_BAD.name
+        what = "an EV is ASSUMED_BAD, a standby replaces it" if bad else "that EV is good again, and a standby"
+        yield Event(each.t_s, what, "ev")
 
 
 FIGURES = [
@@ -319,6 +335,8 @@ FIGURES = [
         unmoved,
         goodput,
         TIME,
+        line=everything(),
+        marks=bounds(1 - NEAR, 1.1, settled=False),
     ),
     Figure(
         "6-7",
@@ -330,6 +348,8 @@ FIGURES = [
         _transceiver_judged,
         goodput,
         TIME,
+        line=everything(),
+        marks=_transceiver_marks,
     ),
     Figure(
         "8",
@@ -341,6 +361,8 @@ FIGURES = [
         _t1_freezes_judged,
         goodput,
         TIME,
+        line=everything(),
+        marks=bounds(1 - NEAR, 1 + NEAR),
     ),
     Figure(
         "9a",
@@ -352,6 +374,8 @@ FIGURES = [
         tracks,
         goodput,
         TIME,
+        line=everything(EIGHT),
+        marks=bounds(1 - NEAR, 1 + NEAR),
     ),
     Figure(
         "9b",
@@ -363,6 +387,8 @@ FIGURES = [
         tracks,
         goodput,
         TIME,
+        line=everything(EIGHT),
+        marks=bounds(1 - NEAR, 1 + NEAR),
     ),
     Figure(
         "9c",
@@ -374,6 +400,8 @@ FIGURES = [
         stays,
         goodput,
         TIME,
+        line=everything(),
+        marks=bounds(1 - NEAR, 1.1),
     ),
     Figure(
         "10",
@@ -385,6 +413,8 @@ FIGURES = [
         tracks,
         goodput,
         TIME,
+        line=everything(),
+        marks=bounds(1 - NEAR, 1 + NEAR),
     ),
     Figure(
         "11",
@@ -396,6 +426,8 @@ FIGURES = [
         stays,
         goodput,
         TIME,
+        line=everything(),
+        marks=bounds(1 - NEAR, 1.1),
     ),
     Figure(
         "12-13",
@@ -405,8 +437,11 @@ FIGURES = [
         "the EV leaves, a standby takes its place, goodput stays flat",
         _lossy,
         _lossy_judged,
-        goodput,
-        TIME,
+        _lossy_points,
+        replace(TIME, below="EVs of the QP"),
+        line=everything(),
+        marks=bounds(1 - NEAR, 1 + NEAR),
+        events=_lossy_events,
     ),
     Figure(
         "19",
@@ -418,5 +453,7 @@ FIGURES = [
         tracks,
         goodput,
         TIME,
+        line=everything(EIGHT),
+        marks=bounds(1 - NEAR, 1 + NEAR),
     ),
 ]
