@@ -20,7 +20,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a5a00", "#56b4e9", "#e
 #: Series also differ by line, marker and hatch, for print in grey.
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (8, 2, 1, 2, 1, 2)))
 MARKERS = "os^DvP*X"
-HATCHES = ("", "///", "...", "xxx", "\\\\\\", "---", "+++", "ooo")
+HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
 #: What fails, by the kind of failure (`Action.kind`); without a kind it is down.
 VERBS = {
     "": "down",

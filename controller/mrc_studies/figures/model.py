@@ -167,6 +167,11 @@ def no_events(results: Results) -> Iterator[Event]:
     return iter(())
 
 
+def always(results: Results) -> str:
+    """Return that every seed makes runs of the figure."""
+    return ""
+
+
 def no_line(results: Results) -> Line | None:
     """Return that the plot shows no rate."""
     return None
@@ -202,6 +207,7 @@ class Figure:
         line: what 100 % are, where y is a share of line rate.
         marks: the paper's values and our bounds in the plot.
         events: what is shown in the plot beside the failures.
+        leave_out: why runs with a seed are none of the figure, judged by what was before the failure; empty: they are.
         alternatives: what else was tried, by `--alternatives`.
         many: seeds that `--full` runs at most; fewer where a run takes minutes and the seed decides little.
     """
@@ -220,6 +226,7 @@ class Figure:
     line: Callable[[Results], Line | None] = no_line
     marks: Callable[[Results], Iterator[Mark]] = no_marks
     events: Callable[[Results], Iterator[Event]] = no_events
+    leave_out: Callable[[Results], str] = always
     alternatives: Sequence[Alternative] = ()
     many: int = 5
 
@@ -242,7 +249,8 @@ class Seeded:
 class JudgedFigure:
     """A figure with its results. `failures`: the errors of runs; `not_run`: why runs left no result.
 
-    `alternatives`: the same figure with each alternative that was run, by name.
+    `left_out`: why runs with a seed are none of the figure (`Figure.leave_out`). `alternatives`: the same figure with
+    each alternative that was run, by name.
     """
 
     figure: Figure
@@ -250,6 +258,7 @@ class JudgedFigure:
     measures: Sequence[Measure]
     failures: Sequence[str]
     not_run: Sequence[str] = ()
+    left_out: Mapping[int, str] = field(default_factory=dict)
     alternatives: Mapping[str, JudgedFigure] = field(default_factory=dict)
 
     @property
@@ -322,14 +331,17 @@ def judged(figure: Figure, runs: Sequence[Seeded], not_run: Sequence[str] = ()) 
     Args:
         not_run: runs that left no result, and why.
     """
+    complete = bool(runs) and all(each.complete for each in runs)
+    left_out = {each.seed: why for each in runs if complete and (why := figure.leave_out(each.results))}
+    if len(left_out) < len(runs):
+        runs = [each for each in runs if each.seed not in left_out]
     wrong = []
     for each in runs:
         may = {cell.name for cell in each.cells if cell.may_fail}
         found = [(name, text) for name, one in each.results.items() if name not in may for text in one.failures]
         wrong += [f"{name}, seed {each.seed}: {text}" for name, text in found]
-    complete = bool(runs) and all(each.complete for each in runs)
     measures = over_seeds([figure.judge(each.results) for each in runs]) if complete else []
-    return JudgedFigure(figure, runs, measures, wrong, list(not_run))
+    return JudgedFigure(figure, runs, measures, wrong, list(not_run), left_out)
 
 
 def ratio(one: float, other: float) -> float:

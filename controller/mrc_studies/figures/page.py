@@ -78,6 +78,7 @@ def _document(judged: JudgedFigure) -> Tree:
         "title": judged.figure.title,
         "seeds": judged.seeds,
         "held": judged.held,
+        "left_out": {str(seed): why for seed, why in judged.left_out.items()},
         "result": judged.status,
         "differs": judged.reason if judged.status is Status.DIFFERS else "",
         "failures": list(judged.failures),

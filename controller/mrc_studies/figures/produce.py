@@ -15,8 +15,8 @@ from mrc_studies.cells.workers import CellStore, Progress, Task
 from mrc_studies.figures import draw, headline, page, tables
 from mrc_studies.figures.model import Figure, JudgedFigure, Seeded, Size, judged
 
-#: How much of `Cell.cost` a run takes with the compiled core, roughly, and what each run takes beside it.
-SPEED, OVERHEAD_S = 0.15, 0.5
+#: What each run takes beside its cost, and each figure for its plots.
+OVERHEAD_S, PLOTS_S = 0.3, 1.0
 #: Seeds of each figure, where none are asked for.
 SEEDS: dict[Size, int] = {"quick": 1, "full": 5}
 
@@ -69,7 +69,8 @@ def runs(figure: Figure, plan: Plan) -> int:
 
 def estimate_s(figures: Sequence[Figure], plan: Plan, jobs: int) -> float:
     """Return how long all of it takes from the beginning, very roughly."""
-    return sum(SPEED * cost + OVERHEAD_S for figure in figures for cost in _costs(figure, plan)) / jobs
+    costs = [cost for figure in figures for cost in _costs(figure, plan)]
+    return (sum(costs) + OVERHEAD_S * len(costs)) / jobs + PLOTS_S * len(figures)
 
 
 def produce(

@@ -46,6 +46,12 @@ def _without_tex() -> Iterator[None]:
         RendererPgf.get_text_width_height_descent = tex
 
 
+def _for_tex(text: str) -> str:
+    """Return PGF with underscores that TeX prints: they are in texts alone, and the backend leaves them as they are."""
+    lines = text.split("\n")
+    return "\n".join(line if line.startswith("%") else line.replace("_", "\\_") for line in lines)
+
+
 def save(drawn: Any, folder: pathlib.Path, name: str) -> list[str]:
     """Write a plot as NAME.svg, NAME.png and NAME.pgf, and close it; return the files' names.
 
@@ -66,7 +72,7 @@ def save(drawn: Any, folder: pathlib.Path, name: str) -> list[str]:
     with matplotlib.rc_context({**STYLE, **PGF}), _without_tex():
         text = io.StringIO()
         drawn.savefig(text, format="pgf")
-        write_whole(folder / f"{name}.pgf", text.getvalue())
+        write_whole(folder / f"{name}.pgf", _for_tex(text.getvalue()))
         made.append(f"{name}.pgf")
     pyplot.close(drawn)
     return made

@@ -67,7 +67,7 @@ def _incast(size: Size) -> list[Cell]:
             name,
             changed(room, reliability={"timeout": 18}) if transport == "roce" else room,
             experiment(workload, transport=transport),
-            cost=3 * length,
+            cost=0.25 * length,
         )
         for name, transport, room in rooms
     ]
@@ -167,7 +167,7 @@ def _profiles(size: Size) -> list[Cell]:
             params = {"message_bytes": 65536, "target": 0, "sources": list(range(1, flows + 1))}
             workload = {"name": "incast", "params": params, "duration": length}
             run = experiment(workload, transport="roce")
-            made.append(Cell(f"{profile}, {flows} flows", room, run, cost=5 * length))
+            made.append(Cell(f"{profile}, {flows} flows", room, run, cost=0.3 * length))
     return made
 
 
@@ -223,7 +223,7 @@ def _tail(size: Size) -> list[Cell]:
             experiment(workload, transport=transport),
             {"loss": 0.001},
             3,
-            cost=count * 2.0,
+            cost=count * 0.28,
         )
         for name, transport in BOTH
     ]
@@ -268,7 +268,7 @@ def _dead_path(size: Size) -> list[Cell]:
             name,
             lab(1, 4, per_rack=4, reliability={"timeout": 14}),
             across(schedule, length, 262144, transport=transport),
-            cost=length * 2,
+            cost=length * 0.28,
             may_fail=transport == "roce",
         )
         for name, transport in BOTH

@@ -67,7 +67,7 @@ def _forced(size: Size) -> list[Cell]:
     params = {"message_bytes": 262144, "window": 6, "shift": 2}
     hosts = ["h0", "h4", "h2", "h3"]  # h0 to h2 and h4 to h3, and back
     workload = {"name": "permutation", "params": params, "hosts": hosts, "duration": 3 * step}
-    return [Cell(RUN, room, experiment(workload, schedule), cost=4 * step, watch=(FIRST, SECOND, SHARED, FREE))]
+    return [Cell(RUN, room, experiment(workload, schedule), cost=0.35 * step, watch=(FIRST, SECOND, SHARED, FREE))]
 
 
 def _forced_judged(results: Results) -> list[Measure]:
@@ -125,7 +125,7 @@ def _storm(size: Size) -> list[Cell]:
         # As many paths as it takes for a host not to miss the stuck one's by the luck of a hash.
         used = {"qps_per_peer": 4 if roce else 1}
         run = across(schedule, 3 * step, 65536, used, transport=transport)
-        made.append(Cell(name, lossless(plain) if roce else plain, run, cost=step * 9, watch=others, may_fail=roce))
+        made.append(Cell(name, lossless(plain) if roce else plain, run, cost=step, watch=others, may_fail=roce))
     return made
 
 
@@ -177,7 +177,7 @@ def _flap(size: Size) -> list[Cell]:
             name,
             lossless(plain) if transport == "roce" else plain,
             across(schedule, 1.6 + down, 262144, transport=transport),
-            cost=4 * down,
+            cost=0.45 * (1.6 + down),
             may_fail=transport == "roce",
         )
         for name, transport in VARIANTS

@@ -104,7 +104,7 @@ def _collective(name: str, workload: str, what: str, differs: str = "") -> Figur
                         experiment(run, transport=transport),
                         {"loss": loss} if loss else {},
                         1,
-                        cost=number * hosts / 1.5e7 * (2 if workload == "ring_all_reduce" else 1),
+                        cost=number * hosts / 1.6e7,
                     )
                 )
         return made
@@ -218,7 +218,8 @@ def _permutation(size: Size) -> list[Cell]:
         (INFINIBAND, "roce", infiniband(plain)),
     )
     return [
-        Cell(name, room, experiment(workload, transport=transport), cost=length * 3) for name, transport, room in rooms
+        Cell(name, room, experiment(workload, transport=transport), cost=0.7 * length)
+        for name, transport, room in rooms
     ]
 
 
@@ -273,12 +274,12 @@ def _latency(size: Size) -> list[Cell]:
     for name, target in (("T0-local", "h1"), ("across T1", "h2")):
         params = {"message_bytes": 2, "source": 0, "target": 1, "iterations": count}
         run = experiment({"name": "write_lat", "params": params, "hosts": ["h0", target]})
-        made.append(Cell(name, _one_lab(), run, cost=count / 50))
+        made.append(Cell(name, _one_lab(), run, cost=count / 300))
     for length in (2 * KIB, 8 * KIB, LAT_SIZE, 128 * KIB):
         params = {"message_bytes": length, "window": 16, "source": 0, "target": 1}
         bounds = {"hosts": ["h0", "h2"], "duration": 0.5, "qps_per_peer": 4}
         run = experiment({"name": "write_bw", "params": params, **bounds})
-        made.append(Cell(f"4 QPs, {length} B", _one_lab(), run, cost=6))
+        made.append(Cell(f"4 QPs, {length} B", _one_lab(), run, cost=0.6))
     return made
 
 
@@ -321,7 +322,7 @@ def _send_recv(size: Size) -> list[Cell]:
             f"{number} B",
             _one_lab(),
             experiment({"name": "send_recv", "params": {"message_bytes": number, "window": 2}, **bounds}),
-            cost=length * 30,
+            cost=length * 0.6,
         )
         for number in SIZES
     ]
