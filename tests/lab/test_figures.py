@@ -360,13 +360,14 @@ def test_a_seed_without_a_number_leaves_the_median_without_one() -> None:
     assert infinite.value == 3.0
 
 
-def test_a_reason_needs_to_hold_for_every_seed_that_misses() -> None:
+def test_a_reason_needs_to_hold_for_most_seeds_that_miss() -> None:
     def of(*reasons: str) -> str:
         (found,) = over_seeds([[Measure("x", 9.0, 0.0, 1.0, differs=each)] for each in reasons])
         return found.differs
 
-    assert of("marks", "marks") == "marks"
+    assert of("marks", "marks", "") == "marks"
     assert of("marks", "") == ""
+    assert of("marks", "", "") == ""
 
 
 def test_points_are_medians_with_the_range_over_the_seeds() -> None:
@@ -411,6 +412,7 @@ def test_events_of_a_schedule_are_named_and_those_at_the_same_time_are_one() -> 
     steps = [
         failures.fail(1.0, "h0:1", failures.NIC),
         failures.fail(1.0, "h0:6", failures.ALSO),
+        failures.fail(1.0, "h0:1", failures.NIC),
         failures.fail(2.0, "p0-t1.0", failures.CUT, kind="freeze"),
         failures.fail(2.5, "l", failures.CUT, settings={"loss": 0.2}),
         *(failures.fail(3.0, f"l{number}", failures.DROPPED) for number in range(4)),

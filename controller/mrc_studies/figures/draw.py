@@ -39,7 +39,8 @@ def events(steps: Sequence[ExperimentStep]) -> Iterator[Event]:
     for step in steps:
         by_time.setdefault((step.at, step.restore is not None, step.kind), []).append(step)
     for (at, back, kind), same in by_time.items():
-        names = [step.fail or step.restore or step.flap or "" for step in same]
+        # Two runs of a figure have the same schedule.
+        names = list(dict.fromkeys(step.fail or step.restore or step.flap or "" for step in same))
         what = ", ".join(names) if len(names) <= 2 else f"{len(names)} links"
         loss = same[0].settings.get("loss")
         verb = "back" if back else f"loses {100 * loss:.0f} %" if loss else VERBS.get(kind, kind.replace("_", " "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -88,14 +89,15 @@ def over_seeds(given: Sequence[Sequence[Measure]]) -> list[Measure]:
     """Return the measures of one seed after another as one list, each with its median over the seeds.
 
     A seed that leaves a measure without a number leaves its median without one. A reason for what lies outside of the
-    bounds holds if every seed that misses them gives one.
+    bounds holds, as the verdict does, if it is that of more than half of the seeds that miss them.
     """
     found = []
     for same in zip(*given, strict=True):
         values = tuple(each.value for each in same)
         median = math.nan if any(map(math.isnan, values)) else statistics.median(values)
         missed = [each.differs for each in same if not each.passed]
-        differs = missed[0] if missed and all(missed) else ""
+        reason, count = Counter(missed).most_common(1)[0] if missed else ("", 0)
+        differs = reason if 2 * count > len(missed) else ""
         found.append(replace(same[0], value=median, values=values, differs=differs))
     return found
 
