@@ -493,6 +493,7 @@ def test_a_seed_without_traffic_on_the_broken_path_is_left_out_and_named() -> No
     def of(seed: int, before_bps: float) -> Seeded:
         rows = [Rate(0.7, before_bps), Rate(2.5, 0.0)]
         result = Measured(
+            series=[Goodput(each * 0.05, 16e6, 1.0) for each in range(60)],
             watched={failures.LOSSY_PORT: rows},
             segments=[segment],
             qps=1,
@@ -502,6 +503,6 @@ def test_a_seed_without_traffic_on_the_broken_path_is_left_out_and_named() -> No
         )
         return Seeded(seed, cells, {"run": result})
 
-    found = judged(figure, [of(1, 1e6), of(2, 0.0), of(3, 2e6)])
+    found = judged(figure, [of(1, 1e6), of(2, 2e4), of(3, 2e6)])
     assert (found.seeds, list(found.left_out), found.status) == ([1, 3], [2], "reproduced")
     assert judged(figure, [of(1, 0.0)]).status == "not reproduced"
