@@ -17,10 +17,10 @@ WIDTH, HEIGHT, BELOW = 7.2, 3.3, 1.2
 INK, GREY, BAD, GOOD = "#1c2733", "#556270", "#a33c00", "#00694d"
 #: Okabe and Ito's colours, which people with any colour vision tell apart, the darker ones first.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a5a00", "#56b4e9", "#e69f00", "#4b4bb8")
-#: Series also differ by line, marker and hatch, for print in grey.
+#: Series also differ by line, marker and hatch, for print in grey. Dots would make PGF of megabytes, which stalls TeX.
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (8, 2, 1, 2, 1, 2)))
 MARKERS = "os^DvP*X"
-HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
+HATCHES = ("", "//", "\\\\", "xx", "--", "++", "|", "/")
 #: What fails, by the kind of failure (`Action.kind`); without a kind it is down.
 VERBS = {
     "": "down",
