@@ -20,6 +20,8 @@ EIGHT = "8 ports of 100 Gb/s, 800 Gb/s"
 #: Of four planes at 5 Mb/s each; that of the paper is 100 Gb/s.
 QUEUES = {"limit": "64KiB", "ecn": {"kmin": "8KiB", "kmax": "32KiB"}, "trim": {"threshold": "48KiB"}}
 LINK = {"rate": "5Mbps", "delay": "100us"}
+#: Fast enough that no ACK timeout of 17 ms fires behind queues.
+FAST = {"rate": "20Mbps", "delay": "100us"}
 RUN = "run"
 CUT = Evidence(dropped=1, evs_lost=1)
 DROPPED = Evidence(dropped=1)

@@ -10,7 +10,7 @@ from mrc_runs.experiment import Tree
 from mrc_studies.cells.cell import Cell, changed, experiment
 from mrc_studies.cells.measured import Measured
 from mrc_studies.figures.alternatives import POLICIES
-from mrc_studies.figures.failures import DROPPED, across, fail, lab, restore
+from mrc_studies.figures.failures import DROPPED, FAST, across, fail, lab, restore
 from mrc_studies.figures.model import (
     Alternative,
     Axes,
@@ -266,7 +266,7 @@ def _dead_path(size: Size) -> list[Cell]:
     return [
         Cell(
             name,
-            lab(1, 4, per_rack=4, reliability={"timeout": 14}),
+            lab(1, 4, per_rack=4, links={"host": FAST, "fabric": FAST}, reliability={"timeout": 14}),
             across(schedule, length, 262144, transport=transport),
             cost=length * 0.28,
             may_fail=transport == "roce",
@@ -342,7 +342,8 @@ FIGURES = [
         "dead-path",
         "A T1 stands still: a RoCE job ends, an MRC job goes on",
         "a flow that is pinned to a path dies with it (section on why RoCE is not enough)",
-        "one plane of 4 T1s, permutation of 8 hosts; retries end after some half a second",
+        "one plane of 4 T1s, 20 Mb/s, permutation of 8 hosts; retries end after some half a second. Changed after a "
+        "first result: at 5 Mb/s timeouts fired behind queues, and MRC was slower than RoCE",
         "queue pairs of RoCE fail, none of MRC does",
         _dead_path,
         _dead_path_judged,

@@ -9,7 +9,7 @@ from mrc_results.expectation import Evidence
 from mrc_studies.cells.cell import Cell, changed, experiment
 from mrc_studies.cells.measured import Measured
 from mrc_studies.figures.alternatives import POLICIES
-from mrc_studies.figures.failures import CUT, DROPPED, across, fail, lab, restore, segments
+from mrc_studies.figures.failures import CUT, DROPPED, FAST, across, fail, lab, restore, segments
 from mrc_studies.figures.model import Axes, Figure, Line, Mark, Measure, Point, Results, Size, least, most, ratio
 from mrc_studies.figures.rates import (
     SHARE,
@@ -171,7 +171,7 @@ def _storm_marks(results: Results) -> Iterator[Mark]:
 def _flap(size: Size) -> list[Cell]:
     down = 0.6 if size == "quick" else 3.0
     schedule = [fail(0.8, FLAPPING, DROPPED), restore(0.8 + down, FLAPPING)]
-    plain = lab(1, 6, per_rack=4, reliability={"timeout": 14})
+    plain = lab(1, 6, per_rack=4, links={"host": FAST, "fabric": FAST}, reliability={"timeout": 14})
     return [
         Cell(
             name,
@@ -243,7 +243,8 @@ FIGURES = [
         "flap",
         "A link flaps: a RoCE job ends, an MRC job goes on",
         "a link between T0 and T1 flaps, and with it the job that is pinned to it (section on why RoCE is not enough)",
-        "one plane of 6 T1s, permutation of 8 hosts; a link is down for 0.6 s; RoCE gives up after 8 timeouts of 17 ms",
+        "one plane of 6 T1s, 20 Mb/s, permutation of 8 hosts; a link is down for 0.6 s; RoCE gives up after 8 timeouts "
+        "of 17 ms. Changed after a first result: at 5 Mb/s timeouts fired behind queues, and MRC had 17 % of line rate",
         "queue pairs of RoCE fail, none of MRC does, whose goodput stays above the 5/6 of its T0's uplinks that are "
         "left",
         _flap,
