@@ -16,13 +16,20 @@ from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import interruptible
 from mrc_studies.cells.workers import Progress
 from mrc_studies.figures import catalogue, produce
-from mrc_studies.figures.model import JudgedFigure, Size, Status
+from mrc_studies.figures.model import JudgedFigure, Status
+from mrc_studies.figures.produce import Plan
 
 
 def verb(
     names: Annotated[list[str] | None, typer.Argument(help="figure numbers of the paper (default: all)")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="small scale, minutes (the default)")] = False,
-    full: Annotated[bool, typer.Option("--full", help="longer runs and more hosts, hours")] = False,
+    full: Annotated[bool, typer.Option("--full", help="longer runs, more hosts, five seeds: an hour")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="seeds; the verdict is that of medians (default: 1, with --full up to 5)")
+    ] = None,
+    alternatives: Annotated[
+        bool, typer.Option("--alternatives", help="figures that differ also with published policies")
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="list the figures and how long each takes")] = False,
     jobs: Annotated[int | None, typer.Option(help="runs in parallel (default: one per core)")] = None,
     output: Annotated[
@@ -38,15 +45,17 @@ def verb(
         raise ExperimentError("--quick and --full exclude each other; choose one")
     if jobs is not None and not 1 <= jobs <= 1024:
         raise ExperimentError(f"--jobs is a number of processes from 1 to 1024, not {jobs}")
-    size: Size = "full" if full else "quick"
+    if seeds is not None and not 1 <= seeds <= 100:
+        raise ExperimentError(f"--seeds is a number of seeds from 1 to 100, not {seeds}")
+    plan = Plan("full" if full else "quick", seeds, alternatives)
     chosen = catalogue.chosen(names or [])
     count = jobs or len(os.sched_getaffinity(0))
     if listed:
-        _list(size, count)
+        _list(plan, count)
         return
     error = Console(stderr=True)
     with interruptible(), resultdir.prepared(output, 0.0):
-        about = produce.estimate_s(chosen, size, count)
+        about = produce.estimate_s(chosen, plan, count)
         error.print(f"{len(chosen)} figures on {count} cores, about {_duration(about)} from the beginning", style="dim")
         with steps(lines=True) as tell:
 
@@ -55,7 +64,7 @@ def verb(
                 text = f"{progress.done} of {progress.total} runs{left}; {progress.text}"
                 tell(text)
 
-            page, done = produce.produce(chosen, size, output, count, show)
+            page, done = produce.produce(chosen, plan, output, count, show)
     _show(done, page)
     if any(each.status is Status.NOT_REPRODUCED for each in done):
         raise SystemExit(1)
@@ -69,34 +78,42 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _list(size: Size, jobs: int) -> None:
-    table = Table(title=f"figures, --{size}")
-    for column in ("figure", "what", "runs", "about"):
+def _list(plan: Plan, jobs: int) -> None:
+    table = Table(title=f"figures, {plan.options}")
+    for column in ("figure", "what", "seeds", "runs", "about"):
         table.add_column(column)
     for figure in catalogue.FIGURES.values():
-        duration = _duration(produce.estimate_s([figure], size, jobs))
-        table.add_row(figure.name, figure.title, str(len(figure.cells(size))), duration)
+        duration = _duration(produce.estimate_s([figure], plan, jobs))
+        seeds, runs = plan.count(figure), produce.runs(figure, plan)
+        table.add_row(figure.name, figure.title, str(seeds), str(runs), duration)
     Console().print(table)
+
+
+def _held(judged: JudgedFigure) -> str:
+    """Return for how many seeds the headline holds."""
+    return f"{judged.held} of {len(judged.seeds)} seeds" if judged.measures else ""
 
 
 def _show(done: list[JudgedFigure], page: pathlib.Path) -> None:
     console = Console()
     table = Table()
-    for column in ("figure", "what", "result"):
+    for column in ("figure", "what", "result", "holds for"):
         table.add_column(column)
     colours = {Status.REPRODUCED: "green", Status.NOT_REPRODUCED: "red"}
     for each in done:
         colour = colours.get(each.status, "yellow")
-        reason = f" {each.figure.differs}" if each.status is Status.DIFFERS else ""
-        table.add_row(each.figure.name, each.figure.title, f"[{colour}]{each.status}[/]{reason}")
+        reason = f" {each.reason}" if each.status is Status.DIFFERS else ""
+        table.add_row(each.figure.name, each.figure.title, f"[{colour}]{each.status}[/]{reason}", _held(each))
+        for name, other in each.alternatives.items():
+            result = "[green]reproduced[/]" if other.reproduced else "[yellow]missed[/]"
+            table.add_row("", f"with {name}", result, _held(other))
     console.print(table)
     for each in done:
         for text in (*each.not_run[:5], *each.failures[:5]):
             console.print(f"{each.figure.name}: {text}", markup=False, highlight=False)
         for measure in each.measures:
             if not measure.passed:
-                bounds = f"{measure.low:.3g} to {measure.high:.3g}"
-                text = f"{each.figure.name}: {measure.what}: {measure.value:.4g} {measure.unit} (expected {bounds})"
+                text = f"{each.figure.name}: {measure.what}: {measure.shown} (expected {measure.bounds})"
                 console.print(text, markup=False, highlight=False)
         for name, found in each.evidence:
             if not found.passed:

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import re
@@ -20,15 +21,31 @@ from typer.testing import CliRunner
 
 from mrc_cli.app import app
 from mrc_host.answers import Stream
+from mrc_results.check import Check
 from mrc_results.expectation import Evidence
 from mrc_results.performance import StreamRow
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.cells import measure, workers
 from mrc_studies.cells.cell import Cell, changed
-from mrc_studies.cells.measured import Measured
+from mrc_studies.cells.measured import ActiveEvs, Goodput, Measured, Rate, Segment
 from mrc_studies.cells.workers import Answer, CellStore, Task
-from mrc_studies.figures import catalogue, failures, produce, tables
-from mrc_studies.figures.model import Figure, Measure, Size, judged, shares
+from mrc_studies.figures import catalogue, draw, failures, produce, rates, tables
+from mrc_studies.figures.alternatives import POLICIES
+from mrc_studies.figures.model import (
+    Alternative,
+    Event,
+    Figure,
+    Mark,
+    Measure,
+    Point,
+    Seeded,
+    Size,
+    judged,
+    over_seeds,
+    own_rates,
+    shares,
+)
+from mrc_studies.figures.produce import Plan
 
 COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 
@@ -48,7 +65,7 @@ SMALL = dataclasses.replace(catalogue.FIGURES["9a"], name="small", cells=small_c
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("figures")
-    _, done = produce.produce([SMALL], "quick", folder, 1)
+    _, done = produce.produce([SMALL], Plan(), folder, 1)
     assert done[0].status == "reproduced", (done[0].measures, done[0].evidence, done[0].failures)
     return folder
 
@@ -63,10 +80,11 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_the_page_is_the_same_for_the_same_inputs(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    produce.produce([SMALL], "quick", tmp_path, 1)
+    produce.produce([SMALL], Plan(), tmp_path, 1)
     assert contents(tmp_path) == contents(made)
     names = set(contents(made))
-    assert {"index.html", "small.csv", "small-checks.csv", "small.svg", "small.png"} <= names
+    assert {"index.html", "small.csv", "small-checks.csv"} <= names
+    assert {f"small{part}.{kind}" for part in ("", "-headline") for kind in ("svg", "png", "pgf")} <= names
 
 
 def test_page_of_figures_loads_nothing_from_elsewhere(made: pathlib.Path) -> None:
@@ -84,10 +102,10 @@ def test_cell_that_is_kept_is_not_run_again(made: pathlib.Path, monkeypatch: pyt
         raise AssertionError("a run was begun")
 
     monkeypatch.setattr(workers, "_workers", never)
-    produce.produce([SMALL], "quick", made, 1)
+    produce.produce([SMALL], Plan(), made, 1)
     other = dataclasses.replace(SMALL, cells=lambda size: [dataclasses.replace(small_cells(size)[0], name="other")])
     with pytest.raises(AssertionError, match="begun"):
-        produce.produce([other], "quick", made, 1)
+        produce.produce([other], Plan(), made, 1)
 
 
 def test_the_page_tells_a_cores_time_not_that_of_a_busy_machine(tmp_path: pathlib.Path) -> None:
@@ -144,14 +162,18 @@ def test_a_digest_is_of_all_inputs() -> None:
         dataclasses.replace(cell, experiment=changed(cell.experiment, transport="roce")),
         dataclasses.replace(cell, impair={"loss": 0.1}),
         dataclasses.replace(cell, lost=5),
+        cell.seeded(2),
+        dataclasses.replace(cell, watch_evs="h0"),
+        POLICIES[0].apply(cell),
         cell.healthy(),
     ]
+    del others[1]  # the same as with the seed by itself
     assert len({each.digest("v1") for each in (cell, *others)} | {cell.digest("v2")}) == len(others) + 2
     assert dataclasses.replace(cell, cost=99).digest("v1") == cell.digest("v1")
 
 
 def test_figure_without_its_failure_is_not_reproduced(tmp_path: pathlib.Path) -> None:
-    _, done = produce.produce([SMALL], "quick", tmp_path, 1, broken=False)
+    _, done = produce.produce([SMALL], Plan(broken=False), tmp_path, 1)
     assert done[0].status == "not reproduced"
     assert not any(each.passed for _, each in done[0].evidence)
     assert not any(each.passed for each in done[0].measures)
@@ -181,9 +203,9 @@ def test_every_cell_of_a_figure_can_be_prepared_with_and_without_failure(figure:
 
 @pytest.mark.parametrize("figure", catalogue.FIGURES.values(), ids=lambda each: each.name)
 def test_a_figure_without_results_is_not_reproduced(figure: Figure) -> None:
-    cells = figure.cells("quick")
-    assert judged(figure, cells, {}).status == "could not run"
-    assert judged(figure, cells, {}, ["run: died"]).not_run == ["run: died"]
+    runs = [Seeded(1, figure.cells("quick"), {})]
+    assert judged(figure, runs).status == "could not run"
+    assert judged(figure, runs, ["run: died"]).not_run == ["run: died"]
 
 
 def test_a_run_that_could_not_be_says_nothing_about_its_figure(
@@ -204,7 +226,7 @@ def test_a_run_that_could_not_be_says_nothing_about_its_figure(
 
 
 #: Seconds of a core that a figure may take in `make test`; MRCLAB_FIGURES=1 takes all, some minutes.
-CHEAP_S = 8.0
+CHEAP_S = 1.0
 
 
 @pytest.mark.slow
@@ -212,7 +234,7 @@ CHEAP_S = 8.0
 def test_every_figure_needs_its_failure(figure: Figure, tmp_path: pathlib.Path) -> None:
     if sum(cell.cost for cell in figure.cells("quick")) > CHEAP_S and "MRCLAB_FIGURES" not in os.environ:
         pytest.skip("takes long; MRCLAB_FIGURES=1 runs it")
-    _, done = produce.produce([figure], "quick", tmp_path, 1, broken=False)
+    _, done = produce.produce([figure], Plan(broken=False), tmp_path, 1)
     assert not done[0].reproduced
 
 
@@ -228,6 +250,7 @@ def test_figures_command_lists_figures_and_refuses_unknown_ones(tmp_path: pathli
         (["99"], "no figure '99'; known: 5-9d"),
         (["--quick", "--full"], "exclude each other"),
         (["--jobs", "0"], "from 1 to 1024"),
+        (["--seeds", "0"], "from 1 to 100"),
         (["9a", "-o", "file"], "no folder for results"),
     ):
         done = mrclab(*words)
@@ -250,7 +273,7 @@ def cells(size):
     return [dataclasses.replace(cell, name=f"run{n}", lab=changed(cell.lab, seed=n + 1)) for n in range(3)]
 if __name__ == "__main__":
     figure = dataclasses.replace(SMALL, cells=cells, judge=lambda results: [])
-    produce.produce([figure], "quick", pathlib.Path(sys.argv[1]), 1, lambda each: print(each.done, flush=True))
+    produce.produce([figure], produce.Plan(), pathlib.Path(sys.argv[1]), 1, lambda each: print(each.done, flush=True))
 """
     program = tmp_path / "program.py"
     program.write_text(script)
@@ -301,8 +324,185 @@ def test_a_number_out_of_bounds_needs_a_reason_of_its_own() -> None:
 
     def status(*measures: Measure) -> str:
         figure = dataclasses.replace(SMALL, judge=lambda _: measures, differs="")
-        return judged(figure, [figure.cells("quick")[0]], results).status
+        return judged(figure, [Seeded(1, figure.cells("quick")[:1], results)]).status
 
     assert status(Measure("z", 0.5, 0.0, 1.0)) == "reproduced"
     assert status(known) == "differs because"
     assert status(known, unknown) == "not reproduced"
+
+
+def test_verdict_is_that_of_medians_and_tells_for_how_many_seeds_it_holds() -> None:
+    given = {1: 0.7, 2: 0.9, 3: 0.95, 4: 0.1, 5: 0.92}
+    figure = dataclasses.replace(
+        SMALL, judge=lambda results: [Measure("x", results["run"].iteration_s or 0.0, 0.8, 1.0, "s")], differs=""
+    )
+    cells = figure.cells("quick")
+
+    def of(values: dict[int, float]) -> Any:
+        results = {seed: {"run": Measured(iteration_s=each)} for seed, each in values.items()}
+        return judged(figure, [Seeded(seed, cells, each) for seed, each in results.items()])
+
+    found = of(given)
+    (measure_found,) = found.measures
+    assert (measure_found.value, measure_found.interval, measure_found.held) == (0.9, (0.1, 0.95), 3)
+    assert (found.status, found.held, found.seeds) == ("reproduced", 3, [1, 2, 3, 4, 5])
+    assert "[0.1, 0.95]" in measure_found.shown
+    assert of({1: 0.7, 2: 0.9, 3: 0.1}).status == "not reproduced"
+
+
+def test_a_seed_without_a_number_leaves_the_median_without_one() -> None:
+    values = [[Measure("x", each, 0.0, 1.0)] for each in (0.5, math.nan, 0.5)]
+    (found,) = over_seeds(values)
+    assert math.isnan(found.value)
+    assert not found.passed
+    assert found.held == 2
+    (infinite,) = over_seeds([[Measure("x", each, 1.0, math.inf)] for each in (2.0, math.inf, 3.0)])
+    assert infinite.value == 3.0
+
+
+def test_a_reason_needs_to_hold_for_most_seeds_that_miss() -> None:
+    def of(*reasons: str) -> str:
+        (found,) = over_seeds([[Measure("x", 9.0, 0.0, 1.0, differs=each)] for each in reasons])
+        return found.differs
+
+    assert of("marks", "marks", "") == "marks"
+    assert of("marks", "") == ""
+    assert of("marks", "", "") == ""
+
+
+def test_points_are_medians_with_the_range_over_the_seeds() -> None:
+    figure = dataclasses.replace(
+        SMALL, points=lambda results: iter([Point("run", "s", 1.0, results["run"].iteration_s or 0.0)])
+    )
+    cells = figure.cells("quick")
+    runs = [Seeded(seed, cells, {"run": Measured(iteration_s=float(seed**2))}) for seed in (1, 2, 3)]
+    (row,) = tables.points(judged(figure, runs))
+    assert (row.y, row.least, row.most, row.seeds) == (4.0, 1.0, 9.0, 3)
+
+
+def test_plan_runs_each_seed_of_a_figure_and_alternatives_only_where_asked() -> None:
+    figure = catalogue.FIGURES["14"]
+    ways = dict(Plan(seeds=3).cells(figure))
+    assert list(ways) == [""]
+    assert [cells[0].lab.seed for cells in ways[""]] == [1, 2, 3]
+    every = dict(Plan(alternatives=True).cells(figure))
+    assert "REPS" in every
+    assert every["REPS"][0][0].policies == {"ev": "reps.py:Reps"}
+    assert Plan("full").count(figure) == 5
+    assert Plan("full").count(dataclasses.replace(figure, many=1)) == 1
+    assert Plan("full", seeds=7).options == "--full --seeds 7"
+
+
+def test_policies_leave_runs_of_roce_as_they_are() -> None:
+    cells = catalogue.FIGURES["tail"].cells("quick")
+    changed_cells = [POLICIES[0].apply(cell) for cell in cells]
+    assert [cell.policies for cell in changed_cells] == [{"ev": "reps.py:Reps"}, {}]
+
+
+@pytest.mark.parametrize("alternative", POLICIES, ids=lambda each: each.name)
+def test_every_published_policy_of_a_figure_is_there(alternative: Alternative) -> None:
+    cell = alternative.apply(small_cells("quick")[0])
+    assert cell.digest("") != small_cells("quick")[0].digest("")
+    named = measure.prepare(cell).lab.policies.named
+    assert all(pathlib.Path(text.rpartition(":")[0]).is_file() for text in named.values())
+    assert named
+
+
+def test_events_of_a_schedule_are_named_and_those_at_the_same_time_are_one() -> None:
+    steps = [
+        failures.fail(1.0, "h0:1", failures.NIC),
+        failures.fail(1.0, "h0:6", failures.ALSO),
+        failures.fail(1.0, "h0:1", failures.NIC),
+        failures.fail(2.0, "p0-t1.0", failures.CUT, kind="freeze"),
+        failures.fail(2.5, "l", failures.CUT, settings={"loss": 0.2}),
+        *(failures.fail(3.0, f"l{number}", failures.DROPPED) for number in range(4)),
+        failures.restore(4.0, "h0:1"),
+    ]
+    assert list(draw.events(steps)) == [
+        Event(1.0, "h0:1, h0:6 down", "fail"),
+        Event(2.0, "p0-t1.0 freezes", "fail"),
+        Event(2.5, "l loses 20 %", "fail"),
+        Event(3.0, "4 links down", "fail"),
+        Event(4.0, "h0:1 back", "restore"),
+    ]
+
+
+def test_rates_are_percent_of_what_all_receivers_carry_together(made: pathlib.Path) -> None:
+    both = [stream("h0", 500_000, 0.0, 1.0), stream("h1", 1_500_000, 0.0, 2.0)]
+    results = {"run": Measured(streams=both, host_bps=8e6)}
+    line = rates.everything("800 Gb/s")(results)
+    assert line is not None
+    assert (line.mbps, line.paper) == (8.0, "800 Gb/s")
+    assert rates.percent(4e6, line) == 50.0
+    assert own_rates(results["run"]) == [0.5, 0.75]
+    assert rates.everything()({"run": Measured()}) is None
+    with (made / "small.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["y_is"] for row in rows} == {rates.SHARE}
+    assert 85 < max(float(row["y"]) for row in rows if row["series"] == "goodput") <= 100
+
+
+def test_bounds_are_drawn_around_what_is_left() -> None:
+    series = [failures_goodput(number * 0.05, 8e6 if number < 20 else 4e6, number >= 20) for number in range(40)]
+    segment = Segment(1.0, 2.0, "fail", 0.5, 0.5, 0.5, 0.5, 0.0)
+    result = Measured(streams=[stream("h0", 1, 0.0, 1.0)], host_bps=8e6, series=series, segments=[segment])
+    assert list(rates.bounds(0.9, 1.1)({"run": result})) == [
+        Mark(1.15, 2.0, pytest.approx(45.0), pytest.approx(55.0))  # type: ignore[arg-type]
+    ]
+
+
+def failures_goodput(time_s: float, bps: float, half: bool) -> Goodput:
+    return Goodput(round(time_s, 2), bps, 0.5 if half else 1.0)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="matplotlib is not installed")
+def test_pgf_is_written_without_tex_and_names_nothing_that_tex_reads_as_a_command(
+    made: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.backends import backend_pgf
+
+    def started(*_: object) -> None:
+        raise AssertionError("TeX was started")
+
+    monkeypatch.setattr(backend_pgf.LatexManager, "_get_cached_or_new", started)
+    produce.produce([SMALL], Plan(), made, 1)
+    text = (made / "small.pgf").read_text()
+    assert "begin{pgfpicture}" in text
+    shown = re.findall(r"\\def%\{\\%\}([^}]*)\}", text)
+    assert any("line rate" in each for each in shown)
+    assert not any(set(each) & set("#&{}~\\") for each in shown)
+
+
+def test_the_evs_of_a_watched_host_are_kept_over_time() -> None:
+    """One path of 16 loses packets: its EV is ASSUMED_BAD, and the QP sends on 16 all the same."""
+    (cell,) = catalogue.FIGURES["12-13"].cells("quick")
+    result = measure.measure(cell)
+    assert [each.active for each in result.active_evs] == [16]
+    states = [each.state for each in result.ev_changes]
+    assert states[0] == "ASSUMED_BAD"
+    assert "GOOD" in states
+    assert min(each.t_s for each in result.ev_changes) >= 1.0
+    assert measure.measure(dataclasses.replace(cell, watch_evs="h2")).ev_changes == []
+
+
+def test_a_seed_without_traffic_on_the_broken_path_is_left_out_and_named() -> None:
+    figure = catalogue.FIGURES["12-13"]
+    cells = figure.cells("quick")
+    segment = Segment(1.0, 3.0, "impair", 1.0, 1.0, 1.0, 1.0, 0.0)
+
+    def of(seed: int, before_bps: float) -> Seeded:
+        rows = [Rate(0.7, before_bps), Rate(2.5, 0.0)]
+        result = Measured(
+            series=[Goodput(each * 0.05, 16e6, 1.0) for each in range(60)],
+            watched={failures.LOSSY_PORT: rows},
+            segments=[segment],
+            qps=1,
+            qps_hit=1,
+            active_evs=[ActiveEvs(0.1, 16)],
+            evidence=[Check("evidence", "", "", True)],
+        )
+        return Seeded(seed, cells, {"run": result})
+
+    found = judged(figure, [of(1, 1e6), of(2, 2e4), of(3, 2e6)])
+    assert (found.seeds, list(found.left_out), found.status) == ([1, 3], [2], "reproduced")
+    assert judged(figure, [of(1, 0.0)]).status == "not reproduced"

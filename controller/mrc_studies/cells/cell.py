@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -12,6 +13,7 @@ from mrc_common.document import Model
 from mrc_results.provenance import policy_digests
 from mrc_runs.experiment import Experiment, Tree
 from mrc_topo.schema import Lab
+from mrc_topo.shipped import shipped
 
 M = TypeVar("M", bound=Model)
 
@@ -28,6 +30,8 @@ class Cell:
         cost: seconds of one core that it takes, roughly.
         may_fail: its workload may fail; that is then what is judged.
         watch: hosts, whose goodput, and switches' ports, whose load is kept by itself.
+        watch_evs: a host of which the active set of EVs and each change of an EV's state are kept over time.
+        policies: `FILE.py:Class` of the published policies (`policy_folder`), by kind of `Lab.policies`.
         broken: False runs it without any failure, and judges it as if there were one.
     """
 
@@ -39,15 +43,22 @@ class Cell:
     cost: float = 10.0
     may_fail: bool = False
     watch: Sequence[str] = ()
+    watch_evs: str = ""
+    policies: Mapping[str, str] = field(default_factory=dict)
     broken: bool = True
 
     def digest(self, software: str) -> str:
         """Return the digest of all that its result depends on; `software` stands for the programs."""
         documents = [each.model_dump(mode="json") for each in (self.lab, self.experiment)]
-        parts = [self.name, *documents, dict(self.impair), self.lost, self.broken, list(self.watch), software]
-        if policies := policy_digests(self.lab):
-            parts.append(policies)  # The documents only name them.
+        parts = [self.name, *documents, dict(self.impair), self.lost, self.broken, list(self.watch), self.watch_evs]
+        # The documents only name policies.
+        parts += [policy_digests(self.lab), {text: _digest_of(text) for text in self.policies.values()}]
+        parts += [dict(self.policies), software]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+    def seeded(self, seed: int) -> Cell:
+        """Return the same with the seed from which its lab draws all that is random."""
+        return replace(self, lab=changed(self.lab, seed=seed))
 
     def healthy(self) -> Cell:
         """Return the same without its failures."""
@@ -60,6 +71,16 @@ class Cell:
     def with_params(self, **changes: object) -> Cell:
         """Return the same with other parameters of the workload."""
         return self.with_workload(params={**self.experiment.workload.params, **changes})
+
+
+def policy_folder() -> pathlib.Path:
+    """Return the folder of the published policies."""
+    return shipped("experiments") / "sweeps" / "policies"
+
+
+def _digest_of(policy: str) -> str:
+    """Return the digest of the file of a policy, `FILE.py:Class`."""
+    return hashlib.sha256((policy_folder() / policy.rpartition(":")[0]).read_bytes()).hexdigest()
 
 
 def changed(made: M, **changes: object) -> M:

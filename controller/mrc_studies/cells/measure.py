@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import pathlib
@@ -10,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mrc_host.answers import EvEvent, MrcHostStatistics
 from mrc_host.proto.events import EvState
+from mrc_host.requests import GetStatistics
 from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session, closing
 from mrc_lab.session.virtual import VirtualSession
@@ -23,8 +26,8 @@ from mrc_runs.compare import lost_between_switches, seconds_per_iteration
 from mrc_runs.experiment import Experiment
 from mrc_runs.ideal import payload_share
 from mrc_studies.cells import measured
-from mrc_studies.cells.cell import Cell
-from mrc_studies.cells.measured import Goodput, Measured, Queues, Rate, Segment
+from mrc_studies.cells.cell import Cell, changed, policy_folder
+from mrc_studies.cells.measured import ActiveEvs, EvChange, Goodput, Measured, Queues, Rate, Segment
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
 from mrc_topo.paths import Paths
@@ -52,7 +55,10 @@ def prepare(cell: Cell) -> Topology:
     Raises:
         LabError, ExperimentError: they cannot be.
     """
-    topology = parse_lab(cell.lab.model_dump_json(exclude_unset=True), f"lab of {cell.name}")  # JSON is YAML
+    lab = cell.lab
+    if cell.policies:
+        lab = changed(lab, policies={kind: f"{policy_folder()}/{text}" for kind, text in cell.policies.items()})
+    topology = parse_lab(lab.model_dump_json(exclude_unset=True), f"lab of {cell.name}")  # JSON is YAML
     precheck.check(cell.experiment, topology)
     return topology
 
@@ -67,14 +73,37 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
         before = lost_between_switches(session)
         runs = experiment if cell.broken else experiment.model_copy(update={"schedule": []})
 
-        def observe(_: object) -> None:
+        active: list[ActiveEvs] = []
+
+        def observe(result: RunResult) -> None:
+            if cell.watch_evs:
+                _note_active(session, cell.watch_evs, result, active)
             if look is not None:
                 look(session)
 
         result = conduct.run_on(session, runs, observe, recording)
         lost = lost_between_switches(session) - before
         shown = list(evidence.findings(result, topology, experiment.claims()))
-        return _reduced(cell, topology, result, [*shown, *_impaired(cell, lost)], lost)
+        reduced = _reduced(cell, topology, result, [*shown, *_impaired(cell, lost)], lost)
+        return dataclasses.replace(reduced, active_evs=active, ev_changes=_ev_changes(result, cell.watch_evs))
+
+
+def _note_active(session: VirtualSession, host: str, result: RunResult, active: list[ActiveEvs]) -> None:
+    """Note how many EVs the queue pairs of a host that send have in use, if that has changed."""
+    statistics = session.hosts[host].ask(GetStatistics())
+    if isinstance(statistics, MrcHostStatistics):
+        count = sum(sum(qp.ev_active) for qp in statistics.qps if qp.requestor.get("packets_sent"))
+        if not active or active[-1].active != count:
+            active.append(ActiveEvs(round((session.now_ns() - result.started_ns) / 1e9, 3), count))
+
+
+def _ev_changes(result: RunResult, watched: str) -> list[EvChange]:
+    """Return `Measured.ev_changes`."""
+    return [
+        EvChange(round((event.t_ns - result.started_ns) / 1e9, 4), event.ev, event.plane, event.new)
+        for host, event in result.events.between(result.started_ns, 1 << 63, "ev")
+        if host == watched and isinstance(event, EvEvent)
+    ]
 
 
 def _impair(session: Session, cell: Cell) -> None:

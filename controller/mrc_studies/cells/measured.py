@@ -33,6 +33,22 @@ class Queues(NamedTuple):
     pauses: float
 
 
+class ActiveEvs(NamedTuple):
+    """How many EVs the queue pairs of a host send on, from a time on."""
+
+    t_s: float
+    active: int
+
+
+class EvChange(NamedTuple):
+    """An EV of a host's queue pair changed to a state (a name of `EvState`) at a time."""
+
+    t_s: float
+    ev: int
+    plane: int
+    state: str
+
+
 @dataclass(frozen=True)
 class Segment:
     """The effect of a step of the schedule, compared with the time before the first.
@@ -66,7 +82,7 @@ class Measured:
     `payload_share`: of all that the links of a host carry that sends as much as it receives (`ideal.payload_share`),
     None without such streams. `counters`: sums over all endpoints and queue pairs of MRC by side and name
     (`requestor.packets_sent`; `mrc_host.proto.stats`), and `host_sent_bytes`, what all hosts put on their links.
-    `evs_bad`: EVs that are ASSUMED_BAD at the end.
+    `evs_bad`: EVs that are ASSUMED_BAD at the end. `active_evs` and `ev_changes`: of the host `Cell.watch_evs`.
     """
 
     evidence: list[Check] = field(default_factory=list)
@@ -90,6 +106,8 @@ class Measured:
     flows: list[FlowRow] = field(default_factory=list)
     counters: Mapping[str, int] = field(default_factory=dict)
     evs_bad: int = 0
+    active_evs: list[ActiveEvs] = field(default_factory=list)
+    ev_changes: list[EvChange] = field(default_factory=list)
 
     @property
     def possible_bps(self) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -12,6 +14,8 @@ from mrc_results.check import Check
 from mrc_studies.cells.cell import Cell
 from mrc_studies.cells.measured import Measured
 
+#: The series of what goodput follows, by the paper.
+CLAIMED = "capacity left, as in the paper"
 Size = Literal["quick", "full"]
 Results = Mapping[str, Measured]
 
@@ -30,7 +34,7 @@ class Measure:
     """A number beside the bounds that the headline sets; not a number is outside of all bounds.
 
     `paper` is the paper's own value in the same unit, where it states one; `differs` says why ours lies outside of the
-    bounds, where that is known.
+    bounds, where that is known. `values`: the number with each seed, of which `value` is the median; empty: of one run.
     """
 
     what: str
@@ -40,31 +44,73 @@ class Measure:
     unit: str = ""
     paper: float | None = None
     differs: str = ""
+    values: tuple[float, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Return whether it lies within them."""
+        """Return whether the median lies within the bounds."""
         return self.low <= self.value <= self.high
+
+    @property
+    def each(self) -> tuple[float, ...]:
+        """The number with each seed."""
+        return self.values or (self.value,)
+
+    @property
+    def held(self) -> int:
+        """The number of seeds with which it lies within the bounds."""
+        return sum(self.low <= value <= self.high for value in self.each)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The least and the greatest value over the seeds; NaN where one is none."""
+        if any(math.isnan(value) for value in self.each):
+            return math.nan, math.nan
+        return min(self.each), max(self.each)
 
     @property
     def bounds(self) -> str:
         """The bounds as they are shown."""
-        return f"{self.low:.3g} to {self.high:.3g} {self.unit}"
+        if self.low == self.high:
+            return f"{self.low:.3g} {self.unit}".strip()
+        if math.isinf(self.high):
+            return f"at least {self.low:.3g} {self.unit}".strip()
+        return f"{self.low:.3g} to {self.high:.3g} {self.unit}".strip()
 
     @property
     def shown(self) -> str:
-        """The number as it is shown."""
-        return f"{self.value:.4g} {self.unit}"
+        """The number as it is shown, with the interval over the seeds."""
+        text = f"{self.value:.3g} {self.unit}".strip()
+        low, high = self.interval
+        return f"{text} [{low:.3g}, {high:.3g}]" if len(self.each) > 1 and low < high else text
+
+
+def over_seeds(given: Sequence[Sequence[Measure]]) -> list[Measure]:
+    """Return the measures of one seed after another as one list, each with its median over the seeds.
+
+    A seed that leaves a measure without a number leaves its median without one. A reason for what lies outside of the
+    bounds holds, as the verdict does, if it is that of more than half of the seeds that miss them.
+    """
+    found = []
+    for same in zip(*given, strict=True):
+        values = tuple(each.value for each in same)
+        median = math.nan if any(map(math.isnan, values)) else statistics.median(values)
+        missed = [each.differs for each in same if not each.passed]
+        reason, count = Counter(missed).most_common(1)[0] if missed else ("", 0)
+        differs = reason if 2 * count > len(missed) else ""
+        found.append(replace(same[0], value=median, values=values, differs=differs))
+    return found
 
 
 @dataclass(frozen=True)
 class Point:
-    """A row of a figure's table."""
+    """A row of a figure's table. `below`: it belongs to the panel below, whose y is `Axes.below`."""
 
     cell: str
     series: str
     x: float
     y: float
+    below: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +122,74 @@ class Axes:
     kind: Literal["steps", "lines", "bars"] = "lines"
     log_x: bool = False
     ticks: Sequence[str] = ()
+    below: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What 100 % of line rate are: in Mb/s here, and in words here and in the paper (empty: not stated there)."""
+
+    mbps: float
+    ours: str
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the headline says about a part of a plot, in the units of its axes.
+
+    `low` and `high`: our bounds; `paper`: the paper's value. They are drawn from `begin` to `end` (on x), or at the bar
+    or point of `series` at `begin`.
+    """
+
+    begin: float
+    end: float
+    low: float = math.nan
+    high: float = math.nan
+    paper: float = math.nan
+    series: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that is shown at a time of a plot, by name. `kind` decides how it is drawn."""
+
+    at_s: float
+    what: str
+    kind: Literal["fail", "restore", "ev"]
+
+
+def no_marks(results: Results) -> Iterator[Mark]:
+    """Yield nothing: what the headline is about is not on the plot's axes."""
+    return iter(())
+
+
+def no_events(results: Results) -> Iterator[Event]:
+    """Yield nothing beside the failures of the schedule."""
+    return iter(())
+
+
+def always(results: Results) -> str:
+    """Return that every seed makes runs of the figure."""
+    return ""
+
+
+def no_line(results: Results) -> Line | None:
+    """Return that the plot shows no rate."""
+    return None
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to run a figure that misses the paper's headline: a published policy or setting.
+
+    `source`: where it is published; `apply` changes a cell, or returns it as it is where the alternative has no part
+    in it.
+    """
+
+    name: str
+    source: str
+    apply: Callable[[Cell], Cell]
 
 
 @dataclass(frozen=True)
@@ -92,6 +206,12 @@ class Figure:
         points: its table.
         differs: the reason why it cannot come out as the paper has it, where that is known.
         without: a run without what the figure is about; with it the headline must fail.
+        line: what 100 % are, where y is a share of line rate.
+        marks: the paper's values and our bounds in the plot.
+        events: what is shown in the plot beside the failures.
+        leave_out: why runs with a seed are none of the figure, judged by what was before the failure; empty: they are.
+        alternatives: what else was tried, by `--alternatives`.
+        many: seeds that `--full` runs at most; fewer where a run takes minutes and the seed decides little.
     """
 
     name: str
@@ -105,28 +225,76 @@ class Figure:
     axes: Axes
     differs: str = ""
     without: Callable[[Cell], Cell] = Cell.healthy
+    line: Callable[[Results], Line | None] = no_line
+    marks: Callable[[Results], Iterator[Mark]] = no_marks
+    events: Callable[[Results], Iterator[Event]] = no_events
+    leave_out: Callable[[Results], str] = always
+    alternatives: Sequence[Alternative] = ()
+    many: int = 5
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """The runs of a figure with one seed, and what came of those that left a result."""
+
+    seed: int
+    cells: Sequence[Cell]
+    results: Results
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every run left a result."""
+        return len(self.results) == len(self.cells)
 
 
 @dataclass(frozen=True)
 class JudgedFigure:
-    """A figure with its results. `failures`: the errors of runs; `not_run`: why runs left no result."""
+    """A figure with its results. `failures`: the errors of runs; `not_run`: why runs left no result.
+
+    `left_out`: why runs with a seed are none of the figure (`Figure.leave_out`). `alternatives`: the same figure with
+    each alternative that was run, by name.
+    """
 
     figure: Figure
-    cells: Sequence[Cell]
-    results: Results
+    runs: Sequence[Seeded]
     measures: Sequence[Measure]
     failures: Sequence[str]
     not_run: Sequence[str] = ()
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    alternatives: Mapping[str, JudgedFigure] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of its runs."""
-        return sorted({cell.lab.seed for cell in self.cells})
+        return [each.seed for each in self.runs]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All of its runs."""
+        return [cell for each in self.runs for cell in each.cells]
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every run left a result."""
+        return bool(self.runs) and all(each.complete for each in self.runs)
 
     @property
     def evidence(self) -> list[tuple[str, Check]]:
         """What shows that the failures were there, by run."""
-        return [(name, each) for name, result in self.results.items() for each in result.evidence]
+        return [
+            (f"{name}, seed {runs.seed}", each)
+            for runs in self.runs
+            for name, result in runs.results.items()
+            for each in result.evidence
+        ]
+
+    @property
+    def held(self) -> int:
+        """The number of seeds with which every number of the headline lies within its bounds."""
+        if not self.measures:
+            return 0
+        each = zip(*([one.low <= value <= one.high for value in one.each] for one in self.measures), strict=True)
+        return sum(map(all, each))
 
     @property
     def valid(self) -> bool:
@@ -142,7 +310,7 @@ class JudgedFigure:
     @property
     def status(self) -> Status:
         """What came of it; it differs for a reason only if that is known."""
-        if self.not_run or len(self.results) < len(self.cells):
+        if self.not_run or not self.complete:
             return Status.COULD_NOT_RUN
         if self.reproduced:
             return Status.REPRODUCED
@@ -157,16 +325,25 @@ class JudgedFigure:
         return "; ".join(dict.fromkeys(each.differs for each in missed)) if all(each.differs for each in missed) else ""
 
 
-def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Sequence[str] = ()) -> JudgedFigure:
+def judged(figure: Figure, runs: Sequence[Seeded], not_run: Sequence[str] = ()) -> JudgedFigure:
     """Hold a figure's headline against its results; what failed in a run is a failure of the figure.
+
+    The verdict is that of the medians over the seeds.
 
     Args:
         not_run: runs that left no result, and why.
     """
-    may = {cell.name for cell in cells if cell.may_fail}
-    wrong = [f"{name}: {text}" for name, each in results.items() if name not in may for text in each.failures]
-    measures = figure.judge(results) if len(results) == len(cells) else []
-    return JudgedFigure(figure, cells, results, measures, wrong, list(not_run))
+    complete = bool(runs) and all(each.complete for each in runs)
+    left_out = {each.seed: why for each in runs if complete and (why := figure.leave_out(each.results))}
+    if len(left_out) < len(runs):
+        runs = [each for each in runs if each.seed not in left_out]
+    wrong = []
+    for each in runs:
+        may = {cell.name for cell in each.cells if cell.may_fail}
+        found = [(name, text) for name, one in each.results.items() if name not in may for text in one.failures]
+        wrong += [f"{name}, seed {each.seed}: {text}" for name, text in found]
+    measures = over_seeds([figure.judge(each.results) for each in runs]) if complete else []
+    return JudgedFigure(figure, runs, measures, wrong, list(not_run), left_out)
 
 
 def ratio(one: float, other: float) -> float:
@@ -184,6 +361,12 @@ def shares(result: Measured) -> list[float]:
         return []
     span_s = (max(each.ended_ns for each in streams) - min(each.began_ns for each in streams)) / 1e9
     return [ratio(8 * each.bytes / result.host_bps, span_s) for each in streams]
+
+
+def own_rates(result: Measured) -> list[float]:
+    """Return the rate of each stream over its own time, as a share of a host's capacity; of streams without a common
+    link."""
+    return [ratio(each.stream.average_bps, result.host_bps) for each in result.streams]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -4,39 +4,86 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from mrc_studies.cells import workers
 from mrc_studies.cells.cell import Cell
 from mrc_studies.cells.measure import prepare, software
 from mrc_studies.cells.tables import has_parquet, write
 from mrc_studies.cells.workers import CellStore, Progress, Task
-from mrc_studies.figures import draw, page, tables
-from mrc_studies.figures.model import Figure, JudgedFigure, Size, judged
+from mrc_studies.figures import draw, headline, page, tables
+from mrc_studies.figures.model import Figure, JudgedFigure, Seeded, Size, judged
 
-#: Of what `Cell.cost` says, on one core of a machine of 2024.
-OVERHEAD_S = 2.0
+#: What each run takes beside its cost, and each figure for its plots.
+OVERHEAD_S, PLOTS_S = 0.3, 1.0
+#: Seeds of each figure, where none are asked for.
+SEEDS: dict[Size, int] = {"quick": 1, "full": 5}
 
 
-def estimate_s(figures: Sequence[Figure], size: Size, jobs: int) -> float:
+@dataclass(frozen=True)
+class Plan:
+    """What of the figures is run.
+
+    Args:
+        size: `quick` or `full`.
+        seeds: how many seeds, the first of which is that of the lab; None: as many as the size has (`SEEDS`).
+        alternatives: whether what else was tried is run, too (`Figure.alternatives`).
+        broken: False leaves out what each figure is about, with which it must not be reproduced.
+    """
+
+    size: Size = "quick"
+    seeds: int | None = None
+    alternatives: bool = False
+    broken: bool = True
+
+    @property
+    def options(self) -> str:
+        """The plan as options of the command."""
+        seeds = f" --seeds {self.seeds}" if self.seeds else ""
+        return f"--{self.size}{seeds}{' --alternatives' if self.alternatives else ''}"
+
+    def count(self, figure: Figure) -> int:
+        """Return the number of seeds of a figure."""
+        return self.seeds or min(SEEDS[self.size], figure.many)
+
+    def cells(self, figure: Figure) -> Iterator[tuple[str, list[list[Cell]]]]:
+        """Yield the name of each way to run a figure (empty: as it is), with its cells by seed."""
+        base = [cell if self.broken else figure.without(cell) for cell in figure.cells(self.size)]
+        made = [[cell.seeded(cell.lab.seed + number) for cell in base] for number in range(self.count(figure))]
+        yield "", made
+        for each in figure.alternatives if self.alternatives else ():
+            yield each.name, [[each.apply(cell) for cell in cells] for cells in made]
+
+
+def _costs(figure: Figure, plan: Plan) -> list[float]:
+    """Return the cost of each run of a figure, s; what two ways of it share is one run."""
+    found = {cell.digest(""): cell.cost for _, seeds in plan.cells(figure) for cells in seeds for cell in cells}
+    return list(found.values())
+
+
+def runs(figure: Figure, plan: Plan) -> int:
+    """Return the number of runs of a figure."""
+    return len(_costs(figure, plan))
+
+
+def estimate_s(figures: Sequence[Figure], plan: Plan, jobs: int) -> float:
     """Return how long all of it takes from the beginning, very roughly."""
-    cells = [cell for figure in figures for cell in figure.cells(size)]
-    return sum(cell.cost + OVERHEAD_S for cell in cells) / jobs
+    costs = [cost for figure in figures for cost in _costs(figure, plan)]
+    return (sum(costs) + OVERHEAD_S * len(costs)) / jobs + PLOTS_S * len(figures)
 
 
 def produce(
     figures: Sequence[Figure],
-    size: Size,
+    plan: Plan,
     folder: pathlib.Path,
     jobs: int,
     progress: Callable[[Progress], None] = lambda each: None,
-    broken: bool = True,
 ) -> tuple[pathlib.Path, list[JudgedFigure]]:
     """Run what is missing, then write tables, plots and the page; return it, and the figures with their results.
 
     Args:
         folder: exists and can be written.
-        broken: False leaves out what each figure is about, with which it must not be reproduced.
 
     Raises:
         WriteError: something could not be written; what was done stays done.
@@ -44,35 +91,58 @@ def produce(
     """
     store = CellStore(folder)
     programs = software()
-    planned: list[tuple[Figure, dict[str, Cell]]] = []
-    for figure in figures:
-        cells = [cell if broken else figure.without(cell) for cell in figure.cells(size)]
-        for cell in cells:
-            prepare(cell)
-        planned.append((figure, {cell.digest(programs): cell for cell in cells}))
+    planned = [(figure, list(plan.cells(figure))) for figure in figures]
     tasks = [
-        Task(digest, f"{figure.name}, {cell.name}", cell) for figure, own in planned for digest, cell in own.items()
+        Task(cell.digest(programs), f"{figure.name}, {cell.name}, seed {cell.lab.seed}{way and ', ' + way}", cell)
+        for figure, ways in planned
+        for way, seeds in ways
+        for cells in seeds
+        for cell in cells
     ]
+    for task in tasks:
+        prepare(task.cell)
     failed = workers.run(tasks, store, jobs, progress)
     done: list[JudgedFigure] = []
     files: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
-    for figure, own in planned:
-        results = {cell.name: kept.result for digest, cell in own.items() if (kept := store.get(digest)) is not None}
-        wrong = [f"{cell.name}: {failed[digest]}" for digest, cell in own.items() if digest in failed]
-        made = judged(figure, list(own.values()), results, wrong)
-        rows = tables.points(made)
-        files[figure.name] = write(folder, figure.name, tables.PointRow, rows, tables.NUMBERS)
-        files[figure.name] += write(
-            folder, f"{figure.name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS
-        )
-        if rows and _can_draw():
-            files[figure.name] += draw.write(folder, made, rows)
-        seconds[figure.name] = sum(map(store.seconds, own))
+    for figure, ways in planned:
+        found = {way: _judged(figure, seeds, store, programs, failed) for way, seeds in ways}
+        made = replace(found.pop(""), alternatives=found)
+        files[figure.name] = _write(folder, made)
+        digests = {cell.digest(programs) for _, seeds in ways for cells in seeds for cell in cells}
+        seconds[figure.name] = sum(map(store.seconds, digests))
         done.append(made)
     notes = [] if has_parquet() else ["Tables are CSV only: pyarrow is not installed."]
     notes += [] if _can_draw() else ["There are no plots: matplotlib is not installed."]
-    return page.write(folder, done, files, seconds, size, notes), done
+    return page.write(folder, done, files, seconds, plan.options, notes), done
+
+
+def _judged(
+    figure: Figure, seeds: Sequence[Sequence[Cell]], store: CellStore, programs: str, failed: dict[str, str]
+) -> JudgedFigure:
+    runs = []
+    wrong = []
+    for cells in seeds:
+        digests = {cell.digest(programs): cell for cell in cells}
+        results = {
+            cell.name: kept.result for digest, cell in digests.items() if (kept := store.get(digest)) is not None
+        }
+        runs.append(Seeded(cells[0].lab.seed, cells, results))
+        wrong += [f"{cell.name}: {failed[digest]}" for digest, cell in digests.items() if digest in failed]
+    return judged(figure, runs, wrong)
+
+
+def _write(folder: pathlib.Path, made: JudgedFigure) -> list[str]:
+    """Write the tables and plots of a figure; return the files' names."""
+    name = made.figure.name
+    rows = tables.points(made)
+    files = write(folder, name, tables.PointRow, rows, tables.NUMBERS)
+    files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS)
+    if rows and _can_draw():
+        files += draw.write(folder, made, rows)
+    if made.measures and _can_draw():
+        files += headline.write(folder, made)
+    return files
 
 
 def _can_draw() -> bool:

@@ -7,21 +7,26 @@ from collections.abc import Iterator
 
 from mrc_results.expectation import Evidence
 from mrc_studies.cells.cell import Cell, changed, experiment
-from mrc_studies.cells.measured import Measured, Rate
-from mrc_studies.figures.failures import CUT, DROPPED, across, each_goodput, fail, lab, restore, segments
-from mrc_studies.figures.model import Axes, Figure, Measure, Point, Results, Size, least, most, ratio
+from mrc_studies.cells.measured import Measured
+from mrc_studies.figures.alternatives import POLICIES
+from mrc_studies.figures.failures import CUT, DROPPED, FAST, across, fail, lab, restore, segments
+from mrc_studies.figures.model import Axes, Figure, Line, Mark, Measure, Point, Results, Size, least, most, ratio
+from mrc_studies.figures.rates import (
+    SHARE,
+    bounds_of,
+    each_goodput,
+    everything,
+    line_of,
+    one_host,
+    percent,
+    window,
+)
 from mrc_topo.schema import Lab
 
 RUN = "run"
-TIME = Axes("time, s", "payload, Mb/s", "steps")
+TIME = Axes("time, s", SHARE, "steps")
 #: What is measured once a step has settled.
 SETTLED_S = 0.5
-
-
-def mean(rows: list[Rate], begin: float, end: float) -> float:
-    """Return the mean of the rates measured between two times, bit/s."""
-    found = [rate for time, rate in rows if begin <= time < end - 0.05]
-    return sum(found) / len(found) if found else math.nan
 
 
 #: Where only the first flow's packets go up: to the T1 that the second flow is forced onto, and to the other.
@@ -38,10 +43,18 @@ LINES = {
 
 
 def _forced_points(results: Results) -> Iterator[Point]:
+    line = one_host()(results)
     for name, result in results.items():
         for what, rows in result.watched.items():
             for time, rate in rows:
-                yield Point(name, LINES[what], time, rate / 1e6)
+                yield Point(name, LINES[what], round(time, 2), percent(rate, line))
+
+
+def _forced_marks(results: Results) -> Iterator[Mark]:
+    result, line = results[RUN], one_host()(results)
+    for each in result.segments:
+        possible = percent(result.possible_bps, line)
+        yield Mark(each.at_s + SETTLED_S, each.until_s, 0.85 * possible, 1.05 * possible, possible)
 
 
 def _forced(size: Size) -> list[Cell]:
@@ -54,17 +67,17 @@ def _forced(size: Size) -> list[Cell]:
     params = {"message_bytes": 262144, "window": 6, "shift": 2}
     hosts = ["h0", "h4", "h2", "h3"]  # h0 to h2 and h4 to h3, and back
     workload = {"name": "permutation", "params": params, "hosts": hosts, "duration": 3 * step}
-    return [Cell(RUN, room, experiment(workload, schedule), cost=4 * step, watch=(FIRST, SECOND, SHARED, FREE))]
+    return [Cell(RUN, room, experiment(workload, schedule), cost=0.35 * step, watch=(FIRST, SECOND, SHARED, FREE))]
 
 
 def _forced_judged(results: Results) -> list[Measure]:
     result, steps = results[RUN], segments(results)
     at, end = (steps[0].at_s, steps[0].until_s) if steps else (math.nan, math.nan)
     rows = result.watched
-    before, after = (at / 2, at), (at + SETTLED_S, end)
+    early, late = (at / 2, at), (at + SETTLED_S, end)
     shares = [
-        ratio(mean(rows[SHARED], *when), mean(rows[SHARED], *when) + mean(rows[FREE], *when))
-        for when in (before, after)
+        ratio(window(rows[SHARED], *when), window(rows[SHARED], *when) + window(rows[FREE], *when))
+        for when in (early, late)
     ]
     possible = result.possible_bps
     return [
@@ -73,10 +86,10 @@ def _forced_judged(results: Results) -> list[Measure]:
             "first flow: that share once the second is forced onto it, over before", ratio(*shares[::-1]), 0.0, 0.8
         ),
         Measure(
-            "first flow afterwards, of what its link carries", ratio(mean(rows[FIRST], *after), possible), 0.85, 1.05
+            "first flow afterwards, of what its link carries", ratio(window(rows[FIRST], *late), possible), 0.85, 1.05
         ),
         Measure(
-            "second flow afterwards, of what its link carries", ratio(mean(rows[SECOND], *after), possible), 0.85, 1.05
+            "second flow afterwards, of what its link carries", ratio(window(rows[SECOND], *late), possible), 0.85, 1.05
         ),
     ]
 
@@ -112,7 +125,7 @@ def _storm(size: Size) -> list[Cell]:
         # As many paths as it takes for a host not to miss the stuck one's by the luck of a hash.
         used = {"qps_per_peer": 4 if roce else 1}
         run = across(schedule, 3 * step, 65536, used, transport=transport)
-        made.append(Cell(name, lossless(plain) if roce else plain, run, cost=step * 9, watch=others, may_fail=roce))
+        made.append(Cell(name, lossless(plain) if roce else plain, run, cost=step, watch=others, may_fail=roce))
     return made
 
 
@@ -122,7 +135,7 @@ def _others(result: Measured) -> float:
     if not steps:
         return math.nan
     at, until = steps[0].at_s, steps[0].until_s
-    rates = [sum(mean(rows, *when) for rows in result.watched.values()) for when in ((at / 2, at), (at + 0.3, until))]
+    rates = [sum(window(rows, *when) for rows in result.watched.values()) for when in ((at / 2, at), (at + 0.3, until))]
     return ratio(rates[1], rates[0])
 
 
@@ -137,24 +150,44 @@ def _storm_judged(results: Results) -> list[Measure]:
 
 def _storm_points(results: Results) -> Iterator[Point]:
     for name, result in results.items():
+        line = _others_line(results)
         for rows in zip(*result.watched.values(), strict=True):
-            yield Point(name, "hosts without part in it", rows[0].t_s, sum(each.bps for each in rows) / 1e6)
+            yield Point(name, name, rows[0].t_s, percent(sum(each.bps for each in rows), line))
+
+
+def _others_line(results: Results) -> Line:
+    first = next(iter(results.values()))
+    return line_of(len(first.watched), first)
+
+
+def _storm_marks(results: Results) -> Iterator[Mark]:
+    line = _others_line(results)
+    for result, (low, high) in zip(results.values(), ((0.92, 1.08), (0.0, 0.5)), strict=True):
+        for each in result.segments[:1]:
+            base = percent(sum(window(rows, each.at_s / 2, each.at_s) for rows in result.watched.values()), line)
+            yield Mark(each.at_s + 0.3, each.until_s, low * base, high * base)
 
 
 def _flap(size: Size) -> list[Cell]:
     down = 0.6 if size == "quick" else 3.0
     schedule = [fail(0.8, FLAPPING, DROPPED), restore(0.8 + down, FLAPPING)]
-    plain = lab(1, 6, per_rack=4, reliability={"timeout": 14})
+    plain = lab(1, 6, per_rack=4, links={"host": FAST, "fabric": FAST}, reliability={"timeout": 14})
     return [
         Cell(
             name,
             lossless(plain) if transport == "roce" else plain,
             across(schedule, 1.6 + down, 262144, transport=transport),
-            cost=4 * down,
+            cost=0.45 * (1.6 + down),
             may_fail=transport == "roce",
         )
         for name, transport in VARIANTS
     ]
+
+
+def _flap_marks(results: Results) -> Iterator[Mark]:
+    result, line = results[VARIANTS[0][0]], everything()(results)
+    for each in result.segments:
+        yield bounds_of(result, line, each, 5 / 6, 1.1)
 
 
 FLAPPING = "p0-t0.0--p0-t1.0"
@@ -183,9 +216,12 @@ FIGURES = [
         _forced,
         _forced_judged,
         _forced_points,
-        Axes("time, s", "payload of flows, packets on paths, Mb/s", "steps"),
+        Axes("time, s", "flows: payload; paths: packets; % of line rate", "steps"),
         differs="an ECN mark makes a QP pass over an EV once (SKIP_ONCE), so of two EVs the other one gets at most two "
         "packets of three: the first flow keeps a third on the path of which the second one needs all",
+        line=one_host(),
+        marks=_forced_marks,
+        alternatives=POLICIES,
     ),
     Figure(
         "storm",
@@ -199,18 +235,23 @@ FIGURES = [
         _storm,
         _storm_judged,
         _storm_points,
-        TIME,
+        Axes("time, s", "hosts without part in it, % of line rate", "steps"),
+        line=_others_line,
+        marks=_storm_marks,
     ),
     Figure(
         "flap",
         "A link flaps: a RoCE job ends, an MRC job goes on",
         "a link between T0 and T1 flaps, and with it the job that is pinned to it (section on why RoCE is not enough)",
-        "one plane of 6 T1s, permutation of 8 hosts; a link is down for 0.6 s; RoCE gives up after 8 timeouts of 17 ms",
+        "one plane of 6 T1s, 20 Mb/s, permutation of 8 hosts; a link is down for 0.6 s; RoCE gives up after 8 timeouts "
+        "of 17 ms. Changed after a first result: at 5 Mb/s timeouts fired behind queues, and MRC had 17 % of line rate",
         "queue pairs of RoCE fail, none of MRC does, whose goodput stays above the 5/6 of its T0's uplinks that are "
         "left",
         _flap,
         _flap_judged,
         each_goodput,
         TIME,
+        line=everything(),
+        marks=_flap_marks,
     ),
 ]

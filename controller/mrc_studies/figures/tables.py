@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import NamedTuple
 
 from mrc_studies.cells.tables import Kind
@@ -9,7 +10,10 @@ from mrc_studies.figures.model import JudgedFigure
 
 
 class PointRow(NamedTuple):
-    """A point of a figure: its run and series, x and y, and the meaning of these."""
+    """A point of a figure: its run and series, x and y, and the meaning of these.
+
+    `y` is the median over the seeds that have the point, `seeds` of them; `least` and `most` are their extremes.
+    """
 
     figure: str
     run: str
@@ -18,10 +22,16 @@ class PointRow(NamedTuple):
     x_is: str
     y: float
     y_is: str
+    least: float
+    most: float
+    seeds: int
 
 
 class CheckRow(NamedTuple):
-    """A number or a fact that was judged; `low` and `high` are the bounds of a headline's number."""
+    """A number or a fact that was judged; `low` and `high` are the bounds of a headline's number.
+
+    `least` and `most`: of a headline's number over the `seeds`, of which `held` are within the bounds.
+    """
 
     figure: str
     kind: str
@@ -31,20 +41,32 @@ class CheckRow(NamedTuple):
     measured: str
     low: float | None
     high: float | None
+    least: float | None
+    most: float | None
+    seeds: int
+    held: int
     passed: bool
 
 
-NUMBERS = dict.fromkeys(("x", "y", "low", "high"), Kind.NUMBER) | {"passed": Kind.TRUTH}
+NUMBERS = dict.fromkeys(("x", "y", "low", "high", "least", "most"), Kind.NUMBER)
+NUMBERS |= dict.fromkeys(("seeds", "held"), Kind.WHOLE) | {"passed": Kind.TRUTH}
 
 
 def points(judged: JudgedFigure) -> list[PointRow]:
     """Return a figure's points; none while a run is missing."""
-    if len(judged.results) < len(judged.cells):
+    if not judged.complete:
         return []
     figure, axes = judged.figure, judged.figure.axes
+    found: dict[tuple[str, str, float, bool], list[float]] = {}
+    for runs in judged.runs:
+        for each in figure.points(runs.results):
+            found.setdefault((each.cell, each.series, round(each.x, 6), each.below), []).append(round(each.y, 6))
     return [
-        PointRow(figure.name, each.cell, each.series, round(each.x, 6), axes.x, round(each.y, 6), axes.y)
-        for each in figure.points(judged.results)
+        PointRow(
+            *(figure.name, cell, series, x, axes.x, round(statistics.median(ys), 6), axes.below if below else axes.y),
+            *(min(ys), max(ys), len(ys)),
+        )
+        for (cell, series, x, below), ys in found.items()
     ]
 
 
@@ -52,11 +74,21 @@ def checks(judged: JudgedFigure) -> list[CheckRow]:
     """Return all that was judged."""
     name = judged.figure.name
     rows = [
-        CheckRow(name, "evidence", run, each.what, each.expected, each.measured, None, None, each.passed)
+        CheckRow(
+            *(name, "evidence", run, each.what, each.expected, each.measured, None, None, None, None),
+            *(1, int(each.passed), each.passed),
+        )
         for run, each in judged.evidence
     ]
     for each in judged.measures:
-        expected = f"{each.low:.3g} to {each.high:.3g}"
-        measured = f"{each.value:.6g}"
-        rows.append(CheckRow(name, "headline", "", each.what, expected, measured, each.low, each.high, each.passed))
-    return rows + [CheckRow(name, "failure", "", text, "none", "", None, None, False) for text in judged.failures]
+        low, high = each.interval
+        rows.append(
+            CheckRow(
+                *(name, "headline", "", each.what, each.bounds, f"{each.value:.6g}", each.low, each.high, low, high),
+                *(len(each.each), each.held, each.passed),
+            )
+        )
+    failed = [
+        CheckRow(name, "failure", "", text, "none", "", None, None, None, None, 1, 0, False) for text in judged.failures
+    ]
+    return rows + failed
