@@ -99,13 +99,6 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         Backend.FLUID,
-        frozenset({"slow-plane"}),
-        _TIMES,
-        "the fluid loads planes equally, so all wait for the slowest; packets that the slow plane trims are sent again "
-        "on the others",
-    ),
-    Cause(
-        Backend.FLUID,
         frozenset({"dead-uplink", "cold-start", "lossy-uplink"}),
         frozenset({Quantity.GOODPUT, Quantity.P99}),
         "the last packets of a flow: their loss is found by a probe after two smoothed round trips, and the repetition "
