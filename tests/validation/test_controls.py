@@ -8,8 +8,9 @@ import pathlib
 import pytest
 
 from mrc_cli.app import app
+from mrc_scale import kernels
 from mrc_studies.cells.measure import prepare
-from mrc_studies.validation import controls, packets
+from mrc_studies.validation import controls, fluid, packets
 from mrc_studies.validation.causes import CAUSES
 from mrc_studies.validation.controls import Control, ControlledDifference
 from mrc_studies.validation.differences import Difference
@@ -17,6 +18,7 @@ from mrc_studies.validation.htsim import Htsim
 from mrc_studies.validation.packets import Algorithm
 from mrc_studies.validation.scenario import Backend, Quantity
 from mrc_studies.validation.scenarios import by_name
+from mrc_topo.topology import Topology
 
 ALL = {each.scenario.name: each for each in controls.controls()}
 
@@ -51,6 +53,14 @@ def test_one_thing_is_changed_in_the_lab() -> None:
     assert changed("slow-t1-bitmap") == set()
     assert changed("planes-all-evs") == changed("lossy-all-evs") == {"ev"}
     assert changed("incast-8-drops") == {"queues"}
+
+
+def test_the_fluid_takes_queues_that_drop() -> None:
+    """They shed at their limit; there is no threshold of trimming."""
+    control = ALL["incast-8-drops"]
+    lab = prepare(packets.cell(control.scenario, 1, control.algorithm)).lab
+    made = fluid.outcome(control.scenario, 1, lab, Topology(lab), kernels.reference())
+    assert len(made.completion_us) == 8
 
 
 def test_far_senders_are_below_other_t0s_than_the_receiver() -> None:

@@ -67,21 +67,7 @@ CAUSES: tuple[Cause, ...] = (
         frozenset({"slow-t1"}),
         _TIMES,
         "the sprayer: MRC passes over an EV once for a mark, so the slow T1 trims 7 % of the packets; with htsim's "
-        "bitmap as a policy goodput and P99 differ by 3 %, P50 by 1 %",
-    ),
-    Cause(
-        Backend.FLUID,
-        frozenset({"permutation-planes"}),
-        _TIMES,
-        "16 of 32 EVs are active in a plane, so a queue pair loads T1s unequally and packets wait and are trimmed; "
-        "with all active (ev.size and ev.active 64) the fluid carries 4 % more, P50 differs by 2 %, P99 by 4 %",
-    ),
-    Cause(
-        Backend.FLUID,
-        frozenset({"lossy-uplink"}),
-        frozenset({Quantity.P50}),
-        "the same as without loss (permutation-planes): of 32 EVs in a plane 16 are active; with all active (ev.size "
-        "and ev.active 64) P50 differs by 2 %",
+        "bitmap as a policy goodput, P50 and P99 differ by 1 %",
     ),
     Cause(
         Backend.FLUID,

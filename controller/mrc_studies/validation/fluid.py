@@ -49,7 +49,8 @@ def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
     # The fastest paths bound the window, and base RTT is that of the slowest.
     fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
     shortest = describe.base_rtt_ns(Topology(fast), "virtual")
-    held = 0 if trim is None else trim.threshold
+    # A queue that does not trim drops what is beyond its limit.
+    held = lab.queues.limit if trim is None else trim.threshold
     document = {
         "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
         "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, "t1_per_plane": fabric.t1s, "port_rate": fabric.port_bps,
