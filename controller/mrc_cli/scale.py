@@ -141,9 +141,8 @@ def _show(made: CalibrationRun) -> None:
 def _compare(nics: int, as_json: bool) -> None:
     """Hold the model against packets on a fabric of this many NICs."""
     compiled = produce.load_kernels()
-    error = Console(stderr=True)
-    with error.status("starting") as status:
-        rows = list(large.compare(compiled, nics, show=lambda share, text: status.update(f"{share:.0%} {text}")))
+    with steps() as tell:
+        rows = list(large.compare(compiled, nics, show=lambda share, text: tell(f"{share:.0%} {text}")))
     if as_json:
         typer.echo(json.dumps([{**vars(row), "error": row.error} for row in rows], indent=2))
         return
