@@ -100,7 +100,7 @@ def test_p4lite_alone_compiles_a_program_and_switches_packets(
 
 
 def test_commands_know_what_is_shipped_from_any_folder(commands: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    listed = run(commands / "mrclab", "experiments", cwd=tmp_path)
+    listed = run(commands / "mrclab", "list", "experiments", "comparisons", "sweeps", cwd=tmp_path)
     for folder in sorted((ROOT / "experiments").iterdir()):
         for name in [path.stem for path in folder.glob("*.yaml")] if folder.name == "sweeps" else [folder.name]:
             assert name in listed

@@ -169,6 +169,7 @@ _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 def main() -> None:
     """Run a command and exit with 0, 1 for a failed run, or 2 for wrong usage; every error is one line."""
     print_any_text()
+    progress.choose(Verbosity.NORMAL)
     with report_errors():
         try:
             code = app(prog_name="mrclab", standalone_mode=False)

@@ -72,7 +72,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab compare( [\w-]+)?", "minutes", "tests/lab/test_compare.py"),
     (r"mrclab figures(?! --list).*", "minutes to hours", "tests/lab/test_figures.py"),
     (r"mrclab validate --(algorithms|causes)", "minutes", "tests/validation/test_controls.py"),
-    (r"mrclab (export|artifact) .*", "writes files, or needs results", "tests/topo/test_export.py"),
+    (r"mrclab (export|artifact)( .*)?", "writes files, or needs results", "tests/topo/test_export.py"),
     (r"mrclab sweep( .*)?", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
     (r"mrclab (run trace|replay)", "lacks a trace or a model, and a fabric", "tests/scale/test_replay.py"),
     (r"mrclab replay .*(--cluster|--lab training-).*", "tens of seconds", "tests/scale/test_replay.py"),

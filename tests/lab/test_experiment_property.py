@@ -42,10 +42,14 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
     return step
 
 
+#: Parameters without which a workload is refused.
+REQUIRED: dict[str, dict[str, Any]] = {"flows": {"flows": [[0, 1, 4096, 0]]}}
+
+
 @st.composite
 def workloads(draw: st.DrawFn) -> dict[str, Any]:
     """One of those that exist."""
-    made = {"name": draw(st.sampled_from(sorted(WORKLOADS)))}
+    made: dict[str, Any] = {"name": draw(st.sampled_from(sorted(WORKLOADS)))}
     values: dict[str, st.SearchStrategy[Any]] = {
         "params": st.dictionaries(st.just("iterations"), st.integers(1, 100)),
         "hosts": st.none() | st.lists(LETTERS, min_size=1, max_size=3, unique=True),
@@ -57,6 +61,8 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
     assert set(values) | {"name", "cc_profile"} == set(Workload.model_fields)
     for key in sorted(draw(st.sets(st.sampled_from(sorted(values))))):
         made[key] = draw(values[key])
+    if made["name"] in REQUIRED:
+        made["params"] = {**REQUIRED[made["name"]], **made.get("params", {})}
     return made
 
 

@@ -15,6 +15,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_cli import app as cli
 from mrc_cli import errors, logs, progress
 from mrc_cli.listed import Kind
 from mrc_cli.logs import Log
@@ -151,7 +152,19 @@ def test_how_much_is_printed(words: list[str], shown: list[str], hidden: list[st
     assert (tmp_path / "made" / "compare.csv").read_text().splitlines()[1].startswith("c,MRC 1 QP,no loss,0.")
 
 
-def test_lines_of_steps_keep_their_distance(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_command_leaves_the_next_one_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only tests run several commands in a process."""
+    for words, wanted in ((["-q", "list", "running"], Verbosity.QUIET), (["list", "running"], Verbosity.NORMAL)):
+        monkeypatch.setattr(sys, "argv", ["mrclab", *words])
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert progress.chosen() is wanted
+
+
+def test_lines_of_steps_keep_their_distance(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_chosen", Verbosity.NORMAL)
     with progress.steps(lines=True, pause_s=1000.0) as tell:
         for text in ("one", "two", "three"):
             tell(text)

@@ -448,7 +448,7 @@ def test_a_run_that_does_not_fit_ends_with_1(monkeypatch: pytest.MonkeyPatch) ->
     [
         ((), "Missing argument 'name'; see mrclab plan --help"),
         (("nosuch",), "nosuch: no experiment of that name"),
-        (("lossy-link", "--duration", "3"), "--duration is for workloads"),
+        (("lossy-link", "--duration", "3"), "--duration: 3 s end before all of the schedule has happened"),
         (("lossy-link", "--cores", "65"), "--cores"),
         (("lossy-link", "--cores", "0"), "--cores"),
         (("lossy-link", "--clock", "unreal"), "clock is real or virtual"),
