@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from p4lite.compiler.diagnostics import Reporter
+from p4lite.compiler.integers import parse_number
 from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import HIDDEN_CLASS, QUOTE, SourceMap, unhide
 
@@ -79,10 +80,7 @@ _TOKEN = re.compile(
     """,
     re.X | re.S,
 )
-_NUMBER = re.compile(r"(?:([0-9]+)([ws]))?(?:0[xX]([0-9a-fA-F_]+)|0[oO]([0-7_]+)|0[bB]([01_]+)|(?:0[dD])?([0-9_]+))")
-_BASES = ((3, 16), (4, 8), (5, 2), (6, 10))
-MAX_WIDTH = 1 << 16
-"""The widest `bit<W>` the compiler takes; a wider literal is a slip of the pen."""
+
 
 _OPEN = {"LPAREN": "_RPAREN", "LBRACK": "_RBRACK", "LBRACE": "_RBRACE"}
 _CLOSE = {v: k for k, v in _OPEN.items()}
@@ -105,33 +103,6 @@ class _Scope:
 
     kind: str
     names: dict[str, bool]
-
-
-def parse_number(text: str) -> tuple[int, int | None, bool] | None:
-    """Return (value, width or None, signed) of an integer literal; None if `text` is not one."""
-    m = _NUMBER.fullmatch(text)
-    if m is None:
-        return None
-    for group, base in _BASES:
-        digits = m.group(group)
-        if digits is not None:
-            digits = digits.replace("_", "")
-            if not digits or len(digits) > MAX_WIDTH:
-                return None
-            value = _decimal(digits) if base == 10 else int(digits, base)
-            if m.group(1) and len(m.group(1)) > 6:
-                return None
-            return value, int(m.group(1)) if m.group(1) else None, m.group(2) == "s"
-    return None
-
-
-def _decimal(digits: str) -> int:
-    # int() refuses more than 4300 digits at once.
-    value = 0
-    for i in range(0, len(digits), 4000):
-        part = digits[i : i + 4000]
-        value = value * 10 ** len(part) + int(part)
-    return value
 
 
 def tokenize(text: str, smap: SourceMap, reporter: Reporter) -> list[Token]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from p4lite.compiler import ast
-from p4lite.compiler.lexer import Token, parse_number
+from p4lite.compiler.integers import parse_number
+from p4lite.compiler.lexer import Token
 
 
 def unquote(text: str) -> str:

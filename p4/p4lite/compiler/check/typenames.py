@@ -8,7 +8,7 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.check.protocols import Evaluates
 from p4lite.compiler.check.run import Run
-from p4lite.compiler.lexer import MAX_WIDTH
+from p4lite.compiler.integers import MAX_WIDTH
 from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
 
