@@ -18,7 +18,7 @@ from mrc_common.errors import MrclabError
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
 from p4lite.errors import P4liteError
-from p4lite.folders import make_private
+from p4lite.folders import cache_path, make_private
 
 
 def main() -> None:
@@ -61,11 +61,8 @@ def _place() -> pathlib.Path | None:
             for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
                 if not each.name.startswith("__"):
                     digest.update(f"{each.path} {each.stat().st_mtime_ns}\n".encode())
-    base = os.environ.get("XDG_CACHE_HOME")
-    chosen = os.environ.get("MRCLAB_CACHE")
     try:
-        folder = pathlib.Path(chosen) if chosen else (pathlib.Path(base) if base else pathlib.Path.home() / ".cache")
-        return make_private(folder if chosen else folder / "mrclab") / f"completion-{digest.hexdigest()}.json"
+        return make_private(cache_path()) / f"completion-{digest.hexdigest()}.json"
     except (OSError, RuntimeError, P4liteError):
         return None
 

@@ -18,6 +18,17 @@ class FolderError(P4liteError):
     code = "unsafe_folder"
 
 
+def cache_path() -> Path:
+    """Return the folder of what may be made again: `$MRCLAB_CACHE`, `$XDG_CACHE_HOME/mrclab` or `~/.cache/mrclab`.
+
+    It need not exist (`make_private`).
+    """
+    if chosen := os.environ.get("MRCLAB_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mrclab"
+
+
 def make_private(path: Path) -> Path:
     """Create a folder (0700, with its parents) unless it exists, and check it (`check_private`).
 

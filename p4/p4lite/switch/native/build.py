@@ -20,7 +20,7 @@ from pathlib import Path
 
 from p4lite import progress
 from p4lite.files import write_whole
-from p4lite.folders import FolderError, make_private
+from p4lite.folders import FolderError, cache_path, make_private
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.store import Store
 
@@ -57,14 +57,8 @@ def sanitized() -> bool:
 def cache_dir() -> Path:
     """Return the directory of built objects; made on demand. Raises BuildError if it cannot be, if others can write
     to it (what is in it gets loaded), or if its file system is mounted so that nothing can be loaded from it."""
-    chosen = os.environ.get("MRCLAB_CACHE")
-    if chosen:
-        path = Path(chosen)
-    else:
-        base = os.environ.get("XDG_CACHE_HOME")
-        path = (Path(base) if base else Path.home() / ".cache") / "mrclab"
     try:
-        folder = make_private(path)
+        folder = make_private(cache_path())
     except FolderError as error:
         raise BuildError(f"the cache of compiled switches: {error}; or set MRCLAB_CACHE") from None
     # Only Linux names the flag.
