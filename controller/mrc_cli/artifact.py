@@ -16,6 +16,7 @@ from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.plain import encode
 from mrc_runs import artifact as artifacts
+from mrc_runs import sources
 from mrc_runs.artifact import Repeated
 
 app = typer.Typer(
@@ -58,7 +59,7 @@ def check(
         place.mkdir(mode=0o700)
         made = artifacts.unpack(file, place)
         rows += artifacts.check(made, place, pathlib.Path(folder, "repeated"), trust_code=trust_code, progress=tell)
-        here = artifacts.source_digest()
+        here = sources.software()
     if as_json:
         documents = [{**encode(row), "same": row.same} for row in rows]
         typer.echo(json.dumps({"same_sources": here == made.sources, "runs": documents}, indent=1))

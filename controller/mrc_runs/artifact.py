@@ -12,7 +12,6 @@ refused unless the user allows that.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.metadata
 import io
 import json
@@ -30,25 +29,18 @@ from mrc_common.plain import DecodeError, decode, encode
 from mrc_results.provenance import checkout
 from mrc_results.reading import RESULT
 from mrc_results.recording import EVENTS, SAMPLES
-from mrc_runs import again
+from mrc_runs import again, sources
 from mrc_runs.again import EarlierRun
 from mrc_runs.execute import execute
 from mrc_topo.schema import PoliciesSpec
-from mrc_topo.shipped import shipped
 
 FORMAT = 1
 CONTENT = "artifact.json"
 README = "README.md"
-#: What of a run's folder is packed; a folder may hold more, which is not of the run.
+#: The files of a run's folder that are packed; other files in it do not belong to the run.
 PACKED = (RESULT, SAMPLES, EVENTS, "verdict.json", "report.html")
 #: Limits of what is unpacked, so that a file from elsewhere cannot fill the disk.
 MAX_FILES, MAX_BYTES = 10_000, 8 << 30
-#: Sources whose digest says whether two installations are of one state.
-SOURCES = ("*.py", "*.c", "*.h", "*.p4", "*.yaml")
-PACKAGES = (
-    *("mrc_common", "mrc_topo", "mrc_host", "mrc_graph", "libmrc", "p4lite"),
-    *("mrc_lab", "mrc_results", "mrc_runs", "mrc_scale", "mrc_studies"),
-)
 #: The date of all files in the archive, so that the same runs make the same bytes.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -106,20 +98,6 @@ class Repeated:
         return self.passed == self.passed_before if self.results is None else not self.results
 
 
-def source_digest() -> str:
-    """Return the SHA-256 over the sources of this installation: names and contents, in order."""
-    digest = hashlib.sha256()
-    for package in PACKAGES:
-        root = Path(importlib.import_module(package).__path__[0])
-        for path in sorted({each for pattern in SOURCES for each in root.rglob(pattern)}):
-            inside = path.relative_to(root)
-            if not any(part.startswith("__") and part != "__init__.py" for part in inside.parts):
-                digest.update(f"{package}/{inside.as_posix()} ".encode() + hashlib.sha256(path.read_bytes()).digest())
-    for path in sorted(shipped("programs").rglob("*.p4")):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
 def pack(folders: Sequence[Path], output: Path) -> Artifact:
     """Pack runs into a file; the same runs make the same bytes.
 
@@ -150,7 +128,7 @@ def pack(folders: Sequence[Path], output: Path) -> Artifact:
         runs.append(PackedRun(place, experiment.name, experiment.clock, command, digests, code))
     commit, dirty = checkout()
     made = Artifact(
-        FORMAT, importlib.metadata.version("mrclab"), commit, dirty, source_digest(), _python(), _packages(), runs
+        FORMAT, importlib.metadata.version("mrclab"), commit, dirty, sources.software(), _python(), _packages(), runs
     )
     contents[CONTENT] = (json.dumps(encode(made), indent=1) + "\n").encode()
     contents[README] = _readme(made).encode()

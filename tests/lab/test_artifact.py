@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from mrc_cli import app as cli
-from mrc_runs import artifact
+from mrc_runs import artifact, sources
 from mrc_runs.artifact import ArtifactError
 
 POLICY = """
@@ -152,6 +152,7 @@ def test_a_policy_that_is_gone_is_named(call: Call, tmp_path: pathlib.Path) -> N
         artifact.pack([tmp_path / "own"], tmp_path / "a.zip")
 
 
-def test_the_digest_of_the_sources_is_of_this_installation() -> None:
-    assert artifact.source_digest() == artifact.source_digest()
-    assert len(artifact.source_digest()) == 64
+def test_the_digest_of_the_sources_is_of_this_installation(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    made = artifact.pack([run], tmp_path / "a.zip")
+    assert made.sources == sources.software()
+    assert len(made.sources) == 64
