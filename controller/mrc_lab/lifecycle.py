@@ -248,7 +248,7 @@ def _place_files(
 def _names(topology: Topology) -> LabNames:
     return LabNames(
         hosts=[host.name for host in topology.hosts],
-        ports=[f"{host.name}:{port.plane}" for host in topology.hosts for port in host.ports],
+        ports=[port.name for host in topology.hosts for port in host.ports],
         switches=[switch.name for switch in topology.switches],
         links=[link.name for link in topology.links.values() if not link.is_host_link],
     )

@@ -31,24 +31,20 @@ MAX_NEXTHOPS: Final = 64
 def document(topology: Topology, image: str = IMAGE) -> dict[str, Any]:
     """Return the topology file as plain data."""
     nodes: dict[str, Any] = {
-        switch.name: {"group": switch.tier.name.lower(), "exec": switch_commands(topology, switch)}
+        switch.name: {"kind": "linux", "group": switch.tier.name.lower(), "exec": switch_commands(topology, switch)}
         for switch in topology.switches
     }
     paths = Paths(topology)
-    nodes |= {host.name: {"group": "host", "exec": host_commands(paths, host)} for host in topology.hosts}
+    nodes |= {
+        host.name: {"kind": "linux", "group": "host", "exec": host_commands(paths, host)} for host in topology.hosts
+    }
     mtu = max(topology.lab.interface_mtu, IPV6_MIN_MTU)
     links = [
-        {"endpoints": [_endpoint(topology, link.low), _endpoint(topology, link.high)], "mtu": mtu}
+        {"endpoints": [_endpoint(link.low, is_host=link.is_host_link), _endpoint(link.high)], "mtu": mtu}
         for link in topology.links.values()
     ]
     kind = {"image": image}
-    return {"name": topology.lab.name, "topology": {"kinds": {"linux": kind}, "nodes": _of_kind(nodes), "links": links}}
-
-
-def interface(topology: Topology, end: End) -> str:
-    """Return the name of an interface: `eth1` is port 1 of a switch and plane 0 of a host."""
-    hosts = {host.name for host in topology.hosts}
-    return f"eth{end.port + (FIRST_PORT if end.node in hosts else 0)}"
+    return {"name": topology.lab.name, "topology": {"kinds": {"linux": kind}, "nodes": nodes, "links": links}}
 
 
 def switch_commands(topology: Topology, switch: Switch) -> list[str]:
@@ -99,9 +95,6 @@ def _port(name: str, mac: str, peer_mac: str) -> list[str]:
     ]
 
 
-def _endpoint(topology: Topology, end: End) -> str:
-    return f"{end.node}:{interface(topology, end)}"
-
-
-def _of_kind(nodes: dict[str, Any]) -> dict[str, Any]:
-    return {name: {"kind": "linux", **node} for name, node in nodes.items()}
+def _endpoint(end: End, *, is_host: bool = False) -> str:
+    """Return an end of a link: `eth1` is port 1 of a switch and plane 0 of a host."""
+    return f"{end.node}:eth{end.port + (FIRST_PORT if is_host else 0)}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
-from mrc_topo.kernel_routes import NEIGHBOUR
+from mrc_topo.kernel_routes import NEIGHBOUR, prefix_of, uplinks
 from mrc_topo.schema import HEADER_BYTES
 from mrc_topo.topology import Switch, Topology
 
@@ -86,21 +86,15 @@ def _sids(switch: Switch) -> Tables:
 
 def _routes(topology: Topology, switch: Switch, names: dict[int, str]) -> dict[str, Any]:
     """Return static routes: to the uSIDs of neighbours, to host addresses, and over all uplinks to other T0s."""
-    numbers = [topology.uplink_number(t1) for t1 in range(topology.lab.t1_per_plane)]
-    uplinks = [names[number] for number in numbers] if switch.tier is Tier.T0 else []
     found: dict[str, Any] = {}
     for entry in rules.switch_entries(topology, switch):
         if entry.table not in (rules.USID_ROUTES, rules.HOST_ROUTES):
             continue
-        match = entry.match[0]
-        if entry.table == rules.USID_ROUTES:
-            prefix = f"{addressing.text((match.value << 80).to_bytes(16, 'big'))}/48"
-        else:
-            prefix = f"{addressing.text(match.value.to_bytes(16, 'big'))}/{match.prefix_length}"
+        prefix = prefix_of(entry)
         if "port" in entry.params:
             ports = [names[entry.params["port"]]]
-        elif entry.action.endswith(".go_up"):
-            ports = uplinks
+        elif entry.action.rpartition(".")[2] == "go_up":
+            ports = uplinks(topology, switch, names)
         else:
             found[f"default|{prefix}"] = {"blackhole": "true", "nexthop": "::", "ifname": ""}
             continue
