@@ -19,6 +19,7 @@ from mrc_lab.records.rundir import RunDir
 from mrc_results.expectation import Expectation
 from mrc_runs import again as repetition
 from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment, placed_params
+from mrc_runs.experiment import lasting as workload_lasting
 from mrc_topo import schema
 from mrc_topo.labfile import LabError, load_lab
 
@@ -162,20 +163,8 @@ def lasting(experiment: Experiment, seconds: float) -> Experiment:
             f"--duration: {seconds:g} s end before all of the schedule has happened; '{experiment.name}' has an action "
             f"at {last:g} s: give a longer time"
         )
-    workload = experiment.workload
-    # What bounds a run otherwise are its iterations.
-    params = {key: value for key, value in workload.params.items() if key != "iterations"}
-    changed = _from_options(
-        {
-            "name": experiment.name,
-            "title": experiment.title,
-            "workload": {
-                **workload.model_dump(exclude_unset=True),
-                "params": params,
-                "duration": seconds,
-            },
-        }
-    ).workload
+    document = workload_lasting(experiment.workload, seconds)
+    changed = _from_options({"name": experiment.name, "title": experiment.title, "workload": document}).workload
     return experiment.model_copy(update={"workload": changed})
 
 

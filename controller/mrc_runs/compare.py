@@ -26,7 +26,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_results.check import Check
 from mrc_results.record import RunResult
-from mrc_runs import tcp
+from mrc_runs import experiment, tcp
 from mrc_runs.experiment import FOLDER, ExperimentError, Name, Title, Tree, Workload, find_file, read
 from mrc_runs.ideal import ideal_seconds
 from mrc_runs.precheck import check_policies, check_workload
@@ -247,12 +247,8 @@ def lasting(comparison: Comparison, seconds: float) -> Comparison:
     Raises:
         ExperimentError: the time is none, or a variant cannot end after a time.
     """
-    workload = comparison.workload.model_dump(exclude_unset=True)
-    params = {key: value for key, value in comparison.workload.params.items() if key != "iterations"}
-    content = {
-        **comparison.model_dump(exclude_unset=True),
-        "workload": {**workload, "params": params, "duration": seconds},
-    }
+    workload = experiment.lasting(comparison.workload, seconds)
+    content = {**comparison.model_dump(exclude_unset=True), "workload": workload}
     try:
         return comparison.model_copy(update={"workload": Comparison.model_validate(content).workload})
     except ValidationError as error:

@@ -93,6 +93,12 @@ class Workload(Model):
         )
 
 
+def lasting(workload: Workload, seconds: float) -> Tree:
+    """Return the document of a workload that runs for this many seconds, and not for a number of iterations."""
+    params = {key: value for key, value in workload.params.items() if key != "iterations"}
+    return {**workload.model_dump(exclude_unset=True), "params": params, "duration": seconds}
+
+
 class ProfileSpec(Model):
     """A profile that the node controllers of all hosts are given for the run (`mrc_host.node.controller`)."""
 
