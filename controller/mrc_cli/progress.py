@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
+from typing import Protocol
 
 import typer
 
@@ -39,18 +40,29 @@ def warn(text: str) -> None:
         typer.echo(text, err=True)
 
 
+class Tell(Protocol):
+    """Takes the step that a command is at; `due`: it is printed even soon after another line."""
+
+    def __call__(self, text: str, *, due: bool = False) -> None:
+        """Show the step."""
+
+
+def _ignore(text: str, *, due: bool = False) -> None:
+    """Show nothing."""
+
+
 @contextlib.contextmanager
-def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0) -> Iterator[Callable[[str], None]]:
+def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0) -> Iterator[Tell]:
     """Show the step that a command is at: `first`, then each text that the yielded function is given.
 
     On a terminal the newest step replaces the one before. With `-v` each is a line, with the seconds since the first.
 
     Args:
         lines: where standard error is no terminal, print each step but the first on a line.
-        pause_s: of these lines, the shortest time from one to the next.
+        pause_s: of these lines, the shortest time from one to the next, but for those that are told as `due`.
     """
     if _chosen is Verbosity.QUIET:
-        yield lambda text: None
+        yield _ignore
         return
     # A command that prints its version or refuses an option has no use for it, and it takes a moment to import.
     from rich.console import Console
@@ -60,10 +72,10 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
         told = -pause_s
         with console.status(first) as status:
 
-            def show(text: str) -> None:
+            def show(text: str, *, due: bool = False) -> None:
                 nonlocal told
                 status.update(text)
-                due = time.monotonic() - told >= pause_s
+                due = due or time.monotonic() - told >= pause_s
                 if lines and text and due and not console.is_terminal:
                     told = time.monotonic()
                     console.print(text, style="dim", highlight=False)
@@ -72,7 +84,7 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
         return
     began = time.monotonic()
 
-    def tell(text: str) -> None:
+    def tell(text: str, *, due: bool = False) -> None:
         console.print(f"{time.monotonic() - began:7.2f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
     tell(first)

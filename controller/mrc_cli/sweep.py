@@ -148,7 +148,8 @@ def _carry_out(
         def show(progress: work.Progress) -> None:
             left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
             bad = f", {progress.bad} not good" if progress.bad else ""
-            tell(f"{progress.done} of {progress.total} runs{bad}{left}")
+            text = f"{progress.done} of {progress.total} runs{bad}{left}"
+            tell(text, due=progress.done in (0, progress.total))
 
         return work.carry_out(kept, execute, show, again=again)
 

@@ -169,6 +169,10 @@ def test_lines_of_steps_keep_their_distance(
         for text in ("one", "two", "three"):
             tell(text)
     assert capsys.readouterr().err.split() == ["one"]
+    with progress.steps(lines=True, pause_s=1000.0) as tell:
+        for text, due in (("one", False), ("two", False), ("three", True)):
+            tell(text, due=due)
+    assert capsys.readouterr().err.split() == ["one", "three"]
 
 
 def test_quiet_hides_warnings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +250,7 @@ def test_only_logs_that_exist_are_chosen(lab: RunDir) -> None:
 
 
 def test_packages_are_offered_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: pytest.fail("nobody can answer"))
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: pytest.fail("no user could answer"))
     with pytest.raises(SystemExit) as caught, errors.report_errors():
         raise UsageError("it lacks something").needing("mrclab[scale]")
     assert caught.value.code == 2
