@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -148,6 +148,7 @@ def _names() -> dict[Kind, list[str]]:
     from mrc_cli.export import Format
     from mrc_cli.listed import Kind as Listed
     from mrc_host.workloads import WORKLOADS
+    from mrc_lab.faults.action import Direction
     from mrc_lab.faults.kinds import KINDS
     from mrc_runs import perf
     from mrc_runs.compare import known_comparisons
@@ -156,6 +157,7 @@ def _names() -> dict[Kind, list[str]]:
     from mrc_studies.figures.catalogue import FIGURES
     from mrc_studies.sweeps.spec import known_sweeps
     from mrc_studies.validation.scenarios import by_name
+    from mrc_topo import schema
     from mrc_topo.labfile import builtin_labs
     from mrc_workshop.exercise import known
 
@@ -164,9 +166,9 @@ def _names() -> dict[Kind, list[str]]:
         Kind.LAB: list(builtin_labs()),
         Kind.CLOCK: ["real", "virtual"],
         Kind.TRANSPORT: ["mrc", "roce"],
-        Kind.SWITCH_KIND: ["p4lite", "bmv2", "kernel"],
-        Kind.COMPILER: ["p4lite", "p4c"],
-        Kind.PAYLOAD: ["bytes", "length"],
+        Kind.SWITCH_KIND: list(get_args(schema.Forwarder)),
+        Kind.COMPILER: list(get_args(schema.Compiler)),
+        Kind.PAYLOAD: list(get_args(schema.Payload)),
         Kind.LINKS: ["memory", "veth"],
         Kind.RUNNABLE: [*experiments, *sorted(WORKLOADS)],
         Kind.EXPERIMENT: experiments,
@@ -178,7 +180,7 @@ def _names() -> dict[Kind, list[str]]:
         Kind.SCENARIO: list(by_name()),
         Kind.LISTED: [each.value for each in Listed],
         Kind.FAILURE: list(KINDS),
-        Kind.DIRECTION: ["both", "up", "down"],
+        Kind.DIRECTION: list(get_args(Direction)),
         Kind.COLLECTIVE: list(perf.COLLECTIVES),
         Kind.SHELL: list(SCRIPTS),
         Kind.FORMAT: [each.value for each in Format],
