@@ -33,8 +33,10 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Usable:
-    """What of NIC ports and of links between switches can be used, as shares; `in_flight`: packets of a round trip for
-    each bit per second, which go-back-N sends again when one is lost."""
+    """The usable shares of the rates of NIC ports and of links between switches.
+
+    `in_flight`: packets of a round trip for each bit per second; go-back-N sends them again when one is lost.
+    """
 
     ports: float = 1.0
     links: float = 1.0

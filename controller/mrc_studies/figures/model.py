@@ -46,10 +46,14 @@ class Measure:
     differs: str = ""
     values: tuple[float, ...] = ()
 
+    def within(self, value: float) -> bool:
+        """Return whether a value lies within the bounds."""
+        return self.low <= value <= self.high
+
     @property
     def passed(self) -> bool:
         """Return whether the median lies within the bounds."""
-        return self.low <= self.value <= self.high
+        return self.within(self.value)
 
     @property
     def each(self) -> tuple[float, ...]:
@@ -59,7 +63,7 @@ class Measure:
     @property
     def held(self) -> int:
         """The number of seeds with which it lies within the bounds."""
-        return sum(self.low <= value <= self.high for value in self.each)
+        return sum(map(self.within, self.each))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -293,7 +297,7 @@ class JudgedFigure:
         """The number of seeds with which every number of the headline lies within its bounds."""
         if not self.measures:
             return 0
-        each = zip(*([one.low <= value <= one.high for value in one.each] for one in self.measures), strict=True)
+        each = zip(*(map(one.within, one.each) for one in self.measures), strict=True)
         return sum(map(all, each))
 
     @property

@@ -23,7 +23,7 @@ SEEDS: dict[Size, int] = {"quick": 1, "full": 5}
 
 @dataclass(frozen=True)
 class Plan:
-    """What of the figures is run.
+    """The runs of figures that are asked for.
 
     Args:
         size: `quick` or `full`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -169,7 +169,6 @@ class Scenario:
         both_ways: every host that receives also sends, so that SACKs share its link with data.
         fluid: whether the fluid model has what the scenario is about.
         htsim: whether uet-htsim has it: one plane, two tiers, no failure while it runs.
-        causes: why backends differ in a quantity by more than the bound, where that is known.
         cost: seconds of a core for one seed, roughly.
     """
 
@@ -181,5 +180,4 @@ class Scenario:
     both_ways: bool = False
     fluid: bool = True
     htsim: bool = False
-    causes: Mapping[tuple[Backend, Quantity], str] = field(default_factory=dict)
     cost: float = 3.0
