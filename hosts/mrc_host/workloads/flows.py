@@ -6,6 +6,8 @@ of transports define a flow's completion time.
 
 from __future__ import annotations
 
+import bisect
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -163,12 +165,29 @@ class ConnectionMatrix(Workload[FlowsParameters]):
 
 
 def _placed(size: int, params: FlowsParameters) -> list[_Flow]:
-    """Return all flows, each at an offset that no other flow of its source or its target uses."""
-    used = [0] * size
+    """Return all flows, each at the lowest offset that no flow before it uses at its source or its target."""
+    used: list[list[tuple[int, int]]] = [[] for _ in range(size)]
     made = []
     for number, row in enumerate(params.flows):
         source, target, nbytes = row[:3]
-        offset = max(used[source], used[target])
-        used[source] = used[target] = offset + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        length = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        offset = 0
+        for begin, end in heapq.merge(used[source], used[target]):
+            if begin >= offset + length:
+                break
+            offset = max(offset, end)
+        for rank in (source, target):
+            _take(used[rank], offset, offset + length)
         made.append(_Flow(number, source, target, nbytes, row[3] if len(row) == 4 else 0, offset))
     return made
+
+
+def _take(used: list[tuple[int, int]], begin: int, end: int) -> None:
+    """Add a range to sorted ones that do not overlap, and join it with its neighbours."""
+    at = bisect.bisect(used, (begin, end))
+    if at < len(used) and used[at][0] == end:
+        end = used.pop(at)[1]
+    if at and used[at - 1][1] == begin:
+        at -= 1
+        begin = used.pop(at)[0]
+    used.insert(at, (begin, end))

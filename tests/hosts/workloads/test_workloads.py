@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import PERIOD, differing, fill, period
+from mrc_host.workloads.flows import ConnectionMatrix, FlowsParameters, _placed
 from mrc_host.workloads.measure import MARKS, Distribution, Meter
 from mrc_host.workloads.streams import Streams
 from support.toynet import ToyChannel, ToyNet
@@ -263,3 +266,25 @@ def test_a_whole_vector_of_another_iteration_differs() -> None:
     fill(got, period(3, 6))
     assert differing(got, period(3, 5)) == len(got)
     assert differing(got, period(3, 6)) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    flows=st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 300)).filter(lambda flow: flow[0] != flow[1]),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_flows_of_a_rank_do_not_share_bytes(flows: list[tuple[int, int, int]]) -> None:
+    placed = _placed(6, FlowsParameters(flows=flows))
+    for rank in range(6):
+        mine = sorted((each.offset, each.offset + each.bytes) for each in placed if rank in (each.source, each.target))
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(mine))
+
+
+def test_permutation_needs_memory_for_three_flows_at_most() -> None:
+    """Two flows have bytes at a rank, and the ranks form a ring, in whatever order they are placed."""
+    order = random.Random(1).sample(range(64), 64)
+    flows = FlowsParameters(flows=[(rank, (rank + 1) % 64, 1 << 20) for rank in order])
+    assert ConnectionMatrix.plan(64, flows) <= 3 << 20
