@@ -8,20 +8,24 @@ dead EVs until then is sent again, and the message ends no sooner than a detecti
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mrc_scale import evs as ev_states
 from mrc_scale import queueing
 from mrc_scale.clusterfile import Loaded
+from mrc_scale.dead_evs import DeadEvs, Pace
 from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, Floats, Ints
 from mrc_scale.grey import clean
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels
+from mrc_scale.queueing import Delays
 from mrc_scale.run import MAX_ROUNDS, ClusterRun, Interval
 from mrc_scale.schema import EvSpec
-from mrc_scale.shares import LinkLoads
+from mrc_scale.shares import LinkLoads, Model
 from mrc_scale.timeline import Event
 
 #: Steady states that are kept; beyond them the oldest are forgotten.
@@ -29,6 +33,18 @@ KEPT = 512
 #: Queue pairs beyond which load is moved in fewer passes: rates of 16 384 are then 0.3 % lower, in two thirds of the
 #: time.
 MANY, FEWER = 4096, 16
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What queue pairs carry, payload bytes per ns; what a slow plane adds to the time of a message's last packet, ns;
+    packets per second that grey elements lose; and seconds from one use of a dead EV to the next by plane and queue
+    pair, where any have yet to be found."""
+
+    rates: Floats
+    late: Floats
+    grey: Floats
+    turns: Floats | None
 
 
 class Carrier:
@@ -54,33 +70,30 @@ class Carrier:
         self.evs = self.run.draw(pool, ev or loaded.cluster.ev)
         self.run.link_rates = link_rates
         self.planes = np.ones((shape.planes, count), bool)
-        #: Queue pairs that have EVs to find dead, and how many.
-        self.struck = np.zeros(count, np.int64)
-        self._kept: dict[bytes, tuple[Floats, Floats]] = {}
+        self.dead = DeadEvs(count, loaded.cluster.seed)
+        self._kept: dict[bytes, Shares] = {}
         self.states = 0
 
     def rates(self, active: Ints) -> Floats:
         """Return the payload that each of these queue pairs carries, bytes per ns; they are in order."""
-        return self._state(active)[0]
+        return self._state(active).rates
 
     def late(self, active: Ints) -> Floats:
         """Return what a slow plane adds to the time of the last packet of these queue pairs' messages, ns."""
-        return self._state(active)[1]
+        return self._state(active).late
 
-    def _state(self, active: Ints) -> tuple[Floats, Floats]:
+    def _state(self, active: Ints) -> Shares:
         key = active.tobytes()
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            state = self._steady(active)
-            late = np.zeros(len(active)) if state.late is None else state.late * 1e9
-            found = self._kept[key] = state.rates * self.run.payload / 8e9, late
+            found = self._kept[key] = self._steady(active)
             self.states += 1
         return found
 
-    def _steady(self, active: Ints) -> Interval:
-        """Return the model's steady state; rates are bits per second of the wire."""
+    def _steady(self, active: Ints) -> Shares:
+        """Return the model's steady state."""
         run = self.run
         every = run.ends
         ends = Endpoints(every.src[active], every.dst[active], every.src_nic[active], every.dst_nic[active])
@@ -92,7 +105,24 @@ class Carrier:
         )  # fmt: skip
         model = run.model(self.pool, chosen, ends)
         demand = np.full(len(active), run.window_bps)
-        return run.settled(model, demand, None if len(active) <= MANY else FEWER)[1]
+        wanted, state = run.settled(model, demand, None if len(active) <= MANY else FEWER)
+        late = np.zeros(len(active)) if state.late is None else state.late * 1e9
+        # Only queue pairs that have yet to find dead EVs need these.
+        turns = self._turns(model, state, wanted) if self.dead else None
+        grey = np.zeros(len(active)) if state.grey is None else state.grey
+        return Shares(state.rates * run.payload / 8e9, late, grey, turns)
+
+    def _turns(self, model: Model, state: Interval, wanted: Floats) -> Floats:
+        """Return the seconds from one use of a dead EV to the next, by plane and queue pair.
+
+        No answer, no mark: a dead EV has all of its turns, while others are passed over once for each mark. Marks
+        follow from what is wanted, because a link that is brought more than it carries has a queue.
+        """
+        packets = self.run.packets_per_s(state.rates) / np.maximum(model.use.sum(axis=0), 1)
+        offered = replace(state, load=model.load(wanted, state.prices))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            turns: Floats = model.evs.active * self.run.taken(model, offered) / packets
+        return turns
 
     def change(self, events: list[Event], denied: bool = False) -> None:
         """Apply failures and repairs that come at the same time; `denied`: what is dead is known to all beforehand."""
@@ -108,54 +138,67 @@ class Carrier:
         if any(event.by < 0 for event in events):
             ev_states.bring_back(self.kernels, self.pool, self.evs, run.ends, dead, ev_states.ASSUMED_BAD)
             ev_states.bring_back(self.kernels, self.pool, self.evs, run.ends, dead, ev_states.DENIED)
-        found = np.zeros(len(self.struck), np.int64)
-        for _ in range(MAX_ROUNDS):
-            hits = ev_states.take_out(self.kernels, self.pool, self.evs, run.ends, dead, used, state)
-            if not hits.any():
-                break
-            found += hits.sum(axis=0)
-        found += self._find_grey(links, used)
+            self.dead.forget()
+        rounds = self._rounds(dead, used, state)
+        grey, loss = self._find_grey(links, used)
         fresh = ports & ~before
         # A port takes the packets on their way in that plane along, about as many as the EVs of a plane.
         cut = fresh[:, run.ends.src_nic] | fresh[:, run.ends.dst_nic]
-        found += (cut * self.evs.active).sum(axis=0)
+        self.dead.set_grey(any(losses.any() for losses in fabric.losses()))
         if not denied:
-            self.struck += found
+            self.dead.add(rounds)
+            self.dead.add(grey, loss)
+            self.dead.add_cut((cut * self.evs.active).sum(axis=0))
 
-    def _find_grey(self, dead: Bools, used: Bools) -> Ints:
-        """Let active EVs across grey links leave, where others avoid these; return how many of each queue pair did."""
+    def _rounds(self, dead: tuple[Bools, Bools], used: Bools, state: int) -> list[NDArray[np.int32]]:
+        """Let active EVs that cross something dead leave, then the backups that replace them, and so on; return how
+        many did in each round, by plane and queue pair."""
+        rounds: list[NDArray[np.int32]] = []
+        while len(rounds) < MAX_ROUNDS:
+            hits = ev_states.take_out(self.kernels, self.pool, self.evs, self.run.ends, dead, used, state)
+            if not hits.any():
+                break
+            rounds.append(hits)
+        return rounds
+
+    def _find_grey(self, dead: Bools, used: Bools) -> tuple[list[NDArray[np.int32]], float]:
+        """Let active EVs across grey links leave, where others avoid these; return what `_rounds` does, and the share
+        of packets that these links lose, on average."""
         run = self.run
-        found = np.zeros(len(self.struck), np.int64)
         turn = run.packets_per_s(np.array([run.window_bps])) / np.maximum(self.evs.active.sum(axis=0).mean(), 1)
         bad = run.grey_links(float(turn[0]))
         if not bad.any():
-            return found
-        model = run.model(self.pool, self.evs)
-        used = used & (clean(model, bad | dead) > 0)
-        for _ in range(MAX_ROUNDS):
-            hits = ev_states.take_out(
-                self.kernels, self.pool, self.evs, run.ends, (bad, bad), used, ev_states.ASSUMED_BAD
-            )  # fmt: skip
-            if not hits.any():
-                break
-            found += hits.sum(axis=0)
-        return found
+            return [], 1.0
+        used = used & (clean(run.model(self.pool, self.evs), bad | dead) > 0)
+        return self._rounds((bad, bad), used, ev_states.ASSUMED_BAD), float(run.fabric.losses()[0][bad].mean())
 
-    def price(self, flows: Ints, rates: Floats) -> tuple[Floats, Floats]:
-        """Return what queue pairs pay that send for the first time since they were struck: bytes that are sent again,
-        and ns until the last is found lost and has come; they have paid then. `rates`: bytes per ns."""
-        run = self.run
-        hits = self.struck[flows].astype(float)
-        wire = rates * 8e9 / run.payload
+    def price(self, active: Ints, due: Ints, left: Floats, until: float) -> tuple[Floats, Floats]:
+        """Return what messages pay for EVs that have died: bytes that are sent again, and ns from now before which the
+        last of them has not left.
+
+        Args:
+            active: queue pairs that have messages under way, in order.
+            due: which of them pay, as positions.
+            left: bytes of their messages.
+            until: ns until something is repaired.
+        """
+        run, mtu = self.run, self.loaded.cluster.path_mtu
+        state = self._state(active)
+        turns = np.zeros(self.evs.active.shape) if state.turns is None else state.turns
+        rates = state.rates[due]
         given = self.loaded.cluster.model.detection_rtts
         # A pair of ranks has one queue pair, so its packets are those of its own window.
-        wait = queueing.waiting(run.window, run.packets_per_s(wire), run.base_rtt, run.target)
-        detection = (
-            queueing.detection(wait, run.base_rtt) if given is None else np.full(len(flows), given * run.base_rtt)
-        )
-        active = np.maximum(self.evs.active[:, flows].sum(axis=0), 1)
-        turns = run.packets_per_s(wire) / active * detection
-        packets = hits * (1.0 + queueing.further(turns, np.zeros(len(flows))))
-        delay = np.where(hits > 0, (detection + run.base_rtt) * 1e9, 0.0)
-        self.struck[flows] = 0
-        return packets * self.loaded.cluster.path_mtu, delay
+        waits = queueing.waiting(run.window, run.packets_per_s(rates * 8e9 / run.payload), run.base_rtt, run.target)
+        found = queueing.detection(waits, run.base_rtt) if given is None else np.full(len(due), given * run.base_rtt)
+        evs = np.maximum(self.evs.active[:, active[due]].sum(axis=0), 1)
+        paid = [
+            self.dead.pay(
+                qp, Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9), Delays.of(wait, run.base_rtt, known)
+            )
+            for qp, at, lasts, count, grey, wait, known in zip(
+                active[due].tolist(), due.tolist(), (left / rates / 1e9).tolist(), evs.tolist(),
+                state.grey[due].tolist(), waits.tolist(), found.tolist(), strict=True,
+            )
+        ]  # fmt: skip
+        again, delay = np.array(paid).T
+        return again * mtu, delay * 1e9

@@ -7,6 +7,7 @@ long a round trip takes, how soon an EV that has died is found, and how many pac
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -92,6 +93,27 @@ def detection(wait: Floats, base_rtt: float) -> Floats:
     """
     found: Floats = base_rtt + wait + DEVIATIONS * DEVIATION * wait + base_rtt
     return found
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Times of a queue pair's packets, s.
+
+    `verdict`: the age from which a packet counts as lost once a later one is answered (rule (c)); `found`: the age at
+    which that is known while packets follow; `last_rtt`: the mean round trip of the last window, which drains while it
+    is answered, so its packets wait half as long; `silence`: the round trip as the timer of the tail counts it then.
+    """
+
+    verdict: float
+    found: float
+    last_rtt: float
+    silence: float
+
+    @classmethod
+    def of(cls, wait: float, base_rtt: float, found: float) -> Delays:
+        """Return those of a queueing delay, and of the `detection` that follows from it."""
+        last = base_rtt + wait / 2
+        return cls(max(found - base_rtt, 0.0), found, last, last + 2 * DEVIATION * wait / 2)
 
 
 def further(turns: Floats, jitter: Floats) -> Floats:

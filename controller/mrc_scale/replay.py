@@ -216,6 +216,8 @@ class _Step:
         self.new.append((ops[~sends], at[~sends] + schedule.work[ops[~sends]]))
         if sends.any():
             self.since[ops[sends]] = at[sends]
+            for flow in schedule.unit[ops[sends]].tolist():
+                self.replay.carrier.dead.begin(flow)
             self.new.append((ops[sends], np.full(int(sends.sum()), np.inf)))
             self.dirty = True
 
@@ -276,9 +278,10 @@ class _Step:
         self.since[ops] = np.where(going | self.stalled[ops], np.maximum(now, self.since[ops]), self.since[ops])
         flows = self.schedule.unit[ops].astype(np.int64)
         rates = carrier.rates(flows)
-        struck = np.flatnonzero((carrier.struck[flows] > 0) & (rates > 0))
+        struck = np.flatnonzero(carrier.dead.due[flows] & (rates > 0))
         if len(struck):
-            again, delay = carrier.price(flows[struck], rates[struck])
+            repaired = next((event.at for event in self.replay.events if event.by < 0), math.inf)
+            again, delay = carrier.price(flows, struck, self.left[ops[struck]], repaired - now)
             self.left[ops[struck]] += again
             self.not_before[ops[struck]] = self.since[ops[struck]] + delay
         self.rate[ops], self.stalled[ops] = rates, rates <= 0

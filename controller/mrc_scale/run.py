@@ -407,7 +407,7 @@ class ClusterRun:
         ported = ~down[:, self.ends.src_nic] & ~down[:, self.ends.dst_nic]
         # No answer, no mark: a dead EV has its turns, while others are passed over once for each mark.
         weight = model.weights(until.prices)
-        turned = np.divide(self._turned(model, until), weight, out=np.ones(weight.shape), where=weight > 0)
+        turned = self.taken(model, until)
         for number in range(MAX_ROUNDS):
             active, waiting = evs.active.copy(), int(evs.backup.sum())
             hits = ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ported, ev_states.ASSUMED_BAD)
@@ -441,15 +441,17 @@ class ClusterRun:
         if step.hit:
             step.worst_nic = float(np.bincount(self.flows.src, lost).max())
 
-    def _turned(self, model: Model, until: Interval) -> Floats:
-        """Return the share of active EVs that no mark makes pass over, of each plane and queue pair, as weights."""
+    def taken(self, model: Model, until: Interval) -> Floats:
+        """Return the share of the turns of active EVs that no mark makes pass over, by plane and queue pair."""
         spec, shape = self.loaded.cluster.model, self.loaded.shape
         parts = []
         for carried in (until.load.up, until.load.dn):
             # Thresholds are of one queue; its room counts twice (`queueing.places`).
             share = queueing.marked(carried / shape.fabric_bps, self.room, spec.ecn_low, spec.ecn_high)
             parts.append(1.0 / (1.0 + share))
-        return model.weights(until.prices, LinkPrices(*parts))
+        weight = model.weights(until.prices)
+        turned = model.weights(until.prices, LinkPrices(*parts))
+        return np.divide(turned, weight, out=np.ones(weight.shape), where=weight > 0)
 
     def _line_rates(self) -> tuple[float, float, float, float]:
         shape = self.loaded.shape

@@ -116,16 +116,20 @@ class _Course:
             self.carrier.change(due)
         while self.waiting and self.begins[self.waiting[0]] <= now + NOTHING:
             first = self.waiting.popleft()
-            self.queues.setdefault(self.pairs[first], deque()).append(first)
+            queue = self.queues.setdefault(self.pairs[first], deque())
+            queue.append(first)
+            if len(queue) == 1:
+                self.carrier.dead.begin(self.pairs[first])
 
     def _pay(self, active: Ints, rates: Floats, now: float) -> None:
         """Let queue pairs find what has died under them: they send again, and end no sooner than that is done."""
-        struck: Ints = np.flatnonzero((self.carrier.struck[active] > 0) & (rates > 0))
+        struck: Ints = np.flatnonzero(self.carrier.dead.due[active] & (rates > 0))
         if not len(struck):
             return
         flows = active[struck]
-        again, delay = self.carrier.price(flows, rates[struck])
         first = np.array([self.queues[pair][0] for pair in flows], np.int64)
+        repaired = next((event.at for event in self.changes if event.by < 0), np.inf)
+        again, delay = self.carrier.price(active, struck, self.left[first], repaired - now)
         self.left[first] += again
         self.least[first] = np.maximum(self.least[first], now + delay)
         self.lost += float(again.sum())
@@ -136,7 +140,9 @@ class _Course:
                 self.left[transfer] = 0.0
                 self.ends[transfer] = now + longer
                 self.queues[pair].popleft()
-                if not self.queues[pair]:
+                if self.queues[pair]:
+                    self.carrier.dead.begin(pair)
+                else:
                     del self.queues[pair]
             else:
                 self.left[transfer] = max(self.left[transfer], 0.0)
