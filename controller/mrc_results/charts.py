@@ -18,12 +18,12 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.float64]
 
 #: The picture, in its own units, and the area of the curves in it.
-WIDTH, HEIGHT = 1000, 290
-LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 12, 926, 230
+WIDTH, HEIGHT = 1000, 300
+LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 22, 926, 230
 #: Both axes have at least this many steps: finer than can be seen, or distinguished in a table.
 STEPS = 20_000
-#: Labels of two events need this much room between them; the later one is left out otherwise.
-WORD_WIDTH = 12
+#: Numbers of two events need this much room between them; the later one is left out otherwise.
+TAG_WIDTH = 18
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = Fals
     return f"M{first[0]} {first[1]}" + (f"l{moves.lstrip()}" if len(rest) else "")
 
 
-def chart(plot: Plot, seconds: float, marks: Sequence[Mark], words: bool) -> str:
+def chart(plot: Plot, seconds: float, marks: Sequence[Mark], tags: bool) -> str:
     """Return a chart over the seconds of a run as HTML.
 
     Args:
-        marks: what was done to the lab; `words`: with their texts.
+        marks: what was done to the lab; `tags`: with their numbers above the curves, which `legend` explains.
     """
     curves, unit = plot.curves, plot.unit
     top = max((float(curve.y.max()) for curve in curves if len(curve.y)), default=0.0) * 1.05 or 1.0
@@ -127,7 +127,7 @@ def chart(plot: Plot, seconds: float, marks: Sequence[Mark], words: bool) -> str
         f'<g class="axes">{_axes(seconds, top)}</g>'
         f'<svg class="area" x="{LEFT}" y="{TOP}" width="{AREA_WIDTH}" height="{AREA_HEIGHT}" {shown}>'
         f'<g transform="scale(1 -1)">{happened}{lines}</g></svg>'
-        f'<g class="words">{_words(marks, seconds) if words else ""}</g>'
+        f'<g class="tags">{_tags(marks, seconds) if tags else ""}</g>'
         f'<text class="unit" x="{LEFT + AREA_WIDTH}" y="{HEIGHT - 6}">seconds after the start; upwards '
         f"{html.escape(unit)}</text></svg>{_values(curves, unit)}</figure>"
     )
@@ -155,18 +155,27 @@ def _axes(seconds: float, top: float) -> str:
     return "".join(parts)
 
 
-def _words(marks: Sequence[Mark], seconds: float) -> str:
-    """Return the texts along their lines. All are in the page: one without room appears when it has some."""
+def _tags(marks: Sequence[Mark], seconds: float) -> str:
+    """Return the numbers above their lines. All are in the page: one without room appears when it has some."""
     parts, last = [], -math.inf
-    for mark in marks:
+    for order, mark in enumerate(marks, 1):
         x = LEFT + AREA_WIDTH * mark.at_s / seconds
-        hidden = "" if x - last >= WORD_WIDTH else " hidden"
+        hidden = "" if x - last >= TAG_WIDTH else " hidden"
         last = x if not hidden else last
-        place = f'transform="translate({x:.1f} {TOP + 3}) rotate(-90)"'
         side = "fails" if mark.breaks else "mends"
-        parts.append(f'<text class="word {side}{hidden}" data-s="{mark.at_s:.6g}" {place} dy="9">')
-        parts.append(f"{html.escape(mark.text)}</text>")
+        parts.append(f'<g class="tag {side}{hidden}" data-s="{mark.at_s:.6g}" transform="translate({x:.1f} {TOP - 11})">')
+        parts.append(f"<title>{html.escape(f'{mark.at_s:.2f} s: {mark.text}')}</title>")
+        parts.append(f'<circle r="8.5"/><text>{order}</text></g>')
     return "".join(parts)
+
+
+def legend(marks: Sequence[Mark]) -> str:
+    """Return the texts of the numbers in all charts as HTML; nothing where there are none."""
+    items = "".join(
+        f'<li class="{"fails" if mark.breaks else "mends"}">{mark.at_s:.2f} s: {html.escape(mark.text)}</li>'
+        for mark in marks
+    )
+    return f'<ol class="marks" aria-label="what was done to the lab">{items}</ol>' if marks else ""
 
 
 def _legend(curves: Sequence[Curve]) -> str:
@@ -177,7 +186,8 @@ def _legend(curves: Sequence[Curve]) -> str:
         for curve in curves
     )
     tools = '<span class="tools"><button type="button" class="whole" hidden>whole run</button>'
-    tools += '<button type="button" class="save">save as SVG</button></span>'
+    tools += '<button type="button" class="save">save as SVG</button>'
+    tools += '<button type="button" class="save-csv">save as CSV</button></span>'
     return f'<figcaption class="legend">{keys}{tools}</figcaption>'
 
 

@@ -25,8 +25,8 @@ from mrc_topo import draw
 from mrc_topo.topology import Topology
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
-#: Above this many, actions on the fabric are drawn as lines without labels.
-LABELLED = 60
+#: Above this many, actions on the fabric are drawn as lines without numbers.
+NUMBERED = 60
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ def render(result: RunResult, topology: Topology, verdict: Verdict, title: str) 
         FOLDER,
         "report.html",
         report=view,
-        words=len(view.marks) <= LABELLED,
+        tags=len(view.marks) <= NUMBERED,
         chart=charts.chart,
+        legend=charts.legend,
         data=look.data,
         loads=list(itertools.pairwise(percents)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import html
 import json
@@ -117,15 +118,21 @@ def test_chart_with_any_names_is_well_formed_and_holds_its_curves(names: list[st
     assert len(set(styles)) == len(styles)
 
 
-def test_marks_too_close_to_the_last_word_have_a_hidden_word() -> None:
+def test_marks_too_close_to_the_last_number_have_a_hidden_one_and_all_are_explained() -> None:
     curve = Curve("a", np.array([0.0, 10.0]), np.array([1.0, 2.0]), "var(--plane-0)")
     marks = [Mark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
     made = charts.chart(Plot("c", "t", [curve], "u"), 10.0, marks, True)
-    assert re.findall(r'class="word fails( hidden)?"[^>]*>(m[\d.]+)<', made) == [
-        ("", "m1.0"),
-        (" hidden", "m1.01"),
-        ("", "m5.0"),
-    ]
+    found = re.findall(r'class="tag fails( hidden)?"[^>]*><title>([^<]*)</title><circle [^>]*><text>(\d)<', made)
+    assert found == [("", "1.00 s: m1.0", "1"), (" hidden", "1.01 s: m1.01", "2"), ("", "5.00 s: m5.0", "3")]
+    assert re.findall(r"<li[^>]*>([^<]*)", charts.legend(marks)) == [told for _, told, _ in found]
+    assert charts.legend([]) == ""
+
+
+def test_numbers_of_marks_are_above_the_curves() -> None:
+    made = charts.chart(Plot("c", "t", [], "u"), 10.0, [Mark(1.0, "m", True)], True)
+    down, radius = re.findall(r'translate\([\d.]+ ([\d.]+)\)"><title>.*?<circle r="([\d.]+)"', made)[0]
+    assert 0 <= float(down) - float(radius)
+    assert float(down) + float(radius) <= charts.TOP
 
 
 def test_report_of_a_run_is_one_small_file_with_every_section_and_chart(outcome: Run, text: str) -> None:
@@ -316,6 +323,13 @@ press("ArrowRight");
 said.tip = chart.querySelector(".tip").innerText;
 key.click();
 said.hidden = [key.getAttribute("aria-pressed"), chart.querySelectorAll(".curve.off").length];
+const kept = [];
+URL.createObjectURL = blob => { kept.push(blob); return "blob:x"; };
+HTMLAnchorElement.prototype.click = function () { kept.push(this.download); };
+chart.querySelector(".save").click();
+chart.querySelector(".save-csv").click();
+said.kept = [kept[1], kept[0].type, kept[3], kept[2].type, kept[0].size > 1000];
+kept[2].text().then(text => { document.body.dataset.rows = text; });
 press("ArrowRight");
 said.tipWithout = chart.querySelector(".tip").innerText;
 key.click();
@@ -354,6 +368,12 @@ def test_browser_draws_the_moments_and_charts_answer_keys_and_clicks(outcome: Ru
     found = re.search(r'data-said="([^"]*)"', done.stdout)
     assert found
     said = json.loads(html.unescape(found[1]))
+    assert said.pop("kept") == ["planes.svg", "image/svg+xml", "planes.csv", "text/csv", True]
+    rows = list(csv.reader(html.unescape(re.findall(r'data-rows="([^"]*)"', done.stdout)[0]).splitlines()))
+    assert rows[0] == ["curve", "seconds", "Mb/s"]
+    # The curve that is hidden is not kept.
+    assert {row[0] for row in rows[1:]} == {f"plane {plane}" for plane in range(1, TOPOLOGY.lab.planes)}
+    assert all(0 <= float(row[1]) <= outcome.result.seconds * 1.01 for row in rows[1:])
     assert re.search(r"^[\d.]+ s\s+plane 0\s+[\d.]+ Mb/s\s+plane 1\s+[\d.]+ Mb/s$", said.pop("tip"))
     assert "plane 0" not in said["tipWithout"]
     assert "plane 1" in said.pop("tipWithout")

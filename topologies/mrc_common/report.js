@@ -1,7 +1,7 @@
 // What makes a report's charts and pictures move. Nothing is loaded from anywhere; without this the page can still be read.
 "use strict";
 (() => {
-  const WIDTH = 1000, LEFT = 64, TOP = 12, WIDE = 926, HIGH = 230, ROOM = 12;
+  const WIDTH = 1000, LEFT = 64, TOP = 22, WIDE = 926, HIGH = 230, ROOM = 18;
   const make = (name, attributes = {}, text = "") => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -39,6 +39,14 @@
     return wanted - x[low] <= x[high] - wanted ? low : high;
   }
 
+  function keep(name, type, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
   const charts = [];
 
   class Chart {
@@ -74,6 +82,7 @@
       }));
       this.figure.querySelector(".whole").addEventListener("click", () => zoom(null));
       this.figure.querySelector(".save").addEventListener("click", () => this.save());
+      this.figure.querySelector(".save-csv").addEventListener("click", () => this.saveValues());
       let from = null;
       this.svg.addEventListener("pointerdown", event => { from = this.second(event); });
       this.svg.addEventListener("pointermove", event => {
@@ -169,10 +178,10 @@
         axes.append(make("path", { d: `M${at} ${TOP}v${HIGH}` }), make("text", { class: "x", x: at, y: TOP + HIGH + 14 }, short(value)));
       }
       let last = -Infinity;
-      for (const word of this.svg.querySelectorAll(".word")) {
-        const at = this.place(Number(word.dataset.s)), room = at >= LEFT && at <= LEFT + WIDE && at - last >= ROOM;
-        word.classList.toggle("hidden", !room);
-        word.setAttribute("transform", `translate(${at} ${TOP + 3}) rotate(-90)`);
+      for (const tag of this.svg.querySelectorAll(".tag")) {
+        const at = this.place(Number(tag.dataset.s)), room = at >= LEFT && at <= LEFT + WIDE && at - last >= ROOM;
+        tag.classList.toggle("hidden", !room);
+        tag.setAttribute("transform", `translate(${at} ${TOP - 11})`);
         if (room) last = at;
       }
     }
@@ -181,13 +190,30 @@
       const copy = this.svg.cloneNode(true);
       copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
       copy.setAttribute("width", WIDTH); copy.setAttribute("class", "chart");
+      // Alone, the picture has what its colours and numbers mean below it.
+      const keys = this.visible().map(each => [each.name, each.colour]);
+      const marks = [...document.querySelectorAll(".marks li")].map((each, at) => [`${at + 1}  ${each.textContent}`, ""]);
+      const [, , , height] = this.svg.getAttribute("viewBox").split(" ").map(Number);
+      [...keys, ...marks].forEach(([text, colour], row) => {
+        const y = height + 14 + 16 * row;
+        if (colour) copy.append(make("path", { d: `M${LEFT} ${y}h20`, style: `stroke:${colour}`, "stroke-width": 3 }));
+        copy.append(make("text", { class: "key", x: LEFT + 28, y }, text));
+      });
+      copy.setAttribute("viewBox", `0 0 ${WIDTH} ${height + 16 * (keys.length + marks.length) + 8}`);
       const rules = [...document.querySelectorAll("head style")].map(each => each.textContent).join("\n");
       copy.prepend(make("style", {}, rules));
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
-      link.download = `${this.figure.id}.svg`;
-      link.click();
-      URL.revokeObjectURL(link.href);
+      keep(`${this.figure.id}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
+    }
+
+    // A row for each point of the curves that are shown, in the part of the time that is shown.
+    saveValues() {
+      const quoted = text => `"${text.replaceAll('"', '""')}"`, [low, high] = this.range;
+      const rows = [`curve,seconds,${quoted(this.unit)}`];
+      for (const curve of this.visible())
+        curve.x.forEach((x, at) => {
+          if (x >= low && x <= high) rows.push(`${quoted(curve.name)},${short(x)},${short(curve.y[at])}`);
+        });
+      keep(`${this.figure.id}.csv`, "text/csv", rows.join("\r\n") + "\r\n");
     }
   }
 
