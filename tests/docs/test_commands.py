@@ -60,6 +60,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run ring_all_reduce --duration .*", REAL, "tests/lab/test_lab.py"),
+    (r"MRCLAB_CONFORM_PACKETS=1000000 .*", "takes minutes of CPU time", "tests/conform/test_wire.py"),
     (r"\. \.venv/bin/activate", "of the shell", ""),
     (r"mrclab run my\.yaml", "a file of the reader's", "tests/docs/test_examples.py"),
     (r"mrclab demo( .*)?", "minutes", "tests/lab/test_demo.py"),
@@ -202,7 +203,7 @@ def test_command_of_a_page_ends_with_success_and_prints_what_the_page_shows(
 def in_a_shell(text: str) -> tuple[int, str, str]:
     """Exit code and what was printed."""
     done = subprocess.run(
-        ["bash", "-c", text], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
+        ["bash", "-c", text], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from mrc_web import assets
 from platforms.same import FILES, differences
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -47,7 +48,8 @@ def test_a_simulated_run_leaves_the_same_bytes(tmp_path: pathlib.Path) -> None:
     ("words", "code"),
     [
         (("up", "tiny"), 1), (("run", "write_bw", "--lab", "tiny", "--clock", "real"), 1),
-        (("demo", "--clock", "real"), 1), (("exec", "h0", "ls"), 2), (("down",), 2), (("web",), 2),
+        (("demo", "--clock", "real"), 1), (("exec", "h0", "ls"), 2), (("down",), 2),
+        pytest.param(("web",), 2, marks=pytest.mark.skipif(bool(assets.missing()), reason="make web-assets")),
     ],
 )  # fmt: skip
 def test_commands_that_need_namespaces_say_so_once(words: tuple[str, ...], code: int) -> None:
