@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/web.md: python docs/screenshots.py [simulation] [lab] [run]
+"""Makes the pictures of docs/web.md: python docs/screenshots.py [simulation] [lab] [run] [racks]
 
 Needs `make setup-web`; `lab` needs namespaces. Each picture is of the page over a lab, a simulation or a recorded run.
 """
@@ -34,10 +34,10 @@ LINK = "p1-t0.0--p1-t1.0"
 
 
 @contextlib.contextmanager
-def page(chromium: Any, view: Watching) -> Iterator[Any]:
+def page(chromium: Any, view: Watching, size: tuple[int, int] = (1280, 800), scheme: str = "light") -> Iterator[Any]:
     """Open the page over a view, and yield it once it shows something."""
     with served(view.hub) as serving:
-        made = chromium.new_page(viewport={"width": 1280, "height": 800})
+        made = chromium.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
         made.set_default_timeout(120_000)
         made.goto(serving.url)
         until(made, "window.mrclab?.latest()")
@@ -78,6 +78,11 @@ def simulation(chromium: Any) -> None:
         view.ask("pause")
         made.locator("#evs .ev.ASSUMED_BAD").first.click()
         save(made, "simulation")
+        made.emulate_media(color_scheme="dark")
+        save(made, "dark")
+        with page(chromium, view, (390, 844)) as phone:
+            phone.wait_for_selector("#truth button")
+            save(phone, "phone")
 
 
 def lab(chromium: Any) -> None:
@@ -116,12 +121,25 @@ def run(chromium: Any) -> None:
             save(made, "run")
 
 
+def racks(chromium: Any) -> None:
+    """Show a lab whose hosts are drawn by T0: 1024 of them, with a T1 off."""
+    with simulating("thousand", speed=0, paused=True) as view, page(chromium, view) as made:
+        view.ask("start", workload="permutation", params={"message_bytes": 1 << 16})
+        view.ask("resume")
+        began = view.until(lambda state: state["goodput_bps"] > 0, 600)["t_ns"]
+        view.ask("fail", target="p1-t1.3")
+        view.until(lambda state: state["t_ns"] > began + 2 * 10**7, 600)
+        view.ask("pause")
+        made.evaluate("mrclab.fabric.choose('p1-t1.3')")
+        save(made, "racks")
+
+
 def main(names: list[str]) -> int:
     """Entry point."""
     if lacking():
         print(lacking(), file=sys.stderr)
         return 1
-    known = {"simulation": simulation, "lab": lab, "run": run}
+    known = {"simulation": simulation, "lab": lab, "run": run, "racks": racks}
     with browser() as chromium:
         for name in names or list(known):
             known[name](chromium)

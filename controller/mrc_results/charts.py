@@ -163,7 +163,9 @@ def _tags(marks: Sequence[Mark], seconds: float) -> str:
         hidden = "" if x - last >= TAG_WIDTH else " hidden"
         last = x if not hidden else last
         side = "fails" if mark.breaks else "mends"
-        parts.append(f'<g class="tag {side}{hidden}" data-s="{mark.at_s:.6g}" transform="translate({x:.1f} {TOP - 11})">')
+        parts.append(
+            f'<g class="tag {side}{hidden}" data-s="{mark.at_s:.6g}" transform="translate({x:.1f} {TOP - 11})">'
+        )
         parts.append(f"<title>{html.escape(f'{mark.at_s:.2f} s: {mark.text}')}</title>")
         parts.append(f'<circle r="8.5"/><text>{order}</text></g>')
     return "".join(parts)

@@ -66,7 +66,7 @@ class Layout(TypedDict):
     """The part of a view that does not change during a session.
 
     `mode`: a lab on the real clock, a simulation, or a recorded run. `can`: the commands that are possible.
-    `length_ns`: the length of a recorded run.
+    `length_ns`: the length of a recorded run. `queue_limit`: bytes that one queue of a switch holds.
     """
 
     format: int
@@ -79,6 +79,7 @@ class Layout(TypedDict):
     began_ns: int
     length_ns: NotRequired[int]
     planes: int
+    queue_limit: int
     hosts: list[HostLayout]
     switches: list[SwitchLayout]
     links: list[LinkLayout]
@@ -346,6 +347,7 @@ def layout_of(
             }
             for link in topology.links.values()
         ],
+        "queue_limit": topology.lab.queues.limit,
         "kinds": kinds_layout(),
         "workloads": workloads or {},
         "experiments": list(experiments),

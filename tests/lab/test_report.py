@@ -131,7 +131,7 @@ def test_marks_too_close_to_the_last_number_have_a_hidden_one_and_all_are_explai
 def test_numbers_of_marks_are_above_the_curves() -> None:
     made = charts.chart(Plot("c", "t", [], "u"), 10.0, [Mark(1.0, "m", True)], True)
     down, radius = re.findall(r'translate\([\d.]+ ([\d.]+)\)"><title>.*?<circle r="([\d.]+)"', made)[0]
-    assert 0 <= float(down) - float(radius)
+    assert float(down) - float(radius) >= 0
     assert float(down) + float(radius) <= charts.TOP
 
 

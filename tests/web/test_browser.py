@@ -53,7 +53,11 @@ def test_a_click_breaks_a_link_and_everybody_sees_it(browser: Any, simulation: t
     assert not one.page.query_selector_all("#evs .ev.ASSUMED_BAD")
     one.click_on(LINK)
     assert f"Link {LINK}" in one.text("#panel-element")
-    one.page.click("#break")
+    # All that is done most is in sight without scrolling.
+    for button in ("#fail", "#mend", "text=Deny it"):
+        box = one.page.locator(button).bounding_box()
+        assert box["y"] + box["height"] < 400, (button, box)
+    one.page.click("#fail")
     # The truth, the picture, the table of the truth and the log, in both browsers.
     view.until(lambda state: [each["target"] for each in state["broken"]] == [LINK])
     for page in (one, other):
@@ -86,26 +90,35 @@ def test_what_a_page_can_do_to_links_ports_and_workloads(browser: Any, simulatio
     one = opened(browser, serving.url)
     one.until("window.mrclab?.latest()?.goodput_bps > 0")
     one.click_on(OTHER)
+    one.page.click("text=Break it in another way")
     one.page.select_option("#kind", "impair")
     one.page.fill("input[name=loss]", "a tenth")
     one.page.click("#break")
-    one.until("document.querySelector('#answer').textContent === 'loss must be a number, not a tenth'")
+    one.until("document.querySelector('#answer').textContent === 'loses: write 10% or 0.1, not a tenth'")
     one.page.fill("input[name=loss]", "7")
     one.page.click("#break")
     one.until("document.querySelector('#answer').textContent.includes('loss must be a probability')")
-    one.page.fill("input[name=loss]", "0.1")
+    one.page.fill("input[name=loss]", "10 %")
+    one.page.fill("input[name=delay_ns]", "0.2ms")
     one.page.select_option("select[name=direction]", "up")
     one.page.click("#break")
     (broken,) = view.until(lambda state: state["broken"])["broken"]
     assert (broken["target"], broken["kind"], broken["direction"]) == (OTHER, "impair", "up")
-    assert broken["settings"] == {"loss": 0.1}
+    assert broken["settings"] == {"loss": 0.1, "delay_ns": 200_000}
     one.until(f"mrclab.fabric.look('{OTHER}').kind === 'impaired'")
     one.page.click("text=Restore everything")
     one.until(f"mrclab.fabric.look('{OTHER}').kind === ''")
+    one.page.click("#undo")
+    (again,) = view.until(lambda state: state["broken"])["broken"]
+    assert again == broken
+    # The failure itself is undone after it, and is over.
+    one.page.click("#undo")
+    view.until(lambda state: not state["broken"])
+    assert one.page.is_disabled("#undo")
     one.page.click("text=Deny it")
     one.until(f"mrclab.fabric.look('{OTHER}').kind === 'denied'")
     assert view.until(lambda state: state["denied"])["denied"] == [OTHER]
-    one.page.click("text=Allow it")
+    one.page.keyboard.press("u")
     one.until(f"mrclab.fabric.look('{OTHER}').kind === ''")
     one.click_on("h0:1")
     assert one.text("#panel-element h2") == "Host port h0:1"
@@ -206,10 +219,68 @@ def test_a_recorded_run_is_replayed(browser: Any, recorded: pathlib.Path) -> Non
         one.until("mrclab.latest().t_ns < 2e8")
         one.until(f"mrclab.fabric.look('{LINK}').kind === ''")
         one.until(f"!document.querySelector('#log').textContent.includes('{LINK}')")
+        # A press on the curves goes to its time, and the page follows the pointer while it is held.
+        area = one.page.locator("#curves .u-over").bounding_box()
+        one.page.mouse.move(area["x"] + 0.9 * area["width"], area["y"] + 20)
+        one.page.mouse.down()
+        one.until("mrclab.latest().t_ns >= 4e8")
+        one.page.mouse.move(area["x"] + 0.1 * area["width"], area["y"] + 20)
+        one.until("mrclab.latest().t_ns < 2e8")
+        one.page.mouse.up()
         one.page.fill("#slider", "600")
         one.until("mrclab.latest().phase === 'ended'")
         assert one.errors == []
         one.page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_breaks_no_rule_of_axe(browser: Any, simulation: tuple[Watching, Serving], scheme: str) -> None:
+    """WCAG 2.1 A and AA and the best practices, as axe-core checks them."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing: make setup-web").Axe()
+    _, serving = simulation
+    one = opened(browser, serving.url, color_scheme=scheme)
+    one.until("window.mrclab?.latest()?.goodput_bps > 0")
+    for tab in ("element", "pair", "job", "table"):
+        one.page.click(f"#tab-{tab}")
+        if tab == "element":
+            one.click_on(LINK)
+            one.page.click("text=Break it in another way")
+        if tab == "pair":
+            one.page.select_option("#source", "h1")
+            one.page.select_option("#destination", "h2")
+            one.page.wait_for_selector("#evs .ev.GOOD")
+        found = axe.run(one.page).response["violations"]
+        assert [(each["id"], each["nodes"][0]["target"]) for each in found] == [], tab
+    one.page.context.close()
+
+
+def test_time_and_curves_begin_with_the_workload(browser: Any) -> None:
+    with simulating(paused=True) as view, served(view.hub) as serving:
+        view.ask("step", seconds=0.5)
+        view.until(lambda state: state["t_ns"] >= 500_000_000)
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        view.ask("resume")
+        one = opened(browser, serving.url)
+        one.until("mrclab.latest()?.job?.iterations > 1")
+        one.until("mrclab.curves.data()[0].length > 1")
+        began, now, first = one.page.evaluate(
+            "[mrclab.latest().job.began_ns, parseFloat(document.querySelector('#clock').textContent), "
+            "mrclab.curves.data()[0][0]]"
+        )
+        assert began >= 500_000_000
+        assert 0 <= first < now < view.until(lambda state: True)["t_ns"] / 1e9 - 0.4
+        assert one.page.locator("#key li").all_inner_texts() == ["all hosts", "plane 0", "plane 1"]
+        one.page.context.close()
+
+
+def test_phone_has_one_column_that_fits(browser: Any, simulation: tuple[Watching, Serving]) -> None:
+    _, serving = simulation
+    one = opened(browser, serving.url, viewport={"width": 390, "height": 844})
+    one.until("window.mrclab?.latest()?.goodput_bps > 0")
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
+    left, aside = (one.page.locator(each).bounding_box() for each in ("#left", "aside"))
+    assert aside["y"] >= left["y"] + left["height"] - 1
+    one.page.context.close()
 
 
 def test_without_the_token_the_page_is_empty(browser: Any, simulation: tuple[Watching, Serving]) -> None:

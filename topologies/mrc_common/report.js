@@ -200,7 +200,9 @@
         copy.append(make("text", { class: "key", x: LEFT + 28, y }, text));
       });
       copy.setAttribute("viewBox", `0 0 ${WIDTH} ${height + 16 * (keys.length + marks.length) + 8}`);
-      const rules = [...document.querySelectorAll("head style")].map(each => each.textContent).join("\n");
+      // The file has light colours wherever it is shown.
+      const rules = [...document.querySelectorAll("head style")].map(each => each.textContent).join("\n")
+        .replaceAll("(prefers-color-scheme: dark)", "(width < 0)");
       copy.prepend(make("style", {}, rules));
       keep(`${this.figure.id}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
     }

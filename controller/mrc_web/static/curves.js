@@ -1,7 +1,7 @@
 // Goodput over time, drawn by uPlot; what was scheduled and done are lines across it.
 
 import uPlot from "./vendor/uplot.js";
-import { colour } from "./dom.js";
+import { colour, el } from "./dom.js";
 import { rate } from "./units.js";
 
 const POINTS = 1500;
@@ -10,9 +10,13 @@ const WINDOW_S = 60;
 const DASHES = [[], [6, 3], [2, 3]];
 
 export class Curves {
-  constructor(container, values) {
+  /** `seek(seconds)` is called when a user goes to a time of a recorded run. */
+  constructor(container, values, key, seek) {
     this.container = container;
     this.values = values;
+    this.key = key;
+    this.seek = seek;
+    this.origin = 0;
     this.rows = [];
     this.marks = [];
     this.cursor = null;
@@ -53,12 +57,15 @@ export class Curves {
     const line = (label, at) => ({
       label, stroke: colour(`--plane-${at % 8}`), width: 1.5, dash: DASHES[Math.floor(at / 8) % 3], points: { show: false },
     });
-    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    const drawn = [["all hosts", "--ink", []], ...names.map((name, at) => [name, `--plane-${at % 8}`, DASHES[Math.floor(at / 8) % 3]])];
+    this.key.replaceChildren(...drawn.map(([name, ink, dash]) => el("li", {},
+      el("i", { style: `border-color: var(${ink}); border-top-style: ${dash.length ? (dash[0] > 3 ? "dashed" : "dotted") : "solid"}` }), name)));
+    const axis = { labelSize: 18, labelFont: "11px system-ui, sans-serif", stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     this.plot = new uPlot({
       width: this.container.clientWidth || 600,
       height: this.container.clientHeight || 170,
       legend: { show: false },
-      cursor: { drag: { x: false, y: false } },
+      cursor: { drag: { x: false, y: false }, bind: this.whole ? { mousedown: (plot, target, handler) => this.drag(plot, handler) } : {} },
       scales: { x: { time: false }, y: { range: (plot, low, high) => [0, Math.max(high * 1.25, 1)] } },
       series: [
         { label: "time" },
@@ -66,11 +73,28 @@ export class Curves {
         ...names.map(line),
       ],
       axes: [
-        { ...axis, values: (plot, ticks) => ticks.map((each) => `${each} s`) },
-        { ...axis, size: 84, values: (plot, ticks) => ticks.map((each) => rate(each)) },
+        { ...axis, label: this.whole ? "time of the run" : "time since the workload began",
+          values: (plot, ticks) => ticks.map((each) => `${each} s`) },
+        { ...axis, label: "rate", size: 70, values: (plot, ticks) => ticks.map((each) => rate(each)) },
       ],
       hooks: { draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.tell(plot)] },
     }, this.data(), this.container);
+  }
+
+  /** A press on the curves of a recorded run goes there, and on while it is held. */
+  drag(plot, handler) {
+    const go = (event) => {
+      const { left, width } = plot.over.getBoundingClientRect();
+      const share = Math.min(Math.max((event.clientX - left) / width, 0), 1);
+      this.seek(plot.scales.x.min + share * (plot.scales.x.max - plot.scales.x.min));
+    };
+    const end = () => { removeEventListener("mousemove", go); removeEventListener("mouseup", end); };
+    return (event) => {
+      handler(event);
+      go(event);
+      addEventListener("mousemove", go);
+      addEventListener("mouseup", end);
+    };
   }
 
   choose(what) {
@@ -91,11 +115,13 @@ export class Curves {
     const { first, names } = this.columns();
     let rows = this.rows;
     if (!this.whole && rows.length) {
-      const from = rows[rows.length - 1][0] - WINDOW_S * 1e9;
-      rows = rows.slice(rows.findIndex((row) => row[0] >= from));
+      // The time before the workload is idle.
+      const from = Math.max(rows[rows.length - 1][0] - WINDOW_S * 1e9, this.origin);
+      const first = rows.findIndex((row) => row[0] >= from);
+      rows = first < 0 ? [] : rows.slice(first);
     }
     const column = (at) => rows.map((row) => row[at]);
-    return [rows.map((row) => row[0] / 1e9), column(1), ...names.map((_, at) => column(first + at))];
+    return [rows.map((row) => (row[0] - this.origin) / 1e9), column(1), ...names.map((_, at) => column(first + at))];
   }
 
   draw() {
@@ -116,7 +142,7 @@ export class Curves {
     ctx.textBaseline = "alphabetic";
     let right = -Infinity;
     const line = (at, ink, dash, words) => {
-      const seconds = at / 1e9;
+      const seconds = (at - this.origin) / 1e9;
       if (!(seconds >= low && seconds <= high)) return;
       const x = plot.valToPos(seconds, "x", true);
       ctx.strokeStyle = ink;

@@ -20,6 +20,13 @@ export function text(node, value) {
 
 const colours = new Map();
 
+const schemes = matchMedia("(prefers-color-scheme: dark)");
+
+/** Calls back when the page's colours change, between light and dark. */
+export function onColours(changed) {
+  schemes.addEventListener("change", () => { colours.clear(); changed(); });
+}
+
 /** A colour of the page's style by its name; it is asked for once, for that is slow. */
 export function colour(name) {
   let found = colours.get(name);

@@ -3,22 +3,58 @@
 import { el, Facts, say } from "./dom.js";
 import { command, download } from "./api.js";
 import { linkWord } from "./fabric.js";
+import { parse, setting } from "./settings.js";
 import { rate, bytes, count, span } from "./units.js";
 
-const HINTS = {
-  loss: "0.1 (of packets)", corrupt: "0.01", duplicate: "0.1", reorder: "0.1", reorder_extra_ns: "1000000",
-  delay_ns: "5000000", rate_bps: "1000000", blackhole: "true", first: "1 (port)", count: "2 (links)",
-};
+const USUAL = { link: "link_down", port: "port_down", switch: "stop" };
+
+/** What this page did to the lab, the latest last: how each is undone. */
+const done = [];
+const MOST_DONE = 50;
+/** Called with what `undo` would undo now, or "". */
+export const undoable = { changed: () => {} };
+
+/** How a command is undone: [words, command, arguments]; null: it is not. `broken`: what failed before it. */
+function inverse(name, body, broken) {
+  if (name === "fail") return [`${body.target}: break`, "restore", { target: body.target, kind: body.kind ?? "" }];
+  if (name === "deny") return [`${body.elements}: deny`, "allow", body];
+  if (name === "allow") return [`${body.elements}: allow`, "deny", body];
+  if (name !== "restore") return null;
+  const gone = broken.filter((each) => !body.target || (each.target === body.target && (!body.kind || each.kind === body.kind)));
+  // Several failures are not undone together.
+  if (gone.length !== 1) return null;
+  const [{ target, kind, direction, settings }] = gone;
+  return [`${target}: restore`, "fail", { target, kind, direction, settings }];
+}
 
 /** Does a command, and says what came of it. */
-export async function act(name, body) {
+export async function act(name, body, broken = []) {
   try {
     const answer = await command(name, body);
     say(answer.text);
+    const back = inverse(name, body, broken);
+    if (back) {
+      done.push(back);
+      if (done.length > MOST_DONE) done.shift();
+      undoable.changed(back[0]);
+    }
     return answer;
   } catch (error) {
     say(error.message, true);
     return null;
+  }
+}
+
+/** Undoes the latest of what this page did. */
+export async function undo() {
+  const last = done.pop();
+  if (!last) { say("nothing to undo: this page has done nothing yet", true); return; }
+  const [, name, body] = last;
+  undoable.changed(done.length ? done[done.length - 1][0] : "");
+  try {
+    say(`undone: ${(await command(name, body)).text}`);
+  } catch (error) {
+    say(error.message, true);
   }
 }
 
@@ -27,6 +63,7 @@ export class ElementPanel {
     this.place = place;
     this.name = "";
     this.layout = null;
+    this.opened = false;
   }
 
   show(layout) {
@@ -64,14 +101,15 @@ export class ElementPanel {
     this.force = el("div", { class: "row" });
     this.capture = null;
     const words = { link: "Link", port: "Host port", switch: "Switch", host: "Host" };
-    const parts = [el("h2", {}, `${words[kind]} ${name}`), this.facts.node, this.force];
+    const parts = [el("h2", {}, `${words[kind]} ${name}`)];
+    if (kind !== "host" && this.can("fail")) parts.push(this.actions(kind));
+    parts.push(this.force, this.facts.node);
     if (kind === "host") {
       const ports = this.layout.links.filter((link) => link.low === name).map((link) => link.name);
       parts.push(el("p", { class: "hint" }, "Its ports:"), el("div", { class: "row" }, ...ports.map((port) => (
         el("button", { type: "button", onclick: () => this.choose(port) }, port)))));
     } else {
       if (this.can("fail")) parts.push(this.breaking(kind));
-      if (this.can("deny")) parts.push(this.denying());
       if (kind !== "switch" && this.can("capture")) parts.push(this.capturing());
     }
     parts.push(...this.everything());
@@ -82,12 +120,27 @@ export class ElementPanel {
 
   everything() {
     if (!this.can("restore")) return [];
-    return [el("p", {}, el("button", { type: "button", onclick: () => act("restore", {}) }, "Restore everything"))];
+    return [el("p", {}, el("button", { type: "button", onclick: () => act("restore", {}, this.state?.broken) }, "Restore everything"))];
+  }
+
+  /** What is done most, in one row: break it by its usual kind, restore it, deny it. */
+  actions(kind) {
+    const usual = USUAL[kind];
+    this.deny = this.can("deny")
+      ? el("button", { type: "button", onclick: () => act(this.denied() ? "allow" : "deny", { elements: [this.name] }) }) : null;
+    return el("div", { class: "row actions" },
+      el("button", { type: "button", class: "break", id: "fail", onclick: () => act("fail", { target: this.name, kind: usual }) },
+        `Break: ${usual.replaceAll("_", " ")}`),
+      el("button", { type: "button", id: "mend", onclick: () => this.mend() }, "Restore"), this.deny);
+  }
+
+  mend() {
+    act("restore", { target: this.name }, this.state?.broken ?? []);
   }
 
   breaking(kind) {
     const kinds = this.layout.kinds.filter((each) => each.fits.includes(kind));
-    const usual = { link: "link_down", port: "port_down", switch: "stop" }[kind];
+    const usual = USUAL[kind];
     const select = el("select", { id: "kind", name: "kind" }, ...kinds.map((each) => (
       el("option", { value: each.name, selected: each.name === usual }, each.name.replaceAll("_", " ")))));
     const more = el("div");
@@ -95,7 +148,7 @@ export class ElementPanel {
     const change = () => {
       const chosen = kinds.find((each) => each.name === select.value);
       summary.textContent = chosen.summary;
-      const rows = chosen.takes.map((name) => el("label", {}, name, el("input", { name, placeholder: HINTS[name] ?? "" })));
+      const rows = chosen.takes.map((name) => this.field(name));
       if (chosen.directed) {
         rows.unshift(el("label", {}, "direction", el("select", { name: "direction" },
           ...["both", "up", "down"].map((each) => el("option", { value: each }, each)))));
@@ -108,24 +161,33 @@ export class ElementPanel {
       el("fieldset", {}, el("legend", {}, "Break it"),
         el("label", {}, "how", select), summary, more,
         el("button", { class: "break", id: "break" }, "Break")));
-    return form;
+    return el("details", { open: this.opened, ontoggle: (event) => { this.opened = event.target.open; } },
+      el("summary", {}, "Break it in another way"), form);
+  }
+
+  /** A setting with its unit, and values to choose from. */
+  field(name) {
+    const known = setting(name);
+    if (!known) return el("label", {}, name.replaceAll("_", " "), el("select", { name }, el("option", {}, "no"), el("option", {}, "yes")));
+    const list = `values-${name}`;
+    return el("label", {}, known.label, el("input", { name, list, placeholder: known.presets.join(", "), title: known.unit, autocomplete: "off" }),
+      el("datalist", { id: list }, ...known.presets.map((value) => el("option", { value }))));
   }
 
   break(form) {
     const given = new FormData(form);
     const settings = {};
-    for (const [name, value] of given) {
-      if (name === "kind" || name === "direction" || value.trim() === "") continue;
-      const text = value.trim();
-      settings[name] = text === "true" ? true : text === "false" ? false : Number(text);
-      if (Number.isNaN(settings[name])) { say(`${name} must be a number, not ${text}`, true); return; }
+    try {
+      for (const [name, value] of given) {
+        if (name === "kind" || name === "direction" || value.trim() === "") continue;
+        if (setting(name)) settings[name] = parse(name, value);
+        else if (value === "yes") settings[name] = true;
+      }
+    } catch (error) {
+      say(error.message, true);
+      return;
     }
     act("fail", { target: this.name, kind: given.get("kind"), direction: given.get("direction") ?? "both", settings });
-  }
-
-  denying() {
-    this.deny = el("button", { type: "button", onclick: () => act(this.denied() ? "allow" : "deny", { elements: [this.name] }) });
-    return el("div", { class: "row" }, this.deny);
   }
 
   denied() {
@@ -150,7 +212,8 @@ export class ElementPanel {
   shortcut(verb) {
     const kind = this.kind();
     if (!kind || kind === "host") { say("select a link, a host port or a switch first", true); return; }
-    act(verb, { target: this.name });
+    if (verb === "restore") this.mend();
+    else act(verb, { target: this.name });
   }
 
   update(state) {
@@ -176,7 +239,7 @@ export class ElementPanel {
     if (key === this.shownForce) return;
     this.shownForce = key;
     this.force.replaceChildren(...mine.map((each) => (this.can("restore")
-      ? el("button", { type: "button", class: "primary", onclick: () => act("restore", { target: each.target, kind: each.kind }) },
+      ? el("button", { type: "button", class: "primary", onclick: () => act("restore", { target: each.target, kind: each.kind }, [each]) },
         `Restore: ${each.text}`)
       : el("span", { class: "bad" }, each.text))));
   }

@@ -125,7 +125,9 @@ export class Fabric {
     this.t0s = new Map(layout.hosts.map((host) => [host.name, host.t0]));
     const t0 = layout.switches.filter((each) => each.plane === 0 && each.tier === "t0").length;
     const t1 = layout.switches.filter((each) => each.plane === 0 && each.tier === "t1").length;
-    const width = Math.max(t0, t1, 2) * PITCH;
+    const rows = this.groups ? new Set(layout.hosts.map((host) => host.t0)).size : layout.hosts.length;
+    const below = (1.05 * rows * (this.groups ? GROUP_WIDTH : HOST_WIDTH) + GAP) / layout.planes - GAP;
+    const width = Math.max(Math.max(t0, t1, 2) * PITCH, below);
     const pitch = width + GAP;
     const whole = layout.planes * pitch - GAP;
     const box = this.container.getBoundingClientRect();
@@ -141,13 +143,13 @@ export class Fabric {
     for (const each of layout.switches) {
       const many = each.tier === "t0" ? t0 : t1;
       const position = { x: each.plane * pitch + (width / many) * (each.index + 0.5), y: ROWS[each.tier] * height };
-      const name = `${each.tier.toUpperCase()} ${each.index}`;
+      const { name } = each;
       places.set(each.name, position);
       nodes.push({
         data: { id: each.name, element: each.name, parent: `plane-${each.plane}`, label: name },
         position: { ...position }, classes: `switch ${each.tier}`,
       });
-      boxes.push({ id: each.name, name, size: 18, ...position, width: SWITCH_WIDTH - 6, height: SWITCH - 6 });
+      boxes.push({ id: each.name, name, size: 16, ...position, width: SWITCH_WIDTH - 6, height: SWITCH - 6 });
     }
     const names = this.groups
       ? [...new Set(layout.hosts.map((host) => host.t0))].map((index) => [`hosts-${index}`, this.members(index)])
@@ -211,7 +213,7 @@ export class Fabric {
         "border-style": "dashed", "border-color": colour("--down"), "border-width": 4, "background-color": colour("--bad-paper"),
       } },
       { selector: "node.frozen", style: {
-        "border-style": "dotted", "border-color": colour("--plane-4"), "border-width": 4, "background-color": "#e8f3fb",
+        "border-style": "dotted", "border-color": colour("--plane-4"), "border-width": 4, "background-color": colour("--frozen-paper"),
       } },
       { selector: "node.found", style: { "underlay-color": colour("--found"), "underlay-opacity": 0.4, "underlay-padding": 5 } },
       { selector: "node.path", style: { "border-color": colour("--accent"), "border-width": 4 } },
@@ -282,6 +284,8 @@ export class Fabric {
     const waits = row.queue_bytes ?? 0;
     const words = { frozen: "❄ frozen", stopped: "✕ off", dead: "✕ dead" };
     this.picture.words(place.name, this.names.get(place.name), words[row.state] ?? (waits >= 512 ? bytes(waits) : ""));
+    // In steps of a tenth, so that what hardly changes is not drawn again.
+    this.picture.level(place.name, Math.min(Math.ceil((10 * waits) / this.layout.queue_limit), 10) / 10);
     this.mode(place.name, "off frozen", { frozen: "frozen", stopped: "off", dead: "off" }[row.state] ?? "");
   }
 
@@ -382,11 +386,11 @@ export class Fabric {
 
 /** What the colours and dashes mean. */
 export function legend() {
-  const swatch = (colour) => `<i style="background:var(${colour})"></i>`;
+  const swatch = (colour, pattern = "") => `<i class="${pattern}" style="--swatch:var(${colour})"></i>`;
   const loads = [0, 1, 2, 3, 4, 5].map((each) => swatch(`--load-${each}`)).join("");
   return [
-    `load ${loads} full`, "wide: fast link", "- - ✕ down", "··· ⚠ impaired", "··· ⊘ denied",
-    `${swatch("--mark")} marks`, `${swatch("--trim")} trims`, `${swatch("--down")} loses packets`,
+    `load ${loads} full`, "wide: fast link", "▂ in a switch: bytes that wait, of one full queue", "- - ✕ down", "··· ⚠ impaired", "··· ⊘ denied",
+    `${swatch("--mark", "stripes")} marks`, `${swatch("--trim", "crossed")} trims`, `${swatch("--down")} loses packets`,
     `${swatch("--found")} found by the hosts`,
   ].map((each) => `<span>${each}</span>`).join("");
 }

@@ -2,8 +2,8 @@
 
 import { Stream } from "./api.js";
 import { Curves } from "./curves.js";
-import { byId, el, say, text } from "./dom.js";
-import { act, ElementPanel } from "./element.js";
+import { byId, el, onColours, say, text } from "./dom.js";
+import { act, ElementPanel, undo, undoable } from "./element.js";
 import { Fabric, legend } from "./fabric.js";
 import { JobPanel } from "./job.js";
 import { PairPanel } from "./pair.js";
@@ -21,10 +21,12 @@ let state = null;
 let drawn = null;
 let marks = [];
 let curveDue = 0;
+/** When the workload began, ns of the session: times are told from there. */
+let origin = 0;
 
 const element = new ElementPanel(byId("panel-element"));
 const fabric = new Fabric(byId("fabric"), choose);
-const curves = new Curves(byId("curves"), byId("values"));
+const curves = new Curves(byId("curves"), byId("values"), byId("key"), (to) => seek(Math.max(to, 0)));
 const job = new JobPanel(byId("panel-job"));
 const table = new TablePanel(byId("panel-table"), choose);
 const pair = new PairPanel(byId("panel-pair"), (source, destination) => stream.watch(source, destination), (places) => fabric.highlight(places));
@@ -36,6 +38,8 @@ const stream = new Stream({
     layout = made;
     state = drawn = null;
     marks = [];
+    origin = 0;
+    curves.origin = 0;
     document.title = `${layout.lab} – mrclab`;
     text(byId("lab"), layout.lab);
     byId("lab").title = layout.description;
@@ -71,6 +75,7 @@ function draw() {
   if (!found || found.layout !== layout.number) return;
   const began = performance.now();
   drawn = found;
+  begin(found.job);
   pair.now = found.t_ns;
   fabric.update(found);
   for (const part of [element, job, table]) part.update(found);
@@ -100,8 +105,17 @@ function allMarks(found) {
   return layout.mode === "run" ? scheduled : [...marks, ...scheduled.filter((each) => each.t_ns > found.t_ns)];
 }
 
+/** A workload that begins sets the clock and the curves to 0; what happened before has times below 0. */
+function begin(job) {
+  if (layout.mode === "run" || job?.began_ns === undefined || job.began_ns === origin) return;
+  origin = curves.origin = job.began_ns;
+  for (const each of document.querySelectorAll("#log time")) text(each, when(Number(each.dataset.ns)));
+}
+
+const when = (ns) => seconds(ns - origin);
+
 function head(found) {
-  text(byId("clock"), seconds(found.t_ns));
+  text(byId("clock"), found.job || layout.mode !== "lab" ? when(found.t_ns) : "no workload");
   text(byId("goodput"), `goodput ${rate(found.goodput_bps)}`);
   const still = found.phase === "paused" || (layout.mode === "run" && found.phase === "ended");
   text(byId("pause"), still ? "Go on" : "Pause");
@@ -133,7 +147,7 @@ function truth(found) {
   shownTruth = key;
   byId("truth").replaceChildren(rows.length
     ? el("table", { class: "truth" },
-      el("tr", {}, ...["element", "truth", "hosts find", ""].map((each) => el("th", { scope: "col" }, each))),
+      el("tr", {}, ...["element", "injected", "detected", ""].map((each) => el("th", { scope: "col" }, each))),
       ...rows.map((row) => el("tr", {}, ...row.map((each, at) => el("td", {}, at === 0 ? el("button", { type: "button", onclick: () => choose(each) }, each) : each)))))
     : el("p", { class: "hint" }, "Everything works, and the hosts see it so."));
 }
@@ -149,7 +163,7 @@ function note(row) {
     marks.push({ t_ns: row.t_ns, text: row.text.replace(/^restored: /, ""), breaks: row.what === "failure" });
     marks = marks.slice(-200);
   }
-  list.prepend(el("li", { class: row.what }, el("time", {}, seconds(row.t_ns)), row.text));
+  list.prepend(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text));
   while (list.childElementCount > LOG_ROWS) list.lastElementChild.remove();
 }
 
@@ -197,6 +211,22 @@ function pauseOrGo() {
   act(byId("pause").textContent === "Pause" ? "pause" : "resume", {});
 }
 
+byId("undo").addEventListener("click", undo);
+undoable.changed = (what) => {
+  byId("undo").disabled = !what;
+  byId("undo").title = what ? `undo ${what} (key u)` : "nothing to undo (key u)";
+};
+
+// Canvases have the colours of when they were drawn.
+onColours(() => {
+  if (!layout) return;
+  const { rows } = curves;
+  fabric.show(layout);
+  curves.build();
+  curves.history(rows);
+  if (drawn) fabric.update(drawn);
+});
+
 let sliding = false;
 let asked = null;
 
@@ -219,6 +249,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
   if (event.key === "b") element.shortcut("fail");
   else if (event.key === "r") element.shortcut("restore");
+  else if (event.key === "u") undo();
   else if (event.key === " " && !event.target.closest("button, tr") && !byId("time").hidden) { event.preventDefault(); pauseOrGo(); }
   else if (event.key === "s" && !byId("step").hidden && !byId("time").hidden) act("step", { seconds: 0.01 });
 });

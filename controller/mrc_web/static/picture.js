@@ -9,6 +9,8 @@ const FONT = "system-ui, sans-serif";
 export const LEAST_PX = 9;
 const [WORD_PX, NONE_PX] = [18, 8];
 const MARK_PX = 13;
+/** Height of the bar that shows how much waits in a switch. */
+const QUEUE_HIGH = 5;
 const DASHES = { down: [9, 7], dark: [9, 7], impaired: [3, 5], denied: [3, 5] };
 const MARKS = { down: "✕", impaired: "⚠", denied: "⊘" };
 /** Drawn in this order, the last on top. */
@@ -32,13 +34,14 @@ export class Picture {
     this.eye = { zoom: 1, x: 0, y: 0 };
     this.linesChanged = false;
     this.boxesChanged = new Set();
+    this.patterns = new Map();
   }
 
   /** lines: {id, x1, y1, x2, y2, width}; boxes: {id, x, y, width, height, round, title, size, name} by their centres;
    * round: an ellipse, title: its lower edge stays where it is when words need more room. */
   show(lines, boxes) {
     this.lines = new Map(lines.map((each) => [each.id, { ...each, level: 0, kind: "", halos: new Map() }]));
-    this.boxes = new Map(boxes.map((each) => [each.id, { ...each, words: "", fill: "", until: 0 }]));
+    this.boxes = new Map(boxes.map((each) => [each.id, { ...each, words: "", fill: "", until: 0, level: 0 }]));
     this.all();
   }
 
@@ -47,7 +50,7 @@ export class Picture {
     const line = this.lines.get(id);
     if (line) return { level: line.level, kind: line.kind, halos: [...line.halos.keys()] };
     const box = this.boxes.get(id);
-    return box ? { name: box.name, words: box.words, fill: box.fill } : null;
+    return box ? { name: box.name, words: box.words, fill: box.fill, level: box.level } : null;
   }
 
   line(id, level, kind) {
@@ -78,6 +81,40 @@ export class Picture {
     box.name = name;
     box.words = words;
     this.boxesChanged.add(box);
+  }
+
+  /** A bar along the lower edge of a box, from 0 to 1 of its width. */
+  level(id, level) {
+    const box = this.boxes.get(id);
+    if (box.level === level) return;
+    box.level = level;
+    this.boxesChanged.add(box);
+  }
+
+  /** Stripes in a colour, crossed or not: what a colour says a pattern says, too. */
+  hatched(context, name, crossed) {
+    const ink = colour(name);
+    const key = `${ink} ${crossed}`;
+    if (!this.patterns.has(key)) {
+      const tile = document.createElement("canvas");
+      tile.width = tile.height = 8;
+      const pen = tile.getContext("2d");
+      pen.globalAlpha = 0.45;
+      pen.fillStyle = ink;
+      pen.fillRect(0, 0, 8, 8);
+      pen.globalAlpha = 1;
+      pen.strokeStyle = ink;
+      pen.lineWidth = 2;
+      const lines = [[-2, 10, 10, -2], [-2, 2, 2, -2], [6, 10, 10, 6]];
+      for (const [x1, y1, x2, y2] of crossed ? [...lines, ...lines.map(([a, b, c, d]) => [8 - a, b, 8 - c, d])] : lines) {
+        pen.beginPath();
+        pen.moveTo(x1, y1);
+        pen.lineTo(x2, y2);
+        pen.stroke();
+      }
+      this.patterns.set(key, context.createPattern(tile, "repeat"));
+    }
+    return this.patterns.get(key);
   }
 
   /** A box shines in a colour until a moment. */
@@ -202,7 +239,7 @@ export class Picture {
   drawBoxes() {
     const context = this.begin(this.above, this.wipe);
     const [dark, light] = [colour("--ink"), colour("--paper")];
-    const fills = { mark: colour("--mark"), trim: colour("--trim") };
+    const fills = { mark: this.hatched(context, "--mark", false), trim: this.hatched(context, "--trim", true) };
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (const box of this.boxesChanged) {
@@ -217,12 +254,16 @@ export class Picture {
         else context.roundRect(x - width / 2, y - height / 2, width, height, 5);
         context.fill();
       }
+      if (box.level > 0 && !round) {
+        context.fillStyle = colour("--accent");
+        context.fillRect(x - width / 2 + 3, y + height / 2 - QUEUE_HIGH, (width - 6) * box.level, QUEUE_HIGH);
+      }
       context.fillStyle = dark;
       const most = round ? width * 0.86 : width - 2;
       if ((size - 2) * zoom < LEAST_PX) {
         if (width * zoom < NONE_PX) continue;
         context.font = `600 ${LEAST_PX / zoom}px ${FONT}`;
-        const short = width * zoom < WORD_PX ? name.split(" ").pop() : name;
+        const short = width * zoom < WORD_PX ? name.split(/[ .]/).pop() : name;
         context.fillText(words.startsWith("✕") ? "✕" : short, x, title ? y + height / 2 - high / 2 : y, most);
         continue;
       }
