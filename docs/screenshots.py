@@ -57,8 +57,7 @@ def save(made: Any, name: str) -> None:
     made.wait_for_timeout(300)
     picture = Image.open(io.BytesIO(made.screenshot())).convert("RGB")
     path = ASSETS / f"web-{name}.png"
-    # Colours that are rare, as in the legend, stay themselves.
-    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+    picture.quantize(COLOURS, Image.Quantize.MEDIANCUT, kmeans=3, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size} bytes")
 
 
