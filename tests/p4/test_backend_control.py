@@ -56,6 +56,12 @@ STATEMENTS = [
     ),
     Case("uninitialised is 0", {"a": 0}, "bit<8> x; hdr.h.a = x;"),
     Case("for", {"a": 0 + 1 + 2 + 3}, "hdr.h.a = 0; for (bit<8> i = 0; i < 4; i = i + 1) { hdr.h.a = hdr.h.a + i; }"),
+    Case(
+        "push_front in a for",
+        {"a": 0x12},
+        "for (bit<8> i = 0; i < 2; i = i + 1) { hdr.st.push_front(1); }",
+        more={"headers": "h_t[3] st;"},
+    ),
     Case("for downwards", {"a": 6}, "hdr.h.a = 0; for (bit<8> i = 3; i > 0; i -= 1) hdr.h.a += i;"),
     Case(
         "for with break and continue",

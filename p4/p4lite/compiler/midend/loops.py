@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p4lite.compiler import ast
-from p4lite.compiler.midend.arguments import bindings
 from p4lite.compiler.midend.arith import wrap
 from p4lite.compiler.midend.storage import data_shape
 
@@ -115,8 +114,10 @@ def writes(body: ast.Node, variable: ast.VarDecl) -> bool:
         if isinstance(node, ast.Assign) and _mentions(node.target, variable):
             return True
         if isinstance(node, ast.Call):
-            for param, expr, _ in bindings(node.args):
-                if param.direction in ("out", "inout") and expr is not None and _mentions(expr, variable):
+            for arg in node.args:
+                # The argument of push_front and pop_front is only read, and has no parameter.
+                out = arg.param is not None and arg.param.direction in ("out", "inout")
+                if out and arg.expr is not None and _mentions(arg.expr, variable):
                     return True
     return False
 
