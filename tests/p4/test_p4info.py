@@ -418,3 +418,25 @@ def test_the_text_of_a_long_annotation_is_kept() -> None:
     table = f'@entry_restriction("{note}") table t {{ key = {{ h.eth.dst: exact; }} actions = {{ NoAction; }} }}'
     (made,) = info(f"{table} apply {{ t.apply(); }}").tables
     assert list(made.preamble.annotations) == [f'@entry_restriction("{note}")']
+
+
+@pytest.mark.parametrize(
+    "dead",
+    [
+        "return; t.apply(); f();",
+        "exit; t.apply(); f();",
+        "if (h.eth.type == 1) { return; } else { exit; } t.apply(); f();",
+        "{ return; } t.apply(); f();",
+        "if ((h.tags[0].n >> 8) == 9) { t.apply(); f(); }",
+        "if (false) { t.apply(); f(); }",
+    ],
+)
+def test_what_no_packet_reaches_is_in_neither_document(dead: str) -> None:
+    declared = "direct_counter(CounterType.packets) n; action f() { n.count(); } action g() { m.a = 1; } "
+    declared += "table t { key = { m.a: exact; } actions = { f; } counters = n; } "
+    declared += "table live { key = { m.a: exact; } actions = { g; } } "
+    made = compile_text(program(declared.replace("n.count();", "m.a = 2;") + f"apply {{ live.apply(); {dead} }}"))
+    tables = [table["name"] for pipeline in made.bmv2["pipelines"] for table in pipeline["tables"]]
+    assert tables == ["ig.live"]
+    assert [table.preamble.name for table in made.p4info_message.tables] == tables
+    assert not made.p4info_message.direct_counters

@@ -57,7 +57,8 @@ class Compiled:
         """The P4Info as a message, `p4.config.v1.p4info_pb2.P4Info`."""
         from p4lite.compiler import p4info
 
-        return p4info.generate(self.program)
+        tables = {table["name"] for pipeline in self.bmv2["pipelines"] for table in pipeline["tables"]}
+        return p4info.generate(self.program, tables)
 
     @cached_property
     def p4info(self) -> str:

@@ -9,7 +9,7 @@ applied, actions that no table lists and no statement of a control calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from p4lite.compiler import ast, constfold
@@ -17,6 +17,7 @@ from p4lite.compiler import types as t
 from p4lite.compiler.midend.names import control_plane_name, qualified
 
 Kind = ast.CallKind
+DIRECT = ("direct_counter", "direct_meter")
 Bindings = dict[ast.Declaration, ast.Value | None]
 
 
@@ -104,8 +105,8 @@ def top_externs(decls: Iterable[ast.Declaration]) -> dict[ast.Declaration, Exter
     return found
 
 
-def flatten(instance: ast.Instance, outer: dict[ast.Declaration, Extern]) -> Flat | None:
-    """Return a parser or control of the package; None if the instance is something else."""
+def flatten(instance: ast.Instance, outer: dict[ast.Declaration, Extern], tables: Set[str]) -> Flat | None:
+    """Return a parser or control of the package with those tables only; None if the instance is something else."""
     decl = instance.decl
     if not isinstance(decl, ast.ParserDecl | ast.ControlDecl):
         return None
@@ -122,10 +123,31 @@ def flatten(instance: ast.Instance, outer: dict[ast.Declaration, Extern]) -> Fla
         else:
             block.consts[param] = value
     _enter(block)
+    _drop_tables(block, tables)
     flat = Flat(block, list(_items(block)), block.extern_calls)
     if isinstance(decl, ast.ControlDecl):
         flat.items[:0] = _global_actions(flat)
     return flat
+
+
+def _drop_tables(block: Block, kept: Set[str]) -> None:
+    """Take tables with other names, and the direct counters and meters of these alone, from a block and those in it."""
+    local = [each for each in block.decl.locals if isinstance(each, ast.TableDecl)]
+    gone = {each for each in local if qualified(block.path, control_plane_name(each)) not in kept}
+    block.used -= gone
+    used = {name for each in local if each not in gone for name in _named(each)}
+    for table in gone:
+        for direct in _named(table) - used:
+            if direct in block.externs and block.externs[direct].kind in DIRECT:
+                del block.externs[direct]
+    for child in [*block.children.values(), *block.passed.values()]:
+        _drop_tables(child, kept)
+
+
+def _named(table: ast.TableDecl) -> set[ast.Declaration]:
+    """Return the objects that a table's properties name."""
+    values = [each.value for each in table.properties]
+    return {each.decl for each in values if isinstance(each, ast.Name) and each.decl is not None}
 
 
 # -- what is used -------------------------------------------------------------------------------------------------
@@ -172,6 +194,22 @@ class _Uses(ast.Visitor):
         self.block = block
         self.in_action = in_action
         self.functions: set[ast.Declaration] = set()
+
+    def visit_Block(self, node: ast.Block) -> None:
+        for stmt in node.stmts:
+            self.visit(stmt)
+            if self.ends(stmt):
+                return
+
+    def ends(self, stmt: ast.Stmt) -> bool:
+        """Return whether no statement after this one is executed."""
+        if isinstance(stmt, ast.If):
+            cond = self.block.constant(stmt.cond)
+            ends = self.ends(stmt.then), stmt.other is not None and self.ends(stmt.other)
+            return all(ends) if cond is None else ends[0] if cond else ends[1]
+        if isinstance(stmt, ast.Block):
+            return any(self.ends(each) for each in stmt.stmts)
+        return isinstance(stmt, ast.Return | ast.Exit | ast.Break | ast.Continue)
 
     def visit_If(self, node: ast.If) -> None:
         cond = self.block.constant(node.cond)

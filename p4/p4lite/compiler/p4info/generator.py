@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from p4.config.v1 import p4info_pb2
@@ -27,17 +27,25 @@ UNITS = {"bytes": 1, "packets": 2, "packets_and_bytes": 3}
 """Values of CounterSpec.Unit and MeterSpec.Unit."""
 
 
-def generate(program: TypedProgram) -> Any:
-    """Return the P4Info message of a program (`p4.config.v1.P4Info`). Raises `CompileError` for an impossible `@id`."""
+def generate(program: TypedProgram, tables: Set[str]) -> Any:
+    """Return the P4Info message of a program (`p4.config.v1.P4Info`).
+
+    Args:
+        tables: the names of those in the BMv2 JSON. A table that no packet can reach is in neither of the two.
+
+    Raises:
+        CompileError: an `@id` is impossible.
+    """
     from p4lite.compiler import frontend
 
     with frontend.guarded(program.reporter, program.source_name):
-        return _Generator(program).run()
+        return _Generator(program, tables).run()
 
 
 class _Generator:
-    def __init__(self, program: TypedProgram) -> None:
+    def __init__(self, program: TypedProgram, tables: Set[str]) -> None:
         self.program = program
+        self.reached = tables
         self.info = p4info_pb2.P4Info()
         self.symbols = Symbols()
         self.types = TypeInfo(self.info.type_info, program.errors)
@@ -93,7 +101,7 @@ class _Generator:
         for name in names:
             instance = args[name]
             if isinstance(instance, ast.Instance):
-                flat = flatten(instance, self.top)
+                flat = flatten(instance, self.top, self.reached)
                 if flat is not None:
                     yield flat
 
