@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))
 CAP_NET_ADMIN = 12
 HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
+#: What a C compiler remarks about a generated program fails a test, and not a user's program.
+os.environ["P4LITE_WARNINGS"] = "errors"
 HANDLERS = pytest.StashKey[list[Any]]()
 
 settings.register_profile("mrclab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

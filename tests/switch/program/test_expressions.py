@@ -49,6 +49,9 @@ class Maker:
     def number(self, depth: int) -> dict[str, Any]:
         rng = self.rng
         if depth == 0 or rng.random() < 0.15:
+            if rng.random() < 0.1:
+                # All ones of a field: C compilers make of an exclusive or with them a complement, and warn.
+                return num((1 << rng.choice(INPUTS)[1]) - 1)
             if rng.random() < 0.3:
                 magnitude = rng.getrandbits(rng.choice((1, 4, 8, 33, 64, 90)))
                 return num(rng.choice((1, 1, -1)) * magnitude)

@@ -36,6 +36,17 @@ TARGET_FIELDS = {
     "P4F_DEQ_QDEPTH": "queueing_metadata.deq_qdepth",
     "P4F_QID": "queueing_metadata.qid",
 }
+HARMLESS = (
+    "type-limits",
+    "tautological-compare",
+    "bool-compare",
+    "bool-operation",
+    "int-in-bool-context",
+    "sign-compare",
+)
+"""Warnings about programs that say nothing about the generated code. A program may compare anything: x == x, or an 8-bit
+field with 300. Of an exclusive or with all ones gcc makes the complement of the narrow field, and then warns of C's
+promotions, which the generated code has none of: each operand is of 64 bits or more before anything is computed."""
 EMIT_PART = 64
 """Headers of a packet in one C function of the deparser."""
 QUEUEING = ("P4F_ENQ_TIMESTAMP", "P4F_ENQ_QDEPTH", "P4F_DEQ_TIMEDELTA", "P4F_DEQ_QDEPTH")
@@ -84,9 +95,7 @@ class _Generator:
         body += load_initial(self.facts)
         body += self._descriptions()
         head = [f"/* Generated from {comment(self.facts.name)}; do not edit. */"]
-        # a program may compare anything: x == x, or an 8-bit field with 300
-        for warning in ("type-limits", "tautological-compare", "bool-compare", "int-in-bool-context"):
-            head.append(f'#pragma GCC diagnostic ignored "-W{warning}"')
+        head += [f'#pragma GCC diagnostic ignored "-W{warning}"' for warning in HARMLESS]
         head.append('#include "instance.h"')
         head += [f"P4_WIDE({n})" for n in sorted(self.cx.wide)]
         head += self.layout.declarations()
