@@ -123,12 +123,16 @@ def run(chromium: Any) -> None:
 def racks(chromium: Any) -> None:
     """Show a lab whose hosts are drawn by T0: 1024 of them, with a T1 off."""
     with simulating("thousand", speed=0, paused=True) as view, page(chromium, view) as made:
-        view.ask("start", workload="permutation", params={"message_bytes": 1 << 16})
-        view.ask("resume")
+        # A thousand agents take their time to begin.
+        for command, arguments in (
+            ("start", {"workload": "permutation", "params": {"message_bytes": 1 << 16}}),
+            ("resume", {}),
+        ):
+            view.hub.submit(command, arguments).result(600)
         began = view.until(lambda state: state["goodput_bps"] > 0, 600)["t_ns"]
-        view.ask("fail", target="p1-t1.3")
+        view.hub.submit("fail", {"target": "p1-t1.3"}).result(600)
         view.until(lambda state: state["t_ns"] > began + 2 * 10**7, 600)
-        view.ask("pause")
+        view.hub.submit("pause", {}).result(600)
         made.evaluate("mrclab.fabric.choose('p1-t1.3')")
         save(made, "racks")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -134,3 +135,16 @@ def test_watch_compiles_again_when_an_include_changes(
     assert cli.run(["use.p4", "--watch", "-o", "out.json"]) == 0
     said = [line.split(" in ")[0] for line in capsys.readouterr().err.splitlines() if line.endswith("watching")]
     assert said == ["use.p4: compiled", "use.p4: failed", "use.p4: compiled"]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["compile", "--help"]])
+def test_reader_that_closes_the_output_ends_it_without_a_traceback(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", "import sys; from p4lite.cli import main; sys.exit(main())", *words]
+    try:
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write)
+    assert done.returncode == 1
+    assert done.stderr == ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 
 VERBS = {
@@ -33,7 +34,18 @@ def print_any_text() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command `p4lite`; return the exit code."""
     print_any_text()
-    args = sys.argv[1:] if argv is None else argv
+    try:
+        code = _main(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has all that it wants. What is still to be written goes nowhere, so
+        # that the interpreter's end does not fail on it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _main(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
         print(usage())
         return 0 if args else 2

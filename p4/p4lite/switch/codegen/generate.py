@@ -44,9 +44,9 @@ HARMLESS = (
     "int-in-bool-context",
     "sign-compare",
 )
-"""Warnings about programs that say nothing about the generated code. A program may compare anything: x == x, or an 8-bit
-field with 300. Of an exclusive or with all ones gcc makes the complement of the narrow field, and then warns of C's
-promotions, which the generated code has none of: each operand is of 64 bits or more before anything is computed."""
+"""Warnings about programs that say nothing about the generated code. A program may compare anything: x == x, or an
+8-bit field with 300. Of an exclusive or with all ones gcc makes the complement of the narrow field, and then warns of
+C's promotions. The generated code has none: each operand is of 64 bits or more before anything is computed."""
 EMIT_PART = 64
 """Headers of a packet in one C function of the deparser."""
 QUEUEING = ("P4F_ENQ_TIMESTAMP", "P4F_ENQ_QDEPTH", "P4F_DEQ_TIMEDELTA", "P4F_DEQ_QDEPTH")
