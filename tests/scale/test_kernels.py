@@ -17,7 +17,9 @@ from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_scale import evs as ev_states
 from mrc_scale import kernels
 from mrc_scale.evs import Endpoints
+from mrc_scale.fabric import FabricShape
 from mrc_scale.kernels import Kernels
+from mrc_scale.schema import EvSpec
 from mrc_topo import Paths, parse_lab
 from mrc_topo.ev import hop_of
 
@@ -42,9 +44,13 @@ def made(request: pytest.FixtureRequest) -> Kernels:
     return kernels.compiled()
 
 
-def drawn(made: Kernels, texts: list[str], planes: int, t1s: int, size: int, active: int, floor: int = 4) -> Any:
+def drawn(
+    made: Kernels, texts: list[str], planes: int, t1s: int, size: int, active: int, floor: int = 4, even: bool = True
+) -> Any:
+    shape = FabricShape(planes, t0s=2, t1s=t1s, nics=2, per_t0=1, port_bps=1.0, fabric_bps=1.0)
+    spec = EvSpec(size=size, active=active, min_active=floor, spread="even" if even else "random")
     with ThreadPoolExecutor(2) as pool:
-        return ev_states.draw(made, pool, texts, planes, t1s, size, active, floor)
+        return ev_states.draw(made, pool, texts, shape, spec)
 
 
 def endpoint(text: str, planes: int, t1s: int, profile: Any, active: int, floor: int = 4) -> EvSet:
@@ -202,8 +208,7 @@ def test_the_share_of_queue_pairs_that_use_a_t1_follows_the_way_of_drawing(
 ) -> None:
     """With 64 EVs for 256 T1s the two ways differ: 25 % when they are spread evenly, 22.2 % when each is drawn."""
     texts = [f"1/lab/{number}/0/0" for number in range(400)]
-    with ThreadPoolExecutor(2) as pool:
-        evs = ev_states.draw(made, pool, texts, 1, 256, 64, 64, 1, even)
+    evs = drawn(made, texts, 1, 256, 64, 64, 1, even)
     share = np.mean([(evs.hop[0] == t1).any(axis=1).mean() for t1 in range(256)])
     assert share == pytest.approx(touched, abs=0.004)
     counts = [len(set(row)) for row in evs.hop[0].tolist()]
@@ -213,9 +218,5 @@ def test_the_share_of_queue_pairs_that_use_a_t1_follows_the_way_of_drawing(
 def test_both_kernels_draw_the_same_t1s_at_random() -> None:
     pytest.importorskip("numba", reason="the extra `scale` is not installed")
     texts = [f"7/lab/{number}/1/0" for number in range(20)]
-    with ThreadPoolExecutor(2) as pool:
-        one, other = (
-            ev_states.draw(each, pool, texts, 2, 9, 12, 6, 1, False)
-            for each in (kernels.reference(), kernels.compiled())
-        )
+    one, other = (drawn(each, texts, 2, 9, 12, 6, 1, False) for each in (kernels.reference(), kernels.compiled()))
     assert (one.hop == other.hop).all()

@@ -44,7 +44,7 @@ def estimate(loaded: Loaded, machine: Machine) -> Estimate:
         level="fluid model",
         lab=cluster.name,
         hosts=shape.nics,
-        switches=shape.planes * (shape.t0s + shape.t1s),
+        switches=shape.planes * (shape.t0s + shape.all_t1s + shape.t2s),
         simulated_seconds=cluster.duration / 1e9,
         messages=0,
         data_packets=0,
