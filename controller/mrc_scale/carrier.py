@@ -100,7 +100,7 @@ class Carrier:
         before = fabric.dead_ports()
         for event in events:
             fabric.change(event.name, event.by, event.lanes, event.harm)
-        links, ports = fabric.dead_links(), fabric.dead_ports()
+        links, ports = fabric.dead_paths(), fabric.dead_ports()
         dead = (links, links)
         self._kept.clear()
         state = ev_states.DENIED if denied else ev_states.ASSUMED_BAD
@@ -127,7 +127,7 @@ class Carrier:
         run = self.run
         found = np.zeros(len(self.struck), np.int64)
         turn = run.packets_per_s(np.array([run.window_bps])) / np.maximum(self.evs.active.sum(axis=0).mean(), 1)
-        bad = run.grey_links(float(turn[0]))
+        bad = run.grey_paths(float(turn[0]))
         if not bad.any():
             return found
         model = run.model(self.pool, self.evs)
