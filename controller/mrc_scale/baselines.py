@@ -261,7 +261,9 @@ class _Spread:
         t1s = self.shape.t1s
         within, beyond = halves[:, :t1s], halves[:, t1s:]
         found: Floats = within @ within.T
-        return np.where(self.near, found, beyond @ beyond.T) if beyond.size else found
+        if beyond.size:
+            found = np.where(self.near, found, beyond @ beyond.T)
+        return found
 
     def passing(self, pairs: Floats, capacity: float) -> Floats:
         """Return the share of its demand that each pair gets, if links carry `capacity` at most."""
@@ -293,7 +295,8 @@ class _Spread:
         above = self.upper[0, shape.pod_of].reshape(at_t1s.shape)
         links = within + (at_t1s * above).sum(axis=2)
         upper = shape.by_pod((at_t1s * self.links[0][:, :, None]).reshape(1, shape.t0s, -1))
-        return shape.halves(links[None], upper, np.maximum)[0]
+        found: Floats = shape.halves(links[None], upper, np.maximum)[0]
+        return found
 
 
 def _chosen(shape: FabricShape, hashes: NDArray[np.uint32], far: Bools) -> NDArray[np.uint32]:

@@ -143,7 +143,8 @@ class FabricShape:
     def by_pod(self, values: Floats) -> Floats:
         """Return the sums over the T0s of each pod: `[plane, T0, ...]` to `[plane, pod, ...]`."""
         if self.pods == 1:
-            return values.sum(axis=1, keepdims=True)
+            whole: Floats = values.sum(axis=1, keepdims=True)
+            return whole
         found: Floats = np.add.reduceat(values, np.arange(0, self.t0s, self.t0_per_pod), axis=1)
         return found
 
@@ -201,12 +202,14 @@ class Fabric:
     def dead_links(self) -> Bools:
         """Return which links between T0 and T1 carry nothing."""
         t1s, _ = self._at_links(self.t1s > 0)
-        return (self.links > 0) | (self.t0s > 0)[:, :, None] | t1s
+        found: Bools = (self.links > 0) | (self.t0s > 0)[:, :, None] | t1s
+        return found
 
     def dead_upper(self) -> Bools:
         """Return which links between T1 and T2 carry nothing."""
         _, t1s = self._at_links(self.t1s > 0)
-        return (self.upper_links > 0) | t1s | self._at_t2s(self.t2s > 0)
+        found: Bools = (self.upper_links > 0) | t1s | self._at_t2s(self.t2s > 0)
+        return found
 
     def dead_ports(self) -> Bools:
         """Return which NIC ports carry nothing."""
@@ -279,7 +282,8 @@ class Fabric:
         if match := _LINK.fullmatch(name):
             found = self._link(*map(int, match.groups()))
         elif match := _UPPER.fullmatch(name):
-            found = self._upper(*map(int, match.groups()[:4]), None if match[5] is None else int(match[5]))
+            plane, t1, other, t2 = map(int, match.groups()[:4])
+            found = self._upper((plane, t1), (other, t2), None if match[5] is None else int(match[5]))
         elif match := _SWITCH.fullmatch(name):
             plane, tier, index = map(int, match.groups())
             if plane < shape.planes and index < (shape.t0s, shape.all_t1s, shape.t2s)[tier]:
@@ -306,9 +310,9 @@ class Fabric:
         pod, own = divmod(t1, shape.t1s)
         return [("links", (plane, t0, own))] if pod == shape.pod_of[t0] else []
 
-    def _upper(self, plane: int, t1: int, other: int, t2: int, single: int | None) -> list[tuple[str, Place]]:
-        """Return the places of the links between a T1 and a T2, or of a single one."""
-        shape = self.shape
+    def _upper(self, below: tuple[int, int], above: tuple[int, int], single: int | None) -> list[tuple[str, Place]]:
+        """Return the places of the links between a T1 and a T2 (plane and number), or of a single one."""
+        shape, (plane, t1), (other, t2) = self.shape, below, above
         if plane != other or plane >= shape.planes or t1 >= shape.all_t1s or t2 >= shape.t2s:
             return []
         pod, own = divmod(t1, shape.t1s)

@@ -73,7 +73,7 @@ def marked(load: Floats, room: float, low: float, high: float) -> Floats:
 
 def _deviation(seen: int) -> float:
     """Return mean deviation over mean of the sum of queues, each about exponential (Erlang's distribution)."""
-    return 2 * seen ** (seen - 1) * math.exp(-seen) / math.factorial(seen - 1)
+    return float(2 * seen ** (seen - 1) * math.exp(-seen) / math.factorial(seen - 1))
 
 
 def waiting(window: float, rate: Floats, base_rtt: float, target: float, queues: int | Ints = QUEUES) -> Floats:
