@@ -84,7 +84,7 @@ def test_the_report_is_one_file_with_all_links_and_asks_nothing_of_the_network(m
     for head in ("Goodput", "Packets lost", "Load of links", "Entropy values", "Step times", "Others", "365 days"):
         assert head in page
     held = json.loads(re.search(r'id="maps">(.*?)</script>', page)[1])  # type: ignore[index]
-    loads = zlib.decompress(__import__("base64").b64decode(held["maps"][1]["data"]))
+    loads = zlib.decompress(__import__("base64").b64decode(held["maps"][1]["data"][0]))
     assert len(loads) == 4 * 8 * 8
     assert loads.count(report.DEAD) == made.result.dead_links.sum()
     assert "fluid" in page
