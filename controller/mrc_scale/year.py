@@ -129,9 +129,9 @@ def _mrc(cluster: Cluster, shape: FabricShape, spec: YearSpec) -> Outcome:
         *(sizes.levels(kind, failures) for kind, failures in tiers.items() if kind != "links"),
     ]
     begin, end, lost = (np.concatenate([part[i] for part in slow]) for i in range(3))
-    off = lost >= 1 - 1e-9  # all planes of a NIC: the job ends
-    interruptions = _merged(begin[off], end[off])
-    slower = _integral(begin, end, np.minimum(lost, 1 - 1e-6), hours, spec.communication)
+    off = lost >= 1 - 1e-9  # all planes of a NIC: the job ends, and goes on without it
+    interruptions = _interruptions(begin[off], spec)
+    slower = _integral(begin[~off], end[~off], lost[~off], hours, spec.communication)
     failures = sum(len(each.element) for each in (ports, t0s, *tiers.values()))
     restarts = interruptions * _restart_h(spec)
     name = f"MRC, {planes} planes" if not shape.uplinks else f"MRC, three tiers of {planes} plane{'s' * (planes > 1)}"
@@ -149,9 +149,7 @@ def _roce(cluster: Cluster, sizes: _Sizes, spec: YearSpec) -> Outcome:
     # A port or a T0 that is away ends the job, if for longer than queue pairs repeat.
     ending = [each for each in (*ports, t0s) if _ends(each, cluster.roce)]
     begin = np.concatenate([each.begin for each in ending]) if ending else np.zeros(0)
-    # A job that is restarting is not interrupted again.
-    away = np.full(len(begin), spec.restart_minutes / 60)
-    interruptions = _merged(begin, begin + away)
+    interruptions = _interruptions(begin, spec)
     stalls = len(flaps.begin) + len(broken.begin) + len(switches.begin)
     links, upper = _split(_joined([flaps, broken]), counts["links"])
     t1s, t2s = _split(switches, counts["t1s"])
@@ -224,6 +222,11 @@ def _merged(begin: Floats, end: Floats) -> int:
     order = np.argsort(begin)
     before = np.concatenate([[-np.inf], np.maximum.accumulate(end[order])[:-1]])
     return int(np.count_nonzero(begin[order] > before))
+
+
+def _interruptions(begin: Floats, spec: YearSpec) -> int:
+    """Return how often a job is interrupted that these failures end: not again while it is restarting."""
+    return _merged(begin, begin + spec.restart_minutes / 60)
 
 
 def _integral(begin: Floats, end: Floats, lost: Floats, hours: float, communication: float) -> float:
