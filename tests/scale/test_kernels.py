@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,29 @@ def test_evs_are_those_of_the_lab_and_of_the_endpoint(
         values = [hop_of(wanted.universe.values[ev]) for ev in (*wanted.order[plane], *wanted.backup[plane])]
         assert found.hop[plane, 0].tolist() == values
         assert found.active[plane, 0] == len(wanted.order[plane])
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**40), each=st.integers(1, 24), uplinks=st.integers(1, 5), even=st.booleans())
+def test_evs_between_pods_have_the_t1s_of_two_tiers_and_their_uplinks_equally(
+    made: Kernels, seed: int, each: int, uplinks: int, even: bool
+) -> None:
+    shape = FabricShape(2, 5, 3, 10, 2, 1.0, 1.0, t0_per_pod=2, uplinks=uplinks)
+    spec = EvSpec(size=2 * each, active=2, min_active=1, spread="even" if even else "random")
+    texts = [f"{seed}/lab/{number}/9/0" for number in range(2)]
+    with ThreadPoolExecutor(1) as pool:
+        found = ev_states.draw(made, pool, texts, shape, spec, np.array([True, False])).hop
+        plain = ev_states.draw(kernels.reference(), pool, texts, shape, spec, np.array([True, False])).hop
+        flat = ev_states.draw(made, pool, texts, replace(shape, uplinks=0, t0_per_pod=0), spec).hop
+    assert (found == plain).all()
+    assert (found[:, 1] == flat[:, 1]).all()
+    t1, uplink = np.divmod(found[:, 0].astype(int) - 3, uplinks)
+    assert (np.sort(t1) == np.sort(flat[:, 0])).all()
+    assert (t1 >= 0).all()
+    for plane in range(2 if even else 0):
+        for own in range(3):
+            count = np.bincount(uplink[plane][t1[plane] == own], minlength=uplinks)
+            assert count.max() - count.min() <= 1
 
 
 @pytest.mark.parametrize(("planes", "each"), [(1, 4096), (2, 6), (1, 5), (1, 1400)])
