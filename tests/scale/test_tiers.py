@@ -179,7 +179,9 @@ def test_shares_are_those_of_filling_links_by_name(pairs: list[tuple[int, int]],
         made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
         fabric = broken(made, dead, prices)
         rates, _ = made.max_min(np.full(len(pairs), wish), prices, level=1e-9)
-    live = by_name(fabric, LinkPrices.both_ways(~fabric.dead_links(), ~fabric.dead_upper()))
+    live = by_name(
+        fabric, LinkPrices.both_ways((~fabric.dead_links()).astype(float), (~fabric.dead_upper()).astype(float))
+    )
     ways: list[dict[tuple[str, str], float]] = []
     for number, (src, dst) in enumerate(pairs):
         every = [named_links(SHAPE, 0, src, dst, int(path)) for path in made.evs.hop[0, number]]
