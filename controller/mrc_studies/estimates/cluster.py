@@ -59,7 +59,7 @@ def estimate(loaded: Loaded, machine: Machine) -> Estimate:
         memory_bytes=memory,
         cores=cpu / wall,
         dominates=[
-            Share("simulate", "queue pairs x planes of 16 EVs x steady states", units, machine.slowness * SHARE_S * units)
+            Share("simulate", "queue pairs x planes x steady states", units, machine.slowness * SHARE_S * units)
         ],
         fits=not warnings,
         warnings=warnings,
