@@ -18,8 +18,10 @@ from mrc_scale import evs as ev_states
 from mrc_scale import kernels
 from mrc_scale.evs import Endpoints
 from mrc_scale.fabric import KINDS, Fabric, FabricShape, Harm, UnknownElement
+from mrc_scale.grey import grey
 from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads, LinkPrices, Model
+from mrc_scale.shedding import Protocol, _State
 
 #: Three pods of two T0s and two T1s, four T2s; the last pod has one T0.
 SHAPE = FabricShape(
@@ -109,16 +111,14 @@ def test_links_between_pods_have_the_ends_that_their_names_say() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(pairs=some_pairs, dead=st.sets(st.sampled_from(elements(SHAPE)), max_size=4), steps=st.integers(0, 5))
-def test_each_link_carries_what_the_paths_across_it_do(
-    pairs: list[tuple[int, int]], dead: set[str], steps: int
-) -> None:
+@given(pairs=some_pairs, dead=st.sets(st.sampled_from(elements(SHAPE)), max_size=4), seed=st.integers(0, 99))
+def test_each_link_carries_what_the_paths_across_it_do(pairs: list[tuple[int, int]], dead: set[str], seed: int) -> None:
     """Links by name, each EV by itself; within a pod nothing goes up to a T2."""
     with ThreadPoolExecutor(1) as pool:
-        made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
+        made, rng = model(pool, pairs), np.random.default_rng(seed)
+        prices = LinkPrices(*(rng.uniform(1, 3, part.shape) for part in LinkPrices.fresh(SHAPE).each()))
         fabric = broken(made, dead, prices)
         rates = np.where(made.planes > 0, np.arange(1.0, len(pairs) + 1), 0.0)
-        made.steer(rates, prices, steps)
         load = made.load(rates, prices)
     price = by_name(fabric, prices)
     carried: dict[tuple[str, str], float] = {}
@@ -284,6 +284,12 @@ def test_losses_and_rates_of_upper_elements_count_once_on_a_path() -> None:
             assert rates.upper[1, :, :2] == pytest.approx(0.5)
             assert rates.upper[1, :, 2:] == pytest.approx(1.0)
             assert rates.links == pytest.approx(1.0)
+            fabric.change("p1", 1, harm=Harm(rate=0.25))
+            slow = fabric.rates()
+            assert slow is not None
+            assert slow.upper[1] == pytest.approx(0.25 * rates.upper[1])
+            assert slow.upper[0] == pytest.approx(1.0)
+            fabric.change("p1", -1, harm=Harm(rate=0.25))
     assert not losses.links.any()
     assert not losses.upper.any()
     assert rates is None
@@ -299,3 +305,44 @@ def test_links_between_pods_that_are_slow_limit_those_that_cross_them() -> None:
         found, _ = made.max_min(np.full(3, 1000.0), prices)
     # Two queue pairs share four uplinks of 10; the third stays in the pod.
     assert found == pytest.approx([20.0, 20.0, 100.0])
+
+
+def test_a_t2_that_loses_packets_takes_its_part_of_what_crosses_pods() -> None:
+    pairs = [(0, 4), (0, 2)]
+    with ThreadPoolExecutor(1) as pool:
+        made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
+        fabric = Fabric(SHAPE)
+        fabric.change("p0-t2.1", 1, harm=Harm(loss=0.2))
+        found = grey(made, fabric, prices)
+        assert found is not None
+        # One path of four between pods crosses it, and it loses once.
+        assert found.loss[0] == pytest.approx([0.05, 0.0], abs=1e-12)
+        assert not found.trapped.any()
+        for t2 in (0, 2, 3):
+            fabric.change(f"p0-t2.{t2}", 1, harm=Harm(loss=0.2))
+        found = grey(made, fabric, prices)
+        assert found is not None
+        assert found.loss[0] == pytest.approx([0.2, 0.0], abs=1e-12)
+        assert found.trapped[0].tolist() == [True, False]
+
+
+def test_what_uplinks_trim_goes_on_as_headers() -> None:
+    """The first T1 gets 100, of which 60 go up on an uplink of 30; T2 0 sends 60 to the second pod and 40 back."""
+    protocol = Protocol(1.0, 1.0, 1.0, 1.0, 1e-9, 1.0, 0.1, 100.0)
+    with ThreadPoolExecutor(1) as pool:
+        made, prices = model(pool, [(0, 4)]), LinkPrices.fresh(SHAPE)
+        made.capacity.upper_up[0, 0, 0] = made.capacity.upper_dn[0, 1, 0] = 30.0
+        state, offered = _State(made, prices, protocol), LinkLoads.none(SHAPE)
+        offered.up[0, 0, 0] = 100.0
+        offered.upper_up[0, 0, 0], offered.upper_dn[0, 1, 0], offered.upper_dn[0, 0, 0] = 60.0, 60.0, 40.0
+        up, dn, arrives = state._across_t2s(offered, np.ones((1, 3, 2)))
+    # x whole packets and headers of the others fill it: x + 0.1 (60 - x) = 30.
+    passes = (30 - 6) / 0.9 / 60
+    assert up[0][0, 0] == pytest.approx([passes, 1, 1, 1])
+    # Headers go first.
+    whole, headers = 60 * passes, 6 * (1 - passes)
+    further = ((30 - headers) / whole - 0.1) / 0.9
+    assert dn[0][0, 1] == pytest.approx([further, 1, 1, 1])
+    assert arrives[0, 1] == pytest.approx([passes * further, 1])
+    # 40 have stayed in the first pod, and 40 come back, of which some are whole.
+    assert arrives[0, 0] == pytest.approx([(40 + 40 * passes) / 80, 1])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mrc_scale import baselines, kernels, year
+from mrc_scale import baselines, kernels, queueing, year
 from mrc_scale.clusterfile import ClusterError, Loaded, load_cluster, parse_cluster
 from mrc_scale.fabric import DEAD, Fabric
 from mrc_scale.run import ClusterResult, ClusterRun
@@ -201,10 +201,11 @@ def test_a_pod_that_is_cut_off_is_heard_of_by_others_alone() -> None:
     assert adaptive.during <= adaptive.after < adaptive.before
 
 
-@pytest.mark.parametrize(("uplinks", "share"), [(4, 1.0), (2, 0.5), (1, 0.25)])
-def test_other_transports_get_what_uplinks_carry(uplinks: int, share: float) -> None:
+@pytest.mark.parametrize(("t1s", "uplinks", "share"), [(4, 4, 1.0), (4, 2, 0.5), (4, 1, 0.25), (2, 8, 0.5)])
+def test_other_transports_get_what_uplinks_carry(t1s: int, uplinks: int, share: float) -> None:
     """All NICs send to another pod: adaptive routing gets the share of closed form, and hashing no more."""
-    loaded = pods(t1_uplinks=uplinks, ev={"size": 8, "active": 8}, jobs=[{"name": "j", "kind": "ring", "group": 4}])
+    sizes = {"radix": 16, "nics_per_t0": 4, "t0_per_pod": 4, "t1_per_pod": t1s, "t1_uplinks": uplinks}
+    loaded = pods(**sizes, ev={"size": 8, "active": 8})
     every = ClusterRun(loaded, kernels.reference())
     src = np.arange(64, dtype=np.int32)
     flows = replace(every.flows, src=src, dst=(src + 16) % 64)
@@ -213,6 +214,7 @@ def test_other_transports_get_what_uplinks_carry(uplinks: int, share: float) -> 
     line = 64 * loaded.shape.nic_bps
     assert adaptive.before == pytest.approx(share * line)
     assert adaptive.after < adaptive.before
+    assert adaptive.stalled == 64  # of two planes in one
     assert 0.2 * share * line < ecmp.before <= share * line * (1 + 1e-9)
     assert ecmp.stalled > 0
     assert 0 < ecmp.after <= share * line
@@ -278,9 +280,33 @@ def test_a_year_of_three_tiers_ends_jobs_by_ports_and_counts_what_is_above_pods(
     assert [each.interruptions > 300 for each in found] == [True, True]
     assert [each.name for each in found] == ["MRC, three tiers of 1 plane", "RoCE, one plane, three tiers"]
     assert found[0].stalled_h == 0 < found[1].stalled_h
+    assert found[0].slower_h < 1  # the job has gone on without the NIC
     more = one.cluster.year.model_copy(update={"t1s": one.cluster.year.t1s.model_copy(update={"per_year": 500.0})})
     worse = year.outcomes(one.cluster, one.shape, None, more)
     assert all(b.slower_h > a.slower_h for a, b in zip(found, worse, strict=True))
+    # 16 T1s and 8 T2s, 500 times a year each.
+    for before, after in zip(found, worse, strict=True):
+        assert after.failures - before.failures == pytest.approx((16 + 8) * 500, rel=0.05)
+
+
+def test_elements_of_two_classes_that_are_drawn_together_have_their_own_numbers() -> None:
+    given = year._Intervals(np.array([0, 5, 3, 4]), np.arange(4.0), np.arange(4.0) + 1)
+    first, second = year._split(given, 4)
+    assert (first.element.tolist(), first.begin.tolist()) == ([0, 3], [0.0, 2.0])
+    assert (second.element.tolist(), second.end.tolist()) == ([1, 0], [2.0, 4.0])
+
+
+def test_packets_across_a_t2_wait_in_two_queues_more() -> None:
+    every = ClusterRun(pods(), kernels.reference())
+    # So slow that a window is far more than the path holds, and still below the target delay.
+    wait = every.waiting(np.full(len(every.flows), 2.2e11))
+    assert 0 < wait.max() < every.target
+    assert every.far.any()
+    assert wait[every.far] / wait[~every.far].mean() == pytest.approx((5 / 6) / (3 / 4))
+    given = np.full(len(every.flows), 1e-5)
+    found = queueing.detection(given, 1e-5, every.queues)
+    # The sum of more queues varies less, so four of its deviations are over sooner.
+    assert found[every.far].max() < found[~every.far].min()
 
 
 def test_messages_between_pods_take_the_links_of_their_paths() -> None:
