@@ -111,11 +111,11 @@ class FabricShape:
         return np.arange(self.t0s) // self.t0_per_pod if self.uplinks else np.zeros(self.t0s, np.int64)
 
     def lower(self, number: int) -> tuple[int, ...]:
-        """Return the size of an array of T0-T1 links of so many planes."""
+        """Return the size of an array of T0-T1 links of this many planes."""
         return number, self.t0s, self.t1s
 
     def upper(self, number: int) -> tuple[int, ...]:
-        """Return the size of an array of T1-T2 links of so many planes."""
+        """Return the size of an array of T1-T2 links of this many planes."""
         return number, self.pods, self.pod_uplinks
 
     def halves(self, links: NDArray[Any], upper: NDArray[Any], by: np.ufunc) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from mrc_studies.estimates.estimate import Estimate, Machine, Part, Share, memor
 
 #: CPU seconds of imports, of loading compiled loops, and of a report.
 IMPORTS_S, KERNELS_S, REPORT_S = 1.2, 0.2, 0.12
-#: CPU seconds of a run: in all, and for each queue pair in each plane in each steady state, with so many active EVs.
+#: CPU seconds of a run: in all, and for each queue pair in each plane in each steady state, with this many active EVs.
 RUN_S, SHARE_S, ACTIVE = 0.33, 2.9e-6, 16
 #: Resident bytes: in all, and for each queue pair at 256 EVs.
 BASE_BYTES, PAIR_BYTES = 285e6, 3.2e3
