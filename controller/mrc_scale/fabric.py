@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mrc_scale.schema import CLASSES
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 
@@ -35,8 +36,6 @@ _LINK = re.compile(r"p(\d+)-t0\.(\d+)--p(\d+)-t1\.(\d+)")
 _UPPER = re.compile(r"p(\d+)-t1\.(\d+)--p(\d+)-t2\.(\d+)(?::(\d+))?")
 _PORT = re.compile(r"h(\d+):(\d+)")
 _PLANE = re.compile(r"p(\d+)")
-#: Classes of elements: attributes of `Fabric`.
-KINDS = ("links", "upper_links", "ports", "t0s", "t1s", "t2s")
 #: Places of an element in the arrays of its class.
 Place = tuple[int | slice, ...]
 #: What rounding leaves of a sum of logarithms.
@@ -99,6 +98,11 @@ class FabricShape:
     def links(self) -> int:
         """Between T0s and T1s, both directions as one."""
         return self.planes * self.t0s * self.t1s
+
+    @property
+    def upper_links(self) -> int:
+        """Between T1s and T2s, as `links`."""
+        return self.planes * self.pods * self.pod_uplinks
 
     @property
     def nic_bps(self) -> float:
@@ -179,7 +183,7 @@ DEAD = Harm()
 
 
 class Fabric:
-    """The state of a shape's elements: for each of its class (`KINDS`) the number of failures, so that failures may
+    """The state of a shape's elements: for each of a class (`CLASSES`) the number of failures, so that failures may
     overlap. `grey` and `slow` sum the logarithms of what losses and lower rates leave."""
 
     def __init__(self, shape: FabricShape) -> None:
@@ -230,7 +234,7 @@ class Fabric:
         return np.repeat(t2s, self.shape.parallel, axis=1)[:, None, :]
 
     def _sums(self) -> dict[str, Floats]:
-        return {kind: np.zeros(getattr(self, kind).shape) for kind in KINDS}
+        return {kind: np.zeros(getattr(self, kind).shape) for kind in CLASSES}
 
     def losses(self) -> ByElement:
         """Return the shares of packets that elements lose in each direction.
@@ -299,7 +303,7 @@ class Fabric:
             found = [("links", (int(match[1]),)), ("upper_links", (int(match[1]),))]
         if found:
             return found
-        kinds = [kind for kind in KINDS if self.count(kind)]
+        kinds = [kind for kind in CLASSES if self.count(kind)]
         last = ", ".join([f"p{shape.planes - 1}", *(self.name(kind, self.count(kind) - 1) for kind in kinds)])
         raise UnknownElement(f"nothing is called '{name[:60]}'; the last of each kind: {last}")
 
@@ -324,7 +328,7 @@ class Fabric:
         return [("upper_links", (plane, pod, first + single))]
 
     def name(self, kind: str, number: int) -> str:
-        """Return the element of a class (`KINDS`) with this number, of `count(kind)`."""
+        """Return the element of a class (`CLASSES`) with this number, of `count(kind)`."""
         shape = self.shape
         if kind == "ports":
             nic, plane = divmod(number, shape.planes)

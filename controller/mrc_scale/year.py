@@ -75,7 +75,7 @@ class _Sizes:
     def of_shape(cls, shape: FabricShape) -> _Sizes:
         """Return those of a cluster's fabric."""
         planes = shape.planes
-        counts = {"links": shape.links, "upper_links": planes * shape.pods * shape.pod_uplinks}
+        counts = {"links": shape.links, "upper_links": shape.upper_links}
         counts |= {"ports": planes * shape.nics, "t0s": planes * shape.t0s, "t1s": planes * shape.all_t1s}
         counts["t2s"] = planes * shape.t2s
         sharing = {"links": shape.t1s, "upper_links": shape.pod_uplinks, "t1s": shape.t1s, "t2s": shape.t2s}

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from mrc_scale import evs as ev_states
 from mrc_scale import kernels
 from mrc_scale.evs import Endpoints
-from mrc_scale.fabric import KINDS, Fabric, FabricShape, Harm, UnknownElement
+from mrc_scale.fabric import Fabric, FabricShape, Harm, UnknownElement
 from mrc_scale.grey import grey
-from mrc_scale.schema import EvSpec
+from mrc_scale.schema import CLASSES, EvSpec
 from mrc_scale.shares import LinkLoads, LinkPrices, Model
 from mrc_scale.shedding import Protocol, _State
 
@@ -65,7 +65,7 @@ nic = st.integers(0, SHAPE.nics - 1)
 some_pairs = st.lists(st.tuples(nic, nic).filter(lambda pair: pair[0] != pair[1]), min_size=1, max_size=8)
 
 
-def elements(shape: FabricShape, kinds: Iterable[str] = KINDS) -> list[str]:
+def elements(shape: FabricShape, kinds: Iterable[str] = CLASSES) -> list[str]:
     fabric = Fabric(shape)
     return [fabric.name(kind, number) for kind in kinds for number in range(fabric.count(kind))]
 
@@ -83,7 +83,7 @@ def test_each_element_has_one_name_and_is_back_after_its_repair(shape: FabricSha
     fabric = Fabric(shape)
     names = elements(shape)
     assert len(set(names)) == len(names)
-    for kind in KINDS:
+    for kind in CLASSES:
         for number in range(fabric.count(kind)):
             fabric.change(fabric.name(kind, number), 1)
             held = getattr(fabric, kind)

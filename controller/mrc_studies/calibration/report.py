@@ -94,8 +94,12 @@ def _fabric(shape: FabricShape) -> list[tuple[str, str]]:
         sizes = (f"{shape.planes} × {shape.t0s} × {shape.t1s}", "planes, T0s and T1s of each")
         return [sizes, (f"{shape.links:,}", "T0-T1 links")]
     sizes = (f"{shape.planes} × {shape.t0s} × {shape.all_t1s} × {shape.t2s}", "planes, T0s, T1s and T2s of each")
-    upper = shape.planes * shape.pods * shape.pod_uplinks
-    return [sizes, (f"{shape.pods}", "pods"), (f"{shape.links:,}", "T0-T1 links"), (f"{upper:,}", "T1-T2 links")]
+    return [
+        sizes,
+        (f"{shape.pods}", "pods"),
+        (f"{shape.links:,}", "T0-T1 links"),
+        (f"{shape.upper_links:,}", "T1-T2 links"),
+    ]
 
 
 def _jobs(made: CalibrationRun) -> list[list[str]]:
