@@ -2,9 +2,10 @@
 InfiniBand-like fabric whose switches route adaptively.
 
 RoCE has a queue pair (or several) per peer and plane port, each on one path, which the T0 chooses by the hash of
-`mrc_topo.ev.ecmp_uplink`. When that path dies they stand still until routing has gone around it. An adaptive T0 spreads
-packets over those of its uplinks that live; what it cannot see is a dead link on the far side of a T1, until a subnet
-manager has swept. With either, a queue pair whose port is dead breaks once its retries are used up, and its job ends.
+`mrc_topo.ev.ecmp_uplink`; between pods its T1 takes other bits of the same hash, so that the choices do not depend on
+each other. When that path dies they stand still until routing has gone around it. An adaptive T0 spreads packets over
+those of its paths that live; what it cannot see is a dead link on the far side of a T1, until a subnet manager has
+swept. With either, a queue pair whose port is dead breaks once its retries are used up, and its job ends.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mrc_scale.evs import Endpoints, Evs
-from mrc_scale.fabric import Fabric, FabricShape, Floats, Harm
+from mrc_scale.fabric import Bools, Fabric, FabricShape, Floats, Harm
 from mrc_scale.grey import go_back_n
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels, workers
@@ -67,7 +68,8 @@ def uplinks(shape: FabricShape, flows: Flows, plane: int, source_ports: NDArray[
     count = len(flows)
     data = np.zeros((count, 45), np.uint8)
     t0 = flows.src // shape.per_t0
-    salts = np.array([ecmp_salt(1 + plane * (shape.t0s + shape.t1s) + each) for each in range(shape.t0s)], np.uint64)
+    first = 1 + plane * (shape.t0s + shape.all_t1s + shape.t2s)
+    salts = np.array([ecmp_salt(first + each) for each in range(shape.t0s)], np.uint64)
     data[:, 0:4] = salts[t0].astype(">u4").view(np.uint8).reshape(count, 4)
     for nics, at in ((flows.src, 4), (flows.dst, 20)):
         block = np.frombuffer(addressing.HOST_BLOCK.to_bytes(4, "big"), np.uint8)
@@ -114,24 +116,27 @@ class _Ecmp:
         """Return the rates of the queue pairs, by plane and number; the number on a dead path; and the number without a
         port.
         """
-        links, ports = fabric.dead_links(), fabric.dead_ports()
+        shape, paths, ports = self.shape, fabric.dead_paths(), fabric.dead_ports()
         found: list[Floats] = []
         stalled = broken = 0
         each = len(self.parts) // self.shape.planes
         for plane in range(self.shape.planes):
             hashes = [hashed for at, hashed in self.parts if at == plane]
-            hop = np.concatenate(hashes) % np.uint32(self.shape.t1s)
             src, dst = (np.tile(part, each) for part in (self.ends.src, self.ends.dst))
             src_nic, dst_nic = (np.tile(part, each) for part in (self.ends.src_nic, self.ends.dst_nic))
-            dead = (links[plane, src, hop] | links[plane, dst, hop]) & (src != dst)
+            far = shape.pod_of[src] != shape.pod_of[dst]
+            hop = _chosen(shape, np.concatenate(hashes), far)
+            dead = (paths[plane, src, hop] | paths[plane, dst, hop]) & (src != dst)
             gone = ports[plane, src_nic] | ports[plane, dst_nic]
             stalled += int(np.count_nonzero(dead & ~gone))
             broken += int(np.count_nonzero(gone))
             if rerouted and dead.any():
                 for qp in np.flatnonzero(dead):
-                    living = np.flatnonzero(~(links[plane, src[qp]] | links[plane, dst[qp]]))
+                    some = slice(shape.t1s, None) if far[qp] else slice(shape.t1s)
+                    first = int(some.start or 0)
+                    living = np.flatnonzero(~(paths[plane, src[qp], some] | paths[plane, dst[qp], some]))
                     if len(living):
-                        hop[qp] = living[int(hop[qp]) % len(living)]
+                        hop[qp] = first + living[(int(hop[qp]) - first) % len(living)]
             ends = Endpoints(src, dst, src_nic, dst_nic)
             rates = self._shares(plane, hop, ends, fabric, demand / each)
             lost = _path_losses(fabric, plane, ends, hop)
@@ -139,9 +144,7 @@ class _Ecmp:
         return found, stalled, broken
 
     def _shares(self, plane: int, hop: NDArray[np.uint32], ends: Endpoints, fabric: Fabric, demand: float) -> Floats:
-        links, ports, left = fabric.dead_links(), fabric.dead_ports(), fabric.rates()
-        one = FabricShape(1, self.shape.t0s, self.shape.t1s, self.shape.nics, self.shape.per_t0, self.shape.port_bps,
-                    self.shape.fabric_bps)  # fmt: skip
+        left, one = fabric.rates(), replace(self.shape, planes=1)
         ones = np.ones((1, len(hop)), np.int32)
         held = hop.astype(np.uint16).reshape(1, -1, 1)
         evs = Evs(held, np.zeros(held.shape, np.uint8), ones, ones * 0, 1, 0)
@@ -151,9 +154,11 @@ class _Ecmp:
                 LinkPrices.fresh(one),
             )
             if left is not None:
-                up, port = (part[plane : plane + 1] for part in left)
-                model.set_rates(LinkLoads(*(up * one.fabric_bps,) * 2, *(port * one.port_bps,) * 2))
-            model.set_dead(links[plane : plane + 1], ports[plane : plane + 1], prices)
+                link, upper, port = left.plane(plane)
+                fabric_bps = one.fabric_bps
+                parts = (link * fabric_bps, port * one.port_bps, upper * fabric_bps)
+                model.set_rates(LinkLoads(*(part for part in parts for _ in range(2))))
+            model.set_dead(fabric.dead().plane(plane), prices)
             rates, _ = model.max_min(np.full(len(hop), demand), prices, LEVEL)
         return rates
 
@@ -188,12 +193,14 @@ def adaptive(
     before, _ = _adaptive_rates(shape, ends, whole, wanted * usable.ports, usable)
     after, broken = _adaptive_rates(shape, ends, failed, wanted * usable.ports, usable)
     # A sender to a T0 that some T1 does not reach still sends a part of its packets there.
-    links, reaches = failed.dead_links(), ~failed.dead_ports()
+    paths, reaches = failed.dead_paths(), ~failed.dead_ports()
+    far = shape.pod_of[ends.src] != shape.pod_of[ends.dst]
     of, stalled, during = 0, 0, 0.0
     for plane in range(shape.planes):
-        hidden = (links[plane] & ~(failed.t0s[plane] > 0)[:, None]).any(axis=1)
+        dead = paths[plane] & ~(failed.t0s[plane] > 0)[:, None]
+        near_hidden, far_hidden = dead[:, : shape.t1s].any(axis=1), dead[:, shape.t1s :].any(axis=1)
         alive = reaches[plane, ends.src_nic] & reaches[plane, ends.dst_nic]
-        stuck = hidden[ends.dst] & (ends.src != ends.dst) & alive
+        stuck = np.where(far, far_hidden[ends.dst], near_hidden[ends.dst]) & (ends.src != ends.dst) & alive
         stalled += int(np.count_nonzero(stuck))
         during += float(after[plane][~stuck].sum())
         of += len(flows)
@@ -209,8 +216,12 @@ def _adaptive_rates(
 ) -> tuple[list[Floats], int]:
     """Return rates by plane when each T0 spreads over all T1s that lead to the other, and the queue pairs without a
     port."""
-    links, ports, left = fabric.dead_links(), fabric.dead_ports(), fabric.rates()
-    lossy, lossy_ports = fabric.losses()
+    dead, left, losses = fabric.dead(), fabric.rates(), fabric.losses()
+    ports, lossy_ports = dead.ports, losses.ports
+    # Adaptive switches send less where links are slower.
+    rate_of = (1.0, 1.0) if left is None else (left.links, left.upper)
+    living = tuple(~down * whole for down, whole in zip((dead.links, dead.upper), rate_of, strict=True))
+    kept = shape.halves(living[0] * (1 - losses.links), living[1] * (1 - losses.upper), np.multiply)
     rates: list[Floats] = []
     broken = 0
     for plane in range(shape.planes):
@@ -218,48 +229,92 @@ def _adaptive_rates(
         broken += int(np.count_nonzero(gone))
         rate = np.where(gone, 0.0, wanted / shape.planes)
         if left is not None:
-            port = left[1][plane]
+            port = left.ports[plane]
             rate = np.minimum(rate, np.minimum(port[ends.src_nic], port[ends.dst_nic]) * shape.port_bps)
         away = ends.src != ends.dst
         pairs = np.zeros((shape.t0s, shape.t0s))
         np.add.at(pairs, (ends.src[away], ends.dst[away]), rate[away])
-        # Adaptive switches send less where links are slower.
-        living = ~links[plane] * (1.0 if left is None else left[0][plane])
-        passing = _passing(pairs, living, shape.fabric_bps * usable.links)
+        spread = _Spread(shape, *(part[plane : plane + 1] for part in living))
+        passing = spread.passing(pairs, shape.fabric_bps * usable.links)
         rate = rate * np.where(away, passing[ends.src, ends.dst], 1.0)
-        kept = living * (1 - lossy[plane])
-        ways = np.maximum(living @ living.T, 1e-12)
-        arrives = np.where(away, ((kept @ kept.T) / ways)[ends.src, ends.dst], 1.0)
+        ways = np.maximum(spread.ways, 1e-12)
+        arrives = np.where(away, (spread.common(kept[plane]) / ways)[ends.src, ends.dst], 1.0)
         arrives *= (1 - lossy_ports[plane, ends.src_nic]) * (1 - lossy_ports[plane, ends.dst_nic])
         lost = np.where(rate > 0, 1 - np.minimum(arrives, 1.0), 0.0)
         rates.append(rate * go_back_n(lost, np.maximum(rate * usable.in_flight, 1.0)))
     return rates, broken
 
 
-def _passing(pairs: Floats, living: Floats, capacity: float) -> Floats:
-    """Return the share of its demand that each pair of T0s gets when load is spread over the T1s that they share, in
-    proportion to what is left of the links (`living`)."""
-    ways = living @ living.T
-    each = np.divide(pairs, ways, out=np.zeros_like(pairs), where=ways > 0)
-    alive = living > 0
-    # Load in shares of what each link can carry: `living` cancels.
-    over_up = np.maximum(np.where(alive, each @ living, 0.0) / capacity, 1.0)
-    over_dn = np.maximum(np.where(alive, each.T @ living, 0.0) / capacity, 1.0)
-    if over_up.max() == 1.0 and over_dn.max() == 1.0:
-        reached: Floats = (ways > 0).astype(float)
-        return reached
-    share = np.zeros_like(pairs)
-    for source in np.flatnonzero(pairs.any(axis=1)):
-        both = np.where(alive[source] & alive, np.maximum(over_up[source], over_dn), np.inf)
-        share[source] = np.where(ways[source] > 0, 1.0 / np.where(np.isfinite(both), both, 1.0).max(axis=1), 0.0)
-    return share
+class _Spread:
+    """Load of pairs of T0s in a plane, spread over the paths that both ends share, in proportion to what is left of
+    their links (`links` and `upper`, 0 to 1)."""
+
+    def __init__(self, shape: FabricShape, links: Floats, upper: Floats) -> None:
+        self.shape, self.links, self.upper = shape, links, upper
+        self.living = shape.halves(links, upper, np.multiply)[0]
+        self.near = shape.pod_of[:, None] == shape.pod_of[None, :]
+        #: What pairs of T0s have between them, in paths.
+        self.ways = self.common(self.living)
+
+    def common(self, halves: Floats) -> Floats:
+        """Return the sum over the paths of each pair of T0s of the product of both halves."""
+        t1s = self.shape.t1s
+        within, beyond = halves[:, :t1s], halves[:, t1s:]
+        found: Floats = within @ within.T
+        if beyond.size:
+            found = np.where(self.near, found, beyond @ beyond.T)
+        return found
+
+    def passing(self, pairs: Floats, capacity: float) -> Floats:
+        """Return the share of its demand that each pair gets, if links carry `capacity` at most."""
+        each = np.divide(pairs, self.ways, out=np.zeros_like(pairs), where=self.ways > 0)
+        up, dn = (np.maximum(part / capacity, 1.0) for part in (self._loads(each), self._loads(each.T)))
+        reached: Floats = (self.ways > 0).astype(float)
+        if up.max() == 1.0 and dn.max() == 1.0:
+            return reached
+        share, alive, t1s = np.zeros_like(pairs), self.living > 0, self.shape.t1s
+        for source in np.flatnonzero(pairs.any(axis=1)):
+            targets = np.flatnonzero(pairs[source])
+            both = np.where(alive[source] & alive[targets], np.maximum(up[source], dn[targets]), 1.0)
+            worst = np.where(
+                self.near[source, targets], both[:, :t1s].max(axis=1), both[:, t1s:].max(axis=1, initial=1.0)
+            )
+            share[source, targets] = np.where(self.ways[source, targets] > 0, 1.0 / worst, 0.0)
+        return share
+
+    def _loads(self, each: Floats) -> Floats:
+        """Return the load of links on each half of a path, of two links that of the fuller, in shares of what each link
+        can carry: what is left of it cancels."""
+        shape, t1s = self.shape, self.shape.t1s
+        alive = self.living > 0
+        within = np.where(alive[:, :t1s], np.where(self.near, each, 0.0) @ self.living[:, :t1s], 0.0)
+        if not shape.uplinks:
+            return within
+        beyond = np.where(alive[:, t1s:], np.where(self.near, 0.0, each) @ self.living[:, t1s:], 0.0)
+        at_t1s = beyond.reshape(shape.t0s, t1s, shape.uplinks)
+        above = self.upper[0, shape.pod_of].reshape(at_t1s.shape)
+        links = within + (at_t1s * above).sum(axis=2)
+        upper = shape.by_pod((at_t1s * self.links[0][:, :, None]).reshape(1, shape.t0s, -1))
+        found: Floats = shape.halves(links[None], upper, np.maximum)[0]
+        return found
+
+
+def _chosen(shape: FabricShape, hashes: NDArray[np.uint32], far: Bools) -> NDArray[np.uint32]:
+    """Return the paths of flows by their hashes; those between pods (`far`) use further bits for the T1's uplink."""
+    t1 = hashes % np.uint32(shape.t1s)
+    if not shape.uplinks:
+        return t1
+    uplink = hashes // np.uint32(shape.t1s) % np.uint32(shape.uplinks)
+    found: NDArray[np.uint32] = np.where(far, shape.t1s + t1 * np.uint32(shape.uplinks) + uplink, t1).astype(np.uint32)
+    return found
 
 
 def _path_losses(fabric: Fabric, plane: int, ends: Endpoints, hop: NDArray[np.uint32]) -> Floats:
     """Return the share of packets lost on the path of each queue pair."""
-    links, ports = fabric.losses()
+    links, upper, ports = fabric.losses()
     kept = (1 - ports[plane, ends.src_nic]) * (1 - ports[plane, ends.dst_nic])
-    across = (1 - links[plane, ends.src, hop]) * (1 - links[plane, ends.dst, hop])
+    passed = fabric.shape.halves(1 - links, 1 - upper, np.multiply)[plane]
+    across = passed[ends.src, hop] * passed[ends.dst, hop]
     lost: Floats = 1.0 - kept * np.where(ends.src == ends.dst, 1.0, across)
     return lost
 

@@ -130,7 +130,7 @@ class Carrier:
         before = fabric.dead_ports()
         for event in events:
             fabric.change(event.name, event.by, event.lanes, event.harm)
-        links, ports = fabric.dead_links(), fabric.dead_ports()
+        links, ports = fabric.dead_paths(), fabric.dead_ports()
         dead = (links, links)
         self._kept.clear()
         state = ev_states.DENIED if denied else ev_states.ASSUMED_BAD
@@ -165,12 +165,13 @@ class Carrier:
         """Let active EVs across grey links leave, where others avoid these; return what `_rounds` does, and the share
         of packets that these links lose, on average."""
         run = self.run
-        turn = run.packets_per_s(np.array([run.window_bps])) / np.maximum(self.evs.active.sum(axis=0).mean(), 1)
-        bad = run.grey_links(float(turn[0]))
+        packets = float(run.packets_per_s(np.array([run.window_bps]))[0])
+        turn = packets / max(float(self.evs.active.sum(axis=0).mean()), 1)
+        bad = run.grey_paths(turn)
         if not bad.any():
             return [], 1.0
         used = used & (clean(run.model(self.pool, self.evs), bad | dead) > 0)
-        return self._rounds((bad, bad), used, ev_states.ASSUMED_BAD), float(run.fabric.losses()[0][bad].mean())
+        return self._rounds((bad, bad), used, ev_states.ASSUMED_BAD), run.grey_loss(turn)
 
     def price(self, active: Ints, due: Ints, left: Floats, until: float) -> tuple[Floats, Floats]:
         """Return what messages pay for EVs that have died: bytes that are sent again, and ns from now before which the
@@ -188,8 +189,11 @@ class Carrier:
         rates = state.rates[due]
         given = self.loaded.cluster.model.detection_rtts
         # A pair of ranks has one queue pair, so its packets are those of its own window.
-        waits = queueing.waiting(run.window, run.packets_per_s(rates * 8e9 / run.payload), run.base_rtt, run.target)
-        found = queueing.detection(waits, run.base_rtt) if given is None else np.full(len(due), given * run.base_rtt)
+        packets, queues = run.packets_per_s(rates * 8e9 / run.payload), run.queues[active[due]]
+        waits = queueing.waiting(run.window, packets, run.base_rtt, run.target, queues)
+        found = np.full(len(due), (given or 0.0) * run.base_rtt)
+        if given is None:
+            found = queueing.detection(waits, run.base_rtt, queues)
         evs = np.maximum(self.evs.active[:, active[due]].sum(axis=0), 1)
         paid = [
             self.dead.pay(

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from mrc_common import document
 from mrc_common.document import Document, DocumentError, KeyPath
-from mrc_scale import jobs, timeline
+from mrc_scale import jobs, pods, timeline
 from mrc_scale.fabric import Fabric, FabricShape, UnknownElement
 from mrc_scale.schema import CLASSES, Cluster
 from mrc_topo.named import find
@@ -83,6 +83,8 @@ def parse_cluster(
 
 def shape_of(cluster: Cluster) -> FabricShape:
     """Return the fabric of a cluster, without a check."""
+    if cluster.tiers == 3:
+        return pods.shape_of(cluster)
     per_t0 = cluster.nics_per_t0 or cluster.radix // 2
     t1s = cluster.t1_per_plane or cluster.radix // 2
     nics = cluster.nics or per_t0 * (cluster.radix if cluster.nics_per_t0 is None else 2)
@@ -94,16 +96,19 @@ def _wrong(cluster: Cluster, shape: FabricShape) -> list[tuple[KeyPath, str]]:
     """Return what is wrong with a cluster as a whole: key and text."""
     found: list[tuple[KeyPath, str]] = []
     radix, planes = cluster.radix, cluster.planes
-    ports = shape.per_t0 + shape.t1s
+    ports, three = shape.per_t0 + shape.t1s, cluster.tiers == 3
     if ports > radix:
         text = f"a T0 needs {shape.per_t0} + {shape.t1s} = {ports} ports, the radix is {radix}; raise radix"
-        found.append((("radix",), f"{text} or lower nics_per_t0 or t1_per_plane"))
-    if shape.t0s > radix:
+        found.append((("radix",), f"{text} or lower nics_per_t0 or {'t1_per_pod' if three else 't1_per_plane'}"))
+    if not three and shape.t0s > radix:
         text = f"{shape.nics} NICs need {shape.t0s} T0s, and a T1 of radix {radix} connects {radix}"
         most = radix * shape.per_t0
-        found.append((("radix",), f"radix too small: {text}; raise radix, or lower nics to {most} at most"))
+        text = f"{text}; raise radix, lower nics to {most} at most, or use tiers: 3"
+        found.append((("radix",), f"radix too small: {text}"))
+    found += pods.wrong(cluster, shape)
     if cluster.ev.size > shape.paths:
-        text = f"{cluster.ev.size} EVs, but two NICs have {shape.paths} paths ({planes} planes x {shape.t1s} T1s)"
+        ways = f"{shape.t1s} T1s" + (f" x {shape.uplinks} uplinks of each" if shape.pods > 1 else "")
+        text = f"{cluster.ev.size} EVs, but two NICs have {shape.paths} paths ({planes} planes x {ways})"
         found.append((("ev", "size"), f"more EVs than paths: {text}; lower ev.size to {shape.paths} at most"))
     for key in ("size", "active"):
         if getattr(cluster.ev, key) % planes:
@@ -150,6 +155,18 @@ def _domains(cluster: Cluster, probe: Fabric, read: Document) -> set[str]:
     return names
 
 
+def _some(kind: str, probe: Fabric) -> None:
+    if not probe.count(kind):
+        raise UnknownElement(f"two tiers have no {kind}; use tiers: 3, or another class")
+
+
+def _check_class(kind: str, probe: Fabric, read: Document, place: KeyPath) -> None:
+    try:
+        _some(kind, probe)
+    except UnknownElement as error:
+        raise ClusterError([read.problem(place, str(error))]) from error
+
+
 def _events(cluster: Cluster, shape: FabricShape, read: Document, folder: Path | None) -> list[timeline.Event]:
     probe = Fabric(shape)
     domains = _domains(cluster, probe, read)
@@ -157,6 +174,7 @@ def _events(cluster: Cluster, shape: FabricShape, read: Document, folder: Path |
         place: KeyPath = ("failures", number)
         try:
             if failure.fail in CLASSES:
+                _some(failure.fail, probe)
                 if failure.count > probe.count(failure.fail):
                     text = f"{failure.count} {failure.fail}, the cluster has {probe.count(failure.fail)}; lower count"
                     raise UnknownElement(text)
@@ -171,9 +189,13 @@ def _events(cluster: Cluster, shape: FabricShape, read: Document, folder: Path |
             raise ClusterError(
                 [read.problem(("random", number, "fail"), "the file has no domains; add 'domains: ...'")]
             )
+        if spec.fail != "domains":
+            _check_class(spec.fail, probe, read, ("random", number, "fail"))
         if (drawn := cluster.duration // spec.between) > timeline.MAX_EVENTS:
             text = f"about {drawn} failures, this model takes {timeline.MAX_EVENTS} of a class; raise between"
             raise ClusterError([read.problem(("random", number, "between"), text)])
+    for number, batch in enumerate(cluster.batches):
+        _check_class(batch.fail, probe, read, ("batches", number, "fail"))
     traced: list[timeline.Event] = []
     if cluster.trace is not None:
         path = (folder or Path()) / cluster.trace

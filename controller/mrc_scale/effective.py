@@ -35,7 +35,7 @@ class EffectiveTime:
 
 
 def effective_times(
-    cluster: Cluster, shape: FabricShape, plan: Plan, spec: YearSpec,
+    cluster: Cluster, shape: FabricShape, plan: Plan | None, spec: YearSpec,
     intervals: Sequence[float] = INTERVALS, factors: Sequence[float] = FACTORS,
 ) -> list[EffectiveTime]:  # fmt: skip
     """Return the effective training time of each design, factor and interval, in this order."""

@@ -1,8 +1,8 @@
-"""The EVs of every queue pair: drawn as its endpoint draws them, kept as numbers of T1s, with their states.
+"""The EVs of every queue pair: drawn as its endpoint draws them, kept as numbers of paths, with their states.
 
-`hop[plane, qp, i]` is the T1 of the i-th EV of a queue pair in a plane: first the active ones (`active[plane, qp]`),
-then the backups (`backup[plane, qp]`), then those that are out of use; `state` says why. What happens to them follows
-`mrc_host.proto.paths.ev.EvSet`.
+`hop[plane, qp, i]` is the path (`fabric`) of the i-th EV of a queue pair in a plane, which within a pod is its T1:
+first the active ones (`active[plane, qp]`), then the backups (`backup[plane, qp]`), then those that are out of use;
+`state` says why. What happens to them follows `mrc_host.proto.paths.ev.EvSet`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrc_host.proto.paths.ev import ASSUMED_BAD, DENIED, GOOD
-from mrc_scale.fabric import Bools
+from mrc_scale.fabric import Bools, FabricShape
 from mrc_scale.kernels import Kernels, spans
+from mrc_scale.schema import EvSpec
 
 #: A key of Python's generator: its text, and SHA-512 of it.
 _DIGEST_BYTES = 64
@@ -66,30 +67,31 @@ def keys(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
 
 
 def draw(
-    kernels: Kernels, pool: ThreadPoolExecutor, texts: Iterable[str], planes: int, t1s: int, size: int, active: int,
-    floor: int, even: bool = True,
+    kernels: Kernels, pool: ThreadPoolExecutor, texts: Iterable[str], shape: FabricShape, spec: EvSpec,
+    far: Bools | None = None,
 ) -> Evs:  # fmt: skip
     """Return the EVs of the queue pairs with these texts: their universe (`mrc_topo.ev.draw_profile`), then the choice
     of the active ones as in `EvSet`, by a generator of the text and `/order` (`/order/1` and so on for more of one
-    text)."""
+    text). The EVs of those between pods (`far`) also have one of the uplinks of their T1."""
     named = list(texts)
+    apart = np.zeros(len(named), bool) if far is None else far
     seen: Counter[str] = Counter()
     orders = []
     for text in named:
         orders.append(f"{text}/order/{seen[text]}" if seen[text] else f"{text}/order")
         seen[text] += 1
-    each = size // planes
+    planes, each, even = shape.planes, spec.size // shape.planes, spec.spread == "even"
     first, first_words = keys(named)
     second, second_words = keys(orders)
     hop = np.zeros((planes, len(named), each), np.uint16)
 
     def part(span: tuple[int, int]) -> None:
-        kernels.draw(first, first_words, second, second_words, t1s, even, hop, *span)
+        kernels.draw(first, first_words, second, second_words, shape.t1s, shape.uplinks, apart, even, hop, *span)
 
     list(pool.map(part, spans(len(named))))
-    target = max(1, active // planes)
+    target = max(1, spec.active // planes)
     inside = np.full((planes, len(named)), min(target, each), np.int32)
-    return Evs(hop, np.zeros(hop.shape, np.uint8), inside, each - inside, target, floor)
+    return Evs(hop, np.zeros(hop.shape, np.uint8), inside, each - inside, target, spec.min_active)
 
 
 def take_out(

@@ -56,24 +56,25 @@ class Grey:
 
 def grey(model: Model, fabric: Fabric, prices: LinkPrices) -> Grey | None:
     """Return what is grey for queue pairs with their active EVs; None: nothing is."""
-    links, ports = fabric.losses()
-    if not links.any() and not ports.any():
+    links, upper, ports = fabric.losses()
+    if not links.any() and not upper.any() and not ports.any():
         return None
     ends, shape = model.ends, model.shape
     kept = (1.0 - ports[:, ends.src_nic]) * (1.0 - ports[:, ends.dst_nic])
     trapped: Bools = kept < 1.0
-    if links.any():
-        whole, part = model.weights(prices), model.weights(LinkPrices(prices.up / (1 - links), prices.dn / (1 - links)))
+    if links.any() or upper.any():
+        passing = LinkPrices.both_ways(1 - links, 1 - upper)
+        whole, part = model.weights(prices), model.weights(prices.divided(passing))
         kept = kept * np.where(
             ends.src == ends.dst, 1.0, np.divide(part, whole, out=np.ones(part.shape), where=whole > 0)
         )
-        bad = links > 0
-        trapped = trapped | (clean(model, bad | fabric.dead_links()) == 0)
+        bad = shape.halves(links > 0, upper > 0, np.logical_or)
+        trapped = trapped | (clean(model, bad | fabric.dead_paths()) == 0)
     return Grey(1.0 - kept, trapped & model.use & (shape.t1s > 0))
 
 
 def clean(model: Model, bad: Bools) -> Floats:
-    """Return how many EVs of the universe cross none of these links, by plane and queue pair."""
+    """Return how many EVs of the universe cross none of these halves of paths, by plane and queue pair."""
     evs, ends = model.evs, model.ends
     every = np.full(evs.active.shape, evs.hop.shape[2], np.int32)
     found = np.zeros(evs.active.shape, np.int32)

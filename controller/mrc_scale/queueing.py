@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_scale.fabric import Floats
+from mrc_scale.fabric import Floats, Ints
 
-#: A window goes round through four queues: the host's own, T0 up, T1 down, T0 to the NIC. RTTs see the last three.
-QUEUES, SEEN = 4, 3
-#: Mean deviation over mean of the sum of three queues, each about exponential (Erlang's distribution of order 3).
-DEVIATION = 2 * SEEN ** (SEEN - 1) * math.exp(-SEEN) / math.factorial(SEEN - 1)
+#: A window goes round through four queues: the host's own, T0 up, T1 down, T0 to the NIC; across a T2 there are two
+#: more. RTTs see all but the first.
+QUEUES, LONGER = 4, 6
 #: Deviations that rule (c) of loss inference adds to the smoothed RTT (`mrc-protocol.md`, 5).
 DEVIATIONS = 4
 #: Uses of an EV that are counted one by one; beyond them jitter is averaged out.
@@ -73,7 +72,12 @@ def marked(load: Floats, room: float, low: float, high: float) -> Floats:
     return found
 
 
-def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floats:
+def _deviation(seen: int) -> float:
+    """Return mean deviation over mean of the sum of queues, each about exponential (Erlang's distribution)."""
+    return float(2 * seen ** (seen - 1) * math.exp(-seen) / math.factorial(seen - 1))
+
+
+def waiting(window: float, rate: Floats, base_rtt: float, target: float, queues: int | Ints = QUEUES) -> Floats:
     """Return the queueing delay of queue pairs that always have data to send.
 
     The part of a window that exceeds the path waits, the same in each of the queues on its way; NSCC limits it to its
@@ -81,17 +85,18 @@ def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floa
     """
     with np.errstate(divide="ignore"):
         excess = np.maximum(np.where(rate > 0, window / rate, np.inf) - base_rtt, 0.0)
-    found: Floats = np.minimum(excess * SEEN / QUEUES, target)
+    found: Floats = np.minimum(excess * (queues - 1) / queues, target)
     return found
 
 
-def detection(wait: Floats, base_rtt: float) -> Floats:
+def detection(wait: Floats, base_rtt: float, queues: int | Ints = QUEUES) -> Floats:
     """Return the time from a packet that is lost to the verdict, s.
 
     By rule (c), another packet is sent a smoothed RTT and four deviations later; its answer comes after the shortest of
     round trips, because there are many paths.
     """
-    found: Floats = base_rtt + wait + DEVIATIONS * DEVIATION * wait + base_rtt
+    deviation = np.where(queues == LONGER, _deviation(LONGER - 1), _deviation(QUEUES - 1))
+    found: Floats = base_rtt + wait + DEVIATIONS * deviation * wait + base_rtt
     return found
 
 
@@ -112,8 +117,8 @@ class Delays:
     @classmethod
     def of(cls, wait: float, base_rtt: float, found: float) -> Delays:
         """Return those of a queueing delay, and of the `detection` that follows from it."""
-        last = base_rtt + wait / 2
-        return cls(max(found - base_rtt, 0.0), found, last, last + 2 * DEVIATION * wait / 2)
+        last, deviation = base_rtt + wait / 2, max(found - 2 * base_rtt - wait, 0.0) / DEVIATIONS
+        return cls(max(found - base_rtt, 0.0), found, last, last + 2 * deviation / 2)
 
 
 def further(turns: Floats, jitter: Floats) -> Floats:

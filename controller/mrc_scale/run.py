@@ -74,6 +74,7 @@ class ClusterResult:
     worst_rates: Floats
     cwnd: Floats
     dead_links: Bools
+    dead_upper: Bools
     payload: float
 
     def series(self) -> dict[str, Floats]:
@@ -129,6 +130,9 @@ class ClusterRun:
         self.evs = evs
         t0 = self.fabric.t0_of
         self.ends = Endpoints(t0[self.flows.src], t0[self.flows.dst], self.flows.src, self.flows.dst)
+        #: Queue pairs whose packets cross a T2, and the queues on the ways of packets.
+        self.far: Bools = shape.pod_of[self.ends.src] != shape.pod_of[self.ends.dst]
+        self.queues = np.where(self.far, queueing.LONGER, queueing.QUEUES)
         self.payload = cluster.path_mtu / (cluster.path_mtu + HEADER_BYTES)
         self.packet_bits = (cluster.path_mtu + HEADER_BYTES) * 8
         bdp = shape.nic_bps / 8 * cluster.base_rtt / 1e9
@@ -163,14 +167,14 @@ class ClusterRun:
     def waiting(self, rates: Floats) -> Floats:
         """Return the queueing delay of the packets of each queue pair, s."""
         together = np.bincount(self._pair, self.packets_per_s(rates))[self._pair]
-        return queueing.waiting(self.window, together, self.base_rtt, self.target)
+        return queueing.waiting(self.window, together, self.base_rtt, self.target, self.queues)
 
     def detection(self, rates: Floats) -> Floats:
         """Return the time from a packet lost on an EV of each queue pair until the EV is found dead, s."""
         given = self.loaded.cluster.model.detection_rtts
         if given is not None:
             return np.full(len(rates), given * self.base_rtt)
-        return queueing.detection(self.waiting(rates), self.base_rtt)
+        return queueing.detection(self.waiting(rates), self.base_rtt, self.queues)
 
     def mrc(self) -> ClusterResult:
         """Run the cluster with MRC."""
@@ -189,11 +193,8 @@ class ClusterRun:
     def draw(self, pool: ThreadPoolExecutor, spec: EvSpec) -> Evs:
         """Draw the EVs of all queue pairs."""
         pairs = zip(self.flows.src.tolist(), self.flows.dst.tolist(), strict=True)
-        shape = self.loaded.shape
-        return ev_states.draw(
-            self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
-            spec.size, spec.active, spec.min_active, spec.spread == "even",
-        )  # fmt: skip
+        texts = [self.texts(src, dst) for src, dst in pairs]
+        return ev_states.draw(self.kernels, pool, texts, self.loaded.shape, spec, self.far)
 
     def model(self, pool: ThreadPoolExecutor, evs: Evs, ends: Endpoints | None = None) -> Model:
         """Return the model of all queue pairs with these EVs, or of those between `ends`."""
@@ -210,7 +211,7 @@ class ClusterRun:
         first = worst = LinkLoads.none(self.loaded.shape)
         rates = worst_rates = np.zeros(len(self.flows))
         worst_bin, least = 0, math.inf
-        dead_then = self.fabric.dead_links()
+        dead_then = self.fabric.dead()
         prices, load = LinkPrices.fresh(self.loaded.shape), first
         done = 0
         while bins:
@@ -225,7 +226,6 @@ class ClusterRun:
             )
             if revived and revived not in bins and revived * cluster.bin < cluster.duration:
                 bins = sorted({*bins, revived})
-            links = self.fabric.dead_links()
             wanted, now_is = self.settled(model, np.full(len(self.flows), self.window_bps))
             rates, prices, load = now_is.rates, now_is.prices, now_is.load
             step.offered, step.goodput = float(wanted.sum()), float(rates.sum()) * self.payload
@@ -242,7 +242,8 @@ class ClusterRun:
                 first, first_rates, cwnd = load, rates, self._windows(rates)
             broken = float(rates.sum())
             if broken < least * (1 - 1e-9):
-                worst, worst_rates, worst_bin, least, dead_then = load, rates, now, broken, links
+                worst, worst_rates, worst_bin, least = load, rates, now, broken
+                dead_then = self.fabric.dead()
             steps.append(step)
             done += 1
         self.progress(1.0, "")
@@ -251,7 +252,7 @@ class ClusterRun:
                 part /= whole
         return ClusterResult(
             self.loaded, self.flows, steps, first, worst, worst_bin, first_rates, worst_rates,
-            cwnd, dead_then, self.payload,
+            cwnd, dead_then.links, dead_then.upper, self.payload,
         )  # fmt: skip
 
     def settled(self, model: Model, demand: Floats, most_steps: int | None = None) -> tuple[Floats, Interval]:
@@ -259,7 +260,7 @@ class ClusterRun:
         fabric is now. `most_steps`: in which load is moved, if fewer than the file's."""
         # Prices start equal each time, so that a repaired fabric is as it was before the failure.
         prices = LinkPrices.fresh(self.loaded.shape)
-        model.set_dead(self.fabric.dead_links(), self.fabric.dead_ports(), prices)
+        model.set_dead(self.fabric.dead(), prices)
         self._set_rates(model)
         wanted = model.ports_only(demand)
         lossy, beside, bad = self._limit(model, prices, wanted)
@@ -289,7 +290,8 @@ class ClusterRun:
         for part, whole in zip(rates.each(), lines, strict=True):
             part[:] = whole
         if left is not None:
-            for part, share in zip(rates.each(), (left[0], left[0], left[1], left[1]), strict=True):
+            shares = (left.links, left.links, left.ports, left.ports, left.upper, left.upper)
+            for part, share in zip(rates.each(), shares, strict=True):
                 part *= share
         model.set_rates(rates)
 
@@ -332,9 +334,9 @@ class ClusterRun:
         ports_before = self.fabric.dead_ports()
         for event in due:
             self.fabric.change(event.name, event.by, event.lanes, event.harm)
-        links, ports = self.fabric.dead_links(), self.fabric.dead_ports()
+        paths, ports = self.fabric.dead_paths(), self.fabric.dead_ports()
         step = ClusterStep(now, 0.0, 0.0, what=[event.what for event in due])
-        dead = (links, links)
+        dead = (paths, paths)
         if before is None:
             if cluster.denylist:
                 ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, model.use, ev_states.DENIED)
@@ -351,16 +353,24 @@ class ClusterRun:
             else:
                 ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.ASSUMED_BAD)
                 ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
-        if self._find_grey(model, evs, until, links, step) and not revived:
+        if self._find_grey(model, evs, until, paths, step) and not revived:
             revived = now + max(round(self._revival_s(evs) * 1e9) // cluster.bin, 1)
         return step, revived
 
-    def grey_links(self, turns: float) -> Bools:
-        """Return which links lose enough packets for EVs across them to be found within a bin; `turns`: of an EV, per
-        second."""
-        links, _ = self.fabric.losses()
-        found: Bools = links * turns * self.loaded.cluster.bin / 1e9 >= 1
-        return found
+    def grey_links(self, turns: float) -> tuple[Bools, Bools]:
+        """Return which links of T0s and T1s, and of T1s and T2s, lose enough packets for EVs across them to be found
+        within a bin; `turns`: of an EV, per second."""
+        losses, uses = self.fabric.losses(), turns * self.loaded.cluster.bin / 1e9
+        return losses.links * uses >= 1, losses.upper * uses >= 1
+
+    def grey_loss(self, turns: float) -> float:
+        """Return the share of packets that such links lose, on average."""
+        (links, upper), losses = self.grey_links(turns), self.fabric.losses()
+        return float(np.concatenate([losses.links[links], losses.upper[upper]]).mean())
+
+    def grey_paths(self, turns: float) -> Bools:
+        """Return which halves of paths have such a link."""
+        return self.loaded.shape.halves(*self.grey_links(turns), np.logical_or)
 
     def _find_grey(self, model: Model, evs: Evs, until: Interval, dead: Bools, step: ClusterStep) -> bool:
         """Let active EVs across grey links leave at the price of a packet each, where others avoid these links."""
@@ -369,11 +379,12 @@ class ClusterRun:
             return False
         planes = np.maximum(model.use.sum(axis=0), 1)
         turn = self.packets_per_s(until.rates) / planes / np.maximum(evs.active.sum(axis=0) / len(evs.active), 1)
-        bad = self.grey_links(float(np.median(turn[sending])))
+        turns = float(np.median(turn[sending]))
+        bad = self.grey_paths(turns)
         if not bad.any():
             return False
         used = model.use & (clean(model, bad | dead) > 0) & sending
-        loss = float(self.fabric.losses()[0][bad].mean())
+        loss = self.grey_loss(turns)
         detection = self.detection(until.rates)
         lost = np.zeros(len(turn))
         for _ in range(MAX_ROUNDS):
@@ -445,17 +456,17 @@ class ClusterRun:
         """Return the share of the turns of active EVs that no mark makes pass over, by plane and queue pair."""
         spec, shape = self.loaded.cluster.model, self.loaded.shape
         parts = []
-        for carried in (until.load.up, until.load.dn):
+        for carried in until.load.fabric().each():
             # Thresholds are of one queue; its room counts twice (`queueing.places`).
             share = queueing.marked(carried / shape.fabric_bps, self.room, spec.ecn_low, spec.ecn_high)
             parts.append(1.0 / (1.0 + share))
         weight = model.weights(until.prices)
-        turned = model.weights(until.prices, LinkPrices(*parts))
+        turned = model.weights(until.prices, LinkPrices(*parts).halves(shape, np.minimum))
         return np.divide(turned, weight, out=np.ones(weight.shape), where=weight > 0)
 
-    def _line_rates(self) -> tuple[float, float, float, float]:
-        shape = self.loaded.shape
-        return shape.fabric_bps, shape.fabric_bps, shape.port_bps, shape.port_bps
+    def _line_rates(self) -> tuple[float, ...]:
+        fabric, port = self.loaded.shape.fabric_bps, self.loaded.shape.port_bps
+        return fabric, fabric, port, port, fabric, fabric
 
     def _revival_s(self, evs: Evs) -> float:
         """Return the time from a repair to the use of an EV, s: probes in turn, a burst per interval, each answered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -16,16 +16,17 @@ PerYear = Annotated[float, Field(ge=0.0, le=1e6)]
 Hours = Annotated[float, Field(gt=0.0, le=1e5)]
 #: A message may be larger than any buffer of a lab.
 Bytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1, le=1 << 50)]
+#: Of a cluster.
+MAX_NICS = 1 << 20
 Count = Annotated[int, Field(ge=1, le=1 << 24)]
-Classes = Literal["links", "ports", "t0s", "t1s"]
 #: Of all packets that an element forwards; of its rate.
 Loss = Annotated[float, Field(ge=0.0, lt=1.0)]
 Left = Annotated[float, Field(gt=0.0, le=1.0)]
 #: Where random failures are drawn: classes, and power domains of the file.
-Drawn = Literal["links", "ports", "t0s", "t1s", "domains"]
+Drawn = Literal["links", "upper_links", "ports", "t0s", "t1s", "t2s", "domains"]
 Repair = Literal["exponential", "lognormal", "fixed"]
 #: Of elements drawn at random.
-CLASSES: tuple[str, ...] = ("links", "ports", "t0s", "t1s")
+CLASSES: tuple[str, ...] = tuple(name for name in get_args(Drawn) if name != "domains")
 
 
 class EvSpec(Model):
@@ -65,9 +66,10 @@ class FailureSpec(Model):
     """Something fails at a time, for a time (null: for good), `repeat` times, once `every` so often.
 
     `fail`: `p0-t1.3`, `p0-t0.3`, `p0-t0.1--p0-t1.3`, `h7:2`, `p0` (all links between switches of a plane), a domain of
-    the file, or `count` of a class drawn at random: `links`, `ports`, `t0s`, `t1s`. `lanes`: of a T0: not the switch
-    but a transceiver of it, which carries this many NIC links. `loss`: grey: it stays up and loses this share of
-    packets; `rate`: it keeps this share of its rate.
+    the file, or `count` of a class drawn at random: `links`, `ports`, `t0s`, `t1s`. Three tiers also have `p0-t2.3`,
+    `p0-t1.4--p0-t2.3` (all links between the two; `:0` behind it is the first of several), and the classes `t2s` and
+    `upper_links` (T1-T2). `lanes`: of a T0: not the switch but a transceiver of it, which carries this many NIC links.
+    `loss`: grey: it stays up and loses this share of packets; `rate`: it keeps this share of its rate.
     """
 
     at: Time = 0
@@ -108,10 +110,11 @@ class DomainSpec(Model):
 
 
 class BatchSpec(Model):
-    """A batch of optics: the `share` of `links` (T0-T1) or `ports` that is of it goes bad at times drawn equally from
-    `over`, which begins `at`. Each is repaired after `repair` (null: never), distributed as in `RandomSpec`."""
+    """A batch of optics: the `share` of `links` (T0-T1), `upper_links` or `ports` that is of it goes bad at times drawn
+    equally from `over`, which begins `at`. Each is repaired after `repair` (null: never), distributed as in
+    `RandomSpec`."""
 
-    fail: Literal["links", "ports"] = "links"
+    fail: Literal["links", "upper_links", "ports"] = "links"
     share: Annotated[float, Field(gt=0, le=1)]
     at: Time = 0
     over: SomeTime
@@ -142,8 +145,8 @@ class ElementRates(Model):
 class YearSpec(Model):
     """A year of a job on the whole cluster: what fails how often, and what an interruption of the job costs.
 
-    `flaps` are of T0-T1 links and `port_flaps` of NIC ports, seconds each; the others are failures until repair. A job
-    stands still while it writes a checkpoint (`checkpoint_write_minutes`).
+    `flaps` are of links between switches and `port_flaps` of NIC ports, seconds each; the others are failures until
+    repair, `t1s` also of T2s. A job stands still while it writes a checkpoint (`checkpoint_write_minutes`).
     """
 
     days: Annotated[float, Field(gt=0, le=3660)] = 365.0
@@ -186,15 +189,25 @@ class Calibration(Model):
 class Cluster(Model):
     """A cluster and what happens to it. `radix` gives the fabric as `mrclab topo plan` does, unless `nics_per_t0` and
     `t1_per_plane` say otherwise. `denylist`: what is dead at the start is known then (the Clustermapper's denylists).
+
+    `tiers: 3`: pods of `t0_per_pod` T0s and `t1_per_pod` T1s in each plane. A T1 has `t1_uplinks` to T2s. All are half
+    of the radix if left out, and there are as few T2s (`t2_per_plane`) as the radix allows. `pods` is for files without
+    `nics`.
     """
 
     name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
     planes: Annotated[int, Field(ge=1, le=MAX_PLANES)] = 8
     radix: Annotated[int, Field(ge=2, le=MAX_INDEX, multiple_of=2)] = 512
-    nics: Annotated[int, Field(ge=2, le=1 << 20)] | None = None
+    nics: Annotated[int, Field(ge=2, le=MAX_NICS)] | None = None
     nics_per_t0: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
     t1_per_plane: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
+    tiers: Literal[2, 3] = 2
+    pods: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
+    t0_per_pod: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
+    t1_per_pod: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
+    t1_uplinks: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
+    t2_per_plane: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
     port_rate: Rate = 100_000_000_000
     fabric_rate: Rate | None = None
     base_rtt: SomeTime = 10_000

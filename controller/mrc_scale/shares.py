@@ -15,50 +15,84 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrc_scale.evs import Endpoints, Evs
-from mrc_scale.fabric import Bools, FabricShape, Floats
+from mrc_scale.fabric import Bools, ByElement, FabricShape, Floats
 from mrc_scale.kernels import Kernels
 from mrc_scale.queueing import used
 
 #: Levels that differ by less are one: what progressive filling is off at most.
 LEVEL = 0.01
-#: How fast prices follow load; twice as fast where both links of all paths are equally full, and beyond 1.5 they swing.
-GAIN = 0.4
+#: How fast prices follow load where all links of a path are equally full: each link has its part of it. Beyond 1.5 they
+#: swing.
+GAIN = 0.8
 #: The share of a capacity that rounding leaves.
 NOTHING = 1e-9
 
 
+#: What is known of the halves of paths up from T0s and down to them (`fabric`).
+Halves = tuple[Floats, Floats]
+
+
+@dataclass
+class LinkPrices:
+    """The prices of links between switches, at least 1, infinite where nothing passes; or other values of these links.
+
+    `up` and `dn` are `[plane, T0, T1]`, `upper_up` and `upper_dn` (between T1 and T2) `[plane, pod, uplink]`.
+    """
+
+    up: Floats
+    dn: Floats
+    upper_up: Floats
+    upper_dn: Floats
+
+    @classmethod
+    def fresh(cls, shape: FabricShape) -> LinkPrices:
+        """Return equal prices for all links."""
+        sizes = (shape.lower(shape.planes), shape.upper(shape.planes))
+        return cls(*(np.ones(size) for size in sizes for _ in range(2)))
+
+    @classmethod
+    def both_ways(cls, links: Floats, upper: Floats) -> LinkPrices:
+        """Return values that are the same up and down."""
+        return cls(links, links, upper, upper)
+
+    def each(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return all four arrays."""
+        return self.up, self.dn, self.upper_up, self.upper_dn
+
+    def divided(self, by: LinkPrices) -> LinkPrices:
+        """Return what is left of these, divided by others: prices by what passes are weights that pass."""
+        return LinkPrices(*(one / other for one, other in zip(self.each(), by.each(), strict=True)))
+
+    def halves(self, shape: FabricShape, by: np.ufunc) -> Halves:
+        """Return what halves of paths have of their links, by a function of two values."""
+        return shape.halves(self.up, self.upper_up, by), shape.halves(self.dn, self.upper_dn, by)
+
+
 @dataclass
 class LinkLoads:
-    """Bits per second by link: `up` and `dn` are `[plane, T0, T1]`, `out` and `into` (NIC ports) `[plane, NIC]`."""
+    """Bits per second by link: between switches as in `LinkPrices`; `out` and `into` (NIC ports) `[plane, NIC]`."""
 
     up: Floats
     dn: Floats
     out: Floats
     into: Floats
+    upper_up: Floats
+    upper_dn: Floats
 
     @classmethod
     def none(cls, shape: FabricShape, value: float = 0.0) -> LinkLoads:
         """Return the same value for every link."""
-        fabric, ports = (shape.planes, shape.t0s, shape.t1s), (shape.planes, shape.nics)
-        return cls(*(np.full(size, value) for size in (fabric, fabric, ports, ports)))
+        planes = shape.planes
+        sizes = (shape.lower(planes), (planes, shape.nics), shape.upper(planes))
+        return cls(*(np.full(size, value) for size in sizes for _ in range(2)))
 
-    def each(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return all four arrays."""
-        return self.up, self.dn, self.out, self.into
+    def each(self) -> tuple[Floats, ...]:
+        """Return all six arrays."""
+        return self.up, self.dn, self.out, self.into, self.upper_up, self.upper_dn
 
-
-@dataclass
-class LinkPrices:
-    """The prices of links between T0 and T1, at least 1; infinite where nothing passes."""
-
-    up: Floats
-    dn: Floats
-
-    @classmethod
-    def fresh(cls, shape: FabricShape) -> LinkPrices:
-        """Return equal prices for all links."""
-        size = (shape.planes, shape.t0s, shape.t1s)
-        return cls(np.ones(size), np.ones(size))
+    def fabric(self) -> LinkPrices:
+        """Return those of links between switches."""
+        return LinkPrices(self.up, self.dn, self.upper_up, self.upper_dn)
 
 
 class Model:
@@ -83,40 +117,44 @@ class Model:
         self.steering, self.room, self._usable = steering, room, usable
         self.port_bps = shape.port_bps * usable[0]
         self.capacity = LinkLoads.none(shape, self.port_bps)
-        self.capacity.up[:] = self.capacity.dn[:] = shape.fabric_bps * usable[1]
+        for each in self.capacity.fabric().each():
+            each[:] = shape.fabric_bps * usable[1]
 
     def set_rates(self, rates: LinkLoads) -> None:
         """Set the rate of each link, where not all are the same."""
         ports, fabric = self._usable
-        for mine, given, share in zip(self.capacity.each(), rates.each(), (fabric, fabric, ports, ports), strict=True):
+        shares = (fabric, fabric, ports, ports, fabric, fabric)
+        for mine, given, share in zip(self.capacity.each(), rates.each(), shares, strict=True):
             mine[:] = given * share
 
-    def set_dead(self, links: Bools, ports: Bools, prices: LinkPrices) -> None:
+    def set_dead(self, dead: ByElement, prices: LinkPrices) -> None:
         """Set the elements that carry nothing; the planes of queue pairs and the prices follow.
 
         Links that came back cost what the others do.
         """
-        for price in (prices.up, prices.dn):
+        for price, links in zip(prices.each(), (dead.links, dead.links, dead.upper, dead.upper), strict=True):
             price[links] = np.inf
             price[~links & np.isinf(price)] = 1.0
+        paths = self.shape.halves(dead.links, dead.upper, np.logical_or)
         ends, count = self.ends, np.zeros(self.use.shape, np.int32)
         tasks = [
-            (self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, links[p], links[p], count[p])
+            (self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, paths[p], paths[p], count[p])
             for p in range(self.shape.planes)
         ]
         list(self.pool.map(lambda task: self.kernels.living(*task), tasks))
-        self.use = (count > 0) & ~ports[:, ends.src_nic] & ~ports[:, ends.dst_nic]
+        self.use = (count > 0) & ~dead.ports[:, ends.src_nic] & ~dead.ports[:, ends.dst_nic]
         self.planes = self.use.sum(axis=0)
 
-    def weights(self, prices: LinkPrices, values: LinkPrices | None = None) -> Floats:
+    def weights(self, prices: LinkPrices, values: Halves | None = None) -> Floats:
         """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
-        `values`: each multiplied by the lower value of its two links."""
+        `values`: each multiplied by the lower value of the halves of its path."""
         ends, found = self.ends, np.zeros(self.use.shape)
-        values = values or LinkPrices.fresh(self.shape)
+        up, dn = prices.halves(self.shape, np.multiply)
+        values_up, values_dn = values or (np.ones(up.shape), np.ones(dn.shape))
         tasks = [
             (
-                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, prices.up[p], prices.dn[p], values.up[p],
-                values.dn[p], found[p],
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, up[p], dn[p], values_up[p], values_dn[p],
+                found[p],
             )
             for p in range(self.shape.planes)
         ]  # fmt: skip
@@ -134,9 +172,8 @@ class Model:
         if self.room is None:
             return rates, load
         offered, shares = self.load(wanted, prices), []
-        for more, carried, rate in (
-            (offered.up, load.up, self.capacity.up),
-            (offered.dn, load.dn, self.capacity.dn),
+        for price, more, carried, rate in zip(
+            prices.each(), offered.fabric().each(), load.fabric().each(), self.capacity.fabric().each(), strict=True
         ):
             over = (carried >= rate * (1 - 2 * LEVEL)) & (more > rate * (1 + LEVEL))
             planes = np.maximum(over.any(axis=2).sum(axis=0), 1)
@@ -144,12 +181,11 @@ class Model:
             rho = np.where(over, 1.0, carried / rate)
             part = used(rho, np.where(over, room, self.room))
             share = np.divide(part, np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0)
-            # A T0 with a single path has no choice that could leave one idle while another has a queue.
-            ways = np.isfinite(prices.up).sum(axis=2)
-            share[ways < 2] = 1.0
+            # A T0 or pod with a single path has no choice that could leave one idle while another has a queue.
+            share[np.isfinite(price).sum(axis=2) < 2] = 1.0
             shares.append(share)
         whole = self.weights(prices)
-        passed = self.weights(LinkPrices(prices.up / shares[0], prices.dn / shares[1]))
+        passed = self.weights(prices.divided(LinkPrices(*shares)))
         each = np.divide(passed, whole, out=np.ones(whole.shape), where=whole > 0)
         part = np.divide((each * self.use).sum(axis=0), self.planes, out=np.ones(len(rates)), where=self.planes > 0)
         return rates * part, self.load(rates * part, prices)
@@ -157,33 +193,37 @@ class Model:
     def load(self, rates: Floats, prices: LinkPrices) -> LinkLoads:
         """Return the load of all links when queue pairs send at these rates."""
         shape, ends = self.shape, self.ends
-        made = LinkLoads.none(shape)
+        out, into = (np.zeros((shape.planes, shape.nics)) for _ in range(2))
         each = np.divide(rates, self.planes, out=np.zeros(len(rates)), where=self.planes > 0)
+        price_up, price_dn = prices.halves(shape, np.multiply)
+        up, dn = np.zeros(price_up.shape), np.zeros(price_dn.shape)
 
         def part(p: int) -> None:
             value = each * self.use[p]
-            made.out[p] = np.bincount(ends.src_nic, value, shape.nics)
-            made.into[p] = np.bincount(ends.dst_nic, value, shape.nics)
+            out[p] = np.bincount(ends.src_nic, value, shape.nics)
+            into[p] = np.bincount(ends.dst_nic, value, shape.nics)
             self.kernels.spread(
-                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, value, prices.up[p], prices.dn[p], made.up[p],
-                made.dn[p],
-            )  # fmt: skip
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, value, price_up[p], price_dn[p], up[p], dn[p]
+            )
 
         list(self.pool.map(part, range(shape.planes)))
-        return made
+        (up, upper_up), (dn, upper_dn) = shape.links_of(up), shape.links_of(dn)
+        return LinkLoads(up, dn, out, into, upper_up, upper_dn)
 
     def least(self, wanted: Bools, values: LinkLoads, prices: LinkPrices) -> Floats:
         """Return for each wanted queue pair the least value on its links; infinite for the others."""
         ends = self.ends
         found = np.full(self.use.shape, np.inf)
+        price_up, price_dn = prices.halves(self.shape, np.multiply)
+        up, dn = values.fabric().halves(self.shape, np.minimum)
 
         def part(p: int) -> None:
             here = wanted & self.use[p]
             ports = np.minimum(values.out[p][ends.src_nic], values.into[p][ends.dst_nic])
             found[p][here] = ports[here]
             self.kernels.least(
-                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, here, prices.up[p], prices.dn[p], values.up[p],
-                values.dn[p], found[p],
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, here, price_up[p], price_dn[p], up[p], dn[p],
+                found[p],
             )  # fmt: skip
 
         list(self.pool.map(part, range(self.shape.planes)))
@@ -250,20 +290,20 @@ class Model:
         """Move load off links that would carry more than they can; change `prices`. End early when no link is
         more than `enough` above its capacity. Returns the last load, None for no step."""
         load = None
+        gain = GAIN / (4 if self.shape.pods > 1 else 2)
         for _ in range(steps):
             load = self.load(rates, prices)
             worst = 0.0
-            for price, carried, rate in (
-                (prices.up, load.up, self.capacity.up),
-                (prices.dn, load.dn, self.capacity.dn),
+            for price, carried, rate in zip(
+                prices.each(), load.fabric().each(), self.capacity.fabric().each(), strict=True
             ):
                 over = carried / rate
                 worst = max(worst, float(over.max(initial=0.0)))
-                # Where all links of a T0 together have too much, load moves until they share that.
+                # Where all links of a T0, or of a pod, together have too much, load moves until they share that.
                 alive = np.isfinite(price).sum(axis=2, keepdims=True)
                 over /= np.maximum(over.sum(axis=2, keepdims=True) / np.maximum(alive, 1), 1.0)
                 with np.errstate(invalid="ignore"):
-                    price *= np.maximum(over, 1e-3) ** GAIN
+                    price *= np.maximum(over, 1e-3) ** gain
                 np.maximum(price, 1.0, out=price)
                 np.minimum(price, self.steering, out=price, where=np.isfinite(price))
             if worst <= 1 + enough:

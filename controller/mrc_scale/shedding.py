@@ -102,23 +102,48 @@ class _State:
 
     def look(self, sent: Floats) -> None:
         """Set what becomes of packets when queue pairs send at these rates."""
-        model, protocol, prices = self.model, self.protocol, self.prices
+        model, protocol, prices, shape = self.model, self.protocol, self.prices, self.model.shape
         self.offered = offered = model.load(sent, prices)
         up, wait_up = self._link(offered.up, np.zeros(offered.up.shape), model.capacity.up)
-        # What an uplink trims reaches the links down as headers.
-        through = (offered.up * up).sum(axis=1)
-        whole = offered.up.sum(axis=1)
-        through = np.divide(through, whole, out=np.ones(whole.shape), where=whole > 0)[:, None, :]
-        headers = offered.dn * (1 - through) * protocol.header
-        dn, wait_dn = self._link(offered.dn * through, headers, model.capacity.dn)
-        passed = model.weights(LinkPrices(prices.up / up, prices.dn / dn)) / self.whole
-        wait, halves = self._path(wait_up, wait_dn), self._path(*self._halves(offered))
+        # What a link trims reaches the links behind it as headers.
+        through = _share(shape.by_pod(offered.up * up), shape.by_pod(offered.up))
+        above, below, arrives = self._across_t2s(offered, through)
+        dn, wait_dn = self._link(*self._mixed(offered.dn, arrives[:, shape.pod_of]), model.capacity.dn)
+        passed = model.weights(prices.divided(LinkPrices(up, dn, above[0], below[0]))) / self.whole
+        wait, halves = self._path(LinkPrices(wait_up, wait_dn, above[1], below[1])), self._path(self._halves(offered))
         self.passed = self._mean(passed)
         # A packet that is trimmed counts as a base RTT of delay.
         self.delay = self._mean((1 - passed) * protocol.base_rtt + passed * wait)
         # Answers and what is left of a trimmed packet go first, behind the packet that is under way.
         self.trip = protocol.rtt + self._mean(passed * wait + (2 - passed) * halves)
         self.late: Floats = np.where(self.here, wait, 0.0).max(axis=0)
+
+    def _across_t2s(
+        self, offered: LinkLoads, through: Floats
+    ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats], Floats]:
+        """Return what becomes of packets at links from T1s to T2s and at those back, as `_link` does, and the share of
+        whole packets in what T1s send down. `through`: that share in what comes up to them, `[plane, pod, T1]`."""
+        shape, capacity = self.model.shape, self.model.capacity
+        if not shape.uplinks:
+            none = np.ones(offered.upper_up.shape)
+            return (none, none), (none, none), through
+        t1s = (shape.planes, shape.pods, shape.t1s, shape.uplinks)
+        t2s = (shape.planes, shape.pods, shape.t2s, shape.parallel)
+        whole = np.repeat(through, shape.uplinks, axis=2)
+        up = self._link(*self._mixed(offered.upper_up, whole), capacity.upper_up)
+        up_whole = (offered.upper_up * whole * up[0]).reshape(t2s).sum(axis=(1, 3))
+        at_t2s = _share(up_whole, offered.upper_up.reshape(t2s).sum(axis=(1, 3)))
+        whole = np.repeat(at_t2s, shape.parallel, axis=1)[:, None, :]
+        dn = self._link(*self._mixed(offered.upper_dn, whole), capacity.upper_dn)
+        # A T1 sends down what came from its pod and does not go up, and what comes from other pods.
+        own = np.maximum(shape.by_pod(offered.up) - offered.upper_up.reshape(t1s).sum(axis=3), 0.0)
+        far_whole = (offered.upper_dn * whole * dn[0]).reshape(t1s).sum(axis=3)
+        far = offered.upper_dn.reshape(t1s).sum(axis=3)
+        return up, dn, _share(own * through + far_whole, own + far)
+
+    def _mixed(self, offered: Floats, whole: Floats) -> tuple[Floats, Floats]:
+        """Return whole packets and headers of trimmed ones, of what links are offered with this share of whole ones."""
+        return offered * whole, offered * (1 - whole) * self.protocol.header
 
     def _link(self, data: Floats, headers: Floats, rate: Floats) -> tuple[Floats, Floats]:
         """Return the share of whole packets that links do not trim, and how long these wait."""
@@ -129,19 +154,26 @@ class _State:
         places = protocol.trim * protocol.link_bps / protocol.packet_bits
         return passed, queued((data + headers) / rate, places) * protocol.packet_bits / rate
 
-    def _halves(self, offered: LinkLoads) -> tuple[Floats, Floats]:
+    def _halves(self, offered: LinkLoads) -> LinkPrices:
         """Return how long what goes first waits at each link: half of a packet, if there is one."""
-        whole, half = self.model.capacity, self.protocol.packet_bits / 2
-        up = np.minimum(offered.up / whole.up, 1.0) * half / whole.up
-        return up, np.minimum(offered.dn / whole.dn, 1.0) * half / whole.dn
+        half = self.protocol.packet_bits / 2
+        pairs = zip(offered.fabric().each(), self.model.capacity.fabric().each(), strict=True)
+        return LinkPrices(*(np.minimum(load / whole, 1.0) * half / whole for load, whole in pairs))
 
-    def _path(self, up: Floats, dn: Floats) -> Floats:
-        """Return the sum of a time of links up and of one of links down, by plane and queue pair."""
-        model, none = self.model, np.full(up.shape, np.inf)
-        both = (LinkPrices(up, none), LinkPrices(none, dn))
-        found: Floats = sum(model.weights(self.prices, each) for each in both) / self.whole
+    def _path(self, times: LinkPrices) -> Floats:
+        """Return the sum of a time of all links of a path, by plane and queue pair."""
+        model = self.model
+        up, dn = times.halves(model.shape, np.add)
+        none = np.full(up.shape, np.inf)
+        found: Floats = sum(model.weights(self.prices, each) for each in ((up, none), (none, dn))) / self.whole
         return np.where(self.away, found, 0.0)
 
     def _mean(self, values: Floats) -> Floats:
         found: Floats = np.where(self.here, values, 0.0).sum(axis=0) / self.planes
         return found
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    """Return a part of a whole as a share, 1 of nothing."""
+    found: Floats = np.divide(part, whole, out=np.ones(whole.shape), where=whole > 0)
+    return found

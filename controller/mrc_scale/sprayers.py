@@ -58,12 +58,12 @@ def spray(
         model = run.model(pool, evs)
         before = run.settled(model, demand)[1].rates
         run.fabric = failed
-        links, ports = failed.dead_links(), failed.dead_ports()
+        paths, ports = failed.dead_paths(), failed.dead_ports()
         used: Bools = ~ports[:, run.ends.src_nic] & ~ports[:, run.ends.dst_nic]
-        arriving = _arriving(model, run, links) * used
+        arriving = _arriving(model, run, paths) * used
         for _ in range(MAX_ROUNDS):
             hits = ev_states.take_out(
-                kernels, pool, evs, run.ends, (links, links), used, ev_states.ASSUMED_BAD
+                kernels, pool, evs, run.ends, (paths, paths), used, ev_states.ASSUMED_BAD
             )  # fmt: skip
             if not hits.any():
                 break

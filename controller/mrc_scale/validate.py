@@ -137,11 +137,11 @@ def _slowest(kernels: Kernels, name: str) -> float:
         run.fabric.change(name, 1)
     with ThreadPoolExecutor(workers()) as pool:
         model, evs = _model(run, kernels, pool)
-        dead = run.fabric.dead_links()
+        dead = run.fabric.dead_paths()
         for _ in range(8):
             ev_states.take_out(kernels, pool, evs, run.ends, (dead, dead), model.use, ev_states.ASSUMED_BAD)
         prices = LinkPrices.fresh(shape)
-        model.set_dead(dead, run.fabric.dead_ports(), prices)
+        model.set_dead(run.fabric.dead(), prices)
         wanted = model.ports_only(np.full(len(every), shape.nic_bps))
         load = model.steer(wanted, prices, STEERED, 0.0)
         assert load is not None
@@ -226,18 +226,5 @@ def _reboot(kernels: Kernels) -> Iterator[Row]:
 def _model(run: ClusterRun, kernels: Kernels, pool: ThreadPoolExecutor) -> tuple[Any, ev_states.Evs]:
     from mrc_scale.shares import Model
 
-    spec, shape = run.loaded.cluster.ev, run.loaded.shape
-    pairs = zip(run.flows.src.tolist(), run.flows.dst.tolist(), strict=True)
-    texts = [run.texts(src, dst) for src, dst in pairs]
-    evs = ev_states.draw(
-        kernels,
-        pool,
-        texts,
-        shape.planes,
-        shape.t1s,
-        spec.size,
-        spec.active,
-        spec.min_active,
-        spec.spread == "even",
-    )
+    shape, evs = run.loaded.shape, run.draw(pool, run.loaded.cluster.ev)
     return Model(shape, run.ends, evs, kernels, pool), evs

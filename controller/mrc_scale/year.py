@@ -1,13 +1,14 @@
 """A year of failures under one large job: hours lost with MRC on planes, and with RoCE on three tiers of one plane.
 
-Failures of each element are a Poisson process, repairs take a fixed time; both are drawn for every element of the plan
-(`mrc_topo.plan`). The job works in step: it is as fast as its slowest NIC, in the part of its time in which it
-communicates. Failures of one kind at one place add up; the slowest place counts.
+Failures of each element are a Poisson process, repairs take a fixed time; both are drawn for every element of the
+cluster's fabric (`fabric`), for RoCE of the plan's one of three tiers (`mrc_topo.plan`) if the cluster has two. The job
+works in step: it is as fast as its slowest NIC, in the part of its time in which it communicates. Failures of one kind
+at one place add up; the slowest place counts.
 
-MRC: a dead T0-T1 link or T1 takes its share of a plane from a T0, a port or a T0 its plane (planes are loaded equally,
-so the slowest sets the pace). RoCE: as much of the only plane; each failure stands still until routing has gone around
-it, and a NIC whose only port, or whose T0, is away for longer than its retries ends the job, which goes back to its
-last checkpoint.
+MRC: a dead T0-T1 link takes its share of a plane from a T0, a T1, a T2 or a T1-T2 link from a pod, and a port or a T0
+its plane (planes are loaded equally, so the slowest sets the pace). RoCE: as much of the only plane; each failure
+stands still until routing has gone around it, and a NIC whose only port, or whose T0, is away for longer than its
+retries ends the job, which goes back to its last checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from mrc_scale.fabric import FabricShape, Floats, Ints
 from mrc_scale.schema import Cluster, ElementRates, RoceSpec, YearSpec
-from mrc_topo.plan import Plan
+from mrc_topo.plan import Design, Plan
 
 HOUR_S = 3600.0
 
@@ -58,63 +59,106 @@ class _Intervals:
     end: Floats
 
 
-def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan, spec: YearSpec) -> list[Outcome]:
-    """Run MRC on planes and RoCE on three tiers through the same kind of year."""
-    return [_mrc(cluster, shape, spec), _roce(cluster, plan, spec)]
+#: Begin, end, and the share that is lost meanwhile.
+_Levels = tuple[Floats, Floats, Floats]
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The numbers of elements of a fabric by class (`Fabric`), and for those of its tiers how many share what they
+    carry: as many links of a T0, uplinks of a pod, T1s of a pod, T2s of a plane."""
+
+    counts: dict[str, int]
+    sharing: dict[str, int]
+
+    @classmethod
+    def of_shape(cls, shape: FabricShape) -> _Sizes:
+        """Return those of a cluster's fabric."""
+        planes = shape.planes
+        counts = {"links": shape.links, "upper_links": shape.upper_links}
+        counts |= {"ports": planes * shape.nics, "t0s": planes * shape.t0s, "t1s": planes * shape.all_t1s}
+        counts["t2s"] = planes * shape.t2s
+        sharing = {"links": shape.t1s, "upper_links": shape.pod_uplinks, "t1s": shape.t1s, "t2s": shape.t2s}
+        return cls(counts, sharing)
+
+    @classmethod
+    def of_design(cls, design: Design) -> _Sizes:
+        """Return those of a fabric that `mrclab topo plan` makes."""
+        names = {"links": "T0-T1", "upper_links": "T1-T2", "ports": "NIC-T0"}
+        counts = {kind: design.links[name] for kind, name in names.items()}
+        counts |= {kind: design.switches[kind[:2].upper()] for kind in ("t0s", "t1s", "t2s")}
+        lost = {"links": "T0-T1 link", "upper_links": "T1-T2 link", "t1s": "T1", "t2s": "T2"}
+        return cls(counts, {kind: round(1 / design.lost[name]) for kind, name in lost.items()})
+
+    def levels(self, kind: str, failures: _Intervals) -> _Levels:
+        """Return what failures of a class take from those that share."""
+        sharing = max(self.sharing[kind], 1)
+        return _levels(failures, lambda element: element // sharing, 1 / sharing)
+
+
+def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan | None, spec: YearSpec) -> list[Outcome]:
+    """Run MRC on the cluster's fabric, and RoCE on three tiers of one plane, through the same kind of year.
+
+    RoCE has the fabric of the cluster if it is one of these, and otherwise that of the plan, if there is one.
+    """
+    made = [_mrc(cluster, shape, spec)]
+    if shape.uplinks and shape.planes == 1:
+        made.append(_roce(cluster, _Sizes.of_shape(shape), spec))
+    elif plan is not None:
+        made.append(_roce(cluster, _Sizes.of_design(plan.three_tier), spec))
+    return made
 
 
 def _mrc(cluster: Cluster, shape: FabricShape, spec: YearSpec) -> Outcome:
     rng = np.random.default_rng([cluster.seed, 3])
-    hours = spec.days * 24
-    planes, t1s = shape.planes, shape.t1s
+    hours, planes, sizes = spec.days * 24, shape.planes, _Sizes.of_shape(shape)
 
-    def drawn(kind: str, rates: ElementRates, count: int) -> _Intervals:
-        return _draw(rng, rates, count, hours)
+    def drawn(kind: str, *rates: ElementRates) -> _Intervals:
+        return _joined([_draw(rng, each, sizes.counts[kind], hours) for each in rates])
 
-    links = [drawn("links", rates, shape.links) for rates in (spec.flaps, spec.links)]
-    ports = [drawn("ports", rates, shape.nics * planes) for rates in (spec.port_flaps, spec.ports)]
-    t0s = drawn("t0s", spec.t0s, planes * shape.t0s)
-    t1s_down = drawn("t1s", spec.t1s, planes * t1s)
+    links, ports = drawn("links", spec.flaps, spec.links), drawn("ports", spec.port_flaps, spec.ports)
+    t0s, t1s = drawn("t0s", spec.t0s), drawn("t1s", spec.t1s)
+    tiers = {"links": links, "t1s": t1s}
+    if shape.uplinks:
+        tiers |= {"upper_links": drawn("upper_links", spec.flaps, spec.links), "t2s": drawn("t2s", spec.t1s)}
     # Numbers as `Fabric.name` has them: links by plane, T0, T1; ports by NIC, plane; switches by plane.
     slow = [
-        _levels(_joined(links), lambda e: e // t1s, 1 / t1s),
-        _levels(_joined(ports), lambda e: e // planes, 1 / planes),
+        sizes.levels("links", links),
+        _levels(ports, lambda e: e // planes, 1 / planes),
         _levels(t0s, lambda e: e % shape.t0s, 1 / planes),
-        _levels(t1s_down, lambda e: e // t1s, 1 / t1s),
+        *(sizes.levels(kind, failures) for kind, failures in tiers.items() if kind != "links"),
     ]
     begin, end, lost = (np.concatenate([part[i] for part in slow]) for i in range(3))
-    off = lost >= 1 - 1e-9  # all planes of a NIC: the job ends
-    interruptions = _merged(begin[off], end[off])
-    slower = _integral(begin, end, np.minimum(lost, 1 - 1e-6), hours, spec.communication)
-    failures = sum(len(each.element) for each in (*links, *ports, t0s, t1s_down))
+    off = lost >= 1 - 1e-9  # all planes of a NIC: the job ends, and goes on without it
+    interruptions = _interruptions(begin[off], spec)
+    slower = _integral(begin[~off], end[~off], lost[~off], hours, spec.communication)
+    failures = sum(len(each.element) for each in (ports, t0s, *tiers.values()))
     restarts = interruptions * _restart_h(spec)
-    return Outcome(f"MRC, {planes} planes", failures, interruptions, slower, 0.0, restarts, hours)
+    name = f"MRC, {planes} planes" if not shape.uplinks else f"MRC, three tiers of {planes} plane{'s' * (planes > 1)}"
+    return Outcome(name, failures, interruptions, slower, 0.0, restarts, hours)
 
 
-def _roce(cluster: Cluster, plan: Plan, spec: YearSpec) -> Outcome:
+def _roce(cluster: Cluster, sizes: _Sizes, spec: YearSpec) -> Outcome:
     rng = np.random.default_rng([cluster.seed, 4])
-    hours, design = spec.days * 24, plan.three_tier
-    half = design.radix // 2
-    fabric_links = design.links["T0-T1"] + design.links["T1-T2"]
+    hours, counts = spec.days * 24, sizes.counts
+    fabric_links = counts["links"] + counts["upper_links"]
     flaps, broken = (_draw(rng, rates, fabric_links, hours) for rates in (spec.flaps, spec.links))
-    ports = [_draw(rng, rates, design.links["NIC-T0"], hours) for rates in (spec.port_flaps, spec.ports)]
-    t0s = _draw(rng, spec.t0s, design.switches["T0"], hours)
-    upper = _draw(rng, spec.t1s, design.switches["T1"] + design.switches.get("T2", 0), hours)
+    ports = [_draw(rng, rates, counts["ports"], hours) for rates in (spec.port_flaps, spec.ports)]
+    t0s = _draw(rng, spec.t0s, counts["t0s"], hours)
+    switches = _draw(rng, spec.t1s, counts["t1s"] + counts["t2s"], hours)
     # A port or a T0 that is away ends the job, if for longer than queue pairs repeat.
     ending = [each for each in (*ports, t0s) if _ends(each, cluster.roce)]
     begin = np.concatenate([each.begin for each in ending]) if ending else np.zeros(0)
-    # A job that is restarting is not interrupted again.
-    away = np.full(len(begin), spec.restart_minutes / 60)
-    interruptions = _merged(begin, begin + away)
-    stalls = len(flaps.begin) + len(broken.begin) + len(upper.begin)
-    slow = [
-        _levels(_joined([flaps, broken]), lambda e: e // half, 1 / half),
-        _levels(upper, lambda e: e * 0, 1 / max(design.switches["T1"], 1)),
-    ]
+    interruptions = _interruptions(begin, spec)
+    stalls = len(flaps.begin) + len(broken.begin) + len(switches.begin)
+    links, upper = _split(_joined([flaps, broken]), counts["links"])
+    t1s, t2s = _split(switches, counts["t1s"])
+    tiers = {"links": links, "upper_links": upper, "t1s": t1s, "t2s": t2s}
+    slow = [sizes.levels(kind, failures) for kind, failures in tiers.items()]
     parts = [np.concatenate([part[i] for part in slow]) for i in range(3)]
     slower = _integral(parts[0], parts[1], np.minimum(parts[2], 1 - 1e-6), hours, spec.communication)
     stalled = _covered_with(
-        np.concatenate([flaps.begin, broken.begin, upper.begin]), cluster.roce.ecmp / 1e9 / HOUR_S, hours
+        np.concatenate([flaps.begin, broken.begin, switches.begin]), cluster.roce.ecmp / 1e9 / HOUR_S, hours
     )
     failures = stalls + sum(len(each.element) for each in (*ports, t0s))
     return Outcome("RoCE, one plane, three tiers", failures, interruptions, slower, stalled,
@@ -133,7 +177,17 @@ def _joined(parts: list[_Intervals]) -> _Intervals:
     )
 
 
-def _levels(failures: _Intervals, place: Callable[[Ints], Ints], share: float) -> tuple[Floats, Floats, Floats]:
+def _split(failures: _Intervals, count: int) -> tuple[_Intervals, _Intervals]:
+    """Return the failures of the first `count` elements, and those of the others, numbered from 0."""
+    first = failures.element < count
+    element, begin, end = failures.element, failures.begin, failures.end
+    return (
+        _Intervals(element[first], begin[first], end[first]),
+        _Intervals(element[~first] - count, begin[~first], end[~first]),
+    )
+
+
+def _levels(failures: _Intervals, place: Callable[[Ints], Ints], share: float) -> _Levels:
     """Return the intervals in which a place has lost something, and how much: simultaneous failures at one place add
     up.
     """
@@ -168,6 +222,11 @@ def _merged(begin: Floats, end: Floats) -> int:
     order = np.argsort(begin)
     before = np.concatenate([[-np.inf], np.maximum.accumulate(end[order])[:-1]])
     return int(np.count_nonzero(begin[order] > before))
+
+
+def _interruptions(begin: Floats, spec: YearSpec) -> int:
+    """Return how often a job is interrupted that these failures end: not again while it is restarting."""
+    return _merged(begin, begin + spec.restart_minutes / 60)
 
 
 def _integral(begin: Floats, end: Floats, lost: Floats, hours: float, communication: float) -> float:

@@ -63,7 +63,7 @@ def test_a_cut_link_costs_the_model_what_it_costs_packets(cut: Packets) -> None:
 @pytest.mark.slow
 def test_a_wrong_model_is_told(cut: Packets, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(queueing, "detection", lambda wait, base: np.full(len(wait), 6 * base))
+        patch.setattr(queueing, "detection", lambda wait, base, queues: np.full(len(wait), 6 * base))
         rows = cut.rows()
         assert rows["data packets lost to it"].error > 0.3
         assert rows["until the last EV was found"].error > 0.15

@@ -99,7 +99,7 @@ def test_losses_of_elements_add_up_and_go_again() -> None:
         fabric.change("p0-t0.1--p0-t1.3", by, harm=Harm(loss=0.1))
         fabric.change("p1-t0.2", by, harm=Harm(loss=0.3))
         fabric.change("p1", by, harm=Harm(rate=0.25))
-        links, ports = fabric.losses()
+        links, _, ports = fabric.losses()
         if by > 0:
             assert links[0, 0, 3] == pytest.approx(0.1)  # half of the T1's: a path has two of its links
             assert links[0, 1, 3] == pytest.approx(1 - 0.9 * 0.9)

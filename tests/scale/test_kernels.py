@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_scale import evs as ev_states
 from mrc_scale import kernels
 from mrc_scale.evs import Endpoints
+from mrc_scale.fabric import FabricShape
 from mrc_scale.kernels import Kernels
+from mrc_scale.schema import EvSpec
 from mrc_topo import Paths, parse_lab
 from mrc_topo.ev import hop_of
 
@@ -42,9 +45,13 @@ def made(request: pytest.FixtureRequest) -> Kernels:
     return kernels.compiled()
 
 
-def drawn(made: Kernels, texts: list[str], planes: int, t1s: int, size: int, active: int, floor: int = 4) -> Any:
+def drawn(
+    made: Kernels, texts: list[str], planes: int, t1s: int, size: int, active: int, floor: int = 4, even: bool = True
+) -> Any:
+    shape = FabricShape(planes, t0s=2, t1s=t1s, nics=2, per_t0=1, port_bps=1.0, fabric_bps=1.0)
+    spec = EvSpec(size=size, active=active, min_active=floor, spread="even" if even else "random")
     with ThreadPoolExecutor(2) as pool:
-        return ev_states.draw(made, pool, texts, planes, t1s, size, active, floor)
+        return ev_states.draw(made, pool, texts, shape, spec)
 
 
 def endpoint(text: str, planes: int, t1s: int, profile: Any, active: int, floor: int = 4) -> EvSet:
@@ -75,6 +82,29 @@ def test_evs_are_those_of_the_lab_and_of_the_endpoint(
         values = [hop_of(wanted.universe.values[ev]) for ev in (*wanted.order[plane], *wanted.backup[plane])]
         assert found.hop[plane, 0].tolist() == values
         assert found.active[plane, 0] == len(wanted.order[plane])
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**40), each=st.integers(1, 24), uplinks=st.integers(1, 5), even=st.booleans())
+def test_evs_between_pods_have_the_t1s_of_two_tiers_and_their_uplinks_equally(
+    made: Kernels, seed: int, each: int, uplinks: int, even: bool
+) -> None:
+    shape = FabricShape(2, 5, 3, 10, 2, 1.0, 1.0, t0_per_pod=2, uplinks=uplinks)
+    spec = EvSpec(size=2 * each, active=2, min_active=1, spread="even" if even else "random")
+    texts = [f"{seed}/lab/{number}/9/0" for number in range(2)]
+    with ThreadPoolExecutor(1) as pool:
+        found = ev_states.draw(made, pool, texts, shape, spec, np.array([True, False])).hop
+        plain = ev_states.draw(kernels.reference(), pool, texts, shape, spec, np.array([True, False])).hop
+        flat = ev_states.draw(made, pool, texts, replace(shape, uplinks=0, t0_per_pod=0), spec).hop
+    assert (found == plain).all()
+    assert (found[:, 1] == flat[:, 1]).all()
+    t1, uplink = np.divmod(found[:, 0].astype(int) - 3, uplinks)
+    assert (np.sort(t1) == np.sort(flat[:, 0])).all()
+    assert (t1 >= 0).all()
+    for plane in range(2 if even else 0):
+        for own in range(3):
+            count = np.bincount(uplink[plane][t1[plane] == own], minlength=uplinks)
+            assert count.max() - count.min() <= 1
 
 
 @pytest.mark.parametrize(("planes", "each"), [(1, 4096), (2, 6), (1, 5), (1, 1400)])
@@ -202,8 +232,7 @@ def test_the_share_of_queue_pairs_that_use_a_t1_follows_the_way_of_drawing(
 ) -> None:
     """With 64 EVs for 256 T1s the two ways differ: 25 % when they are spread evenly, 22.2 % when each is drawn."""
     texts = [f"1/lab/{number}/0/0" for number in range(400)]
-    with ThreadPoolExecutor(2) as pool:
-        evs = ev_states.draw(made, pool, texts, 1, 256, 64, 64, 1, even)
+    evs = drawn(made, texts, 1, 256, 64, 64, 1, even)
     share = np.mean([(evs.hop[0] == t1).any(axis=1).mean() for t1 in range(256)])
     assert share == pytest.approx(touched, abs=0.004)
     counts = [len(set(row)) for row in evs.hop[0].tolist()]
@@ -213,9 +242,5 @@ def test_the_share_of_queue_pairs_that_use_a_t1_follows_the_way_of_drawing(
 def test_both_kernels_draw_the_same_t1s_at_random() -> None:
     pytest.importorskip("numba", reason="the extra `scale` is not installed")
     texts = [f"7/lab/{number}/1/0" for number in range(20)]
-    with ThreadPoolExecutor(2) as pool:
-        one, other = (
-            ev_states.draw(each, pool, texts, 2, 9, 12, 6, 1, False)
-            for each in (kernels.reference(), kernels.compiled())
-        )
+    one, other = (drawn(each, texts, 2, 9, 12, 6, 1, False) for each in (kernels.reference(), kernels.compiled()))
     assert (one.hop == other.hop).all()

@@ -41,6 +41,7 @@ failures:
   - {at: 1s, fail: p1-t1.7, for: 1s}
   - {at: 3s, fail: "h3:1", for: 1s}
 """
+PODS = SMALL.replace("radix: 16\nplanes: 4", "radix: 8\ntiers: 3\nplanes: 4").replace("p1-t1.7", "p1-t2.3")
 runner = typer.testing.CliRunner()
 
 
@@ -84,7 +85,7 @@ def test_the_report_is_one_file_with_all_links_and_asks_nothing_of_the_network(m
     for head in ("Goodput", "Packets lost", "Load of links", "Entropy values", "Step times", "Others", "365 days"):
         assert head in page
     held = json.loads(re.search(r'id="maps">(.*?)</script>', page)[1])  # type: ignore[index]
-    loads = zlib.decompress(__import__("base64").b64decode(held["maps"][1]["data"]))
+    loads = zlib.decompress(__import__("base64").b64decode(held["maps"][1]["data"][0]))
     assert len(loads) == 4 * 8 * 8
     assert loads.count(report.DEAD) == made.result.dead_links.sum()
     assert "fluid" in page
@@ -118,9 +119,10 @@ def test_the_same_file_gives_the_same_result() -> None:
     assert (one.worst.up == other.worst.up).all()
 
 
-def test_both_versions_of_the_kernels_give_one_result() -> None:
+@pytest.mark.parametrize("text", [SMALL, PODS], ids=["two tiers", "three tiers"])
+def test_both_versions_of_the_kernels_give_one_result(text: str) -> None:
     pytest.importorskip("numba", reason="the extra `scale` is not installed")
-    one, other = (ClusterRun(small(), each).mrc() for each in (kernels.reference(), kernels.compiled()))
+    one, other = (ClusterRun(small(text), each).mrc() for each in (kernels.reference(), kernels.compiled()))
     for a, b in zip(one.steps, other.steps, strict=True):
         assert (a.evs, a.hit, a.cut) == (b.evs, b.hit, b.cut)
         assert a.goodput == pytest.approx(b.goodput, rel=1e-9)

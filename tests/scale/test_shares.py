@@ -14,6 +14,7 @@ from mrc_scale import evs as ev_states
 from mrc_scale import kernels
 from mrc_scale.evs import Endpoints
 from mrc_scale.fabric import Fabric, FabricShape
+from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkPrices, Model
 
 SHAPE = FabricShape(planes=2, t0s=3, t1s=4, nics=9, per_t0=3, port_bps=100.0, fabric_bps=80.0)
@@ -24,7 +25,8 @@ def model(pool: ThreadPoolExecutor, pairs: list[tuple[int, int]], active: int = 
     t0 = Fabric(shape).t0_of
     texts = [f"1/x/{number}/0/0" for number in range(len(pairs))]
     made = kernels.reference()
-    evs = ev_states.draw(made, pool, texts, shape.planes, shape.t1s, shape.planes * shape.t1s, active, 1)
+    spec = EvSpec(size=shape.planes * shape.t1s, active=active, min_active=1)
+    evs = ev_states.draw(made, pool, texts, shape, spec)
     return Model(shape, Endpoints(t0[src], t0[dst], src, dst), evs, made, pool)
 
 
@@ -37,7 +39,7 @@ def broken(made: Model, links: set[tuple[int, int, int]], prices: LinkPrices) ->
     fabric = Fabric(SHAPE)
     for plane, t0, t1 in links:
         fabric.links[plane, t0, t1] += 1
-    made.set_dead(fabric.dead_links(), fabric.dead_ports(), prices)
+    made.set_dead(fabric.dead(), prices)
 
 
 @settings(max_examples=30, deadline=None)
@@ -97,7 +99,7 @@ def test_shares_are_max_min_fair(pairs: list[tuple[int, int]], links: set[tuple[
 def test_levels_that_are_taken_as_one_overload_nothing(pairs: list[tuple[int, int]], level: float) -> None:
     with ThreadPoolExecutor(1) as pool:
         made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
-        made.set_dead(Fabric(SHAPE).dead_links(), Fabric(SHAPE).dead_ports(), prices)
+        made.set_dead(Fabric(SHAPE).dead(), prices)
         exact, _ = made.max_min(np.full(len(pairs), 400.0), prices, level=1e-9)
         rates, load = made.max_min(np.full(len(pairs), 400.0), prices, level=level)
     for part, whole in zip(load.each(), made.capacity.each(), strict=True):

@@ -11,6 +11,7 @@ from mrc_scale import evs as ev_states
 from mrc_scale import kernels, queueing
 from mrc_scale.evs import Endpoints
 from mrc_scale.fabric import Fabric, FabricShape
+from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads, LinkPrices, Model
 from mrc_scale.shedding import Protocol, Shed, shed
 
@@ -27,7 +28,7 @@ def model(pool: ThreadPoolExecutor, room: float | None = None) -> Model:
     dst = (src + SHAPE.per_t0) % SHAPE.nics
     t0 = Fabric(SHAPE).t0_of
     made = kernels.reference()
-    evs = ev_states.draw(made, pool, [f"1/x/{nic}/0/0" for nic in src], 4, SHAPE.t1s, 16, 16, 1)
+    evs = ev_states.draw(made, pool, [f"1/x/{nic}/0/0" for nic in src], SHAPE, EvSpec(size=16, active=16, min_active=1))
     return Model(SHAPE, Endpoints(t0[src], t0[dst], src, dst), evs, made, pool, room=room)
 
 
@@ -37,7 +38,7 @@ def slow_plane(protocol: Protocol, wanted: float = 400.0) -> tuple[Shed | None, 
         rates = LinkLoads.none(SHAPE, SHAPE.port_bps)
         rates.up[0] = rates.dn[0] = SLOW * SHAPE.fabric_bps
         made.set_rates(rates)
-        made.set_dead(Fabric(SHAPE).dead_links(), Fabric(SHAPE).dead_ports(), prices)
+        made.set_dead(Fabric(SHAPE).dead(), prices)
         demand = np.full(SHAPE.nics, wanted)
         waits, _ = made.max_min(demand, prices)
         return shed(made, demand, waits, prices, protocol), waits
@@ -88,7 +89,7 @@ def test_the_last_packet_of_a_message_waits_for_the_slow_plane() -> None:
 def test_nothing_is_shed_where_all_planes_are_alike() -> None:
     with ThreadPoolExecutor(1) as pool:
         made, prices = model(pool), LinkPrices.fresh(SHAPE)
-        made.set_dead(Fabric(SHAPE).dead_links(), Fabric(SHAPE).dead_ports(), prices)
+        made.set_dead(Fabric(SHAPE).dead(), prices)
         demand = np.full(SHAPE.nics, 400.0)
         assert shed(made, demand, made.max_min(demand, prices)[0], prices, SHALLOW) is None
 
@@ -97,7 +98,7 @@ def test_links_that_idle_one_behind_the_other_cost_both() -> None:
     room = 20.0
     with ThreadPoolExecutor(1) as pool:
         made, prices = model(pool, room), LinkPrices.fresh(SHAPE)
-        made.set_dead(Fabric(SHAPE).dead_links(), Fabric(SHAPE).dead_ports(), prices)
+        made.set_dead(Fabric(SHAPE).dead(), prices)
         wanted = np.full(SHAPE.nics, 400.0)
         rates, _ = made.idle(wanted, *made.max_min(wanted, prices), prices)
     # All links are brought just what they carry.
@@ -111,7 +112,7 @@ def test_the_fewer_planes_are_full_the_more_packets_wait_there() -> None:
         links = LinkLoads.none(SHAPE, SHAPE.port_bps)
         links.up[0] = links.dn[0] = 50.0
         made.set_rates(links)
-        made.set_dead(Fabric(SHAPE).dead_links(), Fabric(SHAPE).dead_ports(), prices)
+        made.set_dead(Fabric(SHAPE).dead(), prices)
         wanted = np.full(SHAPE.nics, 400.0)
         rates, _ = made.idle(wanted, *made.max_min(wanted, prices), prices)
     one = (4 * room / (4 * room + 1)) ** 2

@@ -16,27 +16,28 @@ class KernelError(Exception):
 class Kernels(Protocol):
     """The kernels that both versions implement.
 
-    Arrays of links are `[T0, T1]` of one plane, those of EVs `[queue pair, EV]`; a kernel for all planes has the plane
-    in front, and works on the queue pairs from `begin` to `end`.
+    Arrays of halves of paths (`fabric`) are `[T0, path]` of one plane, `src` and `dst` the T0s at the two ends; those
+    of EVs are `[queue pair, EV]`. A kernel for all planes has the plane in front, and works on the queue pairs from
+    `begin` to `end`.
     """
 
     def draw(
-        self, first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any,
-        begin: int, end: int,
+        self, first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, uplinks: int, far: Any,
+        even: bool, hop: Any, begin: int, end: int,
     ) -> None:  # fmt: skip
-        """Fill `hop[plane, qp]`: universe by the generator of `first` (`even`: each T1 as often as any other), order by
-        that of `second`."""
+        """Fill `hop[plane, qp]`: universe by the generator of `first` (`even`: each T1, and each uplink of a T1, as
+        often as any other), order by that of `second`. `far[qp]`: EVs have an uplink, too."""
 
     def spread(
         self, hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any
     ) -> None:
-        """Add `value[qp]` to the links of its active EVs, each with the weight 1 / (price of its links)."""
+        """Add `value[qp]` to the halves of its active EVs' paths, each EV with the weight 1 / (price of its halves)."""
 
     def least(
         self, hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any,
         out: Any,
     ) -> None:  # fmt: skip
-        """Lower `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on links that carry them."""
+        """Lower `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on paths that carry them."""
 
     def living(self, hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, out: Any) -> None:
         """Set `out[qp]` to the number of active EVs that cross nothing dead."""
@@ -44,8 +45,8 @@ class Kernels(Protocol):
     def weigh(
         self, hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
     ) -> None:
-        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times the lower value of the EV's
-        links.
+        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times the lower value of the two halves
+        of the EV's path.
         """
 
     def take_out(

@@ -121,15 +121,35 @@ def _skip_sample(mt: Any, k: int, seen: Any) -> None:
 
 
 @_compile
+def _add_uplinks(mt: Any, t1s: int, uplinks: int, even: bool, order: Any, taken: Any, hop: Any) -> None:
+    """Turn the T1s of EVs into paths to other pods: see `plain.add_uplinks`."""
+    for t1 in range(t1s if even else 0):
+        taken[t1] = 0
+        for i in range(uplinks):
+            order[t1, i] = i
+        _shuffle(mt, order[t1], uplinks)
+    for i in range(len(hop)):
+        t1 = int(hop[i])
+        if even:
+            uplink = order[t1, taken[t1] % uplinks]
+            taken[t1] += 1
+        else:
+            uplink = _below(mt, uplinks)
+        hop[i] = t1s + t1 * uplinks + uplink
+
+
+@_compile
 def draw(
-    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any, begin: int, end: int
-) -> None:
+    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, uplinks: int, far: Any, even: bool,
+    hop: Any, begin: int, end: int,
+) -> None:  # fmt: skip
     """See `Kernels`."""
     planes, _, each = hop.shape
     mt = np.zeros(_N + 1, np.int64)
     turn = np.zeros(max(t1s, 1), np.int64)
     seen = np.zeros(each, np.int64)
     drawn = np.zeros(each, np.int64)
+    order, taken = np.zeros((t1s, uplinks), np.int64), np.zeros(t1s, np.int64)
     for q in range(begin, end):
         _seed(mt, first[q], first_words[q])
         for plane in range(planes):
@@ -145,6 +165,9 @@ def draw(
                     hop[plane, q, done + i] = turn[i]
                 done += t1s
             _skip_sample(mt, each, seen)
+        if far[q]:
+            for plane in range(planes):
+                _add_uplinks(mt, t1s, uplinks, even, order, taken, hop[plane, q])
         _seed(mt, second[q], second_words[q])
         for plane in range(planes):
             for i in range(each):

@@ -19,19 +19,37 @@ def _generator(words: Any, count: int) -> random.Random:
     return random.Random(value)
 
 
+def add_uplinks(rng: random.Random, t1s: int, uplinks: int, even: bool, hops: list[int]) -> list[int]:
+    """Return paths to other pods by the T1s of EVs (`fabric`): each use of a T1 takes the next of its uplinks, in an
+    order that is drawn for each T1; without `even` each uplink is drawn by itself."""
+    orders = [list(range(uplinks)) for _ in range(t1s if even else 0)]
+    for order in orders:
+        rng.shuffle(order)
+    taken = [0] * t1s
+    paths = []
+    for t1 in hops:
+        uplink = orders[t1][taken[t1] % uplinks] if even else rng.randrange(uplinks)
+        taken[t1] += 1
+        paths.append(t1s + t1 * uplinks + uplink)
+    return paths
+
+
 def draw(
-    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any, begin: int, end: int
-) -> None:
+    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, uplinks: int, far: Any, even: bool,
+    hop: Any, begin: int, end: int,
+) -> None:  # fmt: skip
     """See `Kernels`."""
     planes, _, each = hop.shape
     for q in range(begin, end):
         rng = _generator(first[q], first_words[q])
         profile = draw_profile(RoutingMode.SRV6_USID, planes, t1s, each * planes, rng, even)
+        paths = [[hop_of(value) for value in values] for values in profile]
+        if far[q]:
+            paths = [add_uplinks(rng, t1s, uplinks, even, hops) for hops in paths]
         order = _generator(second[q], second_words[q])
-        for plane, values in enumerate(profile):
-            chosen = list(values)
+        for plane, chosen in enumerate(paths):
             order.shuffle(chosen)
-            hop[plane, q] = [hop_of(value) for value in chosen]
+            hop[plane, q] = chosen
 
 
 def _used(hop: Any, active: Any, src: Any, dst: Any) -> Any:
@@ -153,7 +171,7 @@ def bring_back(
 
 
 class _Row:
-    """EVs of a queue pair in a plane: lists of (T1, state)."""
+    """EVs of a queue pair in a plane: lists of (path, state)."""
 
     def __init__(self, hop: Any, state: Any, active: Any, backup: Any, p: int, q: int) -> None:
         self.arrays = (hop, state, active, backup)

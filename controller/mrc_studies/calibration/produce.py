@@ -17,7 +17,7 @@ from mrc_scale import baselines, effective, kernels, year
 from mrc_scale.baselines import Usable
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.effective import EffectiveTime
-from mrc_scale.fabric import Floats, Harm
+from mrc_scale.fabric import Bools, Floats, Harm, Ints
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_scale.sprayers import Sprayer, spray
@@ -92,16 +92,18 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
             baselines.adaptive(*given, fair, cluster.roce, result.payload, usable),
         ]
     try:
-        design = plan(cluster.radix, cluster.planes, shape.nics)
+        # The plan is one of two tiers, beside which it puts three.
+        design = None if shape.uplinks else plan(cluster.radix, cluster.planes, shape.nics)
     except PlanError:
         design = None
     outcomes: list[year.Outcome] = []
     times: list[EffectiveTime] = []
     bills: list[tuple[Design, CostSummary]] = []
-    if cluster.year is not None and design is not None:
+    if cluster.year is not None and (design is not None or shape.uplinks):
         show(1.0, f"{cluster.year.days:g} days of failures")
         outcomes = year.outcomes(cluster, shape, design, cluster.year)
         times = effective.effective_times(cluster, shape, design, cluster.year)
+    if times and design is not None:
         costs = load_costs().model_copy(update={"nic_gbps": shape.nic_bps / 1e9})
         bills = [(each, bill(each, costs)) for each in (design.multi_plane, design.three_tier)]
     return CalibrationRun(result, others, design, outcomes, time.monotonic() - began, bills, times)
@@ -136,7 +138,7 @@ def write(made: CalibrationRun, folder: pathlib.Path) -> list[str]:
     tables: dict[str, Columns] = {
         "series": {**series},
         "steps": _steps(result),
-        "links": _links(result),
+        **_links(result),
         "queue_pairs": {
             "source": result.flows.src,
             "target": result.flows.dst,
@@ -170,12 +172,28 @@ def _steps(result: ClusterResult) -> Columns:
     return rows
 
 
-def _links(result: ClusterResult) -> Columns:
-    planes, t0s, t1s = result.dead_links.shape
-    plane, t0, t1 = (part.ravel().astype(np.int16) for part in np.indices((planes, t0s, t1s)))
-    rows: Columns = {"plane": plane, "t0": t0, "t1": t1}
-    for name, loads in (("first", result.first), ("worst", result.worst)):
-        rows[f"{name}_up"] = loads.up.ravel().astype(np.float32)
-        rows[f"{name}_down"] = loads.dn.ravel().astype(np.float32)
-    rows["dead"] = result.dead_links.ravel()
+def _links(result: ClusterResult) -> dict[str, Columns]:
+    """Return the tables of links between switches: `upper_links` only where there are T2s."""
+    shape = result.loaded.shape
+    plane, t0, own = (part.ravel() for part in np.indices(result.dead_links.shape))
+    t1 = shape.pod_of[t0] * shape.t1s + own
+    loads = [(name, each.fabric()) for name, each in (("first", result.first), ("worst", result.worst))]
+    lower = [(name, each.up, each.dn) for name, each in loads]
+    tables = {"links": _loads({"plane": plane, "t0": t0, "t1": t1}, lower, result.dead_links)}
+    if shape.uplinks:
+        plane, pod, uplink = (part.ravel() for part in np.indices(result.dead_upper.shape))
+        t1, (t2, single) = pod * shape.t1s + uplink // shape.uplinks, np.divmod(uplink, shape.parallel)
+        places = {"plane": plane, "t1": t1, "t2": t2, "number": single}
+        upper = [(name, each.upper_up, each.upper_dn) for name, each in loads]
+        tables["upper_links"] = _loads(places, upper, result.dead_upper)
+    return tables
+
+
+def _loads(places: dict[str, Ints], loads: Sequence[tuple[str, Floats, Floats]], dead: Bools) -> Columns:
+    """Return a row per link: its place, and its load up and down."""
+    rows: Columns = {name: part.astype(np.int16) for name, part in places.items()}
+    for name, up, down in loads:
+        rows[f"{name}_up"] = up.ravel().astype(np.float32)
+        rows[f"{name}_down"] = down.ravel().astype(np.float32)
+    rows["dead"] = dead.ravel()
     return rows

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from mrc_common import look
 from mrc_scale.caveat import caveat
 from mrc_scale.effective import INTERVALS, EffectiveTime
-from mrc_scale.fabric import Floats
+from mrc_scale.fabric import Bools, FabricShape, Floats
 from mrc_scale.run import ClusterResult
 from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.cells import pages
@@ -80,13 +80,25 @@ def _tiles(made: CalibrationRun, series: Mapping[str, Floats]) -> list[tuple[str
     goodput = series["goodput_bps"]
     return [
         (f"{shape.nics:,}", "NICs"),
-        (f"{shape.planes} × {shape.t0s} × {shape.t1s}", "planes, T0s and T1s of each"),
-        (f"{shape.links:,}", "T0-T1 links"),
+        *_fabric(shape),
         (f"{len(result.flows):,}", "queue pairs sending"),
         (_rate(goodput[0]), "goodput at first"),
         (f"{goodput.min() / goodput[0]:.2%}" if goodput[0] else "-", "lowest, of that"),
         (f"{sum(step.lost for step in result.steps):,.0f}", "data packets lost"),
         (f"{made.seconds:.1f} s", "computed in"),
+    ]
+
+
+def _fabric(shape: FabricShape) -> list[tuple[str, str]]:
+    if not shape.uplinks:
+        sizes = (f"{shape.planes} × {shape.t0s} × {shape.t1s}", "planes, T0s and T1s of each")
+        return [sizes, (f"{shape.links:,}", "T0-T1 links")]
+    sizes = (f"{shape.planes} × {shape.t0s} × {shape.all_t1s} × {shape.t2s}", "planes, T0s, T1s and T2s of each")
+    return [
+        sizes,
+        (f"{shape.pods}", "pods"),
+        (f"{shape.links:,}", "T0-T1 links"),
+        (f"{shape.upper_links:,}", "T1-T2 links"),
     ]
 
 
@@ -243,15 +255,24 @@ def _round_numbers(top: float) -> list[float]:
 
 def _maps(result: ClusterResult) -> str:
     """Return the loads of all links, a byte each, of which the script draws one plane at a time."""
-    planes, t0s, t1s = result.dead_links.shape
+    shape = result.loaded.shape
     maps = []
     for name, loads, dead in (
         ("at first", result.first, None),
-        (f"with most broken, {_worst(result)}", result.worst, result.dead_links),
+        (f"with most broken, {_worst(result)}", result.worst, (result.dead_links, result.dead_upper)),
     ):
-        value = np.clip(np.maximum(loads.up, loads.dn) * (FULL / 2), 0, FULL).astype(np.uint8)
-        if dead is not None:
-            value[dead] = DEAD
-        packed = base64.b64encode(zlib.compress(value.tobytes(), 6)).decode()
-        maps.append({"name": name, "data": packed})
-    return look.data("maps", {"planes": planes, "t0s": t0s, "t1s": t1s, "maps": maps})
+        tiers = [_bytes(loads.up, loads.dn, None if dead is None else dead[0])]
+        if shape.uplinks:
+            tiers.append(_bytes(loads.upper_up, loads.upper_dn, None if dead is None else dead[1]))
+        maps.append({"name": name, "data": tiers})
+    sizes = {"planes": shape.planes, "t0s": shape.t0s, "t1s": shape.t1s, "podT0s": shape.t0_per_pod or shape.t0s}
+    sizes |= {"pods": shape.pods, "uplinks": shape.uplinks, "parallel": shape.parallel}
+    return look.data("maps", {**sizes, "maps": maps})
+
+
+def _bytes(up: Floats, down: Floats, dead: Bools | None) -> str:
+    """Return the fuller direction of each link, packed."""
+    value = np.clip(np.maximum(up, down) * (FULL / 2), 0, FULL).astype(np.uint8)
+    if dead is not None:
+        value[dead] = DEAD
+    return base64.b64encode(zlib.compress(value.tobytes(), 6)).decode()

@@ -11,8 +11,8 @@ from mrc_studies.estimates.estimate import Estimate, Machine, Part, Share, memor
 
 #: CPU seconds of imports, of loading compiled loops, and of a report.
 IMPORTS_S, KERNELS_S, REPORT_S = 1.2, 0.2, 0.12
-#: CPU seconds of a run: in all, and for each queue pair in each plane in each steady state.
-RUN_S, SHARE_S = 0.33, 2.9e-6
+#: CPU seconds of a run: in all, and for each queue pair in each plane in each steady state, with this many active EVs.
+RUN_S, SHARE_S, ACTIVE = 0.33, 2.9e-6, 16
 #: Resident bytes: in all, and for each queue pair at 256 EVs.
 BASE_BYTES, PAIR_BYTES = 285e6, 3.2e3
 #: EVs to which `PAIR_BYTES` belongs.
@@ -27,7 +27,8 @@ def estimate(loaded: Loaded, machine: Machine) -> Estimate:
     cluster, shape = loaded.cluster, loaded.shape
     pairs = jobs.count(cluster.jobs, shape.nics)
     states = len(timeline.times(cluster, list(loaded.events)))
-    units = pairs * shape.planes * states
+    # A plane with more active EVs takes as much as several.
+    units = pairs * max(shape.planes, cluster.ev.active // ACTIVE) * states
     running = machine.slowness * (RUN_S + SHARE_S * units)
     parts = [
         Part("imports", machine.slowness * IMPORTS_S),
@@ -44,7 +45,7 @@ def estimate(loaded: Loaded, machine: Machine) -> Estimate:
         level="fluid model",
         lab=cluster.name,
         hosts=shape.nics,
-        switches=shape.planes * (shape.t0s + shape.t1s),
+        switches=shape.planes * (shape.t0s + shape.all_t1s + shape.t2s),
         simulated_seconds=cluster.duration / 1e9,
         messages=0,
         data_packets=0,

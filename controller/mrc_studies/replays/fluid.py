@@ -21,7 +21,7 @@ from mrc_results.steps import STATISTICS, TimeSummary, TrainingSummary, statisti
 from mrc_scale import kernels
 from mrc_scale.carrier import Carrier
 from mrc_scale.clusterfile import Loaded, parse_cluster
-from mrc_scale.fabric import Fabric, Floats, Ints, UnknownElement
+from mrc_scale.fabric import Fabric, FabricShape, Floats, Ints, UnknownElement
 from mrc_scale.kernels import Kernels
 from mrc_scale.replay import Latency, Replay, StepTimes
 from mrc_scale.timeline import Event
@@ -50,9 +50,9 @@ class Bed:
 
 
 def bed_of_cluster(loaded: Loaded) -> Bed:
-    """Return a cluster as it is; its base RTT is that of four links each way."""
+    """Return a cluster as it is; its base RTT is that of its longest paths."""
     half = loaded.cluster.base_rtt / 2
-    return Bed(loaded, loaded.cluster.name, half / 4, False, half)
+    return Bed(loaded, loaded.cluster.name, half / longest(loaded.shape), False, half)
 
 
 def bed_of_lab(topology: Topology) -> Bed:
@@ -81,6 +81,11 @@ def bed_of_lab(topology: Topology) -> Bed:
     }  # fmt: skip
     link = (lab.links.host.delay + lab.links.fabric.delay) / 2
     return Bed(parse_cluster(json.dumps(document), f"lab {lab.name}"), lab.name, link, True, 4 * link)
+
+
+def longest(shape: FabricShape) -> int:
+    """Return the number of links of the longest paths from NIC to NIC."""
+    return 6 if shape.pods > 1 else 4
 
 
 def event_of(text: str, loaded: Loaded) -> list[Event]:
@@ -192,18 +197,24 @@ def run(
 
 
 def _hop(bed: Bed) -> float:
-    """Return the time of a full packet from NIC to NIC across a T1, beside its own transmission, ns."""
+    """Return the time of a full packet from NIC to NIC on a longest path, beside its own transmission, ns."""
     shape, bits = bed.loaded.shape, (bed.loaded.cluster.path_mtu + HEADER_BYTES) * 8e9
-    return 4 * bed.link_ns + (bits * (2 / shape.fabric_bps + 1 / shape.port_bps) if bed.stores else 0.0)
+    links = longest(shape)
+    stored = bits * ((links - 2) / shape.fabric_bps + 1 / shape.port_bps) if bed.stores else 0.0
+    return links * bed.link_ns + stored
 
 
 def _latency(bed: Bed, src: Ints, dst: Ints) -> Latency:
     shape, mtu = bed.loaded.shape, bed.loaded.cluster.path_mtu
-    # Two links below one T0, four across a T1; the last packet is stored by each switch between them.
-    links = np.where(src // shape.per_t0 == dst // shape.per_t0, 2.0, 4.0)
+    # Two links below one T0, four across a T1, six across a T2; the last packet is stored by each switch between them.
+    t0s = src // shape.per_t0, dst // shape.per_t0
+    pods = shape.pod_of[t0s[0]], shape.pod_of[t0s[1]]
+    links = np.where(t0s[0] == t0s[1], 2.0, np.where(pods[0] == pods[1], 4.0, 6.0))
     store = (links - 2) * 8e9 / shape.fabric_bps + 8e9 / shape.port_bps if bed.stores else np.zeros(len(links))
     port = 8e9 / shape.port_bps
-    return Latency(links * bed.link_ns, store, bed.answer_ns * links / 4, mtu, HEADER_BYTES, shape.planes, port)
+    return Latency(
+        links * bed.link_ns, store, bed.answer_ns * links / longest(shape), mtu, HEADER_BYTES, shape.planes, port
+    )
 
 
 def _next(made: Schedule, over: Floats) -> Floats:
