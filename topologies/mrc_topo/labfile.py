@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from mrc_common import document
 from mrc_common.document import DocumentError, printable
+from mrc_topo.graph_topology import build_topology
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
 from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec
@@ -67,7 +68,7 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
     except DocumentError as error:
         raise LabError(error.problems) from error
     try:
-        topology = Topology(_placed(Lab.model_validate(read.data), folder))
+        topology = build_topology(_placed(Lab.model_validate(read.data), folder))
         Placement(topology)
         return topology
     except ValidationError as error:

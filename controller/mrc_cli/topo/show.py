@@ -27,7 +27,8 @@ def verb(
     topology = load(lab)
     if switch:
         if switch not in {each.name for each in topology.switches}:
-            fail(f"{lab}: no switch '{switch}'; they are called p0-t0.0, p0-t1.0 and so on")
+            some = ", ".join(each.name for each in topology.switches[:3])
+            fail(f"{lab}: no switch '{switch}'; they are called {some} and so on")
         entries = rules.switch_entries(topology, topology.switch(switch))
         typer.echo(json.dumps([entry.as_dict() for entry in entries], indent=2))
         return
@@ -118,12 +119,12 @@ def _summary(topology: Topology) -> Table:
     last = lab.hosts - 1
     pairs = Paths(topology)
     rows = [
-        ("shape", f"{lab.planes} planes of {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1, {lab.hosts} hosts"),
+        ("shape", f"{topology.shape}, {lab.hosts} hosts"),
         ("routing", mode),
         ("host links", f"{format_rate(lab.links.host.rate)}, {format_time(lab.links.host.delay)}"),
         ("fabric links", f"{format_rate(lab.links.fabric.rate)}, {format_time(lab.links.fabric.delay)}"),
         ("oversubscription", f"{lab.oversubscription:.3g}:1"),
-        ("paths h0 to " + topology.hosts[last].name, str(len(pairs.all_paths(0, last)))),
+        (f"paths {topology.hosts[0].name} to " + topology.hosts[last].name, str(len(pairs.all_paths(0, last)))),
         ("base RTT", format_time(pairs.base_rtt_ns(lab.interface_mtu + 14))),
         ("data queue", f"{format_size(queue.limit)}, marks {ecn}, trims {trim}"),
         ("path MTU", f"{lab.path_mtu} B (interfaces {lab.interface_mtu} B)"),

@@ -78,7 +78,7 @@ def _chosen(topology: Topology, switch: str | None, compiler: str | None) -> Top
             raise ReferencePartMissing(f"the kernel runs no P4 program, so there is nothing for {compiler} to compile")
         _check_kernel_mode(topology.lab)
         lab = _unmarked(lab)
-    return topology if lab == topology.lab else Topology(lab)
+    return topology if lab == topology.lab else topology.with_lab(lab)
 
 
 def _check_kernel_mode(lab: Lab) -> None:

@@ -26,7 +26,7 @@ def draw(
     planes, _, each = hop.shape
     for q in range(begin, end):
         rng = _generator(first[q], first_words[q])
-        profile = draw_profile(RoutingMode.SRV6_USID, planes, t1s, each * planes, rng, even)
+        profile = draw_profile(RoutingMode.SRV6_USID, [t1s] * planes, each * planes, rng, even)
         order = _generator(second[q], second_words[q])
         for plane, values in enumerate(profile):
             chosen = list(values)
