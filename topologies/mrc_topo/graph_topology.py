@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 
+from mrc_common.errors import UsageError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.graph import Joint
@@ -22,11 +23,19 @@ from mrc_topo.topology import End, Host, HostPort, Link, Path, PathError, ProbeP
 
 #: How many links away from a host's switch a probe can turn and come back within one carrier.
 PROBE_REACH = 2
+#: So many paths longer than the shortest take some ten seconds to find.
+MOST_SEARCHED = 1 << 16
 
 
 def build_topology(lab: Lab) -> Topology:
     """Return the topology of a lab, a Clos or a graph. Raises TopologyError."""
     return Topology(lab) if lab.topology is None else GraphTopology(lab)
+
+
+def require_clos(topology: Topology, what: str) -> None:
+    """Raise UsageError for a graph; `what` begins the sentence."""
+    if isinstance(topology, GraphTopology):
+        raise UsageError(f"{what} needs the two tiers of a Clos, and the fabric of lab {topology.lab.name} is a graph")
 
 
 class GraphTopology(Topology):
@@ -63,6 +72,7 @@ class GraphTopology(Topology):
             self.spec.paths.extra_hops,
             self.most_switches,
         )
+        self._check_number()
         self._check_lengths()
         super().__init__(lab)
 
@@ -119,6 +129,15 @@ class GraphTopology(Topology):
                     if (other, one) not in seen and (one, other) not in seen:
                         seen.add((one, other))
                         yield one, other
+
+    def _check_number(self) -> None:
+        pairs, asked = sum(1 for _ in self._pairs()), self.spec.paths
+        if asked.extra_hops and pairs * asked.limit > MOST_SEARCHED:
+            raise TopologyError(
+                f"{pairs} pairs of switches with up to {asked.limit} paths each are more than the {MOST_SEARCHED} that "
+                f"are searched for; lower limit to {MOST_SEARCHED // pairs}, or leave extra_hops out",
+                ("topology", "paths"),
+            )
 
     def _check_lengths(self) -> None:
         at = {(joint.low_port, joint.high): f"{joint.low}:{joint.low_port}" for joint in reversed(self._cables)}

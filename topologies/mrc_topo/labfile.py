@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from mrc_common import document
 from mrc_common.document import DocumentError, printable
+from mrc_topo import graph_file
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
@@ -64,9 +65,9 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
         LabError: the text does not describe a lab.
     """
     try:
-        read = document.parse(text, name, EXAMPLE)
+        read = graph_file.expanded(document.parse(text, name, EXAMPLE), folder)
     except DocumentError as error:
-        raise LabError(error.problems) from error
+        raise LabError(error.problems).needing(*error.packages) from error
     try:
         topology = build_topology(_placed(Lab.model_validate(read.data), folder))
         Placement(topology)

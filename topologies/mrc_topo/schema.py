@@ -347,15 +347,20 @@ class NodeRole(Enum):
     SWITCH = "switch"
 
 
-class GraphSpec(Model):
-    """A fabric of any shape, in the place of a Clos: named `switches` and `hosts`, and the links between them; or a
-    file beside the lab file that has them, `from` (DOT, or a containerlab topology). There, nodes whose kind is one of
+class GraphSource(Model):
+    """A file beside the lab file that has a graph, `from`: DOT, or a containerlab topology. Nodes whose kind is one of
     `host_kinds` are hosts; `roles` by name or shell pattern come before that."""
 
-    kind: Literal["graph"] = "graph"
     source: Annotated[str, Field(max_length=255)] | None = Field(default=None, alias="from")
     host_kinds: list[Annotated[str, Field(max_length=64)]] = ["host", "linux"]
     roles: dict[Annotated[str, Field(max_length=64)], NodeRole] = {}
+
+
+class GraphSpec(GraphSource):
+    """A fabric of any shape, in the place of a Clos: named `switches` and `hosts`, and the links between them; or a
+    file that has them (`from`)."""
+
+    kind: Literal["graph"] = "graph"
     switches: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MAX_SWITCHES)] = []
     hosts: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MAX_HOSTS)] = []
     links: Annotated[list[GraphLink], Field(max_length=MAX_LINKS)] = []
@@ -370,6 +375,8 @@ class GraphSpec(Model):
     def _whole(self) -> Self:
         if self.source is not None:
             raise PlacedError("a file is read only for a lab that comes from a file itself; give the links", ("from",))
+        for key in {"host_kinds", "roles"} & self.model_fields_set:
+            raise PlacedError("is about the nodes of a file; give from, or leave it out", (key,))
         assert self.shape
         return self
 

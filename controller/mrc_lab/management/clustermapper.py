@@ -142,35 +142,32 @@ def _in_graph(topology: GraphTopology, grades: Mapping[tuple[str, int, str], int
     for port, host, probe, each in probes:
         if not probe.links:
             at.setdefault(probe.target, {})[port] = (each, [host])
-    for name, seen in at.items():
-        _name(bad, name, seen)
+            if each:
+                bad[port] = (each, [host])
     for length in (1, 2):
         links: dict[str, Seen] = {}
         for port, host, probe, each in probes:
-            if len(probe.links) == length and bad.keys().isdisjoint({port, *probe.switches, *probe.links[:-1]}):
+            if len(probe.links) == length and bad.keys().isdisjoint({port, *probe.switches[:-1], *probe.links[:-1]}):
                 least, witnesses = links.get(probe.target, (DEAD, []))
                 # Hosts share the link: if one of them still gets its probes back, it is not dead.
                 links[probe.target] = (min(least, each), [*witnesses, host])
         for switch in topology.switches:
             own = {link.name: links[link.name] for link in switch.links.values() if link.name in links}
-            if switch.name not in at and len(own) > 1 and all(each for each, _ in own.values()):
-                _name(bad, switch.name, own)
+            if length == 1:
+                own |= at.get(switch.name, {})
+            if len(own) > 1 and all(each for each, _ in own.values()):
+                bad[switch.name] = (
+                    max(each for each, _ in own.values()),
+                    [host for _, seen in own.values() for host in seen],
+                )
                 for name in own:
-                    del links[name]
+                    links.pop(name, None)
+                    bad.pop(name, None)
         for name, (each, witnesses) in links.items():
-            if each:
+            ends = (topology.links[name].low.node, topology.links[name].high.node)
+            if each and bad.keys().isdisjoint(ends):
                 bad[name] = (each, witnesses)
     return [Finding(name, WORDS[each], tuple(dict.fromkeys(hosts))) for name, (each, hosts) in bad.items()]
-
-
-def _name(bad: dict[str, Seen], switch: str, links: Mapping[str, Seen]) -> None:
-    """Add a switch all of whose links are bad, or else those that are, with their grades and witnesses."""
-    wrong = {name: each for name, each in links.items() if each[0]}
-    if len(wrong) == len(links) > 1:
-        grades, hosts = zip(*wrong.values(), strict=True)
-        bad[switch] = (max(grades), [host for each in hosts for host in each])
-    else:
-        bad.update(wrong)
 
 
 def _tier0(
