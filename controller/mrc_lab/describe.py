@@ -456,12 +456,10 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
 
 def probe_targets(topology: Topology, host: Host) -> list[ProbeTarget]:
     """Return the targets of a host's Clustermapper (`Topology.probe_paths`), back to the same port."""
-    return [
-        ProbeTarget(
-            each.target,
-            each.plane,
-            addressing.text(host.ports[each.plane].address),
-            addressing.text(addressing.carrier(each.usids)),
-        )
-        for each in topology.probe_paths(host.index)
-    ]
+    paths = Paths(topology)
+    targets = []
+    for each in topology.probe_paths(host.index):
+        route = paths.srv6_of(host.index, each)
+        texts = (addressing.text(address) for address in (route.source, route.destination))
+        targets.append(ProbeTarget(each.target, each.plane, *texts))
+    return targets

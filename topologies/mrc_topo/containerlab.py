@@ -67,8 +67,8 @@ def host_commands(paths: Paths, host: Host) -> list[str]:
         name = f"eth{port.plane + FIRST_PORT}"
         commands += _port(name, addressing.mac_text(port.mac), addressing.mac_text(port.gateway_mac))
         commands.append(f"ip -6 address add {addressing.text(port.address)}/128 dev {name} nodad")
-        # The kernel looks the carrier up after it has encapsulated: all carriers of a plane leave through its port. Ports
-        # of a graph may share switches: there the first uSID, which is that of the port's switch, tells them apart.
+        # The kernel looks the carrier up after it has encapsulated: all carriers of a plane leave through its port.
+        # Ports of a graph may share switches: there the first uSID tells them apart, which is the port's switch.
         plane = (addressing.LOCATOR_BLOCK << 96 | port.plane << 92).to_bytes(16, "big")
         prefix = f"{addressing.text(plane)}/{PLANE_BITS}"
         if isinstance(topology, GraphTopology):

@@ -130,8 +130,8 @@ def _ends(switches: Sequence[str], hosts: Sequence[str], links: Sequence[tuple[s
         one, other = parsed
         if one[0] == other[0]:
             raise PlacedError(f"{one[0]} is linked to itself; remove the link", key)
-        if other[0] in known_hosts:
-            one, other = other, one
+        if one[0] not in known_hosts:
+            one, other = (other, one) if other[0] in known_hosts else (one, other)
         if other[0] in known_hosts:
             raise PlacedError(f"{one[0]} and {other[0]} are both hosts; put a switch between them", key)
         pair = frozenset((one[0], other[0]))

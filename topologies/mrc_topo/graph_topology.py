@@ -140,7 +140,9 @@ class GraphTopology(Topology):
             )
 
     def _check_lengths(self) -> None:
-        at = {(joint.low_port, joint.high): f"{joint.low}:{joint.low_port}" for joint in reversed(self._cables)}
+        at: dict[tuple[int, str], str] = {}
+        for joint in self._cables:
+            at.setdefault((joint.low_port, joint.high), f"{joint.low}:{joint.low_port}")
         for plane in range(self.spec.shape.planes):
             switches = [switch for port, switch in at if port == plane]
             for one in switches:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mrc_topo import addressing, ev
 from mrc_topo.addressing import Tier
 from mrc_topo.modes import MODES, UplinkChooser, ecmp_salt
-from mrc_topo.topology import Host, Link, Path, PathError, Switch, Topology
+from mrc_topo.topology import Host, Link, Path, PathError, ProbePath, Switch, Topology
 
 
 class Srv6Path(NamedTuple):
@@ -168,8 +168,11 @@ class Paths:
 
     def probe(self, host: int, plane: int, t1: int | None = None) -> Srv6Path:
         """Return the outer addresses of a probe from a host to its T0, or on to a T1, and back to the same port."""
-        usids = self.topology.probe_path(host, plane, t1).usids
-        return Srv6Path(addressing.carrier(usids), (), self.topology.host_port(host, plane).address)
+        return self.srv6_of(host, self.topology.probe_path(host, plane, t1))
+
+    def srv6_of(self, host: int, probe: ProbePath) -> Srv6Path:
+        """Return the outer addresses that steer a probe from a host along its path and back."""
+        return Srv6Path(addressing.carrier(probe.usids), (), self.topology.host_port(host, probe.plane).address)
 
     # --- what crosses what -------------------------------------------------------------------------
 

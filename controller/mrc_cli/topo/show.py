@@ -123,7 +123,7 @@ def _summary(topology: Topology) -> Table:
         ("routing", mode),
         ("host links", f"{format_rate(lab.links.host.rate)}, {format_time(lab.links.host.delay)}"),
         ("fabric links", f"{format_rate(lab.links.fabric.rate)}, {format_time(lab.links.fabric.delay)}"),
-        ("oversubscription", f"{lab.oversubscription:.3g}:1"),
+        *([("oversubscription", f"{lab.oversubscription:.3g}:1")] if lab.topology is None else []),
         (f"paths {topology.hosts[0].name} to " + topology.hosts[last].name, str(len(pairs.all_paths(0, last)))),
         ("base RTT", format_time(pairs.base_rtt_ns(lab.interface_mtu + 14))),
         ("data queue", f"{format_size(queue.limit)}, marks {ecn}, trims {trim}"),
@@ -142,7 +142,8 @@ def _hosts_table(topology: Topology) -> Table:
     for host in topology.hosts:
         changed = [port.name for port in host.ports if port.name in topology.lab.overrides]
         usids = " ".join(f"{port.usid:04x}" for port in host.ports)
-        table.add_row(host.name, addressing.text(host.address), str(host.t0), usids, ", ".join(changed))
+        t0 = str(host.t0) if topology.lab.topology is None else " ".join(port.t0 for port in host.ports)
+        table.add_row(host.name, addressing.text(host.address), t0, usids, ", ".join(changed))
     return table
 
 
