@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from mrc_common import document
 from mrc_common.document import Document, DocumentError, KeyPath, printable
-from mrc_topo.schema import GraphSource, GraphSpec, NodeRole
+from mrc_topo.schema import MAX_LINKS, GraphSource, GraphSpec, NodeRole
 
 EXAMPLE = "a containerlab topology is a mapping with name and topology; see docs/topology.md"
 EXTRA = "pip install 'mrclab[dot]'"
@@ -52,7 +52,9 @@ class _Drawn:
     link_places: list[str] = field(default_factory=list)
 
     def add(self, one: _End, other: _End, settings: Mapping[str, str], place: str) -> None:
-        """Add a link."""
+        """Add a link. Raises DocumentError if there are too many: edges between subgraphs multiply."""
+        if len(self.links) == MAX_LINKS:
+            raise DocumentError([f"{place}: more than {MAX_LINKS} links, which no lab can have; use fewer"])
         self.links.append((one, other, dict(settings)))
         self.link_places.append(place)
 
