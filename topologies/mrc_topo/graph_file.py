@@ -11,6 +11,7 @@ import contextlib
 import fnmatch
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,6 +237,12 @@ def _endpoint(given: object) -> _End | None:
 
 
 def _dot(name: str, text: str) -> _Drawn:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pydot calls pyparsing by names of earlier versions
+        return _read_dot(name, text)
+
+
+def _read_dot(name: str, text: str) -> _Drawn:
     try:
         import pydot
     except ImportError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import networkx as nx
 
-#: Of so many shortest paths at most, those that EVs name are chosen, equally far apart in the order of the search.
+#: At most this many shortest paths are listed; those that EVs name are chosen among them, equally far apart.
 ENUMERATED = 1024
 
 Switches = tuple[str, ...]
@@ -74,7 +74,7 @@ class SwitchPaths:
 
 
 def spread(found: Sequence[list[str]], limit: int) -> list[list[str]]:
-    """Return so many of the paths at most, equally far apart."""
+    """Return at most `limit` of the paths, equally far apart."""
     if len(found) <= limit:
         return list(found)
     return [found[at * len(found) // limit] for at in range(limit)]

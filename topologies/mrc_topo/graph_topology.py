@@ -23,7 +23,7 @@ from mrc_topo.topology import End, Host, HostPort, Link, Path, PathError, ProbeP
 
 #: How many links away from a host's switch a probe can turn and come back within one carrier.
 PROBE_REACH = 2
-#: So many paths longer than the shortest take some ten seconds to find.
+#: Finding this many paths, longer ones included, takes some ten seconds.
 MOST_SEARCHED = 1 << 16
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -125,6 +126,7 @@ def _summary(topology: Topology) -> Table:
         ("fabric links", f"{format_rate(lab.links.fabric.rate)}, {format_time(lab.links.fabric.delay)}"),
         *([("oversubscription", f"{lab.oversubscription:.3g}:1")] if lab.topology is None else []),
         (f"paths {topology.hosts[0].name} to " + topology.hosts[last].name, str(len(pairs.all_paths(0, last)))),
+        *_fewest_paths(topology),
         ("base RTT", format_time(pairs.base_rtt_ns(lab.interface_mtu + 14))),
         ("data queue", f"{format_size(queue.limit)}, marks {ecn}, trims {trim}"),
         ("path MTU", f"{lab.path_mtu} B (interfaces {lab.interface_mtu} B)"),
@@ -135,6 +137,18 @@ def _summary(topology: Topology) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _fewest_paths(topology: Topology) -> list[tuple[str, str]]:
+    """Return a row about the two hosts of a graph that have the fewest paths, which a failure would part first."""
+    if topology.lab.topology is None or len(topology.hosts) < 2:
+        return []
+    paths = Paths(topology)
+    pairs = itertools.combinations(topology.hosts, 2)
+    many, one, other = min(
+        ((len(paths.all_paths(a.index, b.index)), a, b) for a, b in pairs), key=lambda found: found[0]
+    )
+    return [("fewest paths", f"{many}, {one.name} to {other.name}")]
 
 
 def _hosts_table(topology: Topology) -> Table:
