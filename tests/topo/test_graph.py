@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_topo import LabError, PathError, Paths, Topology, load_lab, parse_lab
+from mrc_topo import LabError, PathError, Paths, Topology, at_rate, load_lab, parse_lab
 from mrc_topo.capacity import Capacity
 from mrc_topo.walk import PacketTracer, check_routes
 from topo.strategies import graphs
@@ -232,3 +232,20 @@ def test_a_search_that_would_take_minutes_is_refused() -> None:
     hosts = [f"h{at}" for at in range(64)]
     with pytest.raises(LabError, match=r"topology.paths: 2080 pairs .* up to 64 paths .* lower limit to 31"):
         parse_lab(lab(switches=names, hosts=hosts, links=links, paths={"limit": 64, "extra_hops": 1}))
+
+
+def test_queues_of_links_follow_the_transport_and_a_common_rate() -> None:
+    own = {"ends": ["s0", "s1"], "rate": "10Mbps", "queue": {"limit": "32KiB", "trim": None, "pfc": {}}}
+    topology = parse_lab(lab(links=[["a", "s0"], ["b", "s1"], own], lab_queues={"pfc": {}}))
+    assert topology.for_transport("mrc").links["s0--s1"].queue.pfc is None
+    roce = topology.for_transport("roce").links["s0--s1"].queue
+    assert roce.pfc is not None
+    assert roce.ecn is not None
+    assert roce.ecn.last_hop
+    faster = at_rate(topology.lab, 40_000_000)
+    assert faster["topology"]["links"][2]["rate"] == 20_000_000
+    assert faster["topology"]["links"][2]["queue"]["limit"] == 65536
+    assert topology.for_transport("mrc").for_transport("mrc").lab == topology.for_transport("mrc").lab
+    own["queue"] = {"credits": {"buffer": 64}}
+    with pytest.raises(LabError, match=r"topology.links.2.queue.credits.buffer \(64\) has no room"):
+        parse_lab(lab(links=[["a", "s0"], ["b", "s1"], own], lab_queues={"credits": {}}))

@@ -7,6 +7,7 @@ that are connected without hosts are a component; all ports p are at one compone
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,16 @@ class GraphShape:
     planes: int
     joints: tuple[Joint, ...]
     plane_of: Mapping[str, int]
+
+    def check_radix(self, switches: Sequence[str], radix: int) -> None:
+        """Raise PlacedError for a switch with more links than this."""
+        used = Counter(node for each in self.joints for node in (each.low, each.high))
+        for index, switch in enumerate(switches):
+            if used[switch] > radix:
+                raise PlacedError(
+                    f"{switch} has {used[switch]} links, the radix is {radix}; use fewer or raise radix",
+                    ("topology", "switches", index),
+                )
 
 
 class _Sets:

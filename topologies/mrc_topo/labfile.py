@@ -153,7 +153,8 @@ def at_rate(lab: Lab, rate_bps: int) -> Document:
         return QueueSpec.model_validate(spec).at_rate(rate_bps, own, packet).model_dump(mode="json")
 
     scaled["queues"] = queue(scaled["queues"])
-    for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values()):
+    of_graph = [] if lab.topology is None else scaled["topology"]["links"]
+    for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values(), *of_graph):
         if link["rate"] is not None:
             link["rate"] = link["rate"] * rate_bps // own
         if link.get("queue") is not None:

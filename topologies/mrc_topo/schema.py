@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -319,6 +319,11 @@ class Override(Model):
     corrupt: Probability = 0.0
     queue: QueueSpec | None = None
 
+    def with_queue(self, change: Callable[[QueueSpec], QueueSpec]) -> Self:
+        """Return the same with its queue, if it has one of its own, as `change` makes it."""
+        changed = self.queue and change(self.queue)
+        return self if changed is self.queue else self.model_copy(update={"queue": changed})
+
 
 class GraphLink(Override):
     """A link of a graph, of which `[h0, s1]` is the short form: its two ends, each a node or `NODE:PORT`, and what it
@@ -370,6 +375,12 @@ class GraphSpec(GraphSource):
     def shape(self) -> GraphShape:
         """What the names and links make. Raises PlacedError."""
         return shape_of(self.switches, self.hosts, [(each.ends[0], each.ends[1]) for each in self.links])
+
+    def with_queues(self, change: Callable[[QueueSpec], QueueSpec]) -> Self:
+        """See `Lab.with_queues`."""
+        links = [each.with_queue(change) for each in self.links]
+        same = all(new is old for new, old in zip(links, self.links, strict=True))
+        return self if same else self.model_copy(update={"links": links})
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -434,16 +445,27 @@ class Lab(Model):
         its paths itself. RoCE's class has what the file says, and ECN at the last hop, too, as DCQCN expects. A
         lossless class is never trimmed.
         """
-        overrides = {
-            name: each if each.queue is None else each.model_copy(update={"queue": each.queue.for_transport(transport)})
-            for name, each in self.overrides.items()
-        }
-        queues = self.queues.for_transport(transport)
-        adaptive = self.routing.adaptive is not None and transport == "mrc"
-        if queues is self.queues and overrides == self.overrides and not adaptive:
+        made = self.with_queues(lambda queue: queue.for_transport(transport))
+        if self.routing.adaptive is None or transport != "mrc":
+            return made
+        return made.model_copy(update={"routing": self.routing.model_copy(update={"adaptive": None})})
+
+    def with_queues(self, change: Callable[[QueueSpec], QueueSpec]) -> Lab:
+        """Return the lab with all its queues as `change` makes them; the same lab if that changes none."""
+        queues, topology = change(self.queues), self.topology and self.topology.with_queues(change)
+        overrides = {name: each.with_queue(change) for name, each in self.overrides.items()}
+        if queues is self.queues and overrides == self.overrides and topology is self.topology:
             return self
-        routing = self.routing.model_copy(update={"adaptive": None}) if adaptive else self.routing
-        return self.model_copy(update={"queues": queues, "overrides": overrides, "routing": routing})
+        return self.model_copy(update={"queues": queues, "overrides": overrides, "topology": topology})
+
+    @property
+    def all_queues(self) -> dict[str, QueueSpec]:
+        """The queues that the file gives, by their place in it."""
+        places: dict[str, QueueSpec | None] = {"queues": self.queues}
+        places |= {f"overrides.{name}.queue": each.queue for name, each in self.overrides.items()}
+        links = [] if self.topology is None else self.topology.links
+        places |= {f"topology.links.{at}.queue": each.queue for at, each in enumerate(links)}
+        return {place: queue for place, queue in places.items() if queue is not None}
 
     @property
     def interface_mtu(self) -> int:
@@ -482,13 +504,8 @@ class Lab(Model):
                 "mode srv6_usid or srv6_srh without adaptive",
                 ("routing",),
             )
-        used = Counter(node for each in shape.joints for node in (each.low, each.high))
-        for index, switch in enumerate(self.topology.switches):
-            if self.radix is not None and used[switch] > self.radix:
-                raise PlacedError(
-                    f"{switch} has {used[switch]} links, the radix is {self.radix}; use fewer or raise radix",
-                    ("topology", "switches", index),
-                )
+        if self.radix is not None:
+            shape.check_radix(self.topology.switches, self.radix)
         return self
 
     @model_validator(mode="after")
@@ -518,21 +535,15 @@ class Lab(Model):
     @model_validator(mode="after")
     def _credits(self) -> Self:
         frame = -(-(self.path_mtu + HEADER_BYTES) // CREDIT_BLOCK) * CREDIT_BLOCK
-        named = [
-            ("queues", self.queues),
-            *((f"overrides.{name}.queue", each.queue) for name, each in self.overrides.items()),
-        ]
-        for place, queue in named:
-            if queue is not None and queue.credits is not None and queue.credits.buffer < frame:
+        for place, queue in self.all_queues.items():
+            if queue.credits is not None and queue.credits.buffer < frame:
                 raise ValueError(
                     f"{place}.credits.buffer ({queue.credits.buffer}) has no room for a full packet; give it at least "
                     f"{frame} bytes, or lower path_mtu"
                 )
         # Both ends of a link have the same buffer; a lossy link beside lossless ones would break that rule.
-        if len({queue.credits is None for _, queue in named if queue is not None}) > 1:
-            raise ValueError(
-                "queues.credits are of all links or of none; give them in queues and in every overrides.*.queue"
-            )
+        if len({queue.credits is None for queue in self.all_queues.values()}) > 1:
+            raise ValueError("queues.credits are of all links or of none; give them in queues and in every other queue")
         return self
 
     @model_validator(mode="after")
