@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from mrc_topo import LabError, Topology, containerlab, draw, graph_file, load_lab
+from mrc_topo import LabError, Topology, containerlab, draw, graph_file, labfile, load_lab, parse_lab
 from mrc_topo.walk import check_routes
 
 CLAB = """
@@ -76,7 +76,11 @@ def test_containerlab_nodes_links_and_interfaces_become_a_lab(tmp_path: pathlib.
     }
     assert check_routes(topology) == 4
     assert topology.lab.topology is not None
-    assert topology.lab.topology.source is None, "the lab needs the file no more"
+    assert topology.lab.topology.source is None
+    # A lab that is up reads its file again, elsewhere.
+    text = labfile.lab_text(tmp_path / "my.yaml")
+    assert parse_lab(text).lab == topology.lab
+    assert labfile.lab_text("ring") == labfile.lab_path("ring").read_text(encoding="utf-8"), "others stay as they are"
 
 
 def test_an_export_of_ours_is_read_again(tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from mrc_common import document
@@ -56,6 +57,22 @@ def load_lab(name_or_path: str | Path) -> Topology:
     except DocumentError as error:
         raise LabError(error.problems) from error
     return parse_lab(text, str(name_or_path), path.absolute().parent)
+
+
+def lab_text(name_or_path: str | Path) -> str:
+    """Return the text of a lab file that needs no other file for its graph: one that is named is written out.
+
+    Raises:
+        LabError: there is no such lab, or no such graph.
+    """
+    path = lab_path(name_or_path)
+    try:
+        text = document.read_text(path, str(name_or_path))
+        read = document.parse(text, str(name_or_path), EXAMPLE)
+        whole = graph_file.expanded(read, path.absolute().parent)
+    except DocumentError as error:
+        raise LabError(error.problems).needing(*error.packages) from error
+    return text if whole is read else yaml.safe_dump(whole.data, sort_keys=False)
 
 
 def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Topology:
