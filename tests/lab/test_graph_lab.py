@@ -25,7 +25,7 @@ from support.lab import labs
 from topo.strategies import graphs
 
 DEAD: dict[str, Any] = {"blackhole": True}
-SIZE = 60_000
+SIZE = 1 << 16
 
 
 def reduced(session: Session, hosts: list[str], failures: list[tuple[float, Action]], iterations: int = 4) -> RunResult:
@@ -160,6 +160,21 @@ def test_roce_takes_a_shortest_path(lab: str) -> None:
         reduced(session, list(session.hosts), [])
     finally:
         session.close()
+
+
+@pytest.mark.parametrize("lab", ["srv6-srh", "ring"])
+def test_full_packets_with_immediate_data_fit_behind_a_segment_routing_header(lab: str, tmp_path: pathlib.Path) -> None:
+    """Such a packet once waited for ever: the interfaces' MTU had no room for its four bytes."""
+    file = labs.lab_file(tmp_path, lab, routing={"mode": "srv6_srh"}, path_mtu=1024)
+    session = VirtualSession(load_lab(pathlib.Path(file)))
+    try:
+        params = {"size_bytes": 1 << 14, "iterations": 2}
+        spec = WorkloadSpec("ring_all_reduce", params, hosts=["h0", "h1"], limit_s=20)
+        result = WorkloadRun(session, spec).go()
+    finally:
+        session.close()
+    assert not result.failures
+    assert all(each.bytes_verified == 1 << 15 for each in result.progress.values())
 
 
 def test_the_fluid_model_refuses_a_graph() -> None:

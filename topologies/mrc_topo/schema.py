@@ -34,6 +34,8 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 #: preamble, gap and FCS are counted elsewhere (`link_overhead`).
 HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 
+IMMEDIATE_BYTES = 4
+
 #: The priority of data in every queue of the switches (`rules.py`); 7, the highest, is control.
 DATA_PRIORITY = 0
 #: Credits count blocks of this many bytes.
@@ -470,7 +472,9 @@ class Lab(Model):
     @property
     def interface_mtu(self) -> int:
         """The MTU that the interfaces need: a full packet with all headers, without Ethernet's 14 bytes."""
-        return self.path_mtu + HEADER_BYTES - 14
+        # A last packet may have immediate data, too, which is shorter than the SRH that other modes leave room for.
+        behind = IMMEDIATE_BYTES if self.routing.mode is RoutingMode.SRV6_SRH else 0
+        return self.path_mtu + HEADER_BYTES + behind - 14
 
     @property
     def host_rate_bps(self) -> int:
