@@ -63,9 +63,8 @@ class GraphTopology(Topology):
             self._numbers[name] = (plane, tier, count[plane, tier])
             count[plane, tier] += 1
         #: How many switches a path can have: the host port's uSID is the last of the carriers.
-        self.lab_mode = MODES[lab.routing.mode]
-        self.most_switches = self.lab_mode.carriers * addressing.CARRIER_USIDS - 1
-        self.between = SwitchPaths(
+        self.most_switches = MODES[lab.routing.mode].carriers * addressing.CARRIER_USIDS - 1
+        self.switch_paths = SwitchPaths(
             self.spec.switches,
             [(each.low, each.high) for each in joints if each.low not in known],
             self.spec.paths.limit,
@@ -86,7 +85,7 @@ class GraphTopology(Topology):
 
     @cached_property
     def hops(self) -> int:
-        return max((len(self.between.between(one, other)) for one, other in self._pairs()), default=1)
+        return max((len(self.switch_paths.between(one, other)) for one, other in self._pairs()), default=1)
 
     def t0_of(self, host: int) -> int:
         return self.hosts[host].t0
@@ -115,7 +114,7 @@ class GraphTopology(Topology):
         return Path(src, dst, plane, number if len(found) > 1 else None, switches, links, (*usids, end.usid))
 
     def _switch_paths(self, src: int, dst: int, plane: int) -> tuple[tuple[str, ...], ...]:
-        return self.between.between(self.host_port(src, plane).t0, self.host_port(dst, plane).t0)
+        return self.switch_paths.between(self.host_port(src, plane).t0, self.host_port(dst, plane).t0)
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         """Yield every two switches between which hosts have paths in some plane, once."""
@@ -146,14 +145,15 @@ class GraphTopology(Topology):
         for plane in range(self.spec.shape.planes):
             switches = [switch for port, switch in at if port == plane]
             for one in switches:
-                far = self.between.distances(one)
+                far = self.switch_paths.distances(one)
                 for other in switches:
                     if far[other] + 1 > self.most_switches:
                         longer = f", or use routing.mode {RoutingMode.SRV6_SRH.value}, which holds twice as many uSIDs"
+                        single = self.most_switches < addressing.CARRIER_USIDS
                         raise TopologyError(
                             f"the shortest path from {at[plane, one]} to {at[plane, other]} has {far[other] + 1} "
                             f"switches, and the uSIDs of a packet hold {self.most_switches} and the host port; add "
-                            f"links{longer if self.lab_mode.carriers == 1 else ''}",
+                            f"links{longer if single else ''}",
                             ("topology",),
                         )
 
@@ -166,14 +166,14 @@ class GraphTopology(Topology):
         for port in self.hosts[host].ports:
             own = port.t0
             found.append(ProbePath(own, port.plane, (self._usid(own), port.usid), (own,)))
-            far = self.between.distances(own)
+            far = self.switch_paths.distances(own)
             near = sorted((name for name in far if far[name] < PROBE_REACH), key=lambda name: (far[name], name))
-            towards = self.between.towards(own)
+            towards = self.switch_paths.towards(own)
             for one in near:
                 if one != own and self._numbers[one][1] is Tier.T0:
                     continue
                 out = [own, one] if one != own else [own]
-                for other in self.between.graph[one]:
+                for other in self.switch_paths.graph[one]:
                     if far[other] < far[one] or other == towards.get(one):
                         continue
                     if one != own and (self._numbers[other][1] is Tier.T0 or (far[other] == far[one] and other < one)):
@@ -195,7 +195,7 @@ class GraphTopology(Topology):
         """Yield the addresses that a switch knows, each with the port on a shortest path to the nearest port that has
         it."""
         numbers = {switch.peer(port).node: port for port in switch.links}
-        far = self.between.distances(switch.name)
+        far = self.switch_paths.distances(switch.name)
         for host in self.hosts:
             there = [port for port in host.ports if port.t0 in far]
             nearest = min(there, key=lambda port: (far[port.t0], port.plane))
@@ -203,7 +203,7 @@ class GraphTopology(Topology):
                 if port.t0 == switch.name:
                     yield address, port.t0_port
                 else:
-                    yield address, numbers[self.between.towards(port.t0)[switch.name]]
+                    yield address, numbers[self.switch_paths.towards(port.t0)[switch.name]]
 
     def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
         """Return the time of one full frame and of its answer through empty queues, on the longest path of any EV."""

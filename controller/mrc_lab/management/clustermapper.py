@@ -97,8 +97,9 @@ def collect(hosts: Mapping[str, HostControl]) -> dict[str, list[Probed]]:
 class Localiser(Protocol):
     """Locates faults from the hosts' probes; `Clustermapper` is the built-in one (docs/extending.md).
 
-    `views[HOST]` lists that host's targets: `port` (its plane), `target` (a T0 or T1 of that plane) and `history`, its
-    latest probes, oldest first: 1 answered, 0 lost. A host whose agent does not answer has no view.
+    `views[HOST]` lists that host's targets: `port` (its plane), `target` (a T0 or T1 of that plane; in a graph the
+    host's switch or a link between switches, by `Topology.probe_paths`) and `history`, its latest probes, oldest
+    first: 1 answered, 0 lost. A host whose agent does not answer has no view.
     """
 
     def locate(self, topology: Topology, views: Views) -> list[Finding]:
