@@ -45,8 +45,11 @@ class Section:
 def _labs() -> list[Available]:
     rows = []
     for name in builtin_labs():
-        lab = load_lab(name).lab
+        topology = load_lab(name)
+        lab = topology.lab
         size = f"{lab.planes} x ({lab.t0_per_plane} T0, {lab.t1_per_plane} T1)"
+        if lab.topology is not None:
+            size = f"graph of {len(topology.switches)} switches"
         rows.append(Available(name, lab.description, {"hosts": str(lab.hosts), "planes": size}))
     return rows
 

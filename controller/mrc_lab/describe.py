@@ -14,7 +14,6 @@ from mrc_host.node.config import NodeConfig
 from mrc_host.node.mapper import ProbeTarget
 from mrc_lab.records.record import CAPTURES, LabFolder
 from mrc_topo import addressing, rules
-from mrc_topo.addressing import Tier
 from mrc_topo.ev import generated_fields, make_ev
 from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
@@ -408,12 +407,11 @@ def _profile(topology: Topology, host: Host, peer: Host) -> list[list[int]]:
 
 def _routes(topology: Topology, host: Host, peer: Host) -> dict[str, list[str]]:
     """Return the outer addresses that lead from a host to a peer, by the upper half of the EV."""
-    lab = topology.lab
     resolve = Paths(topology).resolver(host.index)
     routes = {}
-    for plane in range(lab.planes):
-        for t1 in range(max(lab.t1_per_plane, 1)):
-            value = make_ev(plane, t1, 0)
+    for plane in range(topology.lab.planes):
+        for hop in range(max(topology.hops, 1)):
+            value = make_ev(plane, hop, 0)
             route = resolve(value, peer.address)
             addresses = [route.source, route.destination, *route.segments]
             routes[str(value >> 16)] = [addressing.text(each) for each in addresses]
@@ -432,7 +430,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         routes = _LazyPeers(topology, host, _routes)
     if clock == "real":
         profiles, routes = dict(profiles), dict(routes)
-    fields = generated_fields(lab.routing.mode, lab.t1_per_plane) if lab.ev.mode is EvMode.GENERATED else []
+    fields = generated_fields(lab.routing.mode, topology.hops) if lab.ev.mode is EvMode.GENERATED else []
     return NodeConfig(
         name=host.name,
         address=addressing.text(host.address),
@@ -457,13 +455,11 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
 
 
 def probe_targets(topology: Topology, host: Host) -> list[ProbeTarget]:
-    """Return the targets of a host's Clustermapper: its T0 and every T1 of every plane, back to the same port."""
+    """Return the targets of a host's Clustermapper (`Topology.probe_paths`), back to the same port."""
     paths = Paths(topology)
     targets = []
-    for plane in range(topology.lab.planes):
-        names: list[tuple[str, int | None]] = [(host.ports[plane].t0, None)]
-        names += [(addressing.switch_name(plane, Tier.T1, t1), t1) for t1 in range(topology.lab.t1_per_plane)]
-        for name, t1 in names:
-            route = paths.probe(host.index, plane, t1)
-            targets.append(ProbeTarget(name, plane, addressing.text(route.source), addressing.text(route.destination)))
+    for each in topology.probe_paths(host.index):
+        route = paths.srv6_of(host.index, each)
+        texts = (addressing.text(address) for address in (route.source, route.destination))
+        targets.append(ProbeTarget(each.target, each.plane, *texts))
     return targets

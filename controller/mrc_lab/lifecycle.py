@@ -43,7 +43,7 @@ from mrc_lab.records.rundir import (
 from mrc_lab.requested import RequestedLab
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.program import FabricProgram, program_of
-from mrc_topo.labfile import lab_path
+from mrc_topo.labfile import lab_text
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
@@ -223,16 +223,13 @@ def _place_files(
 ) -> None:
     """Write the files that the lab's daemon reads into the run directory: lab file, policies, program, description of
     the slice."""
-    source, inside = lab_path(wanted.lab).resolve(), run.folder.path / run.lab_file.name
+    text, trusted = lab_text(wanted.lab), []
     if wanted.topology.lab.policies.named:
         trusted = policies.read(wanted.topology)
-        text = policies.copied(source.read_text(encoding="utf-8"), trusted)
-        for path in (run.lab_file, inside):
-            policies.place(trusted, path.parent)
-            path.write_text(text, encoding="utf-8")
-    else:
-        shutil.copyfile(source, run.lab_file)
-        shutil.copyfile(source, inside)
+        text = policies.copied(text, trusted)
+    for path in (run.lab_file, run.folder.path / run.lab_file.name):
+        policies.place(trusted, path.parent)
+        path.write_text(text, encoding="utf-8")
     if program is not None:
         for path in (run.program_file, run.folder.path / run.program_file.name):
             program.save(path)

@@ -21,7 +21,7 @@ def chosen(topology: Topology, payload: str | None) -> Topology:
     """Return the lab with this kind of payload; None: that of its file."""
     if payload is None or payload == topology.lab.payload:
         return topology
-    return Topology(topology.lab.model_copy(update={"payload": payload}))
+    return topology.with_lab(topology.lab.model_copy(update={"payload": payload}))
 
 
 def check(topology: Topology, clock: str, file: str = "") -> None:

@@ -51,7 +51,7 @@ def chosen(topology: Topology, given: PoliciesSpec | None) -> Topology:
     if given is None or not given.named:
         return topology
     policies = topology.lab.policies.model_copy(update=given.named)
-    return Topology(topology.lab.model_copy(update={"policies": policies}))
+    return topology.with_lab(topology.lab.model_copy(update={"policies": policies}))
 
 
 def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = False) -> None:

@@ -72,7 +72,7 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
     rows: list[list[str | Coloured]] = [
         ["verdict", Coloured(verdict.outcome, colour)],
         ["mean goodput", format_rate(round(readings.mean_bps))],
-        ["lab", f"{lab.name}: {lab.planes} planes, {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1 each, "
+        ["lab", f"{lab.name}: {topology.shape}, "
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
         ["workload", f"{result.workload} {result.params} on {len(result.ranks)} hosts"],
         ["clock", f"{result.clock}{simulated}, {result.seconds:.1f} s, seed {result.seed}"],

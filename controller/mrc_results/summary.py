@@ -71,10 +71,10 @@ def headline(readings: Readings, verdict: Verdict) -> str:
 
 def story(result: RunResult, topology: Topology, readings: Readings) -> str:
     """Describe what was done, for readers who do not know the workloads' names."""
-    lab = topology.lab
     clock = "simulated time" if result.clock == "virtual" else "real time"
-    switches = _many(lab.t0_per_plane + lab.t1_per_plane, "switch", "switches")
-    planes = "one network" if lab.planes == 1 else f"{lab.planes} parallel networks (planes)"
+    networks = len({switch.plane for switch in topology.switches})
+    switches = _many(len(topology.switches) // networks, "switch", "switches")
+    planes = "one network" if networks == 1 else f"{networks} parallel networks (planes)"
     happened = readings.failures
     done = f"{_many(happened, 'failure')} {'was' if happened == 1 else 'were'} caused on purpose" if happened else ""
     return (

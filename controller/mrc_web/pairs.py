@@ -6,7 +6,8 @@ from mrc_host.ctl_requests import GetPair, PairRow
 from mrc_host.proto.statistics import CcStatistics
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.base import Session
-from mrc_topo.paths import PathError, Paths
+from mrc_topo.paths import Paths
+from mrc_topo.topology import PathError
 from mrc_web.state import EvRow, Pair, PairQp
 
 

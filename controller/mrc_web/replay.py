@@ -22,6 +22,7 @@ from mrc_lab.faults.kinds import effects_of
 from mrc_lab.session.fidelity import UNMEASURED
 from mrc_results.reading import RESULT, FolderError, readable
 from mrc_results.record import LabEvent, RunResult
+from mrc_topo.graph_topology import build_topology
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology, TopologyError
@@ -387,7 +388,7 @@ def topology_of(result: RunResult, folder: pathlib.Path) -> Topology:
     """
     try:
         given = result.topology
-        topology = load_lab(result.lab) if given is None else Topology(Lab.model_validate(given))
+        topology = load_lab(result.lab) if given is None else build_topology(Lab.model_validate(given))
     except (LabError, ValidationError, TopologyError) as error:
         lab = printable(str(result.lab))
         raise FolderError(f"{folder}: its lab '{lab}' is not known here: {printable(str(error))}") from error

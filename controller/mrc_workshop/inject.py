@@ -96,8 +96,8 @@ def usid_paths(topology: Topology, seed: int) -> list[Packet]:
             if src == dst:
                 continue
             for path in paths.all_paths(src, dst):
-                value = make_ev(path.plane, path.t1 or 0, rng.randrange(1 << 14))
-                through = "" if path.t1 is None else f" through {path.switches[1]}"
+                value = make_ev(path.plane, path.hop or 0, rng.randrange(1 << 14))
+                through = "" if path.hop is None else f" through {path.switches[1]}"
                 what = f"h{src}:{path.plane} to h{dst}:{path.plane}{through}"
                 wanted.append((src, path.plane, dst, what, addressing.carrier(path.usids), value))
     for plane in range(topology.lab.planes):

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from mrc_lab.machines.connect import DEFAULT, VARIABLE, words_for
 from mrc_lab.records.rundir import RunError
-from mrc_topo.schema import MachineSpec
+from mrc_topo.machine import MachineSpec
 
 
 def spec(ssh: str | None) -> MachineSpec:

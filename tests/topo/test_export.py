@@ -47,9 +47,10 @@ def test_containerlab_names_each_interface_once(name: str) -> None:
 
 @pytest.mark.netns
 @pytest.mark.slow
-def test_hosts_of_the_containerlab_topology_reach_each_other() -> None:
+@pytest.mark.parametrize("name", ["tiny", "dual-tor"])
+def test_hosts_of_the_containerlab_topology_reach_each_other(name: str) -> None:
     """Namespaces stand in for containers: what containerlab would execute in each is executed there."""
-    topology = load_lab("tiny")
+    topology = load_lab(name)
     document = containerlab.document(topology)["topology"]
     prefix = f"clab{os.getpid() % 100000}-"
     try:
@@ -60,9 +61,9 @@ def test_hosts_of_the_containerlab_topology_reach_each_other() -> None:
             (one, first), (two, second) = (end.split(":") for end in link["endpoints"])
             names = ("one", f"c{number}", "two", f"d{number}")
             run("ip", "link", "add", names[1], "type", "veth", "peer", "name", names[3])
-            for name, node, interface in ((names[1], one, first), (names[3], two, second)):
-                run("ip", "link", "set", name, "netns", prefix + node)
-                run("ip", "-n", prefix + node, "link", "set", name, "name", interface, "mtu", str(link["mtu"]))
+            for made, node, interface in ((names[1], one, first), (names[3], two, second)):
+                run("ip", "link", "set", made, "netns", prefix + node)
+                run("ip", "-n", prefix + node, "link", "set", made, "name", interface, "mtu", str(link["mtu"]))
         for node, content in document["nodes"].items():
             for command in content["exec"]:
                 run("ip", "netns", "exec", prefix + node, *shlex.split(command))
@@ -71,8 +72,8 @@ def test_hosts_of_the_containerlab_topology_reach_each_other() -> None:
             inside = ("ip", "netns", "exec", prefix + one.name)
             assert " 1 received" in run(*inside, "ping", "-6", "-c", "1", "-W", "5", *addresses)
         # Where packets went shows that the paths of both planes are used: addresses alone would take one plane.
-        for plane in range(topology.lab.planes):
-            crossed = run("ip", "-n", f"{prefix}p{plane}-t0.0", "-s", "-j", "link", "show")
+        for port in topology.hosts[0].ports:
+            crossed = run("ip", "-n", prefix + port.t0, "-s", "-j", "link", "show")
             assert sum(each["stats64"]["rx"]["packets"] for each in json.loads(crossed)) > 0
     finally:
         for node in document["nodes"]:

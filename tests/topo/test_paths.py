@@ -269,6 +269,6 @@ def test_base_rtt_by_hand() -> None:
 def test_path_objects_are_hashable_data() -> None:
     path = Paths(load_lab("tiny")).path(0, 1, 0, None)
     assert isinstance(path, Path)
-    assert path.t1 is None
+    assert path.hop is None
     assert path.switches == ("p0-t0.0",)
     assert len({path, path}) == 1

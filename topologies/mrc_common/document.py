@@ -77,6 +77,14 @@ class DocumentError(UsageError):
         self.problems = problems
 
 
+class PlacedError(ValueError):
+    """What a validator finds wrong below the value that it checks; `key` leads from that value to the place."""
+
+    def __init__(self, message: str, key: KeyPath) -> None:
+        super().__init__(message)
+        self.key = key
+
+
 class Model(BaseModel):
     """Base of documents' models: it refuses unknown keys, numbers that are not finite, and true in the place of 1."""
 
@@ -111,7 +119,7 @@ class Document:
     def explain(self, model: type[BaseModel], error: ValidationError, root: str = "document") -> list[str]:
         """Return what pydantic found wrong with the data and how to correct it, a line each."""
         entries = error.errors()
-        problems = [self.problem(tuple(each["loc"]), explain(model, each), root) for each in entries[:MAX_PROBLEMS]]
+        problems = [self.problem(place_of(each), explain(model, each), root) for each in entries[:MAX_PROBLEMS]]
         if len(entries) > MAX_PROBLEMS:
             problems.append(f"{self.name}: and {len(entries) - MAX_PROBLEMS} problems more")
         return problems
@@ -314,6 +322,12 @@ def _fields(model: type[BaseModel], path: KeyPath) -> dict[str, dict[str, Any]]:
             return {}
     properties: dict[str, dict[str, Any]] = here.get("properties", {})
     return properties
+
+
+def place_of(entry: Any) -> KeyPath:
+    """Return the path of the key about which pydantic says something."""
+    error = entry.get("ctx", {}).get("error")
+    return (*entry["loc"], *(error.key if isinstance(error, PlacedError) else ()))
 
 
 def explain(model: type[BaseModel], entry: Any) -> str:

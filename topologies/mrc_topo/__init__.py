@@ -7,11 +7,12 @@
 Rules and examples: docs/topology.md.
 """
 
+from mrc_topo.graph_topology import build_topology
 from mrc_topo.labfile import LabError, at_rate, builtin_labs, load_lab, parse_lab
 from mrc_topo.modes import RoutingMode, SprayKind
-from mrc_topo.paths import Path, PathError, Paths, Srv6Path
+from mrc_topo.paths import Paths, Srv6Path
 from mrc_topo.schema import Lab
-from mrc_topo.topology import Host, HostPort, Link, Switch, Topology, TopologyError, UnknownElement
+from mrc_topo.topology import Host, HostPort, Link, Path, PathError, Switch, Topology, TopologyError, UnknownElement
 
 __all__ = [
     "Host",
@@ -30,6 +31,7 @@ __all__ = [
     "TopologyError",
     "UnknownElement",
     "at_rate",
+    "build_topology",
     "builtin_labs",
     "load_lab",
     "parse_lab",

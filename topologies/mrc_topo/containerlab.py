@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mrc_topo import addressing, rules
+from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.kernel_routes import NEIGHBOUR, routes
 from mrc_topo.paths import Paths
 from mrc_topo.topology import End, Host, Switch, Topology
@@ -61,13 +62,20 @@ def host_commands(paths: Paths, host: Host) -> list[str]:
     """Return the commands that give a node a host's addresses and its routes to all others."""
     topology = paths.topology
     commands = [f"ip -6 address add {addressing.text(host.address)}/128 dev lo nodad"]
+    routed: set[str] = set()
     for port in host.ports:
         name = f"eth{port.plane + FIRST_PORT}"
         commands += _port(name, addressing.mac_text(port.mac), addressing.mac_text(port.gateway_mac))
         commands.append(f"ip -6 address add {addressing.text(port.address)}/128 dev {name} nodad")
         # The kernel looks the carrier up after it has encapsulated: all carriers of a plane leave through its port.
-        plane = addressing.text((addressing.LOCATOR_BLOCK << 96 | port.plane << 92).to_bytes(16, "big"))
-        commands.append(f"ip -6 route add {plane}/{PLANE_BITS} via {NEIGHBOUR} dev {name} onlink")
+        # Ports of a graph may share switches: there the first uSID tells them apart, which is the port's switch.
+        plane = (addressing.LOCATOR_BLOCK << 96 | port.plane << 92).to_bytes(16, "big")
+        prefix = f"{addressing.text(plane)}/{PLANE_BITS}"
+        if isinstance(topology, GraphTopology):
+            prefix = f"{addressing.text(addressing.carrier((topology.switch(port.t0).usid,)))}/48"
+        if prefix not in routed:
+            commands.append(f"ip -6 route add {prefix} via {NEIGHBOUR} dev {name} onlink")
+        routed.add(prefix)
         end = f"{addressing.text(addressing.carrier((port.usid,)))}/48"
         commands.append(f"ip -6 route add {end} encap seg6local action End.DT6 table local dev {name}")
     for peer in topology.hosts:

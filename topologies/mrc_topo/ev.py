@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,16 +66,18 @@ def generated_fields(mode: RoutingMode, t1_count: int) -> tuple[EvField, ...]:
 
 
 def draw_profile(
-    mode: RoutingMode, planes: int, t1_count: int, size: int, rng: random.Random, even: bool = True
+    mode: RoutingMode, hops_of: Sequence[int], size: int, rng: random.Random, even: bool = True
 ) -> tuple[tuple[int, ...], ...]:
     """Return `size` distinct EVs in pseudo-random order, equally many per plane: one tuple per plane.
 
-    Each plane's EVs are spread over its T1s as equally as possible. Without `even` each EV's T1 is drawn independently,
+    Each plane's EVs are spread as equally as possible over the values of its hop field, which are T1s or paths;
+    `hops_of` has their number for each plane. Without `even` each EV's T1 is drawn independently,
     as by an endpoint that generates EVs without a controller (`mrc-protocol.md §7`).
     """
-    named = t1_count if MODES[mode].chooser is UplinkChooser.EV else 0
     profile = []
-    for plane in range(planes):
+    planes = len(hops_of)
+    for plane, many in enumerate(hops_of):
+        named = many if MODES[mode].chooser is UplinkChooser.EV else 0
         hops: list[int] = []
         if not even and named:
             hops = [rng.randrange(named) for _ in range(size // planes)]

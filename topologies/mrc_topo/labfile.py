@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from mrc_common import document
 from mrc_common.document import DocumentError, printable
+from mrc_topo import graph_file
+from mrc_topo.graph_topology import build_topology
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
 from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec
@@ -56,6 +59,22 @@ def load_lab(name_or_path: str | Path) -> Topology:
     return parse_lab(text, str(name_or_path), path.absolute().parent)
 
 
+def lab_text(name_or_path: str | Path) -> str:
+    """Return the text of a lab file that needs no other file for its graph: one that is named is written out.
+
+    Raises:
+        LabError: there is no such lab, or no such graph.
+    """
+    path = lab_path(name_or_path)
+    try:
+        text = document.read_text(path, str(name_or_path))
+        read = document.parse(text, str(name_or_path), EXAMPLE)
+        whole = graph_file.expanded(read, path.absolute().parent)
+    except DocumentError as error:
+        raise LabError(error.problems).needing(*error.packages) from error
+    return text if whole is read else yaml.safe_dump(whole.data, sort_keys=False)
+
+
 def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Topology:
     """Return the topology that YAML text describes; `name` stands for it in errors, relative paths start in `folder`.
 
@@ -63,11 +82,11 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
         LabError: the text does not describe a lab.
     """
     try:
-        read = document.parse(text, name, EXAMPLE)
+        read = graph_file.expanded(document.parse(text, name, EXAMPLE), folder)
     except DocumentError as error:
-        raise LabError(error.problems) from error
+        raise LabError(error.problems).needing(*error.packages) from error
     try:
-        topology = Topology(_placed(Lab.model_validate(read.data), folder))
+        topology = build_topology(_placed(Lab.model_validate(read.data), folder))
         Placement(topology)
         return topology
     except ValidationError as error:
@@ -151,7 +170,8 @@ def at_rate(lab: Lab, rate_bps: int) -> Document:
         return QueueSpec.model_validate(spec).at_rate(rate_bps, own, packet).model_dump(mode="json")
 
     scaled["queues"] = queue(scaled["queues"])
-    for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values()):
+    of_graph = [] if lab.topology is None else scaled["topology"]["links"]
+    for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values(), *of_graph):
         if link["rate"] is not None:
             link["rate"] = link["rate"] * rate_bps // own
         if link.get("queue") is not None:

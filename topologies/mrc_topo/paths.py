@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from mrc_topo import addressing, ev
 from mrc_topo.addressing import Tier
 from mrc_topo.modes import MODES, UplinkChooser, ecmp_salt
-from mrc_topo.topology import Host, Link, Switch, Topology
-
-
-class PathError(Exception):
-    """An EV, a segment list or a pair of hosts without a path."""
+from mrc_topo.topology import Host, Link, Path, PathError, ProbePath, Switch, Topology
 
 
 class Srv6Path(NamedTuple):
@@ -24,19 +19,6 @@ class Srv6Path(NamedTuple):
     destination: bytes
     segments: tuple[bytes, ...] = ()
     source: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """A path from a host port to another in a plane; `t1` is None below one T0."""
-
-    src: int
-    dst: int
-    plane: int
-    t1: int | None
-    switches: tuple[str, ...]
-    links: tuple[str, ...]
-    usids: tuple[int, ...]
 
 
 class Paths:
@@ -50,40 +32,14 @@ class Paths:
 
     # --- paths -------------------------------------------------------------------------------------
 
-    def _path(self, src: int, dst: int, plane: int, t1: int | None = None) -> Path:
-        """Return the path from host to host in a plane through a T1 (ignored below one T0). Raises PathError."""
-        topo, lab = self.topology, self.lab
-        if not (0 <= src < lab.hosts and 0 <= dst < lab.hosts):
-            raise PathError(f"no hosts {src} and {dst}; the lab has 0 to {lab.hosts - 1}")
-        if not 0 <= plane < lab.planes:
-            raise PathError(f"no plane {plane}; the lab has 0 to {lab.planes - 1}")
-        t0_src, t0_dst = topo.t0_of(src), topo.t0_of(dst)
-        first = addressing.switch_name(plane, Tier.T0, t0_src)
-        last = addressing.switch_name(plane, Tier.T0, t0_dst)
-        start, end = addressing.host_port_name(src, plane), addressing.host_port_name(dst, plane)
-        tail = (addressing.usid(plane, Tier.T0, t0_dst), topo.host_port(dst, plane).usid)
-        if t0_src == t0_dst:
-            return Path(src, dst, plane, None, (first,), (start, end), tail)
-        if t1 is None or not 0 <= t1 < lab.t1_per_plane:
-            raise PathError(f"no T1 {t1} in plane {plane}; the lab has 0 to {lab.t1_per_plane - 1}")
-        spine = addressing.switch_name(plane, Tier.T1, t1)
-        up = addressing.fabric_link_name(plane, t0_src, t1)
-        down = addressing.fabric_link_name(plane, t0_dst, t1)
-        usids = (
-            addressing.usid(plane, Tier.T0, t0_src),
-            addressing.usid(plane, Tier.T1, t1),
-            *tail,
-        )
-        return Path(src, dst, plane, t1, (first, spine, last), (start, up, down, end), usids)
+    def _path(self, src: int, dst: int, plane: int, hop: int | None = None) -> Path:
+        """Return the path from host to host in a plane with a hop field (`Topology.path`). Raises PathError."""
+        return self.topology.path(src, dst, plane, hop)
 
     def all_paths(self, src: int, dst: int, plane: int | None = None) -> tuple[Path, ...]:
         """Return every path between two hosts, plane by plane (or in one plane)."""
         planes: Iterable[int] = range(self.lab.planes) if plane is None else (plane,)
-        t1s: Iterable[int | None] = range(self.lab.t1_per_plane)
-        if self.topology.t0_of(src) == self.topology.t0_of(dst):
-            t1s = (None,)
-        t1s = tuple(t1s)
-        return tuple(self.path(src, dst, p, t1) for p in planes for t1 in t1s)
+        return tuple(self.path(src, dst, p, hop) for p in planes for hop in self.topology.choices(src, dst, p))
 
     # --- EV <-> path -------------------------------------------------------------------------------
 
@@ -94,10 +50,10 @@ class Paths:
         field that names no T1.
         """
         plane = ev.plane_of(value) if plane is None else plane
-        if self.topology.t0_of(src) == self.topology.t0_of(dst):
-            return self.path(src, dst, plane, None)
         if self.mode.chooser is UplinkChooser.EV:
             return self.path(src, dst, plane, ev.hop_of(value))
+        if self.topology.t0_of(src) == self.topology.t0_of(dst):
+            return self.path(src, dst, plane, None)
         if self.mode.chooser is UplinkChooser.SWITCH:
             self.path(src, dst, plane, 0)
             return None
@@ -119,8 +75,8 @@ class Paths:
 
         By rule in structured and SRv6 modes; by search in ECMP; impossible where switches spray.
         """
-        if path.t1 is None or self.mode.chooser is UplinkChooser.EV:
-            return ev.make_ev(path.plane, path.t1 or 0, salt)
+        if path.hop is None or self.mode.chooser is UplinkChooser.EV:
+            return ev.make_ev(path.plane, path.hop or 0, salt)
         if self.mode.chooser is UplinkChooser.HASH:
             for step in range(ev.SALTS):
                 value = ev.make_ev(path.plane, 0, (salt + step) % ev.SALTS)
@@ -133,7 +89,8 @@ class Paths:
         pair and `qp`."""
         lab = self.lab
         rng = random.Random(f"{lab.seed}/{lab.name}/{src}/{dst}/{qp}")
-        return ev.draw_profile(lab.routing.mode, lab.planes, lab.t1_per_plane, lab.ev.size, rng)
+        hops = [self.topology.hops_between(src, dst, plane) for plane in range(lab.planes)]
+        return ev.draw_profile(lab.routing.mode, hops, lab.ev.size, rng)
 
     # --- path <-> uSID stack -----------------------------------------------------------------------
 
@@ -141,12 +98,13 @@ class Paths:
         """Return the outer addresses that steer a packet along a path.
 
         In mode srv6_srh the first carrier leads to the T1 (below one T0: to the T0), and the second, in the SRH, to the
-        host port; otherwise one carrier holds all uSIDs. The last uSID is that of the host port.
+        host port; otherwise one carrier holds all uSIDs. The last uSID is that of the host port. On a long path through
+        a graph the first carrier holds as many as it can.
         """
         source = self.topology.host_port(path.src, path.plane).address
         if self.mode.carriers < 2:
             return Srv6Path(addressing.carrier(path.usids), (), source)
-        split = len(path.usids) - 2 or 1
+        split = min(len(path.usids) - 2 or 1, addressing.CARRIER_USIDS)
         first, second = path.usids[:split], path.usids[split:]
         return Srv6Path(addressing.carrier(first), (addressing.carrier(second),), source)
 
@@ -156,6 +114,8 @@ class Paths:
             usids = addressing.parse_carrier(route.destination)
             for segment in route.segments:
                 usids += addressing.parse_carrier(segment)
+            if self.lab.topology is not None:
+                return self._path_of_usids(src, usids)
             parts = [addressing.parse_usid(value) for value in usids]
         except ValueError as error:
             raise PathError(str(error)) from error
@@ -174,6 +134,19 @@ class Paths:
         if path.usids != usids:
             raise PathError("the uSIDs do not begin at the source's T0")
         return path
+
+    def _path_of_usids(self, src: int, usids: tuple[int, ...]) -> Path:
+        """Return the path through a graph whose uSIDs these are."""
+        switches = {switch.usid: switch for switch in self.topology.switches}
+        last = switches.get(usids[-2]) if len(usids) > 1 else None
+        for host in self.topology.hosts:
+            for port in host.ports:
+                if last is not None and (port.t0, port.usid) == (last.name, usids[-1]):
+                    for path in self.all_paths(src, host.index, port.plane):
+                        if path.usids == usids:
+                            return path
+        shown = " ".join(f"{each:04x}" for each in usids)
+        raise PathError(f"no path from {self.topology.hosts[src].name} has the uSIDs {shown}")
 
     def resolver(self, src: int) -> Callable[[int, bytes], Srv6Path]:
         """Return a function from (32-bit EV, inner destination address) to outer addresses of packets from `src`.
@@ -195,15 +168,11 @@ class Paths:
 
     def probe(self, host: int, plane: int, t1: int | None = None) -> Srv6Path:
         """Return the outer addresses of a probe from a host to its T0, or on to a T1, and back to the same port."""
-        topo = self.topology
-        port = topo.host_port(host, plane)
-        t0 = addressing.usid(plane, Tier.T0, topo.t0_of(host))
-        usids: tuple[int, ...] = (t0, port.usid)
-        if t1 is not None:
-            if not 0 <= t1 < self.lab.t1_per_plane:
-                raise PathError(f"no T1 {t1} in plane {plane}; the lab has 0 to {self.lab.t1_per_plane - 1}")
-            usids = (t0, addressing.usid(plane, Tier.T1, t1), t0, port.usid)
-        return Srv6Path(addressing.carrier(usids), (), port.address)
+        return self.srv6_of(host, self.topology.probe_path(host, plane, t1))
+
+    def srv6_of(self, host: int, probe: ProbePath) -> Srv6Path:
+        """Return the outer addresses that steer a probe from a host along its path and back."""
+        return Srv6Path(addressing.carrier(probe.usids), (), self.topology.host_port(host, probe.plane).address)
 
     # --- what crosses what -------------------------------------------------------------------------
 

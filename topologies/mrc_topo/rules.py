@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
+from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.modes import MODES
 from mrc_topo.schema import DATA_PRIORITY as DATA_PRIORITY
 from mrc_topo.topology import Switch, Topology
@@ -107,7 +108,10 @@ def switch_entries(topology: Topology, switch: Switch) -> list[TableEntry]:
             match=(Match("usid_prefix", addressing.usid_prefix(switch.usid)),),
         )
     ]
-    entries += _t0_routes(topology, switch) if switch.tier is Tier.T0 else _t1_routes(topology, switch)
+    if isinstance(topology, GraphTopology):
+        entries += _graph_routes(topology, switch)
+    else:
+        entries += _t0_routes(topology, switch) if switch.tier is Tier.T0 else _t1_routes(topology, switch)
     entries += _classes()
     entries += [_port(topology, switch, port) for port in switch.links]
     return entries
@@ -169,6 +173,20 @@ def _t1_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
     return entries
 
 
+def _graph_routes(topology: GraphTopology, switch: Switch) -> list[TableEntry]:
+    entries = []
+    for port, link in switch.links.items():
+        peer = link.other(switch.name)
+        if link.is_host_link:
+            usid = topology.host_port(topology.host(peer.node).index, peer.port).usid
+        else:
+            usid = topology.switch(peer.node).usid
+        entries.append(_usid_route(usid, port))
+    for address, port in topology.plain_routes(switch):
+        entries.append(_host_route(int.from_bytes(address, "big"), 128, "forward", {"port": port}))
+    return entries
+
+
 def _uplinks(topology: Topology, switch: Switch) -> TableEntry:
     """Return the lab's routing mode."""
     lab = topology.lab
@@ -197,7 +215,7 @@ def next_mac(topology: Topology, switch: Switch, port: int) -> int:
     """Return the MAC of what is at the other end of a switch's port."""
     peer = switch.peer(port)
     if switch.links[port].is_host_link:
-        return topology.host_port(topology.host(peer.node).index, switch.plane).mac
+        return topology.host_port(topology.host(peer.node).index, peer.port).mac
     other = topology.switch(peer.node)
     return addressing.switch_mac(other.plane, other.tier, other.index, peer.port)
 

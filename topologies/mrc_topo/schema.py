@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import ipaddress
+from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Literal, Self
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from mrc_common.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, SSH_NAME, Model, printable
+from mrc_common.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, Model, PlacedError
 from mrc_topo import addressing
+from mrc_topo.graph import GraphShape, shape_of
+from mrc_topo.machine import MachineSpec
 from mrc_topo.marking import EcnSpec
-from mrc_topo.modes import MAX_ADAPTIVE, RoutingSpec
+from mrc_topo.modes import MAX_ADAPTIVE, RoutingMode, RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
 Rate = Annotated[int, BeforeValidator(parse_rate_bps), Field(ge=1_000, le=10**13)]
@@ -24,6 +33,8 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 #: The sum of Ethernet, outer IPv6 with an SRH of one segment, IPv6, UDP, BTH, METH, TSETH, RETH and ICRC; the frame's
 #: preamble, gap and FCS are counted elsewhere (`link_overhead`).
 HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
+
+IMMEDIATE_BYTES = 4
 
 #: The priority of data in every queue of the switches (`rules.py`); 7, the highest, is control.
 DATA_PRIORITY = 0
@@ -46,19 +57,7 @@ PolicyClass = Annotated[str, Field(max_length=4096, pattern=POLICY_CLASS)]
 #: A larger number of hosts is a mistake in the file, as no single machine can run it; the real clock allows fewer.
 MAX_HOSTS = 2048
 MAX_SWITCHES = 256
-
-
-def _one_machine(text: str) -> str:
-    """Return the text of a numeric address of one machine. Raises ValueError for any other text."""
-    try:
-        found = ipaddress.ip_address(text)
-    except ValueError:
-        raise ValueError(
-            f"'{printable(text)}' is not an IP address; give a number such as 10.0.0.1, and no name"
-        ) from None
-    if found.is_unspecified or found.is_multicast or "%" in text:
-        raise ValueError(f"{text} is not an address of one machine")
-    return str(found)
+MAX_LINKS = 8192
 
 
 class EvMode(Enum):
@@ -312,18 +311,6 @@ class PoliciesSpec(Model):
         return {kind: str(given) for kind, given in self if given is not None}
 
 
-class MachineSpec(Model):
-    """A machine that runs a slice of a lab (docs/machines.md). The one without `ssh` is the machine on which `mrclab
-    up` runs. Tunnels to the other machines end at `address`, on UDP ports from `port_base` on. `hosts` and `switches`
-    are names, shell patterns (`p0-*`), or a range of hosts (`h0..h7`)."""
-
-    ssh: Annotated[str, Field(max_length=255, pattern=SSH_NAME)] | None = None
-    address: Annotated[str, Field(max_length=64), AfterValidator(_one_machine)]
-    port_base: Annotated[int, Field(ge=1024, le=65535)] = 47000
-    hosts: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
-    switches: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
-
-
 class Override(Model):
     """The settings that differ on one link, in both directions. Its loss and corruption are in force from the start of
     a run."""
@@ -334,11 +321,93 @@ class Override(Model):
     corrupt: Probability = 0.0
     queue: QueueSpec | None = None
 
+    def with_queue(self, change: Callable[[QueueSpec], QueueSpec]) -> Self:
+        """Return the same with its queue, if it has one of its own, as `change` makes it."""
+        changed = self.queue and change(self.queue)
+        return self if changed is self.queue else self.model_copy(update={"queue": changed})
+
+
+class GraphLink(Override):
+    """A link of a graph, of which `[h0, s1]` is the short form: its two ends, each a node or `NODE:PORT`, and what it
+    has otherwise than `links` and `queues` say."""
+
+    ends: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=2, max_length=2)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: object) -> object:
+        return {"ends": value} if isinstance(value, list) else value
+
+
+class GraphPaths(Model):
+    """The paths between two hosts in a plane that EVs name: the shortest ones, and those that are longer by up to
+    `extra_hops` links; `limit` at most, the shortest first."""
+
+    limit: Annotated[int, Field(ge=1, le=64)] = 16
+    extra_hops: Annotated[int, Field(ge=0, le=9)] = 0
+
+
+class NodeRole(Enum):
+    """What a node of an imported file is in a lab."""
+
+    HOST = "host"
+    SWITCH = "switch"
+
+
+class GraphSource(Model):
+    """A file beside the lab file that has a graph, `from`: DOT, or a containerlab topology. Nodes whose kind is one of
+    `host_kinds` are hosts; `roles` by name or shell pattern come before that."""
+
+    source: Annotated[str, Field(max_length=255)] | None = Field(default=None, alias="from")
+    host_kinds: list[Annotated[str, Field(max_length=64)]] = ["host", "linux"]
+    roles: dict[Annotated[str, Field(max_length=64)], NodeRole] = {}
+
+
+class GraphSpec(GraphSource):
+    """A fabric of any shape, in the place of a Clos: named `switches` and `hosts`, and the links between them; or a
+    file that has them (`from`)."""
+
+    kind: Literal["graph"] = "graph"
+    switches: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MAX_SWITCHES)] = []
+    hosts: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MAX_HOSTS)] = []
+    links: Annotated[list[GraphLink], Field(max_length=MAX_LINKS)] = []
+    paths: GraphPaths = GraphPaths()
+
+    @cached_property
+    def shape(self) -> GraphShape:
+        """What the names and links make. Raises PlacedError."""
+        return shape_of(self.switches, self.hosts, [(each.ends[0], each.ends[1]) for each in self.links])
+
+    def with_queues(self, change: Callable[[QueueSpec], QueueSpec]) -> Self:
+        """See `Lab.with_queues`."""
+        links = [each.with_queue(change) for each in self.links]
+        same = all(new is old for new, old in zip(links, self.links, strict=True))
+        return self if same else self.model_copy(update={"links": links})
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.source is not None:
+            raise PlacedError("a file is read only for a lab that comes from a file itself; give the links", ("from",))
+        for key in {"host_kinds", "roles"} & self.model_fields_set:
+            raise PlacedError("is about the nodes of a file; give from, or leave it out", (key,))
+        assert self.shape
+        return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What was read from the file is written out, so that the lab needs the file no more.
+        data: dict[str, Any] = write(self)
+        return {key: value for key, value in data.items() if key not in ("source", "host_kinds", "roles")}
+
+
+#: The keys that a Clos has and a graph has not.
+CLOS_KEYS = ("t0_per_plane", "t1_per_plane", "hosts_per_t0", "max_oversubscription")
+
 
 class Lab(Model):
     """A whole laboratory. `clock`, `switch` and `compiler` are defaults that options override. All switches run
     `program` instead of `fabric.p4` (docs/extending.md). `machines` divide it on the real clock (docs/machines.md);
-    without them this machine runs all of it."""
+    without them this machine runs all of it. `topology` is a graph in the place of the Clos that the numbers make."""
 
     name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
@@ -347,6 +416,7 @@ class Lab(Model):
     t1_per_plane: Annotated[int, Field(ge=0, le=addressing.MAX_INDEX)] = 2
     hosts: Annotated[int, Field(ge=1, le=MAX_HOSTS)] = 8
     hosts_per_t0: Annotated[int, Field(ge=1, le=addressing.MAX_INDEX)] = 2
+    topology: GraphSpec | None = None
     radix: Annotated[int, Field(ge=2, le=addressing.MAX_PORT)] | None = None
     max_oversubscription: Annotated[float, Field(gt=0)] | None = None
     links: LinkRates = LinkRates()
@@ -377,21 +447,34 @@ class Lab(Model):
         its paths itself. RoCE's class has what the file says, and ECN at the last hop, too, as DCQCN expects. A
         lossless class is never trimmed.
         """
-        overrides = {
-            name: each if each.queue is None else each.model_copy(update={"queue": each.queue.for_transport(transport)})
-            for name, each in self.overrides.items()
-        }
-        queues = self.queues.for_transport(transport)
-        adaptive = self.routing.adaptive is not None and transport == "mrc"
-        if queues is self.queues and overrides == self.overrides and not adaptive:
+        made = self.with_queues(lambda queue: queue.for_transport(transport))
+        if self.routing.adaptive is None or transport != "mrc":
+            return made
+        return made.model_copy(update={"routing": self.routing.model_copy(update={"adaptive": None})})
+
+    def with_queues(self, change: Callable[[QueueSpec], QueueSpec]) -> Lab:
+        """Return the lab with all its queues as `change` makes them; the same lab if that changes none."""
+        queues, topology = change(self.queues), self.topology and self.topology.with_queues(change)
+        overrides = {name: each.with_queue(change) for name, each in self.overrides.items()}
+        if queues is self.queues and overrides == self.overrides and topology is self.topology:
             return self
-        routing = self.routing.model_copy(update={"adaptive": None}) if adaptive else self.routing
-        return self.model_copy(update={"queues": queues, "overrides": overrides, "routing": routing})
+        return self.model_copy(update={"queues": queues, "overrides": overrides, "topology": topology})
+
+    @property
+    def all_queues(self) -> dict[str, QueueSpec]:
+        """The queues that the file gives, by their place in it."""
+        places: dict[str, QueueSpec | None] = {"queues": self.queues}
+        places |= {f"overrides.{name}.queue": each.queue for name, each in self.overrides.items()}
+        links = [] if self.topology is None else self.topology.links
+        places |= {f"topology.links.{at}.queue": each.queue for at, each in enumerate(links)}
+        return {place: queue for place, queue in places.items() if queue is not None}
 
     @property
     def interface_mtu(self) -> int:
         """The MTU that the interfaces need: a full packet with all headers, without Ethernet's 14 bytes."""
-        return self.path_mtu + HEADER_BYTES - 14
+        # A last packet may have immediate data, too, which is shorter than the SRH that other modes leave room for.
+        behind = IMMEDIATE_BYTES if self.routing.mode is RoutingMode.SRV6_SRH else 0
+        return self.path_mtu + HEADER_BYTES + behind - 14
 
     @property
     def host_rate_bps(self) -> int:
@@ -401,14 +484,38 @@ class Lab(Model):
     @property
     def oversubscription(self) -> float:
         """The downlink capacity of a full T0 relative to its uplink capacity; 0 with a single T0, whose traffic never
-        goes up."""
-        if self.t1_per_plane == 0:
+        goes up, and of a graph, which has no uplinks."""
+        if self.topology is not None or self.t1_per_plane == 0:
             return 0.0
         down = self.hosts_per_t0 * self.links.host.rate
         return down / (self.t1_per_plane * self.links.fabric.rate)
 
     @model_validator(mode="after")
+    def _graph(self) -> Self:
+        if self.topology is None:
+            return self
+        for key in CLOS_KEYS:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise PlacedError("is of a Clos; leave it out beside topology, which has the links", (key,))
+        shape = self.topology.shape
+        for key, value in (("planes", shape.planes), ("hosts", len(self.topology.hosts))):
+            if key in self.model_fields_set and getattr(self, key) != value:
+                raise PlacedError(f"topology makes it {value}; leave it out", (key,))
+            self.__dict__[key] = value
+        if self.routing.mode not in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH) or self.routing.adaptive is not None:
+            raise PlacedError(
+                "only source routes lead through a graph, because its switches have no uplinks to choose from; use "
+                "mode srv6_usid or srv6_srh without adaptive",
+                ("routing",),
+            )
+        if self.radix is not None:
+            shape.check_radix(self.topology.switches, self.radix)
+        return self
+
+    @model_validator(mode="after")
     def _shape(self) -> Self:
+        if self.topology is not None:
+            return self
         places = self.t0_per_plane * self.hosts_per_t0
         if self.hosts > places:
             raise ValueError(
@@ -432,26 +539,20 @@ class Lab(Model):
     @model_validator(mode="after")
     def _credits(self) -> Self:
         frame = -(-(self.path_mtu + HEADER_BYTES) // CREDIT_BLOCK) * CREDIT_BLOCK
-        named = [
-            ("queues", self.queues),
-            *((f"overrides.{name}.queue", each.queue) for name, each in self.overrides.items()),
-        ]
-        for place, queue in named:
-            if queue is not None and queue.credits is not None and queue.credits.buffer < frame:
+        for place, queue in self.all_queues.items():
+            if queue.credits is not None and queue.credits.buffer < frame:
                 raise ValueError(
                     f"{place}.credits.buffer ({queue.credits.buffer}) has no room for a full packet; give it at least "
                     f"{frame} bytes, or lower path_mtu"
                 )
         # Both ends of a link have the same buffer; a lossy link beside lossless ones would break that rule.
-        if len({queue.credits is None for _, queue in named if queue is not None}) > 1:
-            raise ValueError(
-                "queues.credits are of all links or of none; give them in queues and in every overrides.*.queue"
-            )
+        if len({queue.credits is None for queue in self.all_queues.values()}) > 1:
+            raise ValueError("queues.credits are of all links or of none; give them in queues and in every other queue")
         return self
 
     @model_validator(mode="after")
     def _adaptive(self) -> Self:
-        if self.routing.adaptive is not None and self.t1_per_plane > MAX_ADAPTIVE:
+        if self.topology is None and self.routing.adaptive is not None and self.t1_per_plane > MAX_ADAPTIVE:
             raise ValueError(
                 f"routing.adaptive compares {MAX_ADAPTIVE} uplinks at most, t1_per_plane is {self.t1_per_plane}; "
                 "lower it"
@@ -460,6 +561,8 @@ class Lab(Model):
 
     @model_validator(mode="after")
     def _radix(self) -> Self:
+        if self.topology is not None:
+            return self
         limit = self.radix or addressing.MAX_PORT
         for tier, ports in (("T0", self.hosts_per_t0 + self.t1_per_plane), ("T1", self.t0_per_plane)):
             if ports > limit:

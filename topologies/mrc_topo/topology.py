@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from mrc_common.errors import UsageError
 from mrc_topo import addressing
@@ -26,6 +26,10 @@ class TopologyError(Exception):
     def __init__(self, message: str, key: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.key = key
+
+
+class PathError(Exception):
+    """An EV, a segment list or a pair of hosts without a path."""
 
 
 class UnknownElement(UsageError, LookupError):
@@ -109,13 +113,42 @@ class Switch:
         return self.links[port].other(self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path from a host port to another in a plane; `hop` is the hop field of its EVs: the number of the T1, or of the
+    path among those of a graph. It is None below one T0."""
+
+    src: int
+    dst: int
+    plane: int
+    hop: int | None
+    switches: tuple[str, ...]
+    links: tuple[str, ...]
+    usids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePath:
+    """The path of a probe from a host port to an element and back: the uSIDs, and the switches and links between
+    switches that it crosses on its way out."""
+
+    target: str
+    plane: int
+    usids: tuple[int, ...]
+    switches: tuple[str, ...]
+    links: tuple[str, ...] = ()
+
+
 class Topology:
-    """A `Lab` with all names and addresses that the rules of `mrc_topo.addressing` give it. Raises TopologyError."""
+    """A `Lab` with all names and addresses that the rules of `mrc_topo.addressing` give it. Raises TopologyError.
+
+    This is the Clos; `mrc_topo.graph_topology.GraphTopology` is a graph, and `build_topology` returns what a lab has.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self._used_overrides: set[str] = set()
-        self.hosts = tuple(self._host(index) for index in range(lab.hosts))
+        self.hosts = self._make_hosts()
         by_switch: dict[str, dict[int, Link]] = {}
         self.links = {link.name: link for link in self._make_links()}
         # A share of the base RTT is known only when all links are.
@@ -134,7 +167,11 @@ class Topology:
     def for_transport(self, transport: str) -> Topology:
         """Return the same fabric with the queues for a transport (`Lab.for_transport`)."""
         lab = self.lab.for_transport(transport)
-        return self if lab is self.lab else Topology(lab)
+        return self if lab is self.lab else self.with_lab(lab)
+
+    def with_lab(self, lab: Lab) -> Self:
+        """Return the topology of a lab that differs from this one in settings, not in shape."""
+        return type(self)(lab)
 
     # --- numbers by rule -----------------------------------------------------------------------------
 
@@ -181,6 +218,8 @@ class Topology:
 
     def host(self, name: str | int) -> Host:
         """Return the host of a name or number. Raises UnknownElement."""
+        if isinstance(name, int) and 0 <= name < len(self.hosts):
+            return self.hosts[name]
         word = addressing.host_name(name) if isinstance(name, int) else name
         try:
             return self._host_by_name[word]
@@ -206,8 +245,11 @@ class Topology:
         known = {**self.links, **self._switch_by_name, **self._host_by_name}
         raise UnknownElement(
             f"nothing in lab {self.lab.name} is called '{name}'{self._near(name, known)}; "
-            "links are like p0-t0.1--p0-t1.0 or h3:2, switches like p0-t1.0, hosts like h3"
+            f"links are like {self._examples()}"
         )
+
+    def _examples(self) -> str:
+        return "p0-t0.1--p0-t1.0 or h3:2, switches like p0-t1.0, hosts like h3"
 
     @staticmethod
     def _near(name: str, known: Iterable[str]) -> str:
@@ -221,7 +263,88 @@ class Topology:
         found |= {port.address: host.index for host in self.hosts for port in host.ports}
         return found
 
+    # --- paths ---------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> str:
+        """The shape in words: `4 planes of 4 T0 and 2 T1`."""
+        return f"{self.lab.planes} planes of {self.lab.t0_per_plane} T0 and {self.lab.t1_per_plane} T1"
+
+    @property
+    def hops(self) -> int:
+        """How many values an EV's hop field has; 0 where nothing is to be chosen."""
+        return self.lab.t1_per_plane
+
+    def hops_between(self, src: int, dst: int, plane: int) -> int:
+        """Return the number of values over which the EVs of two hosts are spread in a plane."""
+        return self.lab.t1_per_plane
+
+    def choices(self, src: int, dst: int, plane: int) -> tuple[int | None, ...]:
+        """Return the hop fields of the paths between two hosts in a plane, one each."""
+        return (None,) if self.t0_of(src) == self.t0_of(dst) else tuple(range(self.lab.t1_per_plane))
+
+    def path(self, src: int, dst: int, plane: int, hop: int | None) -> Path:
+        """Return the path from host to host in a plane with a hop field (ignored below one T0).
+
+        Raises:
+            PathError: there is no such host, plane or path.
+        """
+        lab = self.lab
+        self.check_pair(src, dst, plane)
+        t0_src, t0_dst = self.t0_of(src), self.t0_of(dst)
+        first = addressing.switch_name(plane, Tier.T0, t0_src)
+        last = addressing.switch_name(plane, Tier.T0, t0_dst)
+        start, end = addressing.host_port_name(src, plane), addressing.host_port_name(dst, plane)
+        tail = (addressing.usid(plane, Tier.T0, t0_dst), self.host_port(dst, plane).usid)
+        if t0_src == t0_dst:
+            return Path(src, dst, plane, None, (first,), (start, end), tail)
+        if hop is None or not 0 <= hop < lab.t1_per_plane:
+            raise PathError(f"no T1 {hop} in plane {plane}; the lab has 0 to {lab.t1_per_plane - 1}")
+        spine = addressing.switch_name(plane, Tier.T1, hop)
+        up = addressing.fabric_link_name(plane, t0_src, hop)
+        down = addressing.fabric_link_name(plane, t0_dst, hop)
+        usids = (
+            addressing.usid(plane, Tier.T0, t0_src),
+            addressing.usid(plane, Tier.T1, hop),
+            *tail,
+        )
+        return Path(src, dst, plane, hop, (first, spine, last), (start, up, down, end), usids)
+
+    def check_pair(self, src: int, dst: int, plane: int) -> None:
+        """Raise PathError if there are no such hosts or there is no such plane."""
+        lab = self.lab
+        if not (0 <= src < lab.hosts and 0 <= dst < lab.hosts):
+            raise PathError(f"no hosts {src} and {dst}; the lab has 0 to {lab.hosts - 1}")
+        if not 0 <= plane < lab.planes:
+            raise PathError(f"no plane {plane}; the lab has 0 to {lab.planes - 1}")
+
+    def probe_paths(self, host: int) -> list[ProbePath]:
+        """Return the probes by which faults are located: to a host's T0 and every T1 of every plane, and back."""
+        t1s = (None, *range(self.lab.t1_per_plane))
+        return [self.probe_path(host, plane, t1) for plane in range(self.lab.planes) for t1 in t1s]
+
+    @property
+    def probe_count(self) -> int:
+        """How many probe paths all hosts have together."""
+        return self.lab.hosts * self.lab.planes * (1 + self.lab.t1_per_plane)
+
+    def probe_path(self, host: int, plane: int, t1: int | None = None) -> ProbePath:
+        """Return the probe from a host to its T0, or on to a T1, and back to the same port. Raises PathError."""
+        port = self.host_port(host, plane)
+        t0 = addressing.usid(plane, Tier.T0, self.t0_of(host))
+        if t1 is None:
+            return ProbePath(port.t0, plane, (t0, port.usid), (port.t0,))
+        if not 0 <= t1 < self.lab.t1_per_plane:
+            raise PathError(f"no T1 {t1} in plane {plane}; the lab has 0 to {self.lab.t1_per_plane - 1}")
+        name = addressing.switch_name(plane, Tier.T1, t1)
+        link = addressing.fabric_link_name(plane, self.t0_of(host), t1)
+        usids = (t0, addressing.usid(plane, Tier.T1, t1), t0, port.usid)
+        return ProbePath(name, plane, usids, (port.t0, name), (link,))
+
     # --- construction -------------------------------------------------------------------------------
+
+    def _make_hosts(self) -> tuple[Host, ...]:
+        return tuple(self._host(index) for index in range(self.lab.hosts))
 
     def _host(self, index: int) -> Host:
         t0, slot = divmod(index, self.lab.hosts_per_t0)
@@ -260,8 +383,8 @@ class Topology:
                     links.append(self._link(name, plane, low, high, lab.links.fabric))
         return links
 
-    def _link(self, name: str, plane: int, low: End, high: End, spec: LinkSpec) -> Link:
-        override = self.lab.overrides.get(name, Override())
+    def _link(self, name: str, plane: int, low: End, high: End, spec: LinkSpec, own: Override | None = None) -> Link:
+        override = self.lab.overrides.get(name, own or Override())
         if name in self.lab.overrides:
             self._used_overrides.add(name)
         usual = spec.rate
@@ -284,12 +407,15 @@ class Topology:
         try:
             found = marks(ecn, link.is_host_link, link.name, link.spec.rate, base_rtt_ns, link.queue.limit)
         except MarkingError as error:
-            override = self.lab.overrides.get(link.name)
-            own = override is not None and override.queue is not None
-            key = ("overrides", link.name, "queue") if own else ("queues",)
-            raise TopologyError(str(error), (*key, "ecn", error.key)) from error
+            raise TopologyError(str(error), (*self._queue_key(link.name), "ecn", error.key)) from error
         # They must be possible also where MRC does not mark, because RoCE does (`Lab.for_transport`).
         return None if link.is_host_link and not ecn.last_hop else found
+
+    def _queue_key(self, link: str) -> tuple[str | int, ...]:
+        """Return the key of the lab file that a link's queues come from."""
+        override = self.lab.overrides.get(link)
+        own = override is not None and override.queue is not None
+        return ("overrides", link, "queue") if own else ("queues",)
 
     def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
         """Return the time of one full frame from the first host to the last and of its answer, through empty queues.
@@ -300,6 +426,9 @@ class Topology:
         names = [first.ports[0].name, last.ports[0].name]
         if first.t0 != last.t0:
             names[1:1] = [addressing.fabric_link_name(0, host.t0, 0) for host in (first, last)]
+        return self._round_trip_ns(names, frame_bytes, ack_bytes)
+
+    def _round_trip_ns(self, names: Sequence[str], frame_bytes: int, ack_bytes: int) -> int:
         return self._one_way_ns(names, frame_bytes) + self._one_way_ns(names, ack_bytes)
 
     def _one_way_ns(self, names: Iterable[str], frame_bytes: int) -> int:

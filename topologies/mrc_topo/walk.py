@@ -8,9 +8,9 @@ from itertools import chain, product
 
 from mrc_topo import addressing, ev, rules
 from mrc_topo.modes import UplinkChooser
-from mrc_topo.paths import Path, Paths, Srv6Path
+from mrc_topo.paths import Paths, Srv6Path
 from mrc_topo.rules import Match, TableEntry
-from mrc_topo.topology import Topology
+from mrc_topo.topology import Path, Topology
 
 HOP_LIMIT = 64
 
@@ -147,7 +147,7 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
             for value in chain.from_iterable(paths.profile(src, dst)):
                 expected = paths.path_of_ev(src, dst, value)
                 assert expected is not None
-                _check(walker.plain(src, expected.plane, address, value), expected)
+                _check(topology, walker.plain(src, expected.plane, address, value), expected)
                 count += 1
             continue
         for path in paths.all_paths(src, dst):
@@ -156,12 +156,13 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
             elif mode.chooser is UplinkChooser.EV:
                 taken = walker.plain(src, path.plane, address, paths.ev_of_path(path))
             else:
-                taken = walker.plain(src, path.plane, address, 0, sprayed_to=path.t1)
-            _check(taken, path)
+                taken = walker.plain(src, path.plane, address, 0, sprayed_to=path.hop)
+            _check(topology, taken, path)
             count += 1
     return count
 
 
-def _check(taken: PacketPath, expected: Path) -> None:
+def _check(topology: Topology, taken: PacketPath, expected: Path) -> None:
     if taken.links != expected.links:
-        raise WalkError(f"h{expected.src} to h{expected.dst}: goes {taken.links}, not {expected.links}")
+        pair = " to ".join(topology.hosts[index].name for index in (expected.src, expected.dst))
+        raise WalkError(f"{pair}: goes {taken.links}, not {expected.links}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -27,7 +28,8 @@ def verb(
     topology = load(lab)
     if switch:
         if switch not in {each.name for each in topology.switches}:
-            fail(f"{lab}: no switch '{switch}'; they are called p0-t0.0, p0-t1.0 and so on")
+            some = ", ".join(each.name for each in topology.switches[:3])
+            fail(f"{lab}: no switch '{switch}'; they are called {some} and so on")
         entries = rules.switch_entries(topology, topology.switch(switch))
         typer.echo(json.dumps([entry.as_dict() for entry in entries], indent=2))
         return
@@ -118,12 +120,13 @@ def _summary(topology: Topology) -> Table:
     last = lab.hosts - 1
     pairs = Paths(topology)
     rows = [
-        ("shape", f"{lab.planes} planes of {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1, {lab.hosts} hosts"),
+        ("shape", f"{topology.shape}, {lab.hosts} hosts"),
         ("routing", mode),
         ("host links", f"{format_rate(lab.links.host.rate)}, {format_time(lab.links.host.delay)}"),
         ("fabric links", f"{format_rate(lab.links.fabric.rate)}, {format_time(lab.links.fabric.delay)}"),
-        ("oversubscription", f"{lab.oversubscription:.3g}:1"),
-        ("paths h0 to " + topology.hosts[last].name, str(len(pairs.all_paths(0, last)))),
+        *([("oversubscription", f"{lab.oversubscription:.3g}:1")] if lab.topology is None else []),
+        (f"paths {topology.hosts[0].name} to " + topology.hosts[last].name, str(len(pairs.all_paths(0, last)))),
+        *_fewest_paths(topology),
         ("base RTT", format_time(pairs.base_rtt_ns(lab.interface_mtu + 14))),
         ("data queue", f"{format_size(queue.limit)}, marks {ecn}, trims {trim}"),
         ("path MTU", f"{lab.path_mtu} B (interfaces {lab.interface_mtu} B)"),
@@ -136,12 +139,25 @@ def _summary(topology: Topology) -> Table:
     return table
 
 
+def _fewest_paths(topology: Topology) -> list[tuple[str, str]]:
+    """Return a row about the two hosts of a graph that have the fewest paths, which a failure would part first."""
+    if topology.lab.topology is None or len(topology.hosts) < 2:
+        return []
+    paths = Paths(topology)
+    pairs = itertools.combinations(topology.hosts, 2)
+    many, one, other = min(
+        ((len(paths.all_paths(a.index, b.index)), a, b) for a, b in pairs), key=lambda found: found[0]
+    )
+    return [("fewest paths", f"{many}, {one.name} to {other.name}")]
+
+
 def _hosts_table(topology: Topology) -> Table:
     table = Table("host", "address", "T0", "uSID by plane", "link overrides", title="hosts", title_justify="left")
     for host in topology.hosts:
         changed = [port.name for port in host.ports if port.name in topology.lab.overrides]
         usids = " ".join(f"{port.usid:04x}" for port in host.ports)
-        table.add_row(host.name, addressing.text(host.address), str(host.t0), usids, ", ".join(changed))
+        t0 = str(host.t0) if topology.lab.topology is None else " ".join(port.t0 for port in host.ports)
+        table.add_row(host.name, addressing.text(host.address), t0, usids, ", ".join(changed))
     return table
 
 

@@ -22,7 +22,6 @@ from mrc_common.errors import MrclabError
 from mrc_common.linux import not_linux
 from mrc_lab.hosts import management
 from mrc_topo import addressing
-from mrc_topo.addressing import Tier
 from mrc_topo.topology import Host, Topology
 
 ROUTER = "fe80::1"
@@ -73,7 +72,8 @@ def switch_interfaces(topology: Topology, hosts: Sequence[Host] | None = None) -
     for host in topology.hosts if hosts is None else hosts:
         for port in host.ports:
             switch = topology.switch(port.t0)
-            names[port.t0, port.t0_port] = addressing.switch_interface(port.plane, Tier.T0, switch.index, port.t0_port)
+            place = switch.plane, switch.tier, switch.index
+            names[port.t0, port.t0_port] = addressing.switch_interface(*place, port.t0_port)
     return names
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 
 from mrc_lab.records.rundir import RunError
-from mrc_topo.schema import MachineSpec
+from mrc_topo.machine import MachineSpec
 
 VARIABLE = "MRCLAB_CONNECT"
 #: ssh must not ask for a password, or whether to trust a host: both must be settled before.

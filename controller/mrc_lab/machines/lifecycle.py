@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from mrc_lab.records import shells
 from mrc_lab.records.record import State, last_line
 from mrc_lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
 from mrc_lab.requested import RequestedLab
-from mrc_topo.labfile import lab_path
+from mrc_topo.labfile import lab_text
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
 
@@ -79,7 +78,7 @@ def bring_up(
         shell=shells.here(),
     )
     with claimed(state, roles(placement), progress) as run:
-        shutil.copyfile(lab_path(wanted.lab), run.lab_file)
+        run.lab_file.write_text(lab_text(wanted.lab), encoding="utf-8")
         _start(run, CoordinatorOrder(commands, wanted.transport))
     # The coordinator continues by itself.
     await_up(run, progress)

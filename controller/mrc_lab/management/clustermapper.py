@@ -6,6 +6,9 @@ and the T1. So, per plane:
 
 * all hosts of a T0 lose it: the T0 has failed; only one of several does: its link has;
 * a T0 answers but a T1 does not: seen from all T0s, the T1 has failed; seen from some, their links to it have.
+
+In a graph, a host also probes the links between switches, up to two links away (`GraphTopology.probe_paths`). A probe
+says nothing of what is farther away while something nearer on its way is faulty.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from mrc_host.requests import GetMap
 from mrc_lab.hosts.hostclient import HostControl, HostError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
+from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.topology import Topology
 
 #: A target is dead if none of this many latest probes was answered, and lossy if some were not.
@@ -44,6 +48,8 @@ class Probed(TypedDict):
 Views = Mapping[str, Sequence[Probed]]
 
 HEALTHY, LOSSY, DEAD = 0, 1, 2
+#: The grade of an element, and the hosts whose probes show it.
+Seen = tuple[int, list[str]]
 WORDS = {LOSSY: "lossy", DEAD: "dead"}
 
 
@@ -91,8 +97,9 @@ def collect(hosts: Mapping[str, HostControl]) -> dict[str, list[Probed]]:
 class Localiser(Protocol):
     """Locates faults from the hosts' probes; `Clustermapper` is the built-in one (docs/extending.md).
 
-    `views[HOST]` lists that host's targets: `port` (its plane), `target` (a T0 or T1 of that plane) and `history`, its
-    latest probes, oldest first: 1 answered, 0 lost. A host whose agent does not answer has no view.
+    `views[HOST]` lists that host's targets: `port` (its plane), `target` (a T0 or T1 of that plane; in a graph the
+    host's switch or a link between switches, by `Topology.probe_paths`) and `history`, its latest probes, oldest
+    first: 1 answered, 0 lost. A host whose agent does not answer has no view.
     """
 
     def locate(self, topology: Topology, views: Views) -> list[Finding]:
@@ -115,10 +122,53 @@ def locate(topology: Topology, views: Views) -> list[Finding]:
         for probe in view
     }
     findings: list[Finding] = []
+    if isinstance(topology, GraphTopology):
+        return _in_graph(topology, grades, views)
     for plane in range(topology.lab.planes):
         reachable = _tier0(topology, views, grades, plane, findings)
         _tier1(topology, reachable, grades, plane, findings)
     return findings
+
+
+def _in_graph(topology: GraphTopology, grades: Mapping[tuple[str, int, str], int], views: Views) -> list[Finding]:
+    """Find what is faulty in a graph: host links and T0s first, then what is one link beyond, and two."""
+    probes = [
+        (host.ports[each.plane].name, host.name, each, grades.get((host.name, each.plane, each.target), HEALTHY))
+        for host in topology.hosts
+        if host.name in views
+        for each in topology.probe_paths(host.index)
+    ]
+    bad: dict[str, Seen] = {}
+    at: dict[str, dict[str, Seen]] = {}
+    for port, host, probe, each in probes:
+        if not probe.links:
+            at.setdefault(probe.target, {})[port] = (each, [host])
+            if each:
+                bad[port] = (each, [host])
+    for length in (1, 2):
+        links: dict[str, Seen] = {}
+        for port, host, probe, each in probes:
+            if len(probe.links) == length and bad.keys().isdisjoint({port, *probe.switches[:-1], *probe.links[:-1]}):
+                least, witnesses = links.get(probe.target, (DEAD, []))
+                # Hosts share the link: if one of them still gets its probes back, it is not dead.
+                links[probe.target] = (min(least, each), [*witnesses, host])
+        for switch in topology.switches:
+            own = {link.name: links[link.name] for link in switch.links.values() if link.name in links}
+            if length == 1:
+                own |= at.get(switch.name, {})
+            if len(own) > 1 and all(each for each, _ in own.values()):
+                bad[switch.name] = (
+                    max(each for each, _ in own.values()),
+                    [host for _, seen in own.values() for host in seen],
+                )
+                for name in own:
+                    links.pop(name, None)
+                    bad.pop(name, None)
+        for name, (each, witnesses) in links.items():
+            ends = (topology.links[name].low.node, topology.links[name].high.node)
+            if each and bad.keys().isdisjoint(ends):
+                bad[name] = (each, witnesses)
+    return [Finding(name, WORDS[each], tuple(dict.fromkeys(hosts))) for name, (each, hosts) in bad.items()]
 
 
 def _tier0(

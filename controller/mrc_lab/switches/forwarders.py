@@ -16,7 +16,7 @@ from typing import get_args
 
 from mrc_lab.records.rundir import RunError
 from mrc_topo.modes import RoutingMode
-from mrc_topo.schema import Compiler, Forwarder, Lab, QueueSpec
+from mrc_topo.schema import Compiler, Forwarder, Lab
 from mrc_topo.topology import Topology
 
 FORWARDERS: tuple[Forwarder, ...] = get_args(Forwarder)
@@ -64,7 +64,7 @@ def _chosen(topology: Topology, switch: str | None, compiler: str | None) -> Top
         raise ReferencePartMissing(f"switch is {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}, not '{switch}'")
     if compiler not in COMPILERS:
         raise ReferencePartMissing(f"compiler is {' or '.join(COMPILERS)}, not '{compiler}'")
-    queues = [topology.lab.queues, *(each.queue for each in topology.lab.overrides.values() if each.queue)]
+    queues = topology.lab.all_queues.values()
     for key, what in (("pfc", "priority flow control"), ("credits", "link-level credits")):
         if switch != "p4lite" and any(getattr(queue, key) is not None for queue in queues):
             raise ReferencePartMissing(f"{switch} has no {what}; leave queues.{key} out, or use p4lite")
@@ -77,8 +77,8 @@ def _chosen(topology: Topology, switch: str | None, compiler: str | None) -> Top
         if compiler != "p4lite":
             raise ReferencePartMissing(f"the kernel runs no P4 program, so there is nothing for {compiler} to compile")
         _check_kernel_mode(topology.lab)
-        lab = _unmarked(lab)
-    return topology if lab == topology.lab else Topology(lab)
+        lab = lab.with_queues(lambda queue: queue.model_copy(update={"ecn": None, "trim": None}))
+    return topology if lab == topology.lab else topology.with_lab(lab)
 
 
 def _check_kernel_mode(lab: Lab) -> None:
@@ -88,17 +88,6 @@ def _check_kernel_mode(lab: Lab) -> None:
         raise ReferencePartMissing(
             f"the kernel cannot route {mode.value}: it reads no EV; routing.mode must be one of {modes}"
         )
-
-
-def _unmarked(lab: Lab) -> Lab:
-    def plain(queue: QueueSpec) -> QueueSpec:
-        return queue.model_copy(update={"ecn": None, "trim": None})
-
-    overrides = {
-        name: each if each.queue is None else each.model_copy(update={"queue": plain(each.queue)})
-        for name, each in lab.overrides.items()
-    }
-    return lab.model_copy(update={"queues": plain(lab.queues), "overrides": overrides})
 
 
 def check_clock(topology: Topology, clock: str) -> None:

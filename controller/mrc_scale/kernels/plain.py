@@ -42,7 +42,7 @@ def draw(
     planes, _, each = hop.shape
     for q in range(begin, end):
         rng = _generator(first[q], first_words[q])
-        profile = draw_profile(RoutingMode.SRV6_USID, planes, t1s, each * planes, rng, even)
+        profile = draw_profile(RoutingMode.SRV6_USID, [t1s] * planes, each * planes, rng, even)
         paths = [[hop_of(value) for value in values] for values in profile]
         if far[q]:
             paths = [add_uplinks(rng, t1s, uplinks, even, hops) for hops in paths]

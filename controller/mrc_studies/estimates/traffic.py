@@ -26,6 +26,7 @@ from mrc_runs.ideal import Costs, costs
 from mrc_runs.runner import POLL_S
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import addressing
+from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.topology import Topology
 
 #: Messages, and bytes of payload, after which a replay ends.
@@ -145,28 +146,39 @@ class Network:
         """Return the pipe of a host's ports, or of the links between a T0 and all T1s, in one direction."""
         key = (what + direction, index)
         if key not in self._pipes:
-            lab = self.topology.lab
-            planes, t1s = range(lab.planes), range(lab.t1_per_plane)
-            if what == "host":
-                names = [port.name for port in self.topology.hosts[index].ports]
-            else:
-                names = [addressing.fabric_link_name(plane, index, t1) for plane in planes for t1 in t1s]
-            ways = tuple((name, direction) for name in names)
+            ways = self._ways(what, index, direction)
             self._pipes[key] = (Pipe(self._rate(ways)), ways)
         return self._pipes[key][0]
+
+    def _ways(self, what: str, index: int, direction: Literal["up", "down"]) -> tuple[Way, ...]:
+        lab = self.topology.lab
+        if what == "host":
+            return tuple((port.name, direction) for port in self.topology.hosts[index].ports)
+        if not isinstance(self.topology, GraphTopology):
+            planes, t1s = range(lab.planes), range(lab.t1_per_plane)
+            return tuple((addressing.fabric_link_name(plane, index, t1), direction) for plane in planes for t1 in t1s)
+        # Of a graph: the links of all T0s at which the hosts of this one have ports.
+        away, towards = (UP, DOWN) if direction == UP else (DOWN, UP)
+        return tuple(
+            (link.name, away if link.low.node == name else towards)
+            for name in sorted({port.t0 for host in self.topology.hosts_of(index) for port in host.ports})
+            for link in self.topology.switch(name).links.values()
+            if not link.is_host_link
+        )
 
     def _route(self, src: int, dst: int) -> Route:
         topology, lab = self.topology, self.topology.lab
         first, last = topology.t0_of(src), topology.t0_of(dst)
         inside = first == last
         between = () if inside else (self._pipe("t0", first, UP), self._pipe("t0", last, DOWN))
-        delay = 2 * lab.links.host.delay + (0 if inside else 2 * lab.links.fabric.delay)
+        trunks = len(topology.path(src, dst, 0, 0).switches) - 1
+        delay = 2 * lab.links.host.delay + trunks * lab.links.fabric.delay
         host = 8e9 / lab.links.host.rate
-        beyond = host + (0 if inside else 2 * 8e9 / lab.links.fabric.rate)
+        beyond = host + trunks * 8e9 / lab.links.fabric.rate
         # A packet leaves by one port, and a pipe is all of them.
         alone = host * (1 - 1 / self.costs(lab.path_mtu).ports)
         pipes = (self._pipe("host", src, UP), *between, self._pipe("host", dst, DOWN))
-        return Route(pipes, delay, beyond + alone, beyond + host, 1 if inside else 3)
+        return Route(pipes, delay, beyond + alone, beyond + host, trunks + 1)
 
 
 class _Channel:

@@ -131,7 +131,7 @@ def work_of(experiment: Experiment, topology: Topology, traffic: Traffic) -> Wor
     peers = [kind.peers(rank, ranks, params) for rank in range(ranks)]
     pairs = _pairs(ranks, peers) * spec.qps_per_peer
     ports = lab.hosts * lab.planes
-    targets = 0 if roce else ports * (1 + lab.t1_per_plane)
+    targets = 0 if roce else topology.probe_count
     # A run ends with a turn of its loop.
     turns = math.ceil(traffic.seconds / POLL_S) + 1
     probes = targets * traffic.seconds * 1e9 / PROBE_INTERVAL_NS

@@ -25,6 +25,7 @@ from mrc_scale.fabric import Fabric, FabricShape, Floats, Ints, UnknownElement
 from mrc_scale.kernels import Kernels
 from mrc_scale.replay import Latency, Replay, StepTimes
 from mrc_scale.timeline import Event
+from mrc_topo.graph_topology import require_clos
 from mrc_topo.schema import HEADER_BYTES
 from mrc_topo.topology import Topology
 from mrc_topo.units import parse_time_ns
@@ -60,8 +61,10 @@ def bed_of_lab(topology: Topology) -> Bed:
 
     Raises:
         ClusterError: the model has no such fabric.
+        UsageError: the lab's fabric is a graph.
     """
     lab = topology.lab
+    require_clos(topology, "the fluid model")
     paths = lab.planes * max(lab.t1_per_plane, 1)
 
     def evs(count: int) -> int:

@@ -40,6 +40,11 @@ function linkClass(row) {
   return row.denied ? "denied" : "";
 }
 
+/** The row of a switch in the picture. */
+function row(each) {
+  return `${each.plane} ${each.tier}`;
+}
+
 /** 0 without load, 5 with all of the rate. */
 function level(load) {
   if (load < 0.01) return 0;
@@ -123,26 +128,32 @@ export class Fabric {
     const boxes = [];
     const places = new Map();
     this.t0s = new Map(layout.hosts.map((host) => [host.name, host.t0]));
-    const t0 = layout.switches.filter((each) => each.plane === 0 && each.tier === "t0").length;
-    const t1 = layout.switches.filter((each) => each.plane === 0 && each.tier === "t1").length;
-    const rows = this.groups ? new Set(layout.hosts.map((host) => host.t0)).size : layout.hosts.length;
-    const below = (1.05 * rows * (this.groups ? GROUP_WIDTH : HOST_WIDTH) + GAP) / layout.planes - GAP;
-    const width = Math.max(Math.max(t0, t1, 2) * PITCH, below);
+    const rows = new Map();
+    for (const each of layout.switches) rows.set(row(each), (rows.get(row(each)) ?? 0) + 1);
+    // The ports of a graph's hosts may share switches, so it may have fewer planes of switches than ports.
+    const planes = [...new Set(layout.switches.map((each) => each.plane))];
+    const lowest = this.groups ? new Set(layout.hosts.map((host) => host.t0)).size : layout.hosts.length;
+    const below = (1.05 * lowest * (this.groups ? GROUP_WIDTH : HOST_WIDTH) + GAP) / planes.length - GAP;
+    const width = Math.max(Math.max(...rows.values(), 2) * PITCH, below);
     const pitch = width + GAP;
-    const whole = layout.planes * pitch - GAP;
+    const whole = planes.length * pitch - GAP;
+    const tiers = new Map(layout.switches.map((each) => [each.name, each.tier]));
+    const sideways = new Set(layout.links.filter((link) => tiers.get(link.low) === tiers.get(link.high)).map((link) => tiers.get(link.low)));
     const box = this.container.getBoundingClientRect();
     const shape = box.width && box.height ? box.height / box.width : 0.6;
     const height = Math.min(Math.max(whole * shape - 160, HEIGHTS[0]), HEIGHTS[1]);
-    for (let plane = 0; plane < layout.planes; plane += 1) {
+    planes.forEach((plane, at) => {
       nodes.push({ data: { id: `plane-${plane}`, colour: colour(`--plane-${plane % 8}`) }, classes: "plane" });
       boxes.push({
-        id: `plane-${plane}`, name: `plane ${plane}`, size: 20, x: plane * pitch + width / 2, y: ROWS.t1 * height - SWITCH / 2 - PADDING - TITLE / 2,
+        id: `plane-${plane}`, name: `plane ${plane}`, size: 20, x: at * pitch + width / 2, y: ROWS.t1 * height - SWITCH / 2 - PADDING - TITLE / 2,
         width: pitch - 4, height: TITLE, title: true,
       });
-    }
+    });
     for (const each of layout.switches) {
-      const many = each.tier === "t0" ? t0 : t1;
-      const position = { x: each.plane * pitch + (width / many) * (each.index + 0.5), y: ROWS[each.tier] * height };
+      // Links within a row would lie behind its switches if these were all at one height.
+      const lower = sideways.has(each.tier) && each.index % 2 ? 1.6 * SWITCH : 0;
+      const x = planes.indexOf(each.plane) * pitch + (width / rows.get(row(each))) * (each.index + 0.5);
+      const position = { x, y: ROWS[each.tier] * height + lower };
       const { name } = each;
       places.set(each.name, position);
       nodes.push({

@@ -1,0 +1,335 @@
+"""Graphs from files of other tools: containerlab topologies, and DOT (by pydot).
+
+Only names, kinds, ends of links and, in DOT, the attributes `rate`, `delay`, `loss` and `corrupt` are taken from a
+file; whatever else it says (images, commands, mounts, pictures) is left where it is. The file lies beside the lab file
+or below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mrc_common import document
+from mrc_common.document import Document, DocumentError, KeyPath, printable
+from mrc_topo.schema import MAX_LINKS, GraphSource, GraphSpec, NodeRole
+
+EXAMPLE = "a containerlab topology is a mapping with name and topology; see docs/topology.md"
+EXTRA = "pip install 'mrclab[dot]'"
+#: pydot takes seconds for a longer text.
+MAX_DOT_BYTES = 100_000
+#: Attributes of a DOT edge that a link has.
+SETTINGS = ("rate", "delay", "loss", "corrupt")
+#: The keys of `topology` that are about the file.
+SOURCE_KEYS = ("from", "host_kinds", "roles")
+#: Statements of DOT that set defaults look like nodes of these names.
+DEFAULTS = ("node", "edge", "graph")
+_NAMED = re.compile(r'(?P<node>"(?:[^"\\]|\\.)*"|[^":]*)(?::(?P<port>"[^"]*"|[^":]*))?(?::[a-z_]+)?\Z', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _End:
+    node: str
+    #: The name of its interface, "" if the file has none.
+    interface: str = ""
+
+
+@dataclass
+class _Drawn:
+    """What a file says: the kind of each node and the links, each with the place in the file for errors."""
+
+    nodes: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    links: list[tuple[_End, _End, dict[str, str]]] = field(default_factory=list)
+    link_places: list[str] = field(default_factory=list)
+
+    def add(self, one: _End, other: _End, settings: Mapping[str, str], place: str) -> None:
+        """Add a link. Raises DocumentError if there are too many: edges between subgraphs multiply."""
+        if len(self.links) == MAX_LINKS:
+            raise DocumentError([f"{place}: more than {MAX_LINKS} links, which no lab can have; use fewer"])
+        self.links.append((one, other, dict(settings)))
+        self.link_places.append(place)
+
+
+def expanded(read: Document, folder: Path | None) -> Document:
+    """Return a lab's document with the graph that its `topology.from` names in the place of that key.
+
+    Raises:
+        DocumentError: there is no such file, or it holds no graph that a lab can be.
+    """
+    spec = read.data.get("topology")
+    if not isinstance(spec, dict) or not isinstance(spec.get("from"), str):
+        return read
+    key = ("topology", "from")
+    for other in ("switches", "hosts", "links"):
+        if other in spec:
+            raise _problem(read, ("topology", other), "the file of topology.from has it; leave one of them out")
+    if folder is None:
+        return read
+    try:
+        asked = GraphSource.model_validate({key: spec[key] for key in SOURCE_KEYS if key in spec})
+    except ValidationError:
+        return read  # The lab's own check says what is wrong.
+    name, path = _beside(read, folder, spec["from"])
+    try:
+        drawn = _drawn(name, path)
+    except DocumentError as error:
+        raise DocumentError([read.problem(key, each, "lab") for each in error.problems]).needing(
+            *error.packages
+        ) from error
+    graph = _graph(read, name, drawn, spec, asked)
+    return Document(read.name, {**read.data, "topology": graph}, read.lines)
+
+
+def _problem(read: Document, key: KeyPath, message: str) -> DocumentError:
+    return DocumentError([read.problem(key, message, "lab")])
+
+
+def _beside(read: Document, folder: Path, given: str) -> tuple[str, Path]:
+    """Return the printable name and the path of a file beside the lab file or below."""
+    name, path = printable(given), Path(given)
+    inside = not path.is_absolute() and ".." not in path.parts
+    # Links are followed, as they may lead out again.
+    if not inside or not (folder / path).resolve().is_relative_to(folder.resolve()):
+        raise _problem(
+            read, ("topology", "from"), f"{name} is not beside the lab file; put it into the same folder or below"
+        )
+    return name, folder / path
+
+
+def _drawn(name: str, path: Path) -> _Drawn:
+    match path.suffix:
+        case ".dot" | ".gv":
+            return _dot(name, document.read_text(path, name))
+        case ".yml" | ".yaml":
+            return _containerlab(document.load(path, name, EXAMPLE))
+    raise DocumentError([f"{name}: give a DOT file (.dot, .gv) or a containerlab topology (.yml, .yaml)"])
+
+
+def _graph(read: Document, name: str, drawn: _Drawn, spec: dict[str, Any], asked: GraphSource) -> dict[str, Any]:
+    """Return the `topology` that a drawn graph is."""
+    hosts = _hosts(read, drawn, asked)
+    if not hosts:
+        raise _problem(
+            read,
+            ("topology",),
+            f"no node of {name} is a host: none has a kind of host_kinds ({', '.join(asked.host_kinds)}); say which "
+            'are, such as roles: {"h*": host}',
+        )
+    switches = [node for node in drawn.nodes if node not in hosts]
+    numbers = _numbers(drawn, set(hosts))
+    links = []
+    for at, (one, other, settings) in enumerate(drawn.links):
+        ends = [f"{end.node}{numbers.get((at, side), '')}" for side, end in enumerate((one, other))]
+        links.append({"ends": ends, **settings})
+    made = {"switches": switches, "hosts": hosts, "links": links}
+    try:
+        GraphSpec.model_validate(made)
+    except ValidationError as error:
+        places: dict[KeyPath, str] = {("switches", at): drawn.places[node] for at, node in enumerate(switches)}
+        places |= {("hosts", at): drawn.places[node] for at, node in enumerate(hosts)}
+        places |= {("links", at): place for at, place in enumerate(drawn.link_places)}
+        problems = []
+        for each in error.errors()[: document.MAX_PROBLEMS]:
+            key = document.place_of(each)
+            rest = f"{document.dotted(key[2:])}: " if key[2:] and key[2] != "ends" else ""
+            problems.append(f"{places.get(key[:2], name)}: {rest}{document.explain(GraphSpec, each)}")
+        raise DocumentError(problems) from error
+    return {key: value for key, value in spec.items() if key not in SOURCE_KEYS} | made
+
+
+def _hosts(read: Document, drawn: _Drawn, asked: GraphSource) -> list[str]:
+    roles: dict[str, NodeRole] = {}
+    for pattern, role in asked.roles.items():
+        named = fnmatch.filter(drawn.nodes, pattern)
+        if not named:
+            raise _problem(
+                read, ("topology", "roles", pattern), f"no node has such a name; there are {_some(drawn.nodes)}"
+            )
+        for node in named:
+            roles.setdefault(node, role)
+    usual = {node: NodeRole.HOST if kind in asked.host_kinds else NodeRole.SWITCH for node, kind in drawn.nodes.items()}
+    return [node for node in drawn.nodes if roles.get(node, usual[node]) is NodeRole.HOST]
+
+
+def _some(names: Mapping[str, Any]) -> str:
+    shown = ", ".join(printable(each) for each in list(names)[:4])
+    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown or "none"
+
+
+def _numbers(drawn: _Drawn, hosts: set[str]) -> dict[tuple[int, int], str]:
+    """Return `:PORT` of every end whose interface has a name: numbered by node, in the natural order of names."""
+    at: dict[str, list[tuple[list[tuple[int, str]], tuple[int, int]]]] = {}
+    for index, (one, other, _) in enumerate(drawn.links):
+        for side, end in enumerate((one, other)):
+            if end.interface:
+                parts = re.findall(r"\d+|\D+", end.interface)
+                natural = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+                at.setdefault(end.node, []).append((natural, (index, side)))
+    return {
+        place: f":{number}"
+        for node, ends in at.items()
+        for number, (_, place) in enumerate(sorted(ends), 0 if node in hosts else 1)
+    }
+
+
+# --- containerlab --------------------------------------------------------------------------------------
+
+
+def _containerlab(read: Document) -> _Drawn:
+    topology = read.data.get("topology")
+    if not isinstance(topology, dict):
+        raise DocumentError([read.problem((), f"has no topology; {EXAMPLE}")])
+    drawn = _Drawn()
+    sections = {key: topology.get(key) or {} for key in ("nodes", "groups", "defaults")}
+    for key, section in sections.items():
+        if not isinstance(section, dict):
+            raise DocumentError([read.problem(("topology", key), "must be a mapping")])
+    usual = sections["defaults"].get("kind", "")
+    for name, node in sections["nodes"].items():
+        node = node if isinstance(node, dict) else {}
+        group = sections["groups"].get(str(node.get("group", "")))
+        kind = node.get("kind") or (group.get("kind") if isinstance(group, dict) else None) or usual
+        drawn.nodes[name] = str(kind)
+        drawn.places[name] = read.problem(("topology", "nodes", name), "").removesuffix(": ")
+    links = topology.get("links") or []
+    if not isinstance(links, list):
+        raise DocumentError([read.problem(("topology", "links"), "must be a list")])
+    for at, link in enumerate(links):
+        place: KeyPath = ("topology", "links", at)
+        ends = link.get("endpoints") if isinstance(link, dict) else None
+        parsed = [_endpoint(each) for each in ends] if isinstance(ends, list) else []
+        if len(parsed) != 2 or None in parsed:
+            raise DocumentError(
+                [read.problem(place, 'a link between two nodes has endpoints: ["NODE:INTERFACE", "NODE:INTERFACE"]; '
+                              "remove links to the machine or to other networks")]
+            )  # fmt: skip
+        one, other = parsed
+        assert one is not None
+        assert other is not None
+        for end in (one, other):
+            if end.node not in drawn.nodes:
+                raise DocumentError(
+                    [read.problem(place, f"there is no node '{printable(end.node)}'; {_some(drawn.nodes)}")]
+                )
+        drawn.add(one, other, {}, read.problem(place, "").removesuffix(": "))
+    return drawn
+
+
+def _endpoint(given: object) -> _End | None:
+    if isinstance(given, str) and given.count(":") == 1:
+        return _End(*given.split(":"))
+    if isinstance(given, dict) and isinstance(given.get("node"), str) and isinstance(given.get("interface"), str):
+        return _End(given["node"], given["interface"])
+    return None
+
+
+# --- DOT -----------------------------------------------------------------------------------------------
+
+
+def _dot(name: str, text: str) -> _Drawn:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pydot calls pyparsing by names of earlier versions
+        return _read_dot(name, text)
+
+
+def _read_dot(name: str, text: str) -> _Drawn:
+    try:
+        import pydot
+    except ImportError:
+        raise DocumentError([f"{name}: DOT needs pydot: {EXTRA}"]).needing("mrclab[dot]") from None
+    if len(text.encode()) > MAX_DOT_BYTES:
+        raise DocumentError([f"{name}: larger than {MAX_DOT_BYTES} bytes, which no graph for a lab needs"])
+    said = io.StringIO()
+    try:
+        # It prints what is wrong.
+        with contextlib.redirect_stdout(said):
+            graphs = pydot.graph_from_dot_data(text)
+    except RecursionError:
+        raise DocumentError([f"{name}: not usable DOT: nested too deep"]) from None
+    if not graphs:
+        why = said.getvalue().strip().splitlines() or ["no graph"]
+        raise DocumentError([f"{name}: not DOT: {printable(why[-1])}"])
+    reader = _DotReader(name, graphs[0].get_type() == "digraph", bool(graphs[0].get_strict()))
+    reader.read(graphs[0], {}, {})
+    return reader.drawn
+
+
+class _DotReader:
+    """Collects the nodes and edges of a graph and its subgraphs."""
+
+    def __init__(self, name: str, directed: bool, strict: bool) -> None:
+        self.drawn = _Drawn()
+        self._name, self._directed, self._strict = name, directed, strict
+        self._seen: set[tuple[_End, _End]] = set()
+
+    def read(self, graph: Any, node_defaults: Mapping[str, str], edge_defaults: Mapping[str, str]) -> None:
+        """Add what a graph or subgraph has, with the defaults that hold there."""
+        nodes = {each.get_name(): _unquoted(each.get_attributes()) for each in graph.get_nodes()}
+        node_defaults = {**node_defaults, **nodes.get("node", {})}
+        edge_defaults = {**edge_defaults, **nodes.get("edge", {})}
+        for each in graph.get_nodes():
+            if each.get_name() not in DEFAULTS:
+                end, own = _end(each.get_name()), {**node_defaults, **_unquoted(each.get_attributes())}
+                self._node(end.node, own)
+        for sub in graph.get_subgraphs():
+            self.read(sub, node_defaults, edge_defaults)
+        for edge in graph.get_edges():
+            settings = {**edge_defaults, **_unquoted(edge.get_attributes())}
+            for one in _ends(edge.get_source(), settings.get("tailport", "")):
+                for other in _ends(edge.get_destination(), settings.get("headport", "")):
+                    self._edge(one, other, node_defaults, settings)
+
+    def _node(self, node: str, attributes: Mapping[str, str]) -> None:
+        if "kind" in attributes or node not in self.drawn.nodes:
+            self.drawn.nodes[node] = attributes.get("kind", "")
+        self.drawn.places.setdefault(node, f"{self._name}: {printable(node)}")
+
+    def _edge(self, one: _End, other: _End, defaults: Mapping[str, str], settings: Mapping[str, str]) -> None:
+        for end in (one, other):
+            if end.node not in self.drawn.nodes:
+                self._node(end.node, defaults)
+        # The two directions of a link are two edges of a directed graph; a strict graph has each edge once.
+        known = (self._directed and (other, one) in self._seen) or (
+            self._strict and {(one, other), (other, one)} & self._seen
+        )
+        self._seen.add((one, other))
+        if not known:
+            kept = {key: settings[key] for key in SETTINGS if key in settings}
+            self.drawn.add(one, other, kept, f"{self._name}: {printable(one.node)} -- {printable(other.node)}")
+
+
+def _ends(given: Any, port: str) -> Iterator[_End]:
+    """Yield the ends that one side of an edge has: a node, or all nodes of a subgraph."""
+    if isinstance(given, str):
+        end = _end(given)
+        yield _End(end.node, end.interface or port)
+        return
+    for name in given["nodes"] if isinstance(given, Mapping) else [each.get_name() for each in given.get_nodes()]:
+        if name not in DEFAULTS:
+            yield _End(_end(name).node)
+
+
+def _end(given: str) -> _End:
+    match = _NAMED.match(given)
+    if match is None:
+        return _End(given)
+    return _End(_bare(match["node"]), _bare(match["port"] or ""))
+
+
+def _bare(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    return text[1:-1].replace('\\"', '"') if quoted else text
+
+
+def _unquoted(attributes: Mapping[str, Any]) -> dict[str, str]:
+    return {key: _bare(str(value)) for key, value in attributes.items()}
