@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from typing import Any
 
@@ -146,9 +147,15 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
     try:
         for name in names:
             path = folder / name
-            if path.exists() and path.read_bytes() != (exercise.starter / name).read_bytes():
+            content = (exercise.starter / name).read_bytes()
+            if os.path.lexists(path):
+                # What is no plain file is not opened: a link leads elsewhere, and reading a pipe may block.
+                if stat.S_ISREG(os.lstat(path).st_mode) and path.read_bytes() == content:
+                    continue
                 path.replace(folder / f"{name}.mine")
-            shutil.copyfile(exercise.starter / name, path)
+            # A new file, never one that a link put here meanwhile leads to.
+            with path.open("xb") as file:
+                file.write(content)
     except OSError as error:
         raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
     return names
