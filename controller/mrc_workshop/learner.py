@@ -14,7 +14,7 @@ import pathlib
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -143,11 +143,20 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
     Raises:
         WorkshopError: a file cannot be replaced.
     """
-    names = sorted(path.name for path in exercise.starter.iterdir() if path.is_file())
+    files = {path.name: path.read_bytes() for path in sorted(exercise.starter.iterdir()) if path.is_file()}
+    put_back(files, folder)
+    return list(files)
+
+
+def put_back(files: Mapping[str, bytes], folder: pathlib.Path) -> None:
+    """Write files into a learner's folder; what differs from them there becomes `FILE.mine`.
+
+    Raises:
+        WorkshopError: a file cannot be replaced.
+    """
     try:
-        for name in names:
+        for name, content in files.items():
             path = folder / name
-            content = (exercise.starter / name).read_bytes()
             if os.path.lexists(path):
                 # What is no plain file is not opened: a link leads elsewhere, and reading a pipe may block.
                 if stat.S_ISREG(os.lstat(path).st_mode) and path.read_bytes() == content:
@@ -158,7 +167,6 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
                 file.write(content)
     except OSError as error:
         raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
-    return names
 
 
 def exercise_of(folder: pathlib.Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import pwd
@@ -16,15 +17,16 @@ from mrc_workshop.classroom.classfile import Assignment, Classroom, Student
 from mrc_workshop.classroom.collecting import place_of
 from mrc_workshop.classroom.reading import RefusedError
 from mrc_workshop.classroom.store import BACKUPS, Store
-from mrc_workshop.exercise import WorkshopError
+from mrc_workshop.exercise import Exercise, WorkshopError
 
 TIMEOUT_S = 60
 _RESET = (
-    "import pathlib, sys\n"
-    "from mrc_workshop import exercise, learner\n"
+    "import json, pathlib, sys\n"
+    "from mrc_workshop import learner\n"
     "from mrc_workshop.exercise import WorkshopError\n"
+    "files = {name: text.encode() for name, text in json.load(sys.stdin).items()}\n"
     "try:\n"
-    "    learner.reset(exercise.find(sys.argv[1]), pathlib.Path(sys.argv[2]))\n"
+    "    learner.put_back(files, pathlib.Path(sys.argv[1]))\n"
     "except WorkshopError as error:\n"
     "    sys.exit(str(error))\n"
 )
@@ -62,15 +64,17 @@ def reset(classroom: Classroom, store: Store, student: Student, assignment: Assi
     backup.mkdir(parents=True, exist_ok=True)
     for each, data in found.files.items():
         write_whole(backup / each, data)
-    _as_owner(owner, name, place)
+    _as_owner(owner, assignment.exercise, place)
     return backup
 
 
-def _as_owner(owner: int, name: str, place: pathlib.Path) -> None:
+def _as_owner(owner: int, exercise: Exercise, place: pathlib.Path) -> None:
     """Run the reset as the owner of the folder, without a terminal, open files or variables of ours."""
     if owner == 0:
         raise WorkshopError(f"{place}: belongs to root, as whom this does not write there; give it to the student")
-    command = [sys.executable, "-I", "-c", _RESET, name, str(place)]
+    command = [sys.executable, "-I", "-c", _RESET, str(place)]
+    # The student may be unable to read an exercise of the instructor's own.
+    files = {each.name: each.read_text(encoding="utf-8") for each in exercise.starter.iterdir() if each.is_file()}
     change: dict[str, object] = {}
     if owner != os.geteuid():
         if os.geteuid() != 0:
@@ -85,7 +89,7 @@ def _as_owner(owner: int, name: str, place: pathlib.Path) -> None:
             command,
             cwd="/",
             env={"PATH": os.defpath, "LANG": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
+            input=json.dumps(files).encode(),
             capture_output=True,
             timeout=TIMEOUT_S,
             start_new_session=True,
