@@ -16,7 +16,7 @@ from mrc_common.document import printable
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
 from mrc_runs.interruption import interruptible
-from mrc_workshop.classroom import classfile, collecting, gradebook, page, resetting, standing
+from mrc_workshop.classroom import classfile, collecting, gradebook, notebooks, page, resetting, standing
 from mrc_workshop.classroom.classfile import Classroom, Student
 from mrc_workshop.classroom.gradebook import Form
 from mrc_workshop.classroom.standing import Standing, State
@@ -134,6 +134,18 @@ def export(
     waiting = sum(each.state is State.WAITING for each in made)
     tail = f"; {waiting} wait for `mrclab workshop class grade`" if waiting else ""
     typer.echo(f"{output}: {len(classroom.students)} students, {len(classroom.assignments)} exercises{tail}")
+
+
+@app.command("notebooks")
+def write_notebooks(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="the folder of a course of nbgrader")],
+    numbers: Annotated[
+        list[str] | None, typer.Argument(metavar="[N]...", help="exercises in Python or YAML (default: 2, 5 and 7)")
+    ] = None,
+) -> None:
+    """Write exercises as notebooks for nbgrader, into DIR/source."""
+    for path in notebooks.write_all(numbers, pathlib.Path(folder)):
+        typer.echo(path)
 
 
 def shown(seconds: float) -> str:

@@ -86,6 +86,7 @@ PARAMETERS: dict[str | tuple[str, str], Kind] = {
     ("workshop leaderboard", "number"): Kind.EXERCISE,
     ("workshop hand-in", "number"): Kind.EXERCISE,
     ("workshop class reset", "exercise"): Kind.EXERCISE,
+    ("workshop class notebooks", "numbers"): Kind.EXERCISE,
     **{(verb, "lab"): Kind.RUNNING for verb in ("down", "status", "fail", "restore", "deny", "allow", "capture")},
     **{(verb, "lab"): Kind.RUNNING for verb in ("exec", "env", "sh", "p4sh", "logs")},
     ("sweep run", "name"): Kind.SWEEP,
