@@ -174,8 +174,9 @@ def test_nothing_of_a_students_is_followed_or_believed(tmp_path: pathlib.Path) -
     (mine / "grades.csv").write_text("passed\n")
     whole = classroom.folder / "work" / "s2" / "01-usid"
     whole.symlink_to(USID / "solution")
+    start(classroom, "s2", WINDOW / "starter")
     found = collected(classroom)
-    assert [(each.student, each.exercise) for each in found.receipts] == [("s1", "01-usid")]
+    assert [(each.student, each.exercise) for each in found.receipts] == [("s1", "01-usid"), ("s2", "07-window")]
     assert "usid.p4: is a link, pipe, device or folder; put a plain file there" in found.problems[0]
     assert "01-usid: is a link or not a folder" in found.problems[1]
     assert not list(classroom.store.rglob("*.p4"))
@@ -201,6 +202,9 @@ def test_file_of_another_user_is_not_read(tmp_path: pathlib.Path) -> None:
         assert reading.read_file(folder, "usid.p4", os.getuid())[0] == b"mine\n"
         with pytest.raises(RefusedError, match="belongs to another user"):
             reading.read_file(folder, "usid.p4", os.getuid() + 1)
+        os.link(tmp_path / "usid.p4", tmp_path / "other")
+        with pytest.raises(RefusedError, match="has a second name"):
+            reading.read_file(folder, "usid.p4", None)
 
 
 def test_versions_are_kept_and_late_ones_are_marked(tmp_path: pathlib.Path) -> None:

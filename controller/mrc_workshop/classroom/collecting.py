@@ -45,12 +45,20 @@ def collect(classroom: Classroom, store: Store, received_s: float | None = None)
             place = place_of(classroom, student)
             if place is None:
                 continue
-            found = dict(_in_folder(classroom, *place))
-        except (RefusedError, OSError) as error:
+        except RefusedError as error:
             made.problems.append(f"{student.id}: {error}")
             continue
-        for name, each in found.items():
-            _keep(store, student, name, each, received_s, now_s, made)
+        base, parts, owner = place
+        for each in classroom.assignments:
+            try:
+                with reading.opened(base, [*parts, each.name]) as folder:
+                    found = reading.read_files(folder, each.exercise.content.edit, owner)
+            except FileNotFoundError:
+                continue
+            except (RefusedError, OSError) as error:  # the student's other exercises are collected
+                made.problems.append(f"{student.id}: {error}")
+            else:
+                _keep(store, student, each.name, found, received_s, now_s, made)
     if classroom.content.inbox is not None:
         _collect_inbox(classroom, store, received_s, now_s, made)
     return made
@@ -95,18 +103,6 @@ def home_of(account: str) -> tuple[pathlib.Path, int]:
         raise RefusedError(f"'{account}' is root's account; correct the roster")
     # The folders above a home are the administrator's, so a link there is theirs, too.
     return pathlib.Path(os.path.realpath(entry.pw_dir)), entry.pw_uid
-
-
-def _in_folder(
-    classroom: Classroom, base: pathlib.Path, parts: list[str], owner: int | None
-) -> Iterator[tuple[str, Found]]:
-    """Yield the exercises of the class in a student's folder, by their names."""
-    for each in classroom.assignments:
-        try:
-            with reading.opened(base, [*parts, each.name]) as folder:
-                yield each.name, reading.read_files(folder, each.exercise.content.edit, owner)
-        except FileNotFoundError:
-            continue
 
 
 def _collect_inbox(classroom: Classroom, store: Store, received_s: float | None, now_s: float, made: Collected) -> None:

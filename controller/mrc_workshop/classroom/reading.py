@@ -107,6 +107,8 @@ def _plain(about: os.stat_result, shown: str, owner: int | None) -> None:
         raise RefusedError(f"{shown}: is a link, pipe, device or folder; put a plain file there")
     if owner is not None and about.st_uid != owner:
         raise RefusedError(f"{shown}: belongs to another user; copy it, so that the student owns it")
+    if owner is None and about.st_nlink > 1:
+        raise RefusedError(f"{shown}: has a second name, perhaps in another user's folder; copy it")
 
 
 def read_files(folder: int, wanted: Sequence[str], owner: int | None) -> Found:
