@@ -217,6 +217,7 @@ setup-web: setup web-assets
 # The documentation as a site, in build/site; a link that leads nowhere fails it.
 docs: setup $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@$(BIN)/python docs/slides.py build/site/teaching/decks --if-possible
 	@echo "open build/site/index.html"
 
 # Hours of a small lab, the whole simulation campaign (10 000 runs), 10 million mutated packets, the long tests (whole

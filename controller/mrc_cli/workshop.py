@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_cli import classroom
 from mrc_common.document import printable
 from mrc_common.plain import encode
 from mrc_runs.interruption import interruptible
@@ -21,6 +22,7 @@ from mrc_topo.shipped import shipped
 from mrc_workshop import exercise as exercises
 from mrc_workshop import grade as grading
 from mrc_workshop import judge, leaderboard, learner, verify
+from mrc_workshop.classroom import handin
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.grade import Grade
 from mrc_workshop.judge import CheckLine, Report
@@ -33,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+app.add_typer(classroom.app, name="class")
 
 Number = Annotated[str, typer.Argument(help="number or name of an exercise")]
 SomeNumber = Annotated[
@@ -139,6 +142,21 @@ def reset(number: SomeNumber = None, folder: Folder = None) -> None:
     names = learner.reset(exercise, place)
     progress.note(exercise.name, passed=False, hints=0)
     typer.echo(f"{place}: {', '.join(names)} as in the beginning; what you had is in FILE.mine")
+
+
+@app.command("hand-in")
+def hand_in(
+    number: SomeNumber = None,
+    folder: Folder = None,
+    student: Annotated[str | None, typer.Option("--as", help="your id in the roster, for the file's name")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="the file (default: [ID-]NN-name.zip)")] = None,
+) -> None:
+    """Write a file to hand in, with your files of an exercise."""
+    exercise, place = _meant(number, folder, learner.Progress())
+    name = exercise.name if student is None else f"{student}-{exercise.name}"
+    path = pathlib.Path(output if output is not None else f"{name}.zip")
+    handin.write(exercise, place, path)
+    typer.echo(f"{path}: {', '.join(exercise.content.edit)}")
 
 
 @app.command("progress")

@@ -39,25 +39,22 @@ class Package:
     files: Mapping[str, str]
 
 
-def wanted() -> dict[str, Package]:
-    """Return the packages listed in `assets.json`, by name."""
-    return decode(dict[str, Package], json.loads(LIST.read_text(encoding="utf-8")))
+def wanted(listed: pathlib.Path | None = None) -> dict[str, Package]:
+    """Return the packages listed in `assets.json` or another such file, by name."""
+    return decode(dict[str, Package], json.loads((listed or LIST).read_text(encoding="utf-8")))
 
 
-def _versions() -> dict[str, str]:
-    return {name: entry.integrity for name, entry in wanted().items()}
-
-
-def missing() -> list[str]:
-    """Return the packages that lack a file, or have one of another version."""
+def missing(listed: pathlib.Path | None = None, folder: pathlib.Path | None = None) -> list[str]:
+    """Return the packages of a list that lack a file in a folder, or have one of another version."""
+    vendor = folder or VENDOR
     try:
-        stamp = json.loads((VENDOR / STAMP).read_text(encoding="utf-8"))
+        stamp = json.loads((vendor / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         stamp = {}
     return [
         name
-        for name, entry in wanted().items()
-        if stamp.get(name) != entry.integrity or not all((VENDOR / file).is_file() for file in entry.files.values())
+        for name, entry in wanted(listed).items()
+        if stamp.get(name) != entry.integrity or not all((vendor / file).is_file() for file in entry.files.values())
     ]
 
 
@@ -81,27 +78,31 @@ def need() -> None:
         )
 
 
-def fetch(say: Callable[[str], object] = print) -> None:
-    """Fetch what is missing.
+def fetch(
+    say: Callable[[str], object] = print, listed: pathlib.Path | None = None, folder: pathlib.Path | None = None
+) -> None:
+    """Fetch what is missing of a list (default: `assets.json`) into a folder (default: `static/vendor`).
 
     Raises:
         AssetError: a package cannot be fetched; no unchecked file is left behind.
     """
-    for name in missing():
-        entry = wanted()[name]
+    vendor = folder or VENDOR
+    for name in missing(listed, vendor):
+        entry = wanted(listed)[name]
         what = f"{name} {entry.version}"
         try:
             data = npm.download(name, entry.version)
             npm.check(what, data, entry.integrity)
             files = npm.members(what, data, list(entry.files))
         except npm.NpmError as error:
-            raise AssetError(f"the live view's libraries are not fetched: {error}") from error
-        VENDOR.mkdir(exist_ok=True)
+            raise AssetError(f"{name} is not fetched: {error}") from error
+        vendor.mkdir(parents=True, exist_ok=True)
         for inside, file in entry.files.items():
-            write_whole(VENDOR / file, files[inside])
+            write_whole(vendor / file, files[inside])
         say(f"{what}: {', '.join(entry.files.values())}")
-    if missing():
-        write_whole(VENDOR / STAMP, json.dumps(_versions(), indent=1))
+    if missing(listed, vendor):
+        versions = {name: entry.integrity for name, entry in wanted(listed).items()}
+        write_whole(vendor / STAMP, json.dumps(versions, indent=1))
 
 
 def main(arguments: list[str]) -> int:

@@ -9,13 +9,20 @@ page) are refused, and no other site may read, frame or guess anything.
 from __future__ import annotations
 
 import hmac
+import os
+import re
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mrc_common.errors import UsageError
+
+#: The variable in which a proxy in front of the view, which knows the user, gives the token that it will send.
+TOKEN: Final = "MRCLAB_WEB_TOKEN"
 #: The limit for a command's JSON.
 BODY_BYTES: Final = 64 << 10
 HEADERS: Final = {
@@ -31,9 +38,21 @@ HEADERS: Final = {
 }
 
 
-def new_token() -> str:
-    """Return a random token of 256 bits."""
-    return secrets.token_urlsafe(32)
+def new_token(environment: Mapping[str, str] = os.environ) -> str:
+    """Return a random token of 256 bits, or the one that a proxy has put into the environment (`TOKEN`).
+
+    Raises:
+        UsageError: the variable holds something that is guessed more easily, or is not a token.
+    """
+    given = environment.get(TOKEN)
+    if given is None:
+        return secrets.token_urlsafe(32)
+    if re.fullmatch(r"[A-Za-z0-9_-]{43,200}", given) is None:
+        raise UsageError(
+            f"{TOKEN}: is not a token of at least 43 letters, digits, - and _; Python's `secrets.token_urlsafe(32)` "
+            "makes one"
+        )
+    return given
 
 
 class Guard:

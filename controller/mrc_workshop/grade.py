@@ -117,7 +117,7 @@ def _of(
         yield only, place
 
 
-def _digest(exercise: Exercise, folder: pathlib.Path, seeds: Sequence[int]) -> str:
+def digest_of(exercise: Exercise, folder: pathlib.Path, seeds: Sequence[int]) -> str:
     """Return a digest of everything that a grade depends on: seeds, exercise files and the learner's files."""
     made = hashlib.sha256(repr(sorted(seeds)).encode())
     own = sorted(path for path in exercise.folder.iterdir() if path.suffix == ".yaml")
@@ -207,7 +207,7 @@ def grade(
         WriteError: grades cannot be stored.
     """
     before = {(each.submission, each.exercise, each.digest): each for each in read(output)}
-    tasks = [_Task(cell(name), one, place, _digest(one, place, seeds)) for name, one, place in find(folder, only)]
+    tasks = [_Task(cell(name), one, place, digest_of(one, place, seeds)) for name, one, place in find(folder, only)]
     keys = {(task.submission, task.exercise.name) for task in tasks}
     submitted = {name for name, _ in keys}
     done = [each for key, each in before.items() if key[:2] not in keys and each.digest]

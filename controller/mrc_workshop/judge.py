@@ -119,7 +119,7 @@ def check(
         SubmissionError: files are missing, or are not regular files.
         NotGraded: the run says nothing about the files.
     """
-    sources = _sources(exercise, folder)
+    sources = read_sources(exercise, folder)
     try:
         orders = _orders(exercise, sources, seeds, quick)
     except _Refused as refused:
@@ -153,8 +153,12 @@ class _Refused(Exception):
         self.line = CheckLine(what, False, mistake=mistake)
 
 
-def _sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
-    """Return the learner's files as text."""
+def read_sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
+    """Return the learner's files as text.
+
+    Raises:
+        SubmissionError: files are missing, or are not plain files.
+    """
     if not folder.is_dir():
         raise SubmissionError(f"{folder}: no such folder; `mrclab workshop start {exercise.number}` makes one")
     found, problems = {}, []

@@ -13,7 +13,8 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -142,16 +143,30 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
     Raises:
         WorkshopError: a file cannot be replaced.
     """
-    names = sorted(path.name for path in exercise.starter.iterdir() if path.is_file())
+    files = {path.name: path.read_bytes() for path in sorted(exercise.starter.iterdir()) if path.is_file()}
+    put_back(files, folder)
+    return list(files)
+
+
+def put_back(files: Mapping[str, bytes], folder: pathlib.Path) -> None:
+    """Write files into a learner's folder; what differs from them there becomes `FILE.mine`.
+
+    Raises:
+        WorkshopError: a file cannot be replaced.
+    """
     try:
-        for name in names:
+        for name, content in files.items():
             path = folder / name
-            if path.exists() and path.read_bytes() != (exercise.starter / name).read_bytes():
+            if os.path.lexists(path):
+                # What is no plain file is not opened: a link leads elsewhere, and reading a pipe may block.
+                if stat.S_ISREG(os.lstat(path).st_mode) and path.read_bytes() == content:
+                    continue
                 path.replace(folder / f"{name}.mine")
-            shutil.copyfile(exercise.starter / name, path)
+            # A new file, never one that a link put here meanwhile leads to.
+            with path.open("xb") as file:
+                file.write(content)
     except OSError as error:
         raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
-    return names
 
 
 def exercise_of(folder: pathlib.Path) -> str | None:

@@ -51,6 +51,9 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         WALKED,
         "tests/workshop/test_readmes.py",
     ),
+    (r"mrclab workshop (class|hand-in).*", "needs a class of students", "tests/workshop/test_classroom.py"),
+    (r"python docs/slides\.py .*", "fetches a library once", "tests/docs/test_slides.py"),
+    (r"python -m support\.workshop\.simulated .*", "takes minutes", "tests/workshop/test_simulated_class.py"),
     (r"mrclab train( .*)?", "needs PyTorch and a lab on the real clock", "tests/lab/test_train_real.py"),
     (
         r"mrclab perf .*--backend (torch|gloo)",

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,21 +16,16 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-import yaml
 
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise, grade, judge, leaderboard, learner
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.idleness import LONGEST_LOOK_S, CpuUse, IdleTime, use_of
+from support.workshop import small
+from support.workshop.small import POLITE
 
 pytestmark = pytest.mark.slow
 
-POLITE = """
-from mrc_host.policy import Nscc
-
-class Mine(Nscc):
-    pass
-"""
 #: Files that everyone may read, and its own folder.
 LOOKS_OUT = """
 import errno, os
@@ -110,20 +104,7 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Exercise:
     """Return a small exercise with a congestion controller."""
-    folder = tmp_path_factory.mktemp("exercises") / "50-policy"
-    shutil.copytree(shipped("workshop") / "TEMPLATE", folder)
-    document = yaml.safe_load((folder / "exercise.yaml").read_text())
-    run = document["runs"][0] | {"lab": "tiny", "policies": {"congestion": "policy:Mine"}}
-    run["workload"]["params"]["iterations"] = 1
-    run.pop("may_change")
-    document |= {"edit": ["policy.py"], "language": "Python", "runs": [run]}
-    document |= {"limits": {"cpu_s": 12, "wall_s": 60, "memory_mb": 2048}, "seeds": {"visible": [1], "hidden": [2]}}
-    document["runs"][0]["hidden"] = False
-    document["checks"] = [{"kind": "finished", "statement": "it ends"}]
-    (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
-    for part in ("starter", "solution"):
-        (folder / part / "policy.py").write_text(POLITE)
-    return exercise.load(folder)
+    return small.make(tmp_path_factory.mktemp("exercises") / "50-policy")
 
 
 @pytest.fixture(scope="module")

@@ -136,12 +136,12 @@ def test_documents_hold_everything_but_packets() -> None:
 
 
 def test_files_are_read_as_text(tmp_path: pathlib.Path) -> None:
-    assert judge._sources(made(tmp_path), tmp_path / "42-made" / "starter") == TEXTS
+    assert judge.read_sources(made(tmp_path), tmp_path / "42-made" / "starter") == TEXTS
 
 
 def test_missing_folder_names_the_command_that_makes_one(tmp_path: pathlib.Path) -> None:
     with pytest.raises(SubmissionError, match="no such folder; `mrclab workshop start 42` makes one"):
-        judge._sources(made(tmp_path), tmp_path / "nowhere")
+        judge.read_sources(made(tmp_path), tmp_path / "nowhere")
 
 
 def test_every_wrong_file_is_named(tmp_path: pathlib.Path) -> None:
@@ -152,7 +152,7 @@ def test_every_wrong_file_is_named(tmp_path: pathlib.Path) -> None:
     (folder / "b.py").mkdir()
     (folder / "c.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SubmissionError) as error:
-        judge._sources(exercise_, folder)
+        judge.read_sources(exercise_, folder)
     lines = str(error.value).splitlines()
     assert lines[0] == f"{folder}/lab.yaml: is missing; `mrclab workshop reset 42` brings the starter back"
     assert lines[1:3] == [f"{folder}/a.py: is not a plain file", f"{folder}/b.py: is not a plain file"]

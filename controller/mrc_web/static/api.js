@@ -82,7 +82,9 @@ export class Stream {
   async read() {
     this.abort = new AbortController();
     const query = this.pair ? `?${new URLSearchParams(this.pair)}` : "";
-    const response = await fetch(`api/stream${query}`, { headers, signal: this.abort.signal });
+    // A proxy in front of the server passes the stream on at once if it knows what it is.
+    const asked = { ...headers, Accept: "text/event-stream" };
+    const response = await fetch(`api/stream${query}`, { headers: asked, signal: this.abort.signal });
     if (!response.ok) {
       const reason = (await response.text()).trim();
       if (response.status === 503) return reason;

@@ -359,8 +359,14 @@ def _window_lines(run: Run) -> list[str]:
 # --- localisation ----------------------------------------------------------------------------------------------------
 
 
-@kind(NoParams)
-def localised(params: NoParams, runs: Sequence[Run]) -> Finding:
+class Localised(Model):
+    """`noisy`: probes are lost at random, too, so that a lost probe is no proof."""
+
+    noisy: bool = False
+
+
+@kind(Localised)
+def localised(params: Localised, runs: Sequence[Run]) -> Finding:
     """After every failure the localiser names exactly what is broken."""
     named: Counter[str] = Counter()
     for run in runs:
@@ -369,9 +375,13 @@ def localised(params: NoParams, runs: Sequence[Run]) -> Finding:
             named["failures"] += len(broken)
             if broken != found:
                 named["wrong"] += 1
-                mistake = _misnamed(run, broken, found)
+                mistake = _misnamed(run, broken, found, params.noisy)
                 evidence = [f"{each.done_ns / MS:11.3f} ms  {each.action.verb} {each.action.target}"]
-                evidence += [f"broken: {_list(broken)}", f"named: {_list(found)}", *_witnesses(run, broken)]
+                evidence += [
+                    f"broken: {_list(broken)}",
+                    f"named: {_list(found)}",
+                    *_witnesses(run, broken, params.noisy),
+                ]
                 return Finding(False, "something else was named", mistake, tuple(evidence), (), run)
     return Finding(True, f"{named['failures']} failures named")
 
@@ -380,10 +390,20 @@ def _list(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def _misnamed(run: Run, broken: set[str], found: set[str]) -> str:
+def _misnamed(run: Run, broken: set[str], found: set[str], noisy: bool) -> str:
     missed, extra = sorted(broken - found), sorted(found - broken)
     text = f"{_list(broken)} broke, {_list(found)} was named"
     switches = {switch.name for switch in run.topology.switches}
+    if noisy and missed and not extra:
+        return (
+            f"{text}: probes that cross {missed[0]} come back, but it loses a share of them that noise does not "
+            "explain; look at more than the latest"
+        )
+    if noisy and extra and not missed:
+        return (
+            f"{_list(broken)} broke, {extra[0]} was named, too: take away the probes that cross what broke, and of the "
+            f"others that cross {extra[0]} no more are lost than noise takes"
+        )
     if not found:
         return f"{text}: the probes that did not come back say more"
     if not broken:
@@ -397,8 +417,8 @@ def _misnamed(run: Run, broken: set[str], found: set[str]) -> str:
     return f"{text}: {missed[0] if missed else extra[0]} explains what the hosts saw, and nothing else does"
 
 
-def _witnesses(run: Run, broken: set[str]) -> list[str]:
-    """Return, for each host whose probes cross a broken element, which switches do not answer it."""
+def _witnesses(run: Run, broken: set[str], noisy: bool) -> list[str]:
+    """Return, for each host whose probes cross a broken element, which switches do not answer it, or not always."""
     rows = []
     for host in run.topology.hosts:
         lost = []
@@ -410,5 +430,6 @@ def _witnesses(run: Run, broken: set[str]) -> list[str]:
                 if crossed & broken:
                     lost.append(name)
         if lost:
-            rows.append(f"{host.name} gets no answer from: {', '.join(lost)}")
+            word = "misses answers from" if noisy else "gets no answer from"
+            rows.append(f"{host.name} {word}: {', '.join(lost)}")
     return rows[:SHOWN]
