@@ -113,8 +113,8 @@ def stages(path: Path) -> list[tuple[str, float]]:
         return backend.generate(program, program.reporter)
 
     lowering = _median(lower) - parsing - checking
-    program = frontend.load(path)
-    describing = _median(lambda: p4info.generate(program))
+    compiled = compile_program(path)
+    describing = _median(lambda: p4info.generate(compiled.program, compiled.reached))
     return [
         ("preprocess and parse", parsing),
         ("resolve and check", checking),

@@ -52,13 +52,17 @@ class Compiled:
     bmv2: dict[str, Any]
     warnings: list[Diagnostic] = field(default_factory=list)
 
+    @property
+    def reached(self) -> set[str]:
+        """The names of the tables that packets reach."""
+        return {table["name"] for pipeline in self.bmv2["pipelines"] for table in pipeline["tables"]}
+
     @cached_property
     def p4info_message(self) -> Any:
         """The P4Info as a message, `p4.config.v1.p4info_pb2.P4Info`."""
         from p4lite.compiler import p4info
 
-        tables = {table["name"] for pipeline in self.bmv2["pipelines"] for table in pipeline["tables"]}
-        return p4info.generate(self.program, tables)
+        return p4info.generate(self.program, self.reached)
 
     @cached_property
     def p4info(self) -> str:
