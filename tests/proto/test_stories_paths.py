@@ -505,6 +505,24 @@ def test_a_reverse_ev_that_was_just_proven_is_not_doubted_for_a_duplicate() -> N
     assert route.reverse[0] == proven
 
 
+def test_a_new_reverse_ev_has_the_path_on_which_the_repetition_came_and_then_any() -> None:
+    """Most failures are of both directions. Where one is only of the way back, that path must not be taken for ever."""
+    route = story(1).connection.peer.route
+    alike: dict[int, list[int]] = {}
+    for value in route.universe.values:
+        alike.setdefault(value >> 16, []).append(value)
+    assert len(alike) > 1
+    now, found = 0, []
+    for ev in route.universe.values * 4:
+        now += 10 * route.interval()
+        route.suspect_reverse_ev(0, now, ev)
+        found.append(route.reverse[0] in alike[ev >> 16])
+    first, second = found[::2], found[1::2]
+    assert all(first)
+    assert not all(second)
+    assert any(second)
+
+
 def control_path(s: Story, host: int, ev: int) -> int:
     """Return the path that a control packet of an end takes on an EV of plane 0."""
     qp = (s.qp, s.connection.peer)[host]

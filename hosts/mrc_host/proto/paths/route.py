@@ -15,6 +15,7 @@ from mrc_host.proto.wire.encap import encapsulate
 _OUTER_BYTES: Final = 40
 _SRH_BYTES: Final = 8
 _MAX_PATHS: Final = 4096  # cached SRv6 paths; an EV universe is smaller
+_PATH_SHIFT: Final = 16  # fabrics route by the upper half of an EV, in the flow label; the lower is the UDP port
 
 
 class Destination(Protocol):
@@ -48,8 +49,8 @@ class Route(Timed):
     """See the module's docstring. The queue pairs to one peer that use the same EV profile share it."""
 
     __slots__ = (
-        "_prober", "doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps", "reverse",
-        "universe",
+        "_mirrors", "_prober", "doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps",
+        "reverse", "universe",
     )  # fmt: skip
 
     def __init__(self, peer: Destination, universe: EvUniverse, prober: ReverseProber) -> None:
@@ -66,6 +67,7 @@ class Route(Timed):
         self.reverse = [universe.values[choice(members)] for members in universe.by_plane]
         self.proven_ns = [-1] * len(self.reverse)  # when it last proved good
         self.doubted_ns = [-1] * len(self.reverse)  # when it was last redrawn
+        self._mirrors = 0  # planes whose reverse EV was redrawn after the path of a packet that arrived
 
     def prove(self, ev: int, plane: int, now: int) -> None:
         """Use an EV (its value) that has carried something to the peer for control packets from now on."""
@@ -77,11 +79,14 @@ class Route(Timed):
         cc = self.qps[0].qpcc.cc
         return self.universe.config.reverse_probe_ns or cc.srtt_ns or cc.base_rtt_ns
 
-    def suspect_reverse_ev(self, plane: int, now: int) -> None:
+    def suspect_reverse_ev(self, plane: int, now: int, arrived: int = -1) -> None:
         """Take another reverse EV, since the peer repeats what was answered, unless this one proved good just now.
 
         Where the reverse EVs of both ends fail at once, neither end receives a SACK or an answer to a probe, so nothing
         else would ever replace them. A burst of repetitions counts once: the first answer on the new EV needs its time.
+
+        `arrived`: the EV on which the repetition came (its value). The first new EV is one of the same path, because
+        most failures are of both directions; where only the way back is dead, the next one is any.
         """
         interval = self.interval()
         proven, doubted = self.proven_ns[plane], self.doubted_ns[plane]
@@ -91,7 +96,10 @@ class Route(Timed):
             return
         self.doubted_ns[plane] = now
         self.proven_ns[plane] = -1
-        self.reverse[plane] = self.any_ev(plane)
+        if arrived >= 0:
+            self._mirrors ^= 1 << plane
+        mirror = arrived >= 0 and self._mirrors >> plane & 1
+        self.reverse[plane] = self._like(plane, arrived) if mirror else self.any_ev(plane)
 
     def on_inbound(self, now: int) -> None:
         """Start looking for reverse EVs to a peer that became active."""
@@ -161,6 +169,12 @@ class Route(Timed):
         denied = self.peer.context.denied_towards(self.peer.address)
         values = [universe.values[ev] for ev in universe.by_plane[plane]]
         return choice([value for value in values if value not in denied] or values)
+
+    def _like(self, plane: int, ev: int) -> int:
+        """Return a random EV of a plane that has the path of `ev`, as far as its upper half tells; else any."""
+        values = [self.universe.values[number] for number in self.universe.by_plane[plane]]
+        alike = [value for value in values if value >> _PATH_SHIFT == ev >> _PATH_SHIFT and not self.peer.denies(value)]
+        return self.peer.context.rng.choice(alike) if alike else self.any_ev(plane)
 
     def replaced(self, old: int, new: int) -> None:
         """Forget a value of the profile that was replaced."""

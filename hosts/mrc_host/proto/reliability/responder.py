@@ -164,7 +164,7 @@ class Responder(Timed):
             counters.duplicates += 1
             if self.association.context.trace is not None:
                 self._trace(data, port, now, "duplicate")
-            self.association.route.suspect_reverse_ev(self.association.peer.control_plane(port), now)
+            self.association.route.suspect_reverse_ev(self.association.peer.control_plane(port), now, data.entropy)
             self._sack(psn, data, port, now)
             if data.flags & FLAG_ACK_REQ and psn <= self._acked_psn:
                 self._ack(port)
