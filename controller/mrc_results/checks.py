@@ -95,7 +95,7 @@ def _counts(result: RunResult, expect: Expectation, totals: Mapping[str, int], c
 def _failures(result: RunResult, checks: list[Check]) -> None:
     failures = result.failures
     text = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
-    checks.append(Check("nothing failed", "no failure", text or "none", not failures))
+    checks.append(Check("no rank or agent failed", "none", text or "none", not failures))
 
 
 def _verified(result: RunResult, checks: list[Check]) -> None:

@@ -59,6 +59,8 @@ class Loop:
         self._interrupted, self._changed = interrupted, changed
         self._start_ns: int | None = None
         self._moved_s = 0.0
+        #: The failures in force after the latest action that is recorded.
+        self._causes: Sequence[Action] = session.failures.causes
 
     def begin(self, at_ns: int) -> None:
         """Make a time of the session's clock the zero of the schedule; before, nothing is due."""
@@ -77,6 +79,7 @@ class Loop:
             elapsed = self._run_due_steps()
             left = self.waiting[0][0] - elapsed if self.waiting else math.inf
             turns.spend(min(self._turn_s, max(left, LEAST_TURN_S)))
+            self._note_others()
             self._interrupted()
             if turns.over():
                 return
@@ -95,6 +98,21 @@ class Loop:
         asked = self.session.now_ns()
         self._note(self._perform(action), asked, clicked=True)
         self._changed()
+
+    def _note_others(self) -> None:
+        """Record what was done to the lab from elsewhere, as by `mrclab fail` in another shell.
+
+        Only a lab on the real clock has other processes.
+        """
+        if self.session.clock != "real":
+            return
+        now = self.session.now_ns()
+        self.session.failures.reload()
+        before, after = self._causes, self.session.failures.causes
+        gone = [Action("restore", each.target, each.kind) for each in before if each not in after]
+        for action in (*gone, *(each for each in after if each not in before)):
+            self._note(action, now, clicked=True)
+            self._changed()
 
     def _run_due_steps(self) -> float:
         """Run the steps that are due; return the time up to which all has been done."""
@@ -127,6 +145,7 @@ class Loop:
 
     def _note(self, action: Action, asked: int, error: str = "", *, clicked: bool = False) -> None:
         failures = self.session.failures
+        self._causes = failures.causes
         loss = failures.expected_loss() if action.loss is None else action.loss
         broken = sorted(failures.broken)
         made = LabEvent(asked, self.session.now_ns(), action, loss, error, broken, clicked=clicked)

@@ -144,7 +144,7 @@ def test_verdict_of_a_good_run_passes_every_check() -> None:
 @pytest.mark.parametrize(
     ("change", "expect", "missed"),
     [
-        ({"failures": ["host h1: its agent is gone"]}, {}, "nothing failed"),
+        ({"failures": ["host h1: its agent is gone"]}, {}, "no rank or agent failed"),
         ({"fidelity": {"valid": False, "reasons": ["late"]}}, {}, "the machine kept up"),
         ({}, {"recovery": 0.0}, "back to 95% of 75.0% after fail h1:0"),
         ({}, {"max_dip": 0.2}, "lowest after fail h1:0"),

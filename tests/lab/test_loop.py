@@ -96,3 +96,27 @@ def test_loop_at_its_end_does_what_is_left_and_notes_what_fails(monkeypatch: pyt
     with pytest.raises(ValueError, match="no such link"):
         loop.click(DOWN)
     assert len(made.happenings) == 2
+
+
+def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule() -> None:
+    """`mrclab fail` and `mrclab restore` in another shell change the ledger of a lab on the real clock."""
+    loop, made = course(1.0)
+    clock: Any = made.clock
+    other = Action("fail", "other", "link_down")
+    ledger = {0.4: [other], 0.8: []}
+
+    def reload() -> None:
+        due = [causes for at, causes in ledger.items() if made.clock.now >= at * SECOND]
+        clock.failures.causes = [*(each for each in clock.failures.causes if each != other), *(due[-1] if due else [])]
+
+    clock.failures.reload = reload
+    loop.begin(0)
+    loop.go(made)
+    assert [each.action for each in made.happenings] == [DOWN, UP]
+    clock.now, made.happenings, clock.clock = 0, [], "real"
+    loop.go(made)
+    assert [(each.action.verb, each.action.target, each.clicked) for each in made.happenings] == [
+        ("fail", "other", True),
+        ("restore", "other", True),
+    ]
+    assert made.failures == []

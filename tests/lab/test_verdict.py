@@ -128,7 +128,7 @@ def test_check_of_step_times_passes_up_to_its_bound(
 def test_check_of_failures_names_the_first_three(failures: int, measured: str) -> None:
     result = result_of({"ranks": ["h0"], "progress": {"h0": RANK}, "failures": [f"a{n}" for n in range(failures)]})
     judged = verdict.judge(result, TOPOLOGY, Expectation()).checks
-    (found,) = (each for each in judged if each.what == "nothing failed")
+    (found,) = (each for each in judged if each.what == "no rank or agent failed")
     assert (found.passed, found.measured) == (False, measured)
 
 

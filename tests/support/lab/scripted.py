@@ -18,6 +18,7 @@ class Failures:
 
     def __init__(self) -> None:
         self.broken: set[str] = set()
+        self.causes: list[Action] = []
 
     def check(self, action: Action) -> Action:
         return action
@@ -34,6 +35,8 @@ class Failures:
 
 class Clock:
     """A session: time passes when ranks are asked for their events."""
+
+    clock = "virtual"
 
     def __init__(self) -> None:
         self.now = 1_000_000_000
