@@ -36,7 +36,8 @@ SHIPPED = costs.shipped()
 
 @pytest.fixture(autouse=True)
 def _no_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """Let plans use the shipped costs and a machine of always the same pace."""
+    """Let plans use the shipped costs, a machine of always the same pace, and none of the labs that are up on it."""
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     monkeypatch.setattr("mrc_studies.estimates.yardstick.pace", lambda: Pace(1.0, 1.0))
     monkeypatch.setattr(costs, "place", lambda: tmp_path / "costs.json")
     monkeypatch.setattr(costs, "measure", lambda progress: pytest.fail("nothing is to be measured"))
