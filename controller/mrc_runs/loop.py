@@ -59,8 +59,8 @@ class Loop:
         self._interrupted, self._changed = interrupted, changed
         self._start_ns: int | None = None
         self._moved_s = 0.0
-        #: The failures in force after the latest action that is recorded.
-        self._causes: Sequence[Action] = session.failures.causes
+        #: The failures in force after the latest action that is recorded; None before the first turn.
+        self._causes: Sequence[Action] | None = None
 
     def begin(self, at_ns: int) -> None:
         """Make a time of the session's clock the zero of the schedule; before, nothing is due."""
@@ -106,9 +106,10 @@ class Loop:
         """
         if self.session.clock != "real":
             return
-        now = self.session.now_ns()
-        self.session.failures.reload()
-        before, after = self._causes, self.session.failures.causes
+        now, failures = self.session.now_ns(), self.session.failures
+        before = failures.causes if self._causes is None else self._causes
+        failures.reload()
+        after = self._causes = failures.causes
         gone = [Action("restore", each.target, each.kind) for each in before if each not in after]
         for action in (*gone, *(each for each in after if each not in before)):
             self._note(action, now, clicked=True)
