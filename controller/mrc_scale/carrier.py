@@ -119,9 +119,11 @@ class Carrier:
         follow from what is wanted, because a link that is brought more than it carries has a queue.
         """
         packets = self.run.packets_per_s(state.rates) / np.maximum(model.use.sum(axis=0), 1)
+        # Where all EVs of a plane have left, each was found while as many as there should be took turns.
+        active = np.where(model.evs.active > 0, model.evs.active, model.evs.target)
         offered = replace(state, load=model.load(wanted, state.prices))
         with np.errstate(divide="ignore", invalid="ignore"):
-            turns: Floats = model.evs.active * self.run.taken(model, offered) / packets
+            turns: Floats = active * self.run.taken(model, offered) / packets
         return turns
 
     def change(self, events: list[Event], denied: bool = False) -> None:

@@ -72,6 +72,18 @@ def test_dead_paths_are_found_at_the_price_of_packets() -> None:
     assert found.evs_bad == 2  # two of the four active EVs, and none of the backups that replace them
 
 
+@pytest.mark.parametrize("floor", [1, 8])
+def test_a_plane_that_dies_as_a_whole_costs_what_was_on_its_way(floor: int) -> None:
+    planes = {"planes": 2, "ev": {"size": 2, "active": 2, "min_active": 2}}
+    found = transfers.run(
+        cluster(failures=[{"at": "100ms", "fail": "p0"}], **planes), kernels.reference(),
+        [Transfer(0, 4, 125_000_000)], EvSpec(size=16, active=8, min_active=floor), 1.0,
+    )  # fmt: skip
+    assert found.lost > 0
+    # A tenth of a second with both planes, the rest with one.
+    assert found.ends_s[0] == pytest.approx(0.9, rel=0.02)
+
+
 def test_a_slow_plane_delays_the_last_packet_and_not_all_of_them() -> None:
     planes = {"planes": 4, "base_rtt": "1ms", "ev": {"size": 4, "active": 4, "min_active": 4}}
     # Queues that trim early: the slow plane costs what it does not carry, and its own delay.
