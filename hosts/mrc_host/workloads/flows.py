@@ -10,6 +10,7 @@ import bisect
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mrc_host.answers import FlowTimes, Measured
 from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError
@@ -52,7 +53,7 @@ class ConnectionMatrix(Workload[FlowsParameters]):
 
     def __init__(self, rank: int, size: int, params: FlowsParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        every = _placed(size, params)
+        every = _placed(size, _key(params))
         mine = [each for each in every if each.source == rank]
         self.out = sorted(mine, key=lambda each: (each.start_ns, each.number))
         self.incoming = {each.number: each for each in every if each.target == rank}
@@ -98,7 +99,7 @@ class ConnectionMatrix(Workload[FlowsParameters]):
                 f"workload {cls.name}: flow {number} names rank {highest}, and there are {size}; use ranks from 0 to "
                 f"{size - 1}, or more hosts"
             )
-        ends = [each.offset + each.bytes for each in _placed(size, params)]
+        ends = [each.offset + each.bytes for each in _placed(size, _key(params))]
         return max(ends)
 
     @classmethod
@@ -164,11 +165,19 @@ class ConnectionMatrix(Workload[FlowsParameters]):
         return Measured(flows=list(self.times) or None)
 
 
-def _placed(size: int, params: FlowsParameters) -> list[_Flow]:
-    """Return all flows, each at the lowest offset that no flow before it uses at its source or its target."""
+def _key(params: FlowsParameters) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, params.flows))
+
+
+@lru_cache(maxsize=2)
+def _placed(size: int, flows: tuple[tuple[int, ...], ...]) -> list[_Flow]:
+    """Return all flows, each at the lowest offset that no flow before it uses at its source or its target.
+
+    All ranks of a simulation are in one process and ask for the same.
+    """
     used: list[list[tuple[int, int]]] = [[] for _ in range(size)]
     made = []
-    for number, row in enumerate(params.flows):
+    for number, row in enumerate(flows):
         source, target, nbytes = row[:3]
         length = -(-nbytes // ALIGNMENT) * ALIGNMENT
         offset = 0

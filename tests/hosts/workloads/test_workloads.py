@@ -277,7 +277,7 @@ def test_a_whole_vector_of_another_iteration_differs() -> None:
     )
 )
 def test_flows_of_a_rank_do_not_share_bytes(flows: list[tuple[int, int, int]]) -> None:
-    placed = _placed(6, FlowsParameters(flows=flows))
+    placed = _placed(6, tuple(flows))
     for rank in range(6):
         mine = sorted((each.offset, each.offset + each.bytes) for each in placed if rank in (each.source, each.target))
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(mine))
