@@ -20,7 +20,7 @@ from mrc_graph.columns import Op
 from mrc_graph.schedule import Schedule
 from mrc_scale.carrier import Carrier
 from mrc_scale.fabric import Bools, Floats, Ints
-from mrc_scale.timeline import Event
+from mrc_scale.timeline import Event, next_repair
 
 WAITING, RUNNING = 0, 1
 
@@ -280,8 +280,8 @@ class _Step:
         rates = carrier.rates(flows)
         struck = np.flatnonzero(carrier.dead.due[flows] & (rates > 0))
         if len(struck):
-            repaired = next((event.at for event in self.replay.events if event.by < 0), math.inf)
-            again, delay = carrier.price(flows, struck, self.left[ops[struck]], repaired - now)
+            until = next_repair(self.replay.events) - now
+            again, delay = carrier.price(flows, struck, self.left[ops[struck]], until)
             self.left[ops[struck]] += again
             self.not_before[ops[struck]] = self.since[ops[struck]] + delay
         self.rate[ops], self.stalled[ops] = rates, rates <= 0

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,11 @@ class Event:
         parts = [f"loses {self.harm.loss:.3g} of packets"] if self.harm.loss else []
         parts += [f"has {self.harm.rate:.3g} of its rate"] if self.harm.rate < 1 else []
         return f"{' and '.join(parts)}: {self.name}"
+
+
+def next_repair(waiting: Iterable[Event]) -> float:
+    """Return when the first element is repaired, of events in the order of time, ns; infinite if none is."""
+    return next((event.at for event in waiting if event.by < 0), math.inf)
 
 
 def events(cluster: Cluster, fabric: Fabric, traced: Sequence[Event] = ()) -> list[Event]:

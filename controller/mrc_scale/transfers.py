@@ -19,6 +19,7 @@ from mrc_scale.fabric import Floats, Ints
 from mrc_scale.kernels import Kernels, workers
 from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads
+from mrc_scale.timeline import next_repair
 
 #: What rounding leaves of a time (ns), or of a transfer (bytes).
 NOTHING = 1e-3
@@ -128,8 +129,7 @@ class _Course:
             return
         flows = active[struck]
         first = np.array([self.queues[pair][0] for pair in flows], np.int64)
-        repaired = next((event.at for event in self.changes if event.by < 0), np.inf)
-        again, delay = self.carrier.price(active, struck, self.left[first], repaired - now)
+        again, delay = self.carrier.price(active, struck, self.left[first], next_repair(self.changes) - now)
         self.left[first] += again
         self.least[first] = np.maximum(self.least[first], now + delay)
         self.lost += float(again.sum())
