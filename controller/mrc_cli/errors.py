@@ -15,6 +15,7 @@ import typer
 from mrc_common.errors import ExitCode, MrclabError
 from mrc_runs.interruption import Interrupted
 from p4lite.errors import P4liteError
+from p4lite.files import discard_output
 
 #: Errors of packages that do not use `mrc_common`, by module and name, with their exit codes.
 FOREIGN = (("mrc_host.policy", "PolicyError", ExitCode.FAILED),)
@@ -64,7 +65,7 @@ def report_errors() -> Iterator[None]:
     except P4liteError as error:
         end(str(error), ExitCode(error.exit_code))
     except BrokenPipeError:  # the reader of our output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(ExitCode.FAILED)
     except OSError as error:  # a full disk, a folder that went away
         # Of a copy the second name is that of the new file.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 from pathlib import Path
 
 UNFINISHED = ".part"
@@ -20,6 +21,14 @@ def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 
         _write(Path(os.path.realpath(path)), data.encode() if isinstance(data, str) else data, mode)
     except OSError as error:  # it names a file that the caller has not heard of
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def discard_output() -> None:
+    """Let what is still to be written to standard output go nowhere.
+
+    Its reader, such as `head`, has all that it wants; without this the interpreter's end would fail on the rest.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write(target: Path, content: bytes, mode: int) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
+
+from p4lite.files import discard_output
 
 VERBS = {
     "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
@@ -39,9 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has all that it wants. What is still to be written goes nowhere, so
-        # that the interpreter's end does not fail on it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 1
 
 
