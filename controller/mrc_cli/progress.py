@@ -59,7 +59,7 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
 
     Args:
         lines: where standard error is no terminal, print each step but the first on a line.
-        pause_s: of these lines, the shortest time from one to the next, but for those that are told as `due`.
+        pause_s: the shortest time between two of these lines; a line that is `due` does not wait for it.
     """
     if _chosen is Verbosity.QUIET:
         yield _ignore

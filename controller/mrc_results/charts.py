@@ -99,7 +99,7 @@ def chart(plot: Plot, seconds: float, marks: Sequence[Mark], tags: bool) -> str:
     """Return a chart over the seconds of a run as HTML.
 
     Args:
-        marks: what was done to the lab; `tags`: with their numbers above the curves, which `legend` explains.
+        marks: what was done to the lab; `tags`: with their numbers above the curves; `explained` has their texts.
     """
     curves, unit = plot.curves, plot.unit
     top = max((float(curve.y.max()) for curve in curves if len(curve.y)), default=0.0) * 1.05 or 1.0
@@ -171,7 +171,7 @@ def _tags(marks: Sequence[Mark], seconds: float) -> str:
     return "".join(parts)
 
 
-def legend(marks: Sequence[Mark]) -> str:
+def explained(marks: Sequence[Mark]) -> str:
     """Return the texts of the numbers in all charts as HTML; nothing where there are none."""
     items = "".join(
         f'<li class="{"fails" if mark.breaks else "mends"}">{mark.at_s:.2f} s: {html.escape(mark.text)}</li>'

@@ -76,7 +76,7 @@ def render(result: RunResult, topology: Topology, verdict: Verdict, title: str) 
         report=view,
         tags=len(view.marks) <= NUMBERED,
         chart=charts.chart,
-        legend=charts.legend,
+        explained=charts.explained,
         data=look.data,
         loads=list(itertools.pairwise(percents)),
     )

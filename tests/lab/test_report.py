@@ -124,8 +124,8 @@ def test_marks_too_close_to_the_last_number_have_a_hidden_one_and_all_are_explai
     made = charts.chart(Plot("c", "t", [curve], "u"), 10.0, marks, True)
     found = re.findall(r'class="tag fails( hidden)?"[^>]*><title>([^<]*)</title><circle [^>]*><text>(\d)<', made)
     assert found == [("", "1.00 s: m1.0", "1"), (" hidden", "1.01 s: m1.01", "2"), ("", "5.00 s: m5.0", "3")]
-    assert re.findall(r"<li[^>]*>([^<]*)", charts.legend(marks)) == [told for _, told, _ in found]
-    assert charts.legend([]) == ""
+    assert re.findall(r"<li[^>]*>([^<]*)", charts.explained(marks)) == [told for _, told, _ in found]
+    assert charts.explained([]) == ""
 
 
 def test_numbers_of_marks_are_above_the_curves() -> None:
