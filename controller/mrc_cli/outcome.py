@@ -143,21 +143,24 @@ def show(outcome: Outcome) -> None:
 def _pauses(outcome: Outcome) -> str:
     """Summarise priority flow control in one line; return an empty text if it did nothing."""
     pauses = outcome.result.pauses or {}
-    rows = [(each["paused_ns"], port, each) for port, classes in pauses.items() for each in classes.values()]
+    rows = [(each.paused_ns, port, each) for port, classes in pauses.items() for each in classes.values()]
     if not rows:
         return ""
     longest, port, _ = max(rows, key=lambda row: row[0])
-    sums = {key: sum(each[key] for *_, each in rows) for key in ("pauses_sent", "storms", "headroom_drops")}
+    sent, storms, beyond = (
+        sum(counts)
+        for counts in zip(*((each.pauses_sent, each.storms, each.headroom_drops) for *_, each in rows), strict=True)
+    )
     return (
-        f"flow control: {sums['pauses_sent']} pause frames at {len(pauses)} ports, longest at {port} "
-        f"({longest / 1e6:.1f} ms); storms {sums['storms']}, packets beyond the headroom {sums['headroom_drops']}"
+        f"flow control: {sent} pause frames at {len(pauses)} ports, longest at {port} "
+        f"({longest / 1e6:.1f} ms); storms {storms}, packets beyond the headroom {beyond}"
     )
 
 
 def _stalls(outcome: Outcome) -> str:
     """Summarise credit stalls in one line; return an empty text if there were none."""
     credits = outcome.result.credits or {}
-    rows = [(each["stall_ns"], port) for port, classes in credits.items() for each in classes.values()]
+    rows = [(each.stall_ns, port) for port, classes in credits.items() for each in classes.values()]
     if not rows:
         return ""
     longest, port = max(rows)

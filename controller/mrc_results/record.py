@@ -30,6 +30,7 @@ from mrc_results.provenance import Provenance
 from mrc_results.reading import RESULT, FolderError, of_any_version, readable
 from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
 from mrc_results.series import Series
+from p4lite.switch.fabric.values import CreditStats, PfcStats
 
 Numbers = npt.NDArray[np.float64]
 
@@ -120,8 +121,8 @@ class RunResult:
     waiting: dict[str, JobWaiting] = field(default_factory=dict)
     interrupted: str = ""
     program_counters: Mapping[str, int] | None = field(default=None, metadata=OMIT_NONE)
-    pauses: Mapping[str, Mapping[str, Mapping[str, int]]] | None = field(default=None, metadata=OMIT_NONE)
-    credits: Mapping[str, Mapping[str, Mapping[str, int]]] | None = field(default=None, metadata=OMIT_NONE)
+    pauses: Mapping[str, Mapping[str, PfcStats]] | None = field(default=None, metadata=OMIT_NONE)
+    credits: Mapping[str, Mapping[str, CreditStats]] | None = field(default=None, metadata=OMIT_NONE)
     program: object = field(default=None, metadata=OMIT_NONE)
     topology: object = field(default=None, metadata=OMIT_NONE)
     experiment: object = field(default=None, metadata=OMIT_NONE)

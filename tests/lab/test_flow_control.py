@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import random
 from typing import Any
 
 import pytest
 
+from mrc_common.plain import encode
 from mrc_host.drivers import packet_ring
 from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion.dcqcn import PROFILES, profile
 from mrc_lab import describe
 from mrc_lab.session.base import Session
+from mrc_results.record import RunResult
 from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
@@ -52,7 +55,9 @@ def test_roce_loses_nothing_with_flow_control(clock: str, tmp_path: pathlib.Path
     assert sum(host["endpoint"]["retransmissions"] for host in hosts) == 0
     # Switches pause hosts, and these count it; the frames of both sides tell of each other.
     received = sum(port["pauses_received"] for host in hosts for port in host["ports"])
-    assert sum(each["0"]["pauses_sent"] for each in pauses.values()) >= received > 0
+    assert sum(each["0"].pauses_sent for each in pauses.values()) >= received > 0
+    stored = json.loads(json.dumps({**result, "pauses": encode(pauses)}, default=str))
+    assert RunResult.parse(stored).pauses == pauses
     assert sum(port["paused_ns"] for host in hosts for port in host["ports"]) > 0
 
 

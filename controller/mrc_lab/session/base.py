@@ -100,11 +100,11 @@ class Session(abc.ABC):
         """Return counters of the fabric at this moment, per port."""
         return counters.sample(self.topology, self.fabric)
 
-    def pauses(self) -> counters.ByPriority:
+    def pauses(self) -> counters.Pauses:
         """See `counters.pauses`."""
         return counters.pauses(self.topology, self.fabric)
 
-    def stalls(self) -> counters.ByPriority:
+    def stalls(self) -> counters.Stalls:
         """See `counters.stalls`."""
         return counters.stalls(self.topology, self.fabric)
 

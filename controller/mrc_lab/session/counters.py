@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Protocol
 
 from mrc_lab.switches.names import P4InfoNames
@@ -15,8 +14,9 @@ from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
 #: Samples by name; `ports` are by `SWITCH:PORT`.
 FabricSample = dict[str, dict[str, dict[str, int]]]
-#: Counters by name, for each `SWITCH:PORT` and priority.
-ByPriority = dict[str, dict[str, dict[str, int]]]
+#: Statistics for each `SWITCH:PORT` and priority.
+Pauses = dict[str, dict[str, PfcStats]]
+Stalls = dict[str, dict[str, CreditStats]]
 #: The reasons of `PortStats.drops` that only failures cause, not full queues or slow machines.
 FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
 
@@ -121,27 +121,27 @@ def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
     return {"ports": found}
 
 
-def pauses(topology: Topology, source: StatsSource) -> ByPriority:
-    """Return the nonzero counters of priority flow control per `SWITCH:PORT` and priority (`PfcStats`)."""
-    found: ByPriority = {}
+def pauses(topology: Topology, source: StatsSource) -> Pauses:
+    """Return the statistics of priority flow control that are not all 0, by `SWITCH:PORT` and priority."""
+    found: Pauses = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
         for number, port in device.ports.items():
             for each in port.pfc:
                 if each.pauses_sent or each.pauses_received or each.headroom_drops:
-                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = asdict(each)
+                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = each
     return found
 
 
-def stalls(topology: Topology, source: StatsSource) -> ByPriority:
-    """Return the nonzero credit counters per `SWITCH:PORT` and priority (`CreditStats`)."""
-    found: ByPriority = {}
+def stalls(topology: Topology, source: StatsSource) -> Stalls:
+    """Return the statistics of credits that are not all 0, by `SWITCH:PORT` and priority."""
+    found: Stalls = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
         for number, port in device.ports.items():
             for each in port.credits:
                 if each.stalls:
-                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = asdict(each)
+                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = each
     return found
 
 
