@@ -20,13 +20,14 @@ from mrc_workshop.kinds import (
     queues,
     race,
     registry,
+    storm,
     usid,
     verdicts,
 )
 from mrc_workshop.kinds.registry import Finding, Kind
 
 #: The modules that register kinds when they are imported.
-MODULES = (counters, load, loss, policies, ports, prediction, queues, race, usid, verdicts)
+MODULES = (counters, load, loss, policies, ports, prediction, queues, race, storm, usid, verdicts)
 
 
 def all_kinds() -> dict[str, Kind]:
