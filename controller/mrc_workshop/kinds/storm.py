@@ -112,7 +112,7 @@ class Spared(Model):
 
 @kind(Spared)
 def spared(params: Spared, runs: Sequence[Run]) -> Finding:
-    """Check that nobody stalls but those who send to the host whose NIC is stuck, and that host."""
+    """Check that no stream stalls but those from and to the host whose NIC is stuck."""
     for run in runs:
         if not run.result.happenings:
             return Finding(False, "no failure", "nothing fails in this run, so that nothing is shown", run=run)
