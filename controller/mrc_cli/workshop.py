@@ -16,12 +16,13 @@ from rich.table import Table
 
 from mrc_cli import classroom
 from mrc_common.document import printable
+from mrc_common.files import write_whole
 from mrc_common.plain import encode
 from mrc_runs.interruption import interruptible
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise as exercises
 from mrc_workshop import grade as grading
-from mrc_workshop import judge, leaderboard, learner, verify
+from mrc_workshop import judge, leaderboard, learner, recorded, verify
 from mrc_workshop.classroom import handin
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.grade import Grade
@@ -240,6 +241,18 @@ def verify_exercise(
     if as_json:
         typer.echo(json.dumps(encode(documents)))
     raise typer.Exit(0 if held else 1)
+
+
+@app.command()
+def record(number: Number) -> None:
+    """Write what the hosts of an exercise's recorded run saw into its starter: events.csv and hosts.csv.
+
+    For teachers, after a change of the run in exercise.yaml: another failure, or another seed.
+    """
+    exercise = exercises.find(number)
+    for name, text in recorded.record(exercise).items():
+        write_whole(exercise.starter / name, text)
+        typer.echo(f"{exercise.starter / name}: {text.count(chr(10)) - 1} rows")
 
 
 def _times(trial: verify.TrialRow) -> str:

@@ -61,7 +61,7 @@ class RunSpec(Model):
     `capture`: the switches whose ports are recorded, with `snaplen` bytes of each packet. `hidden`: the run has hidden
     seeds only, and is not shown. `experiment`: the learner's experiment file, of which `workload`, `schedule` and
     `expect` are used. `random_failures`: failures beside those of `schedule`, which the seed draws; `random_links`: bad
-    links, which it draws, too.
+    links, which it draws, too. `recorded`: learners get the records of this run (`mrclab workshop record`).
     """
 
     name: Name
@@ -82,6 +82,7 @@ class RunSpec(Model):
     capture: Ports = "none"
     snaplen: Annotated[int, Field(ge=64, le=65_535)] = 160
     hidden: bool = False
+    recorded: bool = False
 
     @model_validator(mode="after")
     def _one(self) -> Self:

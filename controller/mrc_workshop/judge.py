@@ -7,7 +7,7 @@ import os
 import pathlib
 import stat
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -195,32 +195,48 @@ def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], qu
     if not quick:
         secret = [stretched(seed) for seed in more]
         wanted += [(run, seed, True) for seed in [*seeds.hidden, *secret] for run in exercise.runs(hidden=True)]
-    orders = []
-    for number, (run, seed, hidden) in enumerate(wanted):
-        try:
-            lab = _lab(exercise, run, sources, seed)
-            experiment, transport = _experiment(run, sources, lab)
-        except ValueError as error:
-            raise WorkshopError(f"{exercise.folder / FILE}: run '{run.name}': {error}") from error
-        orders.append(
-            RunOrder(
-                name=run.name,
-                seed=seed,
-                hidden=hidden,
-                lab=yaml.safe_dump(lab, sort_keys=False),
-                program=run.program,
-                transport=transport,
-                inject=None if run.inject is None else run.inject.what,
-                experiment=experiment,
-                capture=run.capture,
-                snaplen=run.snaplen,
-                report=number == 0 and run.inject is None,
-            )
-        )
-    return orders
+    return [
+        # The report of a recorded run would show what its learner is to find out.
+        order(exercise, run, seed, sources, hidden=hidden, report=not number and not run.inject and not run.recorded)
+        for number, (run, seed, hidden) in enumerate(wanted)
+    ]
 
 
-def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -> Document:
+def order(
+    exercise: Exercise,
+    run: RunSpec,
+    seed: int,
+    sources: Mapping[str, str],
+    *,
+    hidden: bool = False,
+    report: bool = False,
+) -> RunOrder:
+    """Return the order for a run of an exercise with this seed and the learner's files (`sources`).
+
+    Raises:
+        WorkshopError: the exercise describes a run that cannot be.
+    """
+    try:
+        lab = _lab(exercise, run, sources, seed)
+        experiment, transport = _experiment(run, sources, lab)
+    except ValueError as error:
+        raise WorkshopError(f"{exercise.folder / FILE}: run '{run.name}': {error}") from error
+    return RunOrder(
+        name=run.name,
+        seed=seed,
+        hidden=hidden,
+        lab=yaml.safe_dump(lab, sort_keys=False),
+        program=run.program,
+        transport=transport,
+        inject=None if run.inject is None else run.inject.what,
+        experiment=experiment,
+        capture=run.capture,
+        snaplen=run.snaplen,
+        report=report,
+    )
+
+
+def _lab(exercise: Exercise, run: RunSpec, sources: Mapping[str, str], seed: int) -> Document:
     """Return the lab's document: the exercise's, with the learner's values for the keys that may differ."""
     beside = exercise.folder / run.lab
     if run.lab in sources:
@@ -255,7 +271,7 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
     return document
 
 
-def _experiment(run: RunSpec, sources: dict[str, str], lab: Document) -> tuple[Document | None, str]:
+def _experiment(run: RunSpec, sources: Mapping[str, str], lab: Document) -> tuple[Document | None, str]:
     """Return the experiment and transport of a run on a lab; the learner's own where the exercise says so."""
     if run.inject is not None:
         return None, run.transport

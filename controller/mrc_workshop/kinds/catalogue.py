@@ -16,6 +16,7 @@ from mrc_workshop.kinds import (
     loss,
     policies,
     ports,
+    postmortem,
     prediction,
     queues,
     race,
@@ -27,7 +28,7 @@ from mrc_workshop.kinds import (
 from mrc_workshop.kinds.registry import Finding, Kind
 
 #: The modules that register kinds when they are imported.
-MODULES = (counters, load, loss, policies, ports, prediction, queues, race, storm, usid, verdicts)
+MODULES = (counters, load, loss, policies, ports, postmortem, prediction, queues, race, storm, usid, verdicts)
 
 
 def all_kinds() -> dict[str, Kind]:
