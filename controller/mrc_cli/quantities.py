@@ -8,6 +8,7 @@ import typer
 
 from mrc_common.document import printable
 from mrc_topo.units import RATES, SIZES, TIMES, parse_rate_bps, parse_size_bytes, parse_time_ns, unit_of
+from mrc_topo.units import parse_seconds as to_seconds
 
 #: The ending of a setting's name says in what unit its number is.
 ENDINGS: dict[str, tuple[dict[str, int], Callable[[object], int], str]] = {
@@ -24,11 +25,7 @@ def parse_seconds(text: str | float) -> float:
         typer.BadParameter: it is neither.
     """
     try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return parse_time_ns(text) / 1e9
+        return to_seconds(text)
     except ValueError as error:
         raise typer.BadParameter(
             f"'{printable(str(text))[:40]}' is not a time; write one such as 2s or 500ms"

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from mrc_common import document
 from mrc_common.document import NAME, DocumentError, Model
@@ -20,6 +20,7 @@ from mrc_topo.labfile import placed
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.schema import Compiler, Forwarder, Payload, PoliciesSpec
 from mrc_topo.shipped import shipped
+from mrc_topo.units import parse_seconds
 from p4lite.folders import FolderError
 
 FOLDER = shipped("experiments")
@@ -30,8 +31,8 @@ M = TypeVar("M", bound=Model)
 #: A mapping as YAML or JSON gives it: a document before it is checked as what it is.
 Tree = Mapping[str, object]
 
-Seconds = Annotated[float, Field(ge=0, le=1e6)]
-Duration = Annotated[float, Field(gt=0, le=1e6)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(ge=0, le=1e6)]
+Duration = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0, le=1e6)]
 Name = Annotated[str, Field(pattern=NAME)]
 Title = Annotated[str, Field(min_length=1, max_length=200)]
 

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import typer
+from pydantic import ValidationError
 
 from mrc_cli.app import app
 from mrc_host.workloads import WORKLOADS
@@ -139,3 +140,18 @@ def test_manual_names_every_key_kind_workload_and_verb() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     verbs = {name for name, command in commands.items() if not command.hidden}
     assert [verb for verb in sorted(verbs) if not re.search(rf"`(mrclab )?{verb}\b", MANUAL)] == []
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("800ms", 0.8), ("2s", 2.0), (3, 3.0), ("1.5", 1.5)])
+def test_times_of_an_experiment_have_units(given: object, seconds: float) -> None:
+    step = {"at": given, "fail": "h0:0", "evidence": {"dropped": 1}}
+    made = Experiment.model_validate(
+        {"name": "a", "title": "a", "workload": {"name": "write_bw", "duration": given}, "schedule": [step]}
+    )
+    assert made.workload.duration == made.schedule[0].at == seconds
+
+
+@pytest.mark.parametrize("given", ["3 apples", [1], True, "nan"])
+def test_what_is_not_a_time_is_refused(given: object) -> None:
+    with pytest.raises(ValidationError, match=r"limit"):
+        Workload.model_validate({"name": "write_bw", "limit": given})

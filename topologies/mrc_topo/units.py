@@ -47,6 +47,16 @@ def parse_time_ns(value: object) -> int:
     return _parse(value, TIMES, "time", "5us")
 
 
+def parse_seconds(value: object) -> float:
+    """Return the seconds of `2s`, `500ms` or a plain number. Raises ValueError."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError("write a time such as 2s or 500ms") from None
+    except ValueError:
+        return _parse(value, TIMES, "time", "2s or 500ms") / 1e9
+
+
 def parse_size_bytes(value: object) -> int:
     """Return bytes of `64KiB`, `9000B` or an integer. Raises ValueError."""
     return _parse(value, SIZES, "size", "64KiB")
