@@ -1,4 +1,4 @@
-"""The records of a run that learners are given: what they hold, and that those that come with mrclab are of this version."""
+"""The records of a run that learners are given: what they hold, and that those of mrclab are of this version."""
 
 from __future__ import annotations
 
