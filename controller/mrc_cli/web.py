@@ -26,6 +26,9 @@ Host = Annotated[
     str, typer.Option(help="address to listen on; any other than loopback lets other machines reach the lab")
 ]
 
+#: What `mrclab scale` writes, and a run does not.
+CLUSTER = "links.parquet"
+
 Show = Callable[["Page", Callable[[], object]], None]
 
 
@@ -73,6 +76,10 @@ def verb(
 
 def replay(folder: pathlib.Path, speed: float) -> Show:
     """Show a recorded run. Raises FolderError."""
+    if (folder / CLUSTER).is_file():
+        raise FolderError(
+            f"{folder}: results of a cluster; open {folder / 'report.html'}, which has a map of all links"
+        )
     if not (folder / RESULT).is_file():
         inside = sorted(each.parent.name for each in folder.glob(f"*/{RESULT}"))[:8]
         raise FolderError(

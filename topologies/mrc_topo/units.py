@@ -65,7 +65,8 @@ def parse_size_bytes(value: object) -> int:
 def _format(value: int, steps: list[tuple[int, str]]) -> str:
     for factor, unit in steps:
         if value >= factor:
-            return f"{value / factor:.4g} {unit}"
+            number = value / factor
+            return f"{number:,.0f} {unit}" if number >= 10_000 else f"{number:.4g} {unit}"
     return f"{value} {steps[-1][1]}"
 
 

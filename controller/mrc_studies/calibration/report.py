@@ -235,15 +235,18 @@ def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
         down = bottom - (bottom - TOP) * value / top
         ticks.append(f'<line x1="{LEFT}" x2="{right}" y1="{down:.1f}" y2="{down:.1f}" stroke="var(--line)"/>')
         ticks.append(
-            f'<text x="{LEFT - 6}" y="{down + 4:.1f}" text-anchor="end" fill="var(--muted)">{value:.4g}</text>'
+            f'<text x="{LEFT - 6}" y="{down + 4:.1f}" text-anchor="end" fill="var(--muted)">{value:,.6g}</text>'
         )
     for t in _round_numbers(span):
-        across = LEFT + (right - LEFT) * t / span
+        # The last one would stand over the edge.
+        across = min(LEFT + (right - LEFT) * t / span, right - 12)
         ticks.append(
             f'<text x="{across:.0f}" y="{HEIGHT - 8}" text-anchor="middle" fill="var(--muted)">{t:.4g} s</text>'
         )
-    unit_text = f'<text x="4" y="{TOP + 4}" fill="var(--muted)">{html.escape(unit)}</text>'
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(ticks)}{unit_text}{"".join(lines)}</svg>'
+    unit_text = f'<text x="{right}" y="{TOP + 4}" text-anchor="end" fill="var(--muted)">{html.escape(unit)}</text>'
+    label = html.escape(f"{', '.join(curves)} in {unit} over time")
+    box = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
+    return f"{box}{''.join(ticks)}{unit_text}{''.join(lines)}</svg>"
 
 
 def _round_numbers(top: float) -> list[float]:
