@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
+from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.errors import AlreadyExists, ResourceExhausted
 from p4lite.switch.fuzz.campaign import random_args, random_key
 from p4lite.switch.fuzz.frames import FrameMaker
-from p4lite.switch.program.entry import ActionCall, Exact, Lpm, Range, Ternary
+from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.runtime.instance import ProgramInstance
 from p4lite.switch.runtime.keys import words_to_key
 from p4lite.switch.runtime.loader import Program
 from p4lite.switch.runtime.runner import Runner
-from support.p4.bmv2_interp import Switch
 
 
-def _plain(match: Any, width: int) -> tuple[int, int]:
-    """Return a match value as the interpreter takes it."""
-    if isinstance(match, Exact):
-        return match.value, 0
-    if isinstance(match, Lpm):
-        return match.value, match.prefix_len
-    if isinstance(match, Range):
-        return match.low, match.high
-    if isinstance(match, Ternary):
-        return match.value, match.mask
-    return (0, 0) if match.value is None else (match.value, (1 << width) - 1)
-
-
-def fill(instance: ProgramInstance, oracle: Switch, rng: random.Random, entries: int) -> None:
+def fill(instance: ProgramInstance, oracle: Interpreter, rng: random.Random, entries: int) -> None:
     """Random entries in every table that takes them, the same on both sides."""
     for table in instance.program.tables.values():
         if table.action_profile is not None or not table.key or table.const_entries:
@@ -45,14 +31,13 @@ def fill(instance: ProgramInstance, oracle: Switch, rng: random.Random, entries:
                 instance.table_add(table.name, key, ActionCall(action.name, args), priority=priority)
             except (AlreadyExists, ResourceExhausted):
                 continue
-            plain = [_plain(m, k.width) for m, k in zip(key, table.key, strict=True)]
-            oracle.add(table.name, plain, action.name, list(args), priority)
+            oracle.table_add(table.name, key, ActionCall(action.name, args), priority=priority)
 
 
 def compare(program: Program, seed: int, packets: int, *, entries: int = 6) -> tuple[int, int]:
     """(packets compared, packets left out because they are replicated or resubmitted). Raises AssertionError."""
     rng = random.Random(seed)
-    instance, oracle = program.instance(), Switch(program.json)
+    instance, oracle = program.instance(), Interpreter(program)
     compared = skipped = 0
     try:
         fill(instance, oracle, rng, entries)

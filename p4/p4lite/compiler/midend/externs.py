@@ -194,7 +194,8 @@ class Externs:
         if self.code.routine.kind != "parser":
             raise unsupported(call.pos, "verify outside of a parser")
         cond, code = self._values(call)
-        self.code.emit(lir.Verify(self.code.truth(cond, cond_expr.pos), self._operand(code, error_expr)))
+        truth, error = self.code.truth(cond, cond_expr.pos), self._operand(code, error_expr)
+        self.code.emit(lir.Verify(truth, error, self.code.loc(call)))
 
     def _fn_mark_to_drop(self, call: ast.Call) -> None:
         args = self.arguments(call)
@@ -415,21 +416,21 @@ class Externs:
         if isinstance(target, NextElement):
             self._extract_next(target, length, call)
         elif isinstance(target, Header) and isinstance(target.ref, lir.HeaderRef):
-            self.code.emit(lir.Extract("regular", target.ref.name, length))
+            self.code.emit(lir.Extract("regular", target.ref.name, length, self.code.loc(call)))
         elif isinstance(target, Header):
             made = self.code.storage.allocate(target.type, "extracted", call.pos)
             assert isinstance(made, Header)
             assert isinstance(made.ref, lir.HeaderRef)
-            self.code.emit(lir.Extract("regular", made.ref.name, length))
+            self.code.emit(lir.Extract("regular", made.ref.name, length, self.code.loc(call)))
             self.code.assign(target, made, call.pos)
         else:
             raise unsupported(call.pos, "extract into anything but a header")
 
     def _extract_next(self, target: NextElement, length: Expr | None, call: ast.Call) -> None:
         if isinstance(target.stack, Stack):
-            self.code.emit(lir.Extract("stack", target.stack.name, length))
+            self.code.emit(lir.Extract("stack", target.stack.name, length, self.code.loc(call)))
         elif target.member is not None:
-            self.code.emit(lir.Extract("union_stack", (target.stack.name, target.member), length))
+            self.code.emit(lir.Extract("union_stack", (target.stack.name, target.member), length, self.code.loc(call)))
         else:
             raise unsupported(call.pos, "extract into a header union")
 
@@ -441,7 +442,7 @@ class Externs:
             field = self.code.temp(32)
             self.code.emit(Assign(field, bits))
             bits = field
-        self.code.emit(lir.Advance(bits))
+        self.code.emit(lir.Advance(bits, self.code.loc(call)))
 
     def _on_packet_in_lookahead(self, call: ast.Call, packet: object) -> Value:
         del packet
