@@ -123,8 +123,8 @@ class Switch:
         self.registers: Named[Register, Array] = Named("register", facts.registers, lambda a: Register(control, a))
         self.counters: Named[Counter, Array] = Named("counter", facts.counters, lambda a: Counter(control, a))
         self.meters: Named[MeterArray, Array] = Named("meter", facts.meters, lambda a: MeterArray(control, a))
-        self.multicast: MutableMapping[int, tuple[Replica, ...]] = MulticastGroups(self._running.replication)
-        self.mirrors: MutableMapping[int, CloneSession] = MirrorSessions(self._running.replication)
+        self.multicast = MulticastGroups(self._running.replication)
+        self.mirrors = MirrorSessions(self._running.replication)
 
     @property
     def _running(self) -> Backend:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from p4lite.api.control import Control
@@ -28,7 +28,7 @@ class Action:
 
 
 #: An action as it can be given: `Action`, its name, (name, {parameter: value}), (name, [values]).
-ActionLike = Action | str | tuple[str, Mapping[str, Scalar]] | tuple[str, list[Scalar]] | MemberRef | GroupRef
+ActionLike = Action | str | tuple[str, Mapping[str, Scalar]] | tuple[str, Sequence[Scalar]] | MemberRef | GroupRef
 #: A key as it can be given: a value, a tuple with one for each key, or {name of the key: value}.
 KeyLike = object
 
@@ -49,7 +49,7 @@ def action_call(actions: Mapping[str, ActionFacts], given: ActionLike, where: st
     name, arguments = _named(given, where)
     info = actions[find(name, actions, f"action of {where}")]
     params = ", ".join(f"{p.name}: bit<{p.width}>" for p in info.params) or "no arguments"
-    if isinstance(arguments, list):
+    if not isinstance(arguments, Mapping):
         if len(arguments) != len(info.params):
             raise InvalidArgument(f"{where}: {info.name} takes {params}, not {len(arguments)} values")
         arguments = {p.name: value for p, value in zip(info.params, arguments, strict=True)}
@@ -62,14 +62,14 @@ def action_call(actions: Mapping[str, ActionFacts], given: ActionLike, where: st
     return ActionCall(info.name, tuple(values))
 
 
-def _named(given: ActionLike, where: str) -> tuple[str, Mapping[str, Scalar] | list[Scalar]]:
+def _named(given: ActionLike, where: str) -> tuple[str, Mapping[str, Scalar] | Sequence[Scalar]]:
     if isinstance(given, Action):
         return given.name, given.arguments
     if isinstance(given, str):
         return given, {}
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
         arguments = given[1]
-        if isinstance(arguments, Mapping | list):
+        if isinstance(arguments, Mapping | list | tuple):
             return given[0], arguments
     raise InvalidArgument(
         f"{where}: {given!r} is not an action; write Action('name', parameter=value), ('name', {{'parameter': value}}) "

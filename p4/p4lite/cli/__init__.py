@@ -16,6 +16,7 @@ VERBS = {
     "graph": "draw parsers and control flow as SVG",
     "switch": "run a switch, after simple_switch_grpc",
     "stf": "run a test written in p4c's STF language",
+    "trace": "show what a program does with a packet, by source line",
 }
 
 

@@ -16,10 +16,12 @@ from p4lite.interpreter.events import (
     Named,
     Observer,
     PacketStarted,
+    Place,
     Recirculated,
     Replicated,
     Resubmitted,
     Sent,
+    place_of,
 )
 from p4lite.interpreter.expressions import Expressions, Truth
 from p4lite.interpreter.packet import Packet, fresh_packet, header_bytes
@@ -74,6 +76,7 @@ class _Checksum:
     target: FieldRef
     applies: Truth
     compute: Calculation
+    where: Place | None
 
 
 class Interpreter(Tables):
@@ -418,10 +421,11 @@ class Interpreter(Tables):
         def applies(packet: Packet, args: Sequence[int]) -> bool:
             return (not guarded or packet.headers[header].valid) and (test is None or test(packet, args))
 
-        return _Checksum(target, applies, compute)
+        return _Checksum(target, applies, compute, place_of(node))
 
     def _deparse(self, packet: Packet) -> bytes:
         for checksum in self._updated:
+            self.where = checksum.where
             if checksum.applies(packet, ()):
                 self._primitives.set(
                     packet, checksum.target.header.name, checksum.target.field, checksum.compute(packet)

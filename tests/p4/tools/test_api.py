@@ -51,6 +51,9 @@ EVERYTHING = source(
 )
 
 
+WRONG: Any = "fast"
+
+
 def fill(switch: p4lite.Switch) -> None:
     """Give the program something for each of its objects."""
     t, u = switch.tables["t"], switch.tables["u"]
@@ -117,7 +120,8 @@ def test_tables_are_mappings(backend: Any) -> None:
         routes = switch.tables["routes"]
         for key in ("10.0.0.0/8", (("10.0.0.0", 8),), {"dst": Lpm(10 << 24, 8)}, (b"\x0a\0\0\0", 8)):
             routes.clear()
-            routes[key] = ("forward", {"to": 2, "port": "0x2"})
+            arguments: Any = {"to": 2, "port": "0x2"}
+            routes[key] = ("forward", arguments)
             assert routes["10.0.0.0/8"] == p4lite.Action("RouterIngress.forward", to=2, port=2)
             assert [(e.key, e.priority) for e in routes] == [((Lpm(10 << 24, 8),), 0)]
         assert switch.send(1, ipv4())[0][0] == 2
@@ -150,7 +154,7 @@ def test_tables_are_mappings(backend: Any) -> None:
         (lambda s: s.tables["routes"].add(1, ("forward", [1, 512])), "512 does not fit into 9 bits"),
         (lambda s: s.tables["routes"].add(1, 7), "is not an action; write Action('name'"),
         (lambda s: s.registers["seen"][16], "has 16 cells, there is no index 16"),
-        (lambda s: p4lite.Switch(s.program, backend="fast"), "write compiled or interpreter"),
+        (lambda s: p4lite.Switch(s.program, backend=WRONG), "write compiled or interpreter"),
         (lambda s: p4lite.Switch(s.program, backend="compiled", observers=[print]), "need the interpreter"),
     ],
 )
@@ -168,7 +172,7 @@ def test_importing_p4lite_imports_neither_compiler_nor_switch() -> None:
 
 def test_unknown_attribute_of_p4lite_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'swich'"):
-        _ = p4lite.swich  # type: ignore[attr-defined]
+        _ = p4lite.swich
 
 
 def test_example_of_the_page(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
