@@ -17,6 +17,7 @@ VERBS = {
     "switch": "run a switch, after simple_switch_grpc",
     "stf": "run a test written in p4c's STF language",
     "trace": "show what a program does with a packet, by source line",
+    "debug": "run packets through a program with breakpoints",
 }
 
 

@@ -11,6 +11,7 @@ from p4lite.interpreter.events import (
     ParserFailed,
     Place,
     StateEntered,
+    StatementStarted,
     TransitionTaken,
     place_of,
 )
@@ -39,11 +40,11 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class ParseState:
-    """A state: its operations with their places, the parts of its key with their widths, its transitions."""
+    """A state: its operations with their places and names, the parts of its key with their widths, its transitions."""
 
     name: str
     where: Place | None
-    operations: tuple[tuple[Operation, Place | None], ...]
+    operations: tuple[tuple[Operation, Place | None, str], ...]
     key: tuple[tuple[Number, int], ...]
     transitions: tuple[Transition, ...]
 
@@ -88,9 +89,11 @@ class Parser:
         if watched:
             self.state.where = state.where
             self.state.emit(StateEntered(state.where, state.name, packet.cursor))
-        for operation, where in state.operations:
+        for operation, where, op in state.operations:
             if watched:
                 self.state.where = where or state.where
+                if op != "primitive":  # which says so itself
+                    self.state.emit(StatementStarted(self.state.where, op))
             operation(packet)
         number, transition = self._transition(packet, state)
         to = None if transition is None else transition.to
@@ -103,7 +106,7 @@ class Parser:
     # --- operations ---
 
     def _state(self, node: Node) -> ParseState:
-        operations = tuple((self._operation(op), place_of(op)) for op in node.items("parser_ops"))
+        operations = tuple((self._operation(op), place_of(op), op["op"].str()) for op in node.items("parser_ops"))
         key = tuple((self.expr.number(part), self._width(part)) for part in node.items("transition_key"))
         return ParseState(
             node["name"].str(),

@@ -111,7 +111,7 @@ class Lines:
         yield self.style(f"{e.pipeline}{at}", "head")
 
     def _on_condition_tested(self, e: ev.ConditionTested) -> Iterator[str]:
-        text = e.where.fragment.removesuffix(")") if e.where is not None and e.where.fragment else e.condition
+        text = condition(e)
         result = self.style("true" if e.holds else "false", "hit" if e.holds else "miss")
         yield f"if ({text}): {result}"
 
@@ -176,6 +176,12 @@ class Lines:
 
     def _on_faulted(self, e: ev.Faulted) -> Iterator[str]:
         yield self.style(f"  undefined by P4: {e.text}", "bad")
+
+
+def condition(event: ev.ConditionTested) -> str:
+    """Return the text of a condition: the source line from its place on has the parenthesis of the `if`, too."""
+    text = event.where.fragment if event.where is not None and event.where.fragment else event.condition
+    return text[:-1] if text.endswith(")") and text.count("(") < text.count(")") else text
 
 
 def to_json(events: Iterable[ev.Event]) -> list[dict[str, Any]]:
