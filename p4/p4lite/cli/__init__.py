@@ -18,6 +18,7 @@ VERBS = {
     "stf": "run a test written in p4c's STF language",
     "trace": "show what a program does with a packet, by source line",
     "debug": "run packets through a program with breakpoints",
+    "coverage": "measure which parts of a program packets reach",
 }
 
 

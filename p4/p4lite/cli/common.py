@@ -50,6 +50,7 @@ def add_entries(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="table entries: commands of simple_switch_CLI, or .json of p4lang/tutorials; may be repeated",
     )
+    parser.add_argument("--priority-queues", type=int, default=1, metavar="N", help="of every port (default 1)")
 
 
 def load(arguments: argparse.Namespace, path: str | None = None) -> Program:
@@ -60,7 +61,9 @@ def load(arguments: argparse.Namespace, path: str | None = None) -> Program:
 
 def switch_for(program: Program, arguments: argparse.Namespace, observers: Sequence[Observer]) -> Switch:
     """Return an interpreted switch with the entries of the command line, whose observers see packets only."""
-    switch = Switch(program, backend="interpreter", ports=range(511), observers=observers)
+    switch = Switch(
+        program, backend="interpreter", ports=range(511), priority_queues=arguments.priority_queues, observers=observers
+    )
     for path in arguments.entries:
         load_entries(Path(path), switch.control, switch.replication)
     return switch

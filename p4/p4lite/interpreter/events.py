@@ -171,6 +171,15 @@ class ValidityChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ChecksumTested(Event):
+    """A checksum is verified (`update` False) or updated, if its condition `holds`."""
+
+    field: str
+    update: bool
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterRead(Event):
     register: str
     index: int

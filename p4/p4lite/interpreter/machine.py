@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from p4lite.interpreter.calculations import Calculation
 from p4lite.interpreter.events import (
+    ChecksumTested,
     Cloned,
     Deparsed,
     DigestSent,
@@ -214,7 +215,7 @@ class Interpreter(Tables):
         packet.length = packet.ingress_length = len(packet.data)
         self.parser.run(packet)
         for checksum in self._verified:
-            if checksum.applies(packet, ()):
+            if self._applies(packet, checksum, update=False):
                 value = packet.headers[checksum.target.header.name].fields[checksum.target.field.name]
                 packet.checksum_error |= checksum.compute(packet) != value
 
@@ -423,10 +424,17 @@ class Interpreter(Tables):
 
         return _Checksum(target, applies, compute, place_of(node))
 
+    def _applies(self, packet: Packet, checksum: _Checksum, *, update: bool) -> bool:
+        self.where = checksum.where
+        holds = checksum.applies(packet, ())
+        if self.observers:
+            name = f"{checksum.target.header.name}.{checksum.target.field.name}"
+            self.emit(ChecksumTested(checksum.where, name, update, holds))
+        return holds
+
     def _deparse(self, packet: Packet) -> bytes:
         for checksum in self._updated:
-            self.where = checksum.where
-            if checksum.applies(packet, ()):
+            if self._applies(packet, checksum, update=True):
                 self._primitives.set(
                     packet, checksum.target.header.name, checksum.target.field, checksum.compute(packet)
                 )

@@ -21,14 +21,15 @@ from p4lite.tools.places import code_lines
 from p4lite.tools.trace import Lines
 
 PROMPT = "(p4) "
-#: What stops a step; a table of the compiler's own does not, but its statements do.
+#: What stops a step. A table of the compiler's own stands for statements of a control, such as the call of an action.
 STOPS = (ev.StateEntered, ev.StatementStarted, ev.ConditionTested, ev.TableApplied, ev.PipelineEntered)
 #: What is always shown, besides what stops.
 OUTCOMES = (ev.Sent, ev.Dropped, ev.ParserFailed, ev.Faulted, ev.Logged)
 
 
-def _stops(event: ev.Event) -> bool:
-    return isinstance(event, STOPS) and not (isinstance(event, ev.TableApplied) and event.hidden)
+def _is_block(event: ev.Event) -> bool:
+    """Return whether `next` goes over the statements that follow."""
+    return isinstance(event, ev.StateEntered) or (isinstance(event, ev.TableApplied) and not event.hidden)
 
 
 class Mode(Enum):
@@ -154,19 +155,20 @@ class Debugger:
         if hit is not None:
             self._write(f"Breakpoint {hit}")
         if hit is not None or self._steps_here(event):
-            self._here, self._over = event, isinstance(event, ev.TableApplied | ev.StateEntered)
+            self._here, self._over = event, _is_block(event)
             self._show(event)
             self._command()
-        if _stops(event) and event.where is not None:
+        if isinstance(event, STOPS) and event.where is not None:
             self._last = event
 
     def _steps_here(self, event: ev.Event) -> bool:
-        if self._mode not in (Mode.STEP, Mode.NEXT) or not _stops(event):
+        if self._mode not in (Mode.STEP, Mode.NEXT) or not isinstance(event, STOPS):
             return False
-        if isinstance(event, ev.StatementStarted):
+        statement = isinstance(event, ev.StatementStarted)
+        if statement or (isinstance(event, ev.TableApplied) and event.hidden):
             if event.where is None or self._is_line_of(event, self._last):
                 return False
-            return self._mode is Mode.STEP or not self._over
+            return self._mode is Mode.STEP or not (statement and self._over)
         return True
 
     @staticmethod
@@ -193,7 +195,7 @@ class Debugger:
             case "action", ev.StatementStarted():
                 return self._entering == point.name
             case "line", _:
-                first = _stops(event) and not self._is_line_of(event, self._last)
+                first = isinstance(event, STOPS) and not self._is_line_of(event, self._last)
                 return first and str(event.where) == point.name
         return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import random
 import subprocess
 import sys
@@ -17,9 +16,8 @@ from p4lite.switch.errors import ControlError
 from p4lite.switch.fuzz.frames import FrameMaker
 from p4lite.switch.program.entry import GroupRef, Lpm
 from p4lite.switch.runtime.instance import MeterConfig
-from support import docs
 from support.p4.cases import pack, source
-from support.p4.tools import FORWARD, PAGE, ipv4, router, saved
+from support.p4.tools import FORWARD, ipv4, router
 
 EVERYTHING = source(
     types="struct seen_t { bit<8> x; }",
@@ -173,12 +171,3 @@ def test_importing_p4lite_imports_neither_compiler_nor_switch() -> None:
 def test_unknown_attribute_of_p4lite_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'swich'"):
         _ = p4lite.swich
-
-
-def test_example_of_the_page(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "router.p4").write_text(saved("router.p4"), encoding="utf-8")
-    example = next(block.text for block in docs.blocks(PAGE) if "def test_router" in block.text)
-    names: dict[str, Any] = {}
-    exec(compile(example, "example", "exec"), names)
-    names["test_router_forwards_and_counts_down"]()

@@ -59,6 +59,7 @@ def test_next_goes_over_the_action_of_a_table_and_the_operations_of_a_state() ->
         ("break parse_ip", line_of("state parse_ip"), 3),
         ("break forward", FORWARD, 2),
         ("watch ip.ttl", TTL, 2),
+        (f"break {READ}", READ, 3),
     ],
 )
 def test_breakpoints_stop_every_packet_once(point: str, line: int, times: int) -> None:

@@ -43,6 +43,7 @@ def test_events_of_a_routed_packet_in_order() -> None:
         "register_read",
         "register_written",
         "pipeline_entered",
+        "checksum_tested",
         "field_changed",
         "deparsed",
         "sent",
