@@ -30,7 +30,7 @@ from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import UnknownElement
 
 ROOT = pathlib.Path(__file__).parents[2]
-OTHERS = {"tshark", "nbgrader", "mkdir", "vagrant", "git", "cd", "cp", "echo", "pip", "pre-commit", "socat", "."}
+OTHERS = {"tshark", "nbgrader", "mkdir", "vagrant", "git", "cd", "cp", "echo", "pip", "pre-commit", "sed", "socat", "."}
 """Programs of others: their files are looked up, their options are not."""
 
 

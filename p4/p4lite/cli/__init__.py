@@ -19,6 +19,7 @@ VERBS = {
     "trace": "show what a program does with a packet, by source line",
     "debug": "run packets through a program with breakpoints",
     "coverage": "measure which parts of a program packets reach",
+    "diff": "send the same packets through two programs, show the first difference",
 }
 
 
