@@ -21,11 +21,15 @@ class CaptureError(P4liteError):
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A packet as it was captured; `time_ns` since 1970, 0 where the file does not say. `cut`: bytes are missing."""
+    """A packet as it was captured; `time_ns` since 1970, 0 where the file does not say. `cut`: bytes are missing.
+
+    `inbound` says whether the port received it, None where the file does not say.
+    """
 
     data: bytes
     time_ns: int = 0
     cut: bool = False
+    inbound: bool | None = None
 
 
 def read_capture(path: Path) -> list[Captured]:
@@ -71,7 +75,9 @@ def _pcapng(data: bytes) -> Iterator[Captured]:
         elif kind == _PACKET:
             interface, high, low, length, original = struct.unpack_from(order + "5I", data, at + 8)
             time_ns = (high << 32 | low) * resolutions[interface] // 1_000
-            yield Captured(data[at + 28 : at + 28 + length], time_ns, length < original)
+            options = data[at + 28 + (length + 3) // 4 * 4 : at + size - 4]
+            inbound = _inbound(_option(options, order, 2), order)
+            yield Captured(data[at + 28 : at + 28 + length], time_ns, length < original, inbound)
         elif kind == _SIMPLE:
             (original,) = struct.unpack_from(order + "I", data, at + 8)
             length = min(original, size - 16)
@@ -79,15 +85,28 @@ def _pcapng(data: bytes) -> Iterator[Captured]:
         at += size
 
 
-def _resolution(options: bytes, order: str) -> int:
-    """Return picoseconds of a unit of an interface's timestamps: microseconds unless `if_tsresol` says otherwise."""
+def _option(options: bytes, order: str, wanted: int) -> bytes | None:
     at = 0
     while at + 4 <= len(options):
         code, length = struct.unpack_from(order + "HH", options, at)
         if code == 0:
-            break
-        if code == 9 and length == 1:
-            value = options[at + 4]
-            return 10**12 >> (value & 127) if value & 128 else 10 ** max(12 - value, 0)
+            return None
+        if code == wanted:
+            return options[at + 4 : at + 4 + length]
         at += 4 + (length + 3) // 4 * 4
-    return 1_000_000
+    return None
+
+
+def _inbound(flags: bytes | None, order: str) -> bool | None:
+    """Return the direction in `epb_flags`: 1 inbound, 2 outbound."""
+    if flags is None or len(flags) != 4:
+        return None
+    return {1: True, 2: False}.get(struct.unpack(order + "I", flags)[0] & 3)
+
+
+def _resolution(options: bytes, order: str) -> int:
+    """Return picoseconds of a unit of an interface's timestamps: microseconds unless `if_tsresol` says otherwise."""
+    value = _option(options, order, 9)
+    if value is None or len(value) != 1:
+        return 1_000_000
+    return 10**12 >> (value[0] & 127) if value[0] & 128 else 10 ** max(12 - value[0], 0)

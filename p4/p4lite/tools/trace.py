@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 from p4lite.interpreter import events as ev
@@ -71,11 +72,11 @@ class Lines:
     def render(self, events: Sequence[ev.Event]) -> list[str]:
         """Return the lines of events."""
         shown = [(event, line) for before, event in pairwise((None, *events)) for line in self._after(before, event)]
-        places = [str(event.where) if event is not None and event.where is not None else "" for event, _ in shown]
+        places = ["" if event is None else place(event) for event, _ in shown]
         self._place = max([self._place, *map(len, places)])
         lines = []
-        for place, (_, line) in zip(places, shown, strict=True):
-            lines.append(f"{self.style(place, 'dim')}{' ' * (self._place - len(place))}  {line}".rstrip())
+        for where, (_, line) in zip(places, shown, strict=True):
+            lines.append(f"{self.style(where, 'dim')}{' ' * (self._place - len(where))}  {line}".rstrip())
         return lines
 
     def _after(self, before: ev.Event | None, event: ev.Event | None) -> Iterator[str]:
@@ -176,6 +177,11 @@ class Lines:
 
     def _on_faulted(self, e: ev.Faulted) -> Iterator[str]:
         yield self.style(f"  undefined by P4: {e.text}", "bad")
+
+
+def place(event: ev.Event) -> str:
+    """Return the place of an event for people: the file's name without its folder, and the line."""
+    return "" if event.where is None else f"{PurePath(event.where.file).name}:{event.where.line}"
 
 
 def condition(event: ev.ConditionTested) -> str:
