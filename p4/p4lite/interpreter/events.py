@@ -1,4 +1,4 @@
-"""What happens to a packet, as an observer of the interpreter is told, in order.
+"""The events of a packet that the interpreter reports to an observer, in order.
 
 Every event has `where`, its place in the P4 source, if the document has it (`source_info`). Widths are in bits.
 """
