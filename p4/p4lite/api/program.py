@@ -45,6 +45,11 @@ class Program:
 
         return load_program(self.bmv2, name=Path(self.name).stem)
 
+    @property
+    def text(self) -> str:
+        """The text of the program's own file, "" if it is not known."""
+        return "\n".join(self.lines(self.name)) + "\n" if self.lines(self.name) else ""
+
     def lines(self, file: str) -> list[str]:
         """Return the lines of a source file, [] if it cannot be read."""
         if file not in self.sources:

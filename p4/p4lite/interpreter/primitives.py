@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from p4lite.interpreter.calculations import Calculations
@@ -25,6 +26,7 @@ from p4lite.interpreter.packet import HeaderState, Packet, header_bits, wrap
 from p4lite.interpreter.tables import Tables
 from p4lite.switch.bmv2.model import FieldType, Stack, UnionStack
 from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.errors import InvalidArgument
 from p4lite.switch.program.facts import Array
 
 MAX_JUMPS_BACK = 1_000_000
@@ -483,7 +485,7 @@ class Primitives:
     # --- externs in Python ---
 
     def _extern(self, op: str, args: list[Node]) -> Run:
-        """Return the call of a method; `out` and `inout` parameters get what the method returns, in order."""
+        """Return the call of a method: it takes the in parameters, and returns the out parameters, which follow."""
         name = args[0]["value"].str()
         instance = self.externs.get(name)
         if instance is None:
@@ -494,8 +496,13 @@ class Primitives:
         call = getattr(instance, method, None)
         if call is None or method.startswith("_"):
             args[0].fail(f"{type(instance).__name__}, given for the extern '{name}', has no method '{method}'")
-        values = [self.expr.number(arg) for arg in args[1:]]
-        targets = [arg for arg in args[1:] if arg["type"].value in ("field", "stack_field")]
+        taken = len(signature(call).parameters)
+        if taken > len(args) - 1:
+            args[0].fail(
+                f"{type(instance).__name__}.{method} takes {taken} arguments, the program gives {len(args) - 1}"
+            )
+        values = [self.expr.number(arg) for arg in args[1 : 1 + taken]]
+        targets = [self.expr.target(arg) for arg in args[1 + taken :]]
 
         def run(packet: Packet, arguments: Arguments) -> None:
             given = tuple(value(packet, arguments) for value in values)
@@ -503,8 +510,13 @@ class Primitives:
                 self.state.emit(ExternCalled(self.state.where, name, method, given))
             result = call(*given)
             results = () if result is None else result if isinstance(result, tuple) else (result,)
-            for target, number in zip(targets[len(targets) - len(results) :], results, strict=True):
-                self.store(self.expr.target(target), lambda p, a, n=int(number): n)(packet, arguments)  # type: ignore[misc]
+            if len(results) != len(targets):
+                wanted = f"{type(instance).__name__}.{method} returned {len(results)} values, the program takes"
+                raise InvalidArgument(f"{wanted} {len(targets)}")
+            for target, number in zip(targets, results, strict=True):
+                header = target.header(packet, arguments)
+                if header is not None:
+                    self.set(packet, header, target.field, int(number))
 
         return run
 

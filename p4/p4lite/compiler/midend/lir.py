@@ -373,6 +373,16 @@ class Register:
 
 
 @dataclass(slots=True)
+class ExternObject:
+    """An extern object of the program's own; `args` are the constructor's (name, value, width)."""
+
+    name: str
+    kind: str
+    args: list[tuple[str, int, int]]
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
 class Calculation:
     """A named calculation over fields, headers and constants, optionally with the payload."""
 
@@ -445,6 +455,7 @@ class LoweredProgram:
     counters: list[Counter] = field(default_factory=list)
     meters: list[Meter] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
+    externs: list[ExternObject] = field(default_factory=list)
     calculations: list[Calculation] = field(default_factory=list)
     checksums: list[Checksum] = field(default_factory=list)
     field_lists: list[FieldList] = field(default_factory=list)
@@ -471,6 +482,7 @@ __all__ = [
     "Entry",
     "EntryKey",
     "Expr",
+    "ExternObject",
     "Extract",
     "Field",
     "FieldDef",
