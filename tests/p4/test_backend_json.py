@@ -192,7 +192,10 @@ TWO_LPM = """action a() {}
 KEYLESS = "action a() {} table t { actions = { a; } default_action = a; }"
 REFUSED = [
     ({"body": "Sub.apply(hdr.h);", "top": CALLS_MINE}, "extern function 'mine'"),
-    ({"types": "extern Thing { Thing(); void go(); }", "locals": "Thing() t;", "body": "t.go();"}, "extern 'Thing'"),
+    (
+        {"types": "extern Thing { Thing(); bit<8> go(); }", "locals": "Thing() t;", "body": "hdr.h.a = t.go();"},
+        "method 'go' of extern 'Thing'",
+    ),
     ({"locals": "register<h_t>(2) r;", "body": "r.write(0, hdr.h);"}, "register of type h_t"),
     ({"types": "header odd_t { bit<7> x; }", "headers": "odd_t o;"}, "7 bits"),
     ({"update": "update_checksum(true, { hdr.h.a + 1 }, hdr.h.c, HashAlgorithm.csum16);"}, "computed value"),
