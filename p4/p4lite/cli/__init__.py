@@ -20,6 +20,7 @@ VERBS = {
     "debug": "run packets through a program with breakpoints",
     "coverage": "measure which parts of a program packets reach",
     "diff": "send the same packets through two programs, show the first difference",
+    "lint": "show warnings, and what packets never reach",
 }
 
 
