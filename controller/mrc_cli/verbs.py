@@ -135,6 +135,11 @@ VERBS = {
         "Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua).",
         ("mrclab capture h3:2 --duration 2s -o h3.pcapng",),
     ),
+    "trace": Verb(
+        Group.LOOK,
+        "Show what a switch's program does with the next packets, by source line: states, tables, changed fields.",
+        ("mrclab trace p0-t0.0 --packets 3",),
+    ),
     "exec": Verb(
         Group.LOOK,
         "Run a command in a host's namespace and return the command's exit code.",

@@ -61,6 +61,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "tests/lab/test_train_real.py",
     ),
     (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
+    (r"mrclab trace .*", REAL, "tests/lab/test_inside.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run ring_all_reduce --duration .*", REAL, "tests/lab/test_lab.py"),
     (r"MRCLAB_CONFORM_PACKETS=1000000 .*", "takes minutes of CPU time", "tests/conform/test_wire.py"),

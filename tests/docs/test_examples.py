@@ -149,11 +149,15 @@ def test_python_example_of_a_page_runs(
     if "mrc_torch" in block.text:
         pytest.skip("needs torch and as many programs as ranks: tests/hosts/collectives/test_ddp.py runs it")
     monkeypatch.chdir(tmp_path)
+    for saved in (each for each in BLOCKS if each.path == block.path and each.file is not None):
+        (tmp_path / str(saved.file)).write_text(saved.text, encoding="utf-8")
     imports, around = next((each for word, each in AROUND.items() if word in block.text), ("", None))
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.ExitStack() as stack:
         source = block.text if around is None else stack.enter_context(around(block.text, tmp_path))
         exec(compile(f"{imports}\n{source}", block.place, "exec"), names)
+        for test in [value for name, value in names.items() if name.startswith("test_")]:
+            test()
     if "delivered" in names:
         assert isinstance(names["delivered"], np.ndarray)
         assert names["delivered"].max() > 0

@@ -168,6 +168,22 @@ def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathl
 
 @pytest.mark.lab
 @pytest.mark.slow
+def test_trace_of_the_next_packets(lab: dict[str, str]) -> None:
+    done = mrclab(lab, "trace", "p0-t0.0", "--packets", "3", "--json")
+    document = json.loads(done.stdout)
+    assert len(document["packets"]) == 3
+    for events in document["packets"]:
+        names = [event["event"] for event in events]
+        assert names[0] == "packet_started"
+        assert {"table_applied", "extracted"} <= set(names)
+        assert names[-1] in ("sent", "dropped")
+        assert {event["where"]["file"].rpartition("/")[2] for event in events if event["where"]} >= {"fabric.p4"}
+    assert "replayed in p4lite's interpreter" in document["notes"][0]
+    assert "h9" in mrclab(lab, "trace", "h9", code=2).stderr
+
+
+@pytest.mark.lab
+@pytest.mark.slow
 def test_capture_refuses_ports_and_files_that_do_not_exist(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
     for port, hint in (("h0", "names no port"), ("h0:2", "ports 0 to 1"), ("p0-t0.0:9", "has ports"), ("h9:0", "h9")):
         assert hint in mrclab(lab, "capture", port, code=2).stderr

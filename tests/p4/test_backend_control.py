@@ -431,7 +431,7 @@ def test_computed_and_masked_keys() -> None:
 def test_a_widened_key_has_the_width_of_the_cast() -> None:
     key = '(bit<16>)hdr.h.b: exact @name("wide"); (bit<4>)hdr.h.c: exact @name("narrow");'
     sw = switch(locals=table(key), body="t.apply();")
-    fields = [sw._field_def(*k["target"])[1] for k in sw.tables["Ig.t"]["key"]]
+    fields = [key.width for key in sw.program.tables["Ig.t"].key]
     assert fields == [16, 4]
     sw.add("Ig.t", [(B, 0), (C & 15, 0)], "set", [5])
     assert run_on(sw)["a"] == 5

@@ -11,8 +11,9 @@ from p4lite.compiler import backend, frontend
 from p4lite.compiler.backend.actions import linearise
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.lir import Assign, Block, Branch, Const, End, Field, Jump, Op
-from support.p4.bmv2_interp import Switch
-from support.p4.cases import INPUT, compile_text, pack, run_on, source, switch
+from p4lite.switch.errors import ProgramError
+from support.p4.cases import INPUT, compile_text, run_on, source, switch
+from support.p4.oracle import Switch
 
 RICH = {
     "types": "header e_t { bit<8> v; } header_union u_t { e_t x; } enum Colour { red, green }",
@@ -137,6 +138,16 @@ def test_source_information(document: dict[str, Any]) -> None:
     assert info["source_fragment"].startswith("hdr.h.b == 1")
 
 
+def test_source_information_of_the_parser(document: dict[str, Any]) -> None:
+    """Beyond what p4c writes: states, operations and the cases of a select."""
+    lines = source(**RICH).splitlines()
+    start = document["parsers"][0]["parse_states"][0]
+    places = [start, *start["parser_ops"], *start["transitions"][:2]]
+    texts = [lines[p["source_info"]["line"] - 1][p["source_info"]["column"] - 1 :] for p in places]
+    wanted = ["start", "pkt.extract(hdr.h)", "vs: more", "1 &&& 3: accept"]
+    assert [text[: len(want)] for text, want in zip(texts, wanted, strict=True)] == wanted
+
+
 def test_temporaries_are_removed() -> None:
     """Copies that inlining makes leave nothing behind when nobody else can see them."""
     doc = compile_text(
@@ -181,7 +192,10 @@ TWO_LPM = """action a() {}
 KEYLESS = "action a() {} table t { actions = { a; } default_action = a; }"
 REFUSED = [
     ({"body": "Sub.apply(hdr.h);", "top": CALLS_MINE}, "extern function 'mine'"),
-    ({"types": "extern Thing { Thing(); void go(); }", "locals": "Thing() t;", "body": "t.go();"}, "extern 'Thing'"),
+    (
+        {"types": "extern Thing { Thing(); bit<8> go(); }", "locals": "Thing() t;", "body": "hdr.h.a = t.go();"},
+        "method 'go' of extern 'Thing'",
+    ),
     ({"locals": "register<h_t>(2) r;", "body": "r.write(0, hdr.h);"}, "register of type h_t"),
     ({"types": "header odd_t { bit<7> x; }", "headers": "odd_t o;"}, "7 bits"),
     ({"update": "update_checksum(true, { hdr.h.a + 1 }, hdr.h.c, HashAlgorithm.csum16);"}, "computed value"),
@@ -227,8 +241,8 @@ def test_the_interpreter_refuses_what_it_does_not_know() -> None:
     """The oracle must not pass by ignoring things."""
     doc = json.loads(json.dumps(compile_text(source(body="hdr.h.a = 1;"))))
     doc["actions"][-1]["primitives"][0]["op"] = "unknown"
-    with pytest.raises(NotImplementedError):
-        Switch(doc).process(0, pack())
+    with pytest.raises(ProgramError, match="the primitive 'unknown'"):
+        Switch(doc)
 
 
 def test_the_interpreter_sees_a_wrong_constant() -> None:

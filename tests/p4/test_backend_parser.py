@@ -73,7 +73,7 @@ def test_value_set() -> None:
         body="hdr.h.a = meta.n;",
     )
     assert run_on(sw)["a"] == 2
-    sw.value_sets["P.vs"].add(bytes([B]))
+    sw.value_set_add("P.vs", B)
     assert run_on(sw)["a"] == 1
 
 

@@ -30,7 +30,7 @@ from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import UnknownElement
 
 ROOT = pathlib.Path(__file__).parents[2]
-OTHERS = {"tshark", "nbgrader", "mkdir", "vagrant", "git", "cd", "cp", "echo", "pip", "pre-commit", "socat", "."}
+OTHERS = {"tshark", "nbgrader", "mkdir", "vagrant", "git", "cd", "cp", "echo", "pip", "pre-commit", "sed", "socat", "."}
 """Programs of others: their files are looked up, their options are not."""
 
 
@@ -105,7 +105,7 @@ def _unknown_name(verb: str, given: dict[str, Any]) -> str | None:
         names["name"] = list(compare.known_comparisons())
     if verb == "sweep run":
         names["name"] = list(spec.known_sweeps())
-    if verb in ("p4sh", "topo show"):
+    if verb in ("p4sh", "topo show", "trace"):
         names["switch"] = ["", *(each.name for each in load_lab("default").switches)]
     for key, known in names.items():
         value = given.get(key)

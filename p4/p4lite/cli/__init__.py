@@ -16,6 +16,11 @@ VERBS = {
     "graph": "draw parsers and control flow as SVG",
     "switch": "run a switch, after simple_switch_grpc",
     "stf": "run a test written in p4c's STF language",
+    "trace": "show what a program does with a packet, by source line",
+    "debug": "run packets through a program with breakpoints",
+    "coverage": "measure which parts of a program packets reach",
+    "diff": "send the same packets through two programs, show the first difference",
+    "lint": "show warnings, and what packets never reach",
 }
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from p4lite.compiler import backend, frontend
-from support.p4.bmv2_interp import Switch
+from support.p4.oracle import Switch
 
 FIELDS = (("a", 8), ("b", 8), ("c", 16), ("d", 32))
 INPUT = {"a": 0x12, "b": 0x34, "c": 0x5678, "d": 0x9ABCDEF0}

@@ -1,61 +1,23 @@
-"""Compares the compiled program with the reference interpreter, packet by packet, with the same table entries."""
+"""Compares the compiled program with the interpreter, packet by packet, with the same table entries."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
-from p4lite.switch.errors import AlreadyExists, ResourceExhausted
-from p4lite.switch.fuzz.campaign import random_args, random_key
+from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.fuzz.frames import FrameMaker
-from p4lite.switch.program.entry import ActionCall, Exact, Lpm, Range, Ternary
-from p4lite.switch.runtime.instance import ProgramInstance
-from p4lite.switch.runtime.keys import words_to_key
 from p4lite.switch.runtime.loader import Program
 from p4lite.switch.runtime.runner import Runner
-from support.p4.bmv2_interp import Switch
-
-
-def _plain(match: Any, width: int) -> tuple[int, int]:
-    """Return a match value as the interpreter takes it."""
-    if isinstance(match, Exact):
-        return match.value, 0
-    if isinstance(match, Lpm):
-        return match.value, match.prefix_len
-    if isinstance(match, Range):
-        return match.low, match.high
-    if isinstance(match, Ternary):
-        return match.value, match.mask
-    return (0, 0) if match.value is None else (match.value, (1 << width) - 1)
-
-
-def fill(instance: ProgramInstance, oracle: Switch, rng: random.Random, entries: int) -> None:
-    """Random entries in every table that takes them, the same on both sides."""
-    for table in instance.program.tables.values():
-        if table.action_profile is not None or not table.key or table.const_entries:
-            continue
-        actions = list(table.actions.values())
-        for _ in range(rng.randint(0, entries)):
-            words = random_key(table, rng)
-            key = words_to_key(table, words.value, words.mask, words.high)
-            action = rng.choice(actions)
-            args = tuple(random_args(action, rng))
-            priority = words.order if table.needs_priority else 0
-            try:
-                instance.table_add(table.name, key, ActionCall(action.name, args), priority=priority)
-            except (AlreadyExists, ResourceExhausted):
-                continue
-            plain = [_plain(m, k.width) for m, k in zip(key, table.key, strict=True)]
-            oracle.add(table.name, plain, action.name, list(args), priority)
+from p4lite.tools.random_entries import fill
 
 
 def compare(program: Program, seed: int, packets: int, *, entries: int = 6) -> tuple[int, int]:
     """(packets compared, packets left out because they are replicated or resubmitted). Raises AssertionError."""
     rng = random.Random(seed)
-    instance, oracle = program.instance(), Switch(program.json)
+    instance, oracle = program.instance(), Interpreter(program)
     compared = skipped = 0
     try:
-        fill(instance, oracle, rng, entries)
+        fill([instance, oracle], rng, entries)
         runner, maker = Runner(instance), FrameMaker(program, rng)
         for _ in range(packets):
             data = maker.make()

@@ -67,10 +67,22 @@ def write(program: LoweredProgram) -> Json:
         "pipelines": pipelines,
         "checksums": [_checksum(c, n) for n, c in enumerate(program.checksums)],
         "force_arith": [],
-        "extern_instances": [],
+        "extern_instances": [_extern(e, n) for n, e in enumerate(program.externs)],
         "field_aliases": [[alias, [t.name, name]] for t in program.header_types.values() for alias, name in t.aliases],
         "program": program.program,
         "__meta__": {"version": VERSION, "compiler": COMPILER},
+    }
+
+
+def _extern(extern: lir.ExternObject, number: int) -> Json:
+    return {
+        "name": extern.name,
+        "id": number,
+        "type": extern.kind,
+        **source_info(extern.loc),
+        "attribute_values": [
+            {"name": name, "type": "hexstr", "value": hexstr(value, width)} for name, value, width in extern.args
+        ],
     }
 
 

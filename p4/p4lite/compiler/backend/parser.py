@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from p4lite.compiler.backend.actions import primitive
-from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr
+from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr, source_info
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LOp, Select, SelectCase
 from p4lite.compiler.midend.names import UniqueNames
 
 
 def _operation(op: LOp) -> Json:
+    return {**_placeless(op), **source_info(op.loc)}
+
+
+def _placeless(op: LOp) -> Json:
     if isinstance(op, lir.Extract):
         target = list(op.target) if isinstance(op.target, tuple) else op.target
         parameters: list[Json] = [{"type": op.kind, "value": target}]
@@ -37,6 +41,10 @@ def _concatenate(parts: list[tuple[int, int]]) -> str:
 
 
 def _transition(case: SelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
+    return {**_case(case, keys, names), **source_info(case.loc)}
+
+
+def _case(case: SelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
     to = None if case.to is None else names[id(case.to)]
     if case.vset is not None:
         return {"type": "parse_vset", "value": case.vset, "mask": None, "next_state": to}
@@ -84,6 +92,7 @@ def _state(block: Block, number: int, names: dict[int, str | None]) -> Json:
     return {
         "name": names[id(block)],
         "id": number,
+        **source_info(block.loc),
         "parser_ops": [_operation(op) for op in block.ops],
         "transitions": transitions,
         "transition_key": keys,

@@ -13,7 +13,7 @@ from p4lite.compiler.midend.exprs import Expressions, data_width, needed_shape
 from p4lite.compiler.midend.field_lists import FieldLists
 from p4lite.compiler.midend.lir import Assign, Const, Expr, Field, FieldList, Named, Prim
 from p4lite.compiler.midend.names import control_plane_name
-from p4lite.compiler.midend.objects import ExternInstance
+from p4lite.compiler.midend.objects import OF_V1MODEL, ExternInstance
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import STANDARD_METADATA, data_shape
@@ -194,7 +194,8 @@ class Externs:
         if self.code.routine.kind != "parser":
             raise unsupported(call.pos, "verify outside of a parser")
         cond, code = self._values(call)
-        self.code.emit(lir.Verify(self.code.truth(cond, cond_expr.pos), self._operand(code, error_expr)))
+        truth, error = self.code.truth(cond, cond_expr.pos), self._operand(code, error_expr)
+        self.code.emit(lir.Verify(truth, error, self.code.loc(call)))
 
     def _fn_mark_to_drop(self, call: ast.Call) -> None:
         args = self.arguments(call)
@@ -347,6 +348,9 @@ class Externs:
         else:
             raise unsupported(call.pos, f"method '{call.method}' of this expression")
         method = getattr(self, f"_on_{kind}_{call.method}", None)
+        if isinstance(what, ExternInstance) and kind not in OF_V1MODEL:
+            self._own_method(call, what)
+            return None
         if method is None:
             raise unsupported(call.pos, f"method '{call.method}' of extern '{kind}'")
         if self.code.routine.kind == "parser" and kind != "packet_in":
@@ -355,6 +359,34 @@ class Externs:
             raise unsupported(call.pos, f"extern '{kind}' in a deparser")
         result: Value | None = method(call, what)
         return result
+
+    def _own_method(self, call: ast.Call, instance: ExternInstance) -> None:
+        """Lower a method of an extern of the program's own: first its in parameters, then its out parameters."""
+        if self.code.routine.kind in ("parser", "deparser"):
+            raise unsupported(call.pos, f"extern '{instance.kind}' in a {self.code.routine.kind}")
+        if call.type is not None and not isinstance(call.type, t.VoidType):
+            raise unsupported(call.pos, f"method '{call.method}' of extern '{instance.kind}', which returns a value")
+        bound = [b for b in bindings(call.args) if b.expr is not None]
+        outs = [param.direction == "out" for param, _, _ in bound]
+        if any(param.direction == "inout" for param, _, _ in bound) or outs != sorted(outs):
+            raise unsupported(call.pos, f"method '{call.method}': in parameters come first, then those that are out")
+        operands: list[lir.Arg] = []
+        results: list[tuple[Value, Data, ast.Pos]] = []
+        for value, expr, is_out in zip(self._values(call), self.arguments(call), outs, strict=True):
+            if not is_out:
+                operands.append(self._operand(value, expr))
+                continue
+            # A field of its own, which the call alone writes: what was in the destination stays out of it.
+            shape = data_shape(expr.type) if expr.type is not None else None
+            if shape is None:
+                raise unsupported(expr.pos, f"an out argument of type {expr.type} here")
+            field = self.code.temp(*shape, "result")
+            operands.append(field)
+            results.append((value, Data(field, *shape), expr.pos))
+        named = Named("extern", instance.name)
+        self.code.emit(Prim(f"_{instance.kind}_{call.method}", (named, *operands), self.code.loc(call)))
+        for target, result, pos in results:
+            self.code.assign(target, result, pos)
 
     def _on_register_read(self, call: ast.Call, register: ExternInstance) -> None:
         result, index = self.arguments(call)
@@ -415,21 +447,21 @@ class Externs:
         if isinstance(target, NextElement):
             self._extract_next(target, length, call)
         elif isinstance(target, Header) and isinstance(target.ref, lir.HeaderRef):
-            self.code.emit(lir.Extract("regular", target.ref.name, length))
+            self.code.emit(lir.Extract("regular", target.ref.name, length, self.code.loc(call)))
         elif isinstance(target, Header):
             made = self.code.storage.allocate(target.type, "extracted", call.pos)
             assert isinstance(made, Header)
             assert isinstance(made.ref, lir.HeaderRef)
-            self.code.emit(lir.Extract("regular", made.ref.name, length))
+            self.code.emit(lir.Extract("regular", made.ref.name, length, self.code.loc(call)))
             self.code.assign(target, made, call.pos)
         else:
             raise unsupported(call.pos, "extract into anything but a header")
 
     def _extract_next(self, target: NextElement, length: Expr | None, call: ast.Call) -> None:
         if isinstance(target.stack, Stack):
-            self.code.emit(lir.Extract("stack", target.stack.name, length))
+            self.code.emit(lir.Extract("stack", target.stack.name, length, self.code.loc(call)))
         elif target.member is not None:
-            self.code.emit(lir.Extract("union_stack", (target.stack.name, target.member), length))
+            self.code.emit(lir.Extract("union_stack", (target.stack.name, target.member), length, self.code.loc(call)))
         else:
             raise unsupported(call.pos, "extract into a header union")
 
@@ -441,7 +473,7 @@ class Externs:
             field = self.code.temp(32)
             self.code.emit(Assign(field, bits))
             bits = field
-        self.code.emit(lir.Advance(bits))
+        self.code.emit(lir.Advance(bits, self.code.loc(call)))
 
     def _on_packet_in_lookahead(self, call: ast.Call, packet: object) -> Value:
         del packet

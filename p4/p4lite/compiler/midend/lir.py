@@ -83,6 +83,7 @@ class Extract:
     kind: str
     target: str | tuple[str, str]
     length: Expr | None = None
+    loc: SourceInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Advance:
     """Skip bits of the packet."""
 
     bits: Const | Field
+    loc: SourceInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Verify:
 
     cond: Expr
     error: Expr
+    loc: SourceInfo | None = None
 
 
 LOp: TypeAlias = Assign | Prim | Extract | Advance | Verify
@@ -144,6 +147,7 @@ class SelectCase:
     keys: list[tuple[int, int | None]]
     vset: str | None
     to: Block | None
+    loc: SourceInfo | None = None
 
 
 @dataclass(slots=True)
@@ -159,11 +163,12 @@ Terminator: TypeAlias = Jump | Branch | ApplyTable | End | Select
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Straight-line operations and what follows them."""
+    """Straight-line operations and what follows them; `loc` of a parser state."""
 
     ops: list[LOp] = field(default_factory=list)
     term: Terminator | None = None
     name: str | None = None
+    loc: SourceInfo | None = None
 
 
 def successors(term: Terminator | None) -> list[Block]:
@@ -368,6 +373,16 @@ class Register:
 
 
 @dataclass(slots=True)
+class ExternObject:
+    """An extern object of the program's own; `args` are the constructor's (name, value, width)."""
+
+    name: str
+    kind: str
+    args: list[tuple[str, int, int]]
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
 class Calculation:
     """A named calculation over fields, headers and constants, optionally with the payload."""
 
@@ -440,6 +455,7 @@ class LoweredProgram:
     counters: list[Counter] = field(default_factory=list)
     meters: list[Meter] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
+    externs: list[ExternObject] = field(default_factory=list)
     calculations: list[Calculation] = field(default_factory=list)
     checksums: list[Checksum] = field(default_factory=list)
     field_lists: list[FieldList] = field(default_factory=list)
@@ -466,6 +482,7 @@ __all__ = [
     "Entry",
     "EntryKey",
     "Expr",
+    "ExternObject",
     "Extract",
     "Field",
     "FieldDef",

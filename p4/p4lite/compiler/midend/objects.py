@@ -11,7 +11,7 @@ from p4lite.compiler.midend.emitter import Env
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
-from p4lite.compiler.midend.values import Value, as_const
+from p4lite.compiler.midend.values import Data, Value, as_const
 
 METER_KINDS = ("packets", "bytes")
 EXTERN_KINDS = {
@@ -19,6 +19,7 @@ EXTERN_KINDS = {
     "direct_meter": "meter", "action_profile": "action profile", "action_selector": "action profile",
 }  # fmt: skip
 """Extern objects that the control plane sees; those of one kind share their names."""
+OF_V1MODEL = frozenset((*EXTERN_KINDS, "Checksum16", "packet_in", "packet_out"))
 
 
 @dataclass(eq=False)
@@ -87,5 +88,21 @@ def declare_extern(code: Places, instance: ExternInstance) -> None:
     elif instance.kind == "meter":
         kind = METER_KINDS[int_argument(instance, "type")]
         code.out.meters.append(lir.Meter(instance.name, int_argument(instance, "size"), kind, loc=loc))
+    elif instance.kind not in OF_V1MODEL:
+        _declare_own(code, instance)
     elif instance.kind not in ("direct_counter", "direct_meter", "action_profile", "action_selector"):
         raise unsupported(instance.node.pos, f"extern '{instance.kind}'")
+
+
+def _declare_own(code: Places, instance: ExternInstance) -> None:
+    """Put an extern of the program's own into the output, for targets that have it."""
+    code.claims.claim("extern", instance.name, instance, instance.node.pos)
+    if instance.types:
+        raise unsupported(instance.node.pos, f"extern '{instance.kind}' with type arguments")
+    args = []
+    for name, value in instance.args.items():
+        number = as_const(value)
+        if number is None or not isinstance(value, Data):
+            raise unsupported(instance.node.pos, f"an argument '{name}' that is not a constant of type bit or int")
+        args.append((name, number, value.width))
+    code.out.externs.append(lir.ExternObject(instance.name, instance.kind, args, code.loc(instance.node)))

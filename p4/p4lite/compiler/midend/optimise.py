@@ -125,10 +125,10 @@ def _map_operands(op: LOp, known: dict[Field, Expr]) -> LOp:
     if isinstance(op, lir.Extract):
         return op if op.length is None else replace(op, length=_expr(op.length, known))
     if isinstance(op, lir.Verify):
-        return lir.Verify(_expr(op.cond, known), _expr(op.error, known))
+        return lir.Verify(_expr(op.cond, known), _expr(op.error, known), op.loc)
     if isinstance(op, lir.Advance):
         bits = _expr(op.bits, known)
-        return lir.Advance(bits) if isinstance(bits, (Const, Field)) else op
+        return lir.Advance(bits, op.loc) if isinstance(bits, (Const, Field)) else op
     return op
 
 

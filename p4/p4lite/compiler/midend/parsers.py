@@ -47,7 +47,7 @@ class Parsers:
 
         def block_of(state: ast.ParserState) -> Block:
             if state not in blocks:
-                blocks[state] = Block(name=self._state_name(prefix, state.name))
+                blocks[state] = Block(name=self._state_name(prefix, state.name), loc=self.code.loc(state))
                 todo.append(state)
             return blocks[state]
 
@@ -101,22 +101,23 @@ class Parsers:
             target = case.target
             assert target is not None
             to: Block = block_of(target)
+            loc = self.code.loc(case)
             if len(case.keys) == 1 and isinstance(case.keys[0], (ast.DontCare, ast.DefaultExpr)):
-                cases.append(SelectCase([], None, to))
+                cases.append(SelectCase([], None, to, loc))
                 complete = True
                 break
             vset = self._value_set(case.keys)
             if vset is not None:
                 if len(case.keys) > 1:
                     raise unsupported(case.pos, "a value set together with other keys in one case")
-                cases.append(SelectCase([], vset, to))
+                cases.append(SelectCase([], vset, to, loc))
                 continue
             keysets = self._keysets(case, values)
             if any(all(mask == 0 for _, mask in keyset) for keyset in keysets):
-                cases.append(SelectCase([], None, to))
+                cases.append(SelectCase([], None, to, loc))
                 complete = True
                 break
-            cases.extend(SelectCase(keyset, None, to) for keyset in keysets)
+            cases.extend(SelectCase(keyset, None, to, loc) for keyset in keysets)
         if not complete:
             cases.append(SelectCase([], None, self._no_match_block()))
         if self.code.routine.current.term is None:

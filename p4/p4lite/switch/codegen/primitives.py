@@ -103,6 +103,8 @@ class Primitives:
         """Return statements for one primitive call (all but `_jump` and `_jump_if_zero`)."""
         name = node["op"].str()
         known = self.table.get(name)
+        if known is None and name.startswith("_"):
+            node["op"].fail(f"'{name[1:]}' is of an extern of the program's own, which only the interpreter has")
         if known is None:
             node["op"].fail(f"the primitive '{name}' is not supported")
         args = list(node["parameters"].items())

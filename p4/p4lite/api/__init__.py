@@ -1,0 +1,7 @@
+"""P4 programs and switches for Python and pytest: `p4lite.compile` and `p4lite.Switch` (docs/howto/p4-tools.md)."""
+
+from p4lite.api.program import Program, compile
+from p4lite.api.switch import Switch
+from p4lite.api.tables import Action, TableEntry
+
+__all__ = ["Action", "Program", "Switch", "TableEntry", "compile"]

@@ -1,0 +1,79 @@
+"""Compiled programs, for Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from p4lite.compiler import compile_program, compile_text
+from p4lite.switch.bmv2.reader import read_document
+from p4lite.switch.program.facts import Facts
+from p4lite.switch.program.load import load_facts
+
+if TYPE_CHECKING:
+    from p4lite.compiler.diagnostics import Diagnostic
+    from p4lite.compiler.frontend import Defines, StrPath
+    from p4lite.switch.runtime.loader import Program as NativeProgram
+
+
+@dataclass(eq=False)
+class Program:
+    """A program: `bmv2` is its BMv2 JSON, `p4info` its P4Info as text ("" of a JSON), `warnings` the compiler's.
+
+    `sources` has the lines of each source file by its name, as far as they are known.
+    """
+
+    name: str
+    bmv2: dict[str, Any] = field(repr=False)
+    p4info: str = field(default="", repr=False)
+    warnings: tuple[Diagnostic, ...] = ()
+    sources: dict[str, list[str]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the program declares: tables, actions, registers and so on. Raises ProgramError."""
+        return load_facts(self.bmv2, source=self.name, name=Path(self.name).stem)
+
+    @cached_property
+    def native(self) -> NativeProgram:
+        """The program with its C. Raises ProgramError."""
+        from p4lite.switch.runtime.loader import load_program
+
+        return load_program(self.bmv2, name=Path(self.name).stem)
+
+    @property
+    def text(self) -> str:
+        """The text of the program's own file, "" if it is not known."""
+        return "\n".join(self.lines(self.name)) + "\n" if self.lines(self.name) else ""
+
+    def lines(self, file: str) -> list[str]:
+        """Return the lines of a source file, [] if it cannot be read."""
+        if file not in self.sources:
+            try:
+                self.sources[file] = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError:
+                self.sources[file] = []
+        return self.sources[file]
+
+
+def compile(source: StrPath, *, include_dirs: Sequence[StrPath] = (), defines: Defines = ()) -> Program:
+    """Compile P4_16: a path, or the text of a program (a string of several lines). A `.json` is read as BMv2 JSON.
+
+    Raises:
+        CompileError: the program has errors; its text is what `p4lite compile` prints.
+        ProgramError: the JSON cannot be read.
+    """
+    if isinstance(source, str) and "\n" in source:
+        compiled = compile_text(source, "program.p4", include_dirs, defines)
+        name = "program.p4"
+    else:
+        name = os.fspath(source)
+        if Path(name).suffix == ".json":
+            return Program(name, read_document(Path(name)))
+        compiled = compile_program(name, include_dirs, defines)
+    sources = {file: list(lines) for file, lines in compiled.program.reporter.sources.items()}
+    return Program(name, compiled.bmv2, compiled.p4info, tuple(compiled.warnings), sources)

@@ -1,0 +1,191 @@
+"""A switch's tables as mappings from keys to actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from p4lite.api.control import Control
+from p4lite.api.values import Scalar, find, match, number
+from p4lite.switch.errors import InvalidArgument, NotFound
+from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
+from p4lite.switch.program.facts import Action as ActionFacts
+from p4lite.switch.program.facts import Table as TableFacts
+from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action with its arguments by name: `Action("ipv4_forward", port=1, dst="00:00:0a:00:01:01")`."""
+
+    name: str
+    arguments: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def __init__(self, name: str, /, **arguments: Scalar) -> None:
+        """Take the arguments by the names of the action's parameters."""
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", arguments)
+
+
+#: An action as it can be given: `Action`, its name, (name, {parameter: value}), (name, [values]).
+ActionLike = Action | str | tuple[str, Mapping[str, Scalar]] | tuple[str, Sequence[Scalar]] | MemberRef | GroupRef
+#: A key as it can be given: a value, a tuple with one for each key, or {name of the key: value}.
+KeyLike = object
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """An entry: its key as match values, its action, its priority (the lower number wins) and its handle."""
+
+    key: tuple[MatchValue, ...]
+    action: Action | MemberRef | GroupRef
+    priority: int
+    handle: int
+    is_const: bool
+
+
+def action_call(actions: Mapping[str, ActionFacts], given: ActionLike, where: str) -> ActionCall:
+    """Return a checked call. Raises NotFound, InvalidArgument or OutOfRange, which say what is allowed."""
+    name, arguments = _named(given, where)
+    info = actions[find(name, actions, f"action of {where}")]
+    params = ", ".join(f"{p.name}: bit<{p.width}>" for p in info.params) or "no arguments"
+    if not isinstance(arguments, Mapping):
+        if len(arguments) != len(info.params):
+            raise InvalidArgument(f"{where}: {info.name} takes {params}, not {len(arguments)} values")
+        arguments = {p.name: value for p, value in zip(info.params, arguments, strict=True)}
+    wrong = [n for n in arguments if n not in {p.name for p in info.params}]
+    missing = [p.name for p in info.params if p.name not in arguments]
+    if wrong or missing:
+        problem = f"has no parameter '{wrong[0]}'" if wrong else f"needs an argument '{missing[0]}'"
+        raise InvalidArgument(f"{where}: {info.name} {problem}; it takes {params}")
+    values = (number(arguments[p.name], p.width, f"{where}, {info.name}, '{p.name}'") for p in info.params)
+    return ActionCall(info.name, tuple(values))
+
+
+def _named(given: ActionLike, where: str) -> tuple[str, Mapping[str, Scalar] | Sequence[Scalar]]:
+    if isinstance(given, Action):
+        return given.name, given.arguments
+    if isinstance(given, str):
+        return given, {}
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+        arguments = given[1]
+        if isinstance(arguments, Mapping | list | tuple):
+            return given[0], arguments
+    raise InvalidArgument(
+        f"{where}: {given!r} is not an action; write Action('name', parameter=value), ('name', {{'parameter': value}}) "
+        "or 'name'"
+    )
+
+
+def match_key(table: TableFacts, given: KeyLike) -> tuple[MatchValue, ...]:
+    """Return a table's match key from any form of it. Raises InvalidArgument or OutOfRange."""
+    where = f"table '{table.name}'"
+    names = ", ".join(f"{k.name} ({k.match}, {k.width} bits)" for k in table.key) or "none"
+    if isinstance(given, Mapping):
+        by_name = {find(str(n), {k.name: k for k in table.key}, f"key of {where}"): v for n, v in given.items()}
+        values: list[object] = [by_name.get(k.name) for k in table.key]
+    elif isinstance(given, tuple) and len(given) == len(table.key):
+        values = list(given)
+    elif len(table.key) == 1:
+        values = [given]
+    else:
+        raise InvalidArgument(
+            f"{where}: {given!r} is not a key; give a tuple or a dict with a value for each of: {names}"
+        )
+    return tuple(match(key, value, where) for key, value in zip(table.key, values, strict=True))
+
+
+class Table:
+    """One table: `table[key] = action`, `del table[key]`, `key in table`, `len(table)`, iteration over its entries.
+
+    A key is a value, a tuple with a value for each key, or a dict by name: exact values, `"10.0.0.0/8"` or
+    `(value, length)` for lpm, `(value, mask)` or None for ternary, `(low, high)` for range.
+    """
+
+    def __init__(self, control: Control, facts: TableFacts) -> None:
+        self._control = control
+        self.facts = facts
+        self.name = facts.name
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name}, {len(self)} entries>"
+
+    def _action(self, given: ActionLike) -> EntryAction:
+        if isinstance(given, MemberRef | GroupRef):
+            return given
+        call = action_call(self.facts.actions, given, f"table '{self.name}'")
+        profile = self.facts.action_profile
+        return call if profile is None else MemberRef(self._control.member_add(profile, call))
+
+    def _shown(self, action: EntryAction) -> Action | MemberRef | GroupRef:
+        if not isinstance(action, ActionCall):
+            return action
+        params = self.facts.actions[action.name].params
+        return Action(action.name, **{p.name: v for p, v in zip(params, action.args, strict=True)})
+
+    def add(self, key: KeyLike, action: ActionLike, *, priority: int = 0) -> int:
+        """Add an entry and return its handle; of ternary and range tables the lower priority number wins."""
+        return self._control.table_add(self.name, match_key(self.facts, key), self._action(action), priority=priority)
+
+    def __setitem__(self, key: KeyLike, action: ActionLike) -> None:
+        wanted = match_key(self.facts, key)
+        try:
+            handle = self._control.table_find(self.name, wanted)
+        except NotFound:
+            self._control.table_add(self.name, wanted, self._action(action))
+        else:
+            self._control.table_modify(self.name, handle, self._action(action))
+
+    def handle(self, key: KeyLike, *, priority: int = 0) -> int:
+        """Return the handle of the entry with this key. Raises NotFound."""
+        return self._control.table_find(self.name, match_key(self.facts, key), priority=priority)
+
+    def __getitem__(self, key: KeyLike) -> Action | MemberRef | GroupRef:
+        return self._shown(self._control.table_entry(self.name, self.handle(key)).action)
+
+    def __delitem__(self, key: KeyLike) -> None:
+        self._control.table_delete(self.name, self.handle(key))
+
+    def delete(self, handle: int) -> None:
+        """Delete an entry by its handle."""
+        self._control.table_delete(self.name, handle)
+
+    def __contains__(self, key: KeyLike) -> bool:
+        try:
+            self.handle(key)
+        except NotFound:
+            return False
+        return True
+
+    def __len__(self) -> int:
+        return self._control.table_size(self.name)
+
+    def __iter__(self) -> Iterator[TableEntry]:
+        for e in self._control.table_entries(self.name):
+            yield TableEntry(e.key, self._shown(e.action), e.priority, e.handle, e.is_const)
+
+    def clear(self) -> None:
+        """Delete every entry; the default action goes back to the program's."""
+        self._control.table_clear(self.name)
+
+    @property
+    def default(self) -> Action | MemberRef | GroupRef | None:
+        """The action of a miss; None: nothing is done."""
+        action = self._control.table_default(self.name)
+        return None if action is None else self._shown(action)
+
+    @default.setter
+    def default(self, action: ActionLike | None) -> None:
+        if action is None:
+            self._control.table_reset_default(self.name)
+        else:
+            self._control.table_set_default(self.name, self._action(action))
+
+    def counter(self, key: KeyLike = None, *, priority: int = 0) -> CounterValue:
+        """Return the direct counter of an entry; without a key that of misses."""
+        handle = None if key is None else self.handle(key, priority=priority)
+        return self._control.direct_counter_read(self.name, handle)
+
+    def set_meter(self, key: KeyLike, config: MeterConfig | None, *, priority: int = 0) -> None:
+        """Configure the direct meter of an entry."""
+        self._control.direct_meter_set(self.name, self.handle(key, priority=priority), config)

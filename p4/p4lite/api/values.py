@@ -1,0 +1,115 @@
+"""Values of keys, arguments and cells as people write them: numbers, MAC and IP addresses, prefixes, masks, ranges."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from p4lite.switch.errors import InvalidArgument, NotFound, OutOfRange
+from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.program.facts import Key
+
+#: A number as an int, bytes (big-endian), or text: decimal, 0x, 0b, a MAC address, an IPv4 or IPv6 address.
+Scalar = int | bytes | str
+T = TypeVar("T")
+_MAC = re.compile(r"[0-9a-fA-F]{1,2}(?:[:-][0-9a-fA-F]{1,2}){5}")
+_NUMBERS = "an int, bytes, '10', '0x0a', '00:00:0a:00:00:01', '10.0.0.1' or '2001:db8::1'"
+_FORMS = {
+    "exact": "",
+    "valid": "True or False, ",
+    "lpm": "'VALUE/LENGTH', (value, length), ",
+    "ternary": "'VALUE&&&MASK', (value, mask), None for anything, ",
+    "range": "'LOW->HIGH', (low, high), ",
+    "optional": "None for anything, ",
+}
+
+
+def number(value: Scalar, width: int, where: str) -> int:
+    """Return a value of `width` bits. Raises InvalidArgument, which says what is allowed, or OutOfRange."""
+    found = _number(value)
+    if found is None:
+        raise InvalidArgument(f"{where}: {value!r} is not a number; write {_NUMBERS}")
+    if not 0 <= found < (1 << width):
+        raise OutOfRange(f"{where}: {value!r} does not fit into {width} bits")
+    return found
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, bytes):
+        return int.from_bytes(value, "big")
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if _MAC.fullmatch(text):
+        return int("".join(part.zfill(2) for part in re.split("[:-]", text)), 16)
+    try:
+        if "." in text or ":" in text:
+            return int(ipaddress.ip_address(text))
+        return int(text, 0) if text[:2].lower() in ("0x", "0b", "0o") else int(text)
+    except ValueError:
+        return None
+
+
+def match(key: Key, value: object, where: str) -> MatchValue:
+    """Return what an entry matches at a key, from a value, a pair or a text. Raises InvalidArgument or OutOfRange."""
+    place = f"{where}, key '{key.name}'"
+    if isinstance(value, Exact | Lpm | Ternary | Range | Optional):
+        return value
+    first, second = _parts(key.match, value)
+    if first is None:
+        return _anything(key, place)
+    if not isinstance(first, int | bytes | str):
+        raise InvalidArgument(
+            f"{place}: {value!r} does not match a {key.match} key; write {_FORMS[key.match]}{_NUMBERS}"
+        )
+    low = number(first, key.width, place)
+    full = (1 << key.width) - 1
+    if key.match == "lpm":
+        length = key.width if second is None else number(second, 16, place)
+        if length > key.width:
+            raise OutOfRange(f"{place}: a prefix of {length} bits in a key of {key.width}")
+        return Lpm(low & (full ^ (full >> length)), length)
+    if key.match == "ternary":
+        mask = full if second is None else number(second, key.width, place)
+        return Ternary(low & mask, mask)
+    if key.match == "range":
+        return Range(low, low if second is None else number(second, key.width, place))
+    return Optional(low) if key.match == "optional" else Exact(low)
+
+
+def _parts(kind: str, value: object) -> tuple[object, Scalar | None]:
+    """Return the value and what goes with it: a length, a mask, an upper end."""
+    if isinstance(value, tuple) and len(value) == 2 and kind in ("lpm", "ternary", "range"):
+        return value[0], value[1]
+    between = {"lpm": "/", "ternary": "&&&", "range": "->"}.get(kind)
+    if isinstance(value, str) and between is not None and between in value:
+        first, _, second = value.partition(between)
+        return first, second.strip()
+    return value, None
+
+
+def _anything(key: Key, place: str) -> MatchValue:
+    if key.match == "lpm":
+        return Lpm(0, 0)
+    if key.match == "ternary":
+        return Ternary(0, 0)
+    if key.match == "range":
+        return Range(0, (1 << key.width) - 1)
+    if key.match == "optional":
+        return Optional(None)
+    raise InvalidArgument(f"{place}: an {key.match} key needs a value; write {_NUMBERS}")
+
+
+def find(name: str, known: Mapping[str, T], what: str) -> str:
+    """Return the full name of what is called `name`, or is the only one whose name ends in `.name`. Raises NotFound."""
+    if name in known:
+        return name
+    ends = [full for full in known if full.endswith("." + name)]
+    if len(ends) == 1:
+        return ends[0]
+    problem = f"'{name}' means several: {', '.join(ends)}" if ends else f"there is no {what} '{name}'"
+    raise NotFound(f"{problem}; there are: {', '.join(known) or 'none'}")

@@ -1,0 +1,103 @@
+"""Options that several verbs share: the program, its entries, and the packets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from p4lite import api
+from p4lite.api.program import Program
+from p4lite.api.switch import Switch
+from p4lite.errors import P4liteError
+from p4lite.interpreter.events import Observer
+from p4lite.tools.entries import load_entries
+from p4lite.tools.pcap import Captured, CaptureError, read_capture
+
+
+def add_program(parser: argparse.ArgumentParser) -> None:
+    """Add the program and what its compiler needs."""
+    parser.add_argument("program", metavar="PROG", help="P4 source (.p4) or BMv2 JSON")
+    add_compiler(parser)
+
+
+def add_compiler(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the compiler."""
+    parser.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes")
+    parser.add_argument(
+        "-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro"
+    )
+
+
+def add_packets(parser: argparse.ArgumentParser) -> None:
+    """Add packets, their port and the table entries."""
+    parser.add_argument(
+        "--packet", action="append", default=[], metavar="HEX|PCAP", help="a packet, or a capture; may be repeated"
+    )
+    parser.add_argument("--port", type=int, default=1, metavar="N", help="the port at which they come in (default 1)")
+    add_entries(parser)
+
+
+def add_entries(parser: argparse.ArgumentParser) -> None:
+    """Add the files of table entries."""
+    parser.add_argument(
+        "--entries",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="table entries: commands of simple_switch_CLI, or .json of p4lang/tutorials; may be repeated",
+    )
+    parser.add_argument("--priority-queues", type=int, default=1, metavar="N", help="of every port (default 1)")
+
+
+def load(arguments: argparse.Namespace, path: str | None = None) -> Program:
+    """Return the program of the command line. Raises P4liteError."""
+    source = Path(arguments.program if path is None else path)
+    return api.compile(source, include_dirs=arguments.include_dirs, defines=arguments.defines)
+
+
+def switch_for(program: Program, arguments: argparse.Namespace, observers: Sequence[Observer]) -> Switch:
+    """Return an interpreted switch with the entries of the command line, whose observers see packets only."""
+    switch = Switch(
+        program, backend="interpreter", ports=range(511), priority_queues=arguments.priority_queues, observers=observers
+    )
+    for path in arguments.entries:
+        load_entries(Path(path), switch.control, switch.replication)
+    return switch
+
+
+def packets(given: Sequence[str]) -> list[Captured]:
+    """Return the packets of `--packet`. Raises CaptureError."""
+    found: list[Captured] = []
+    for text in given:
+        digits = re.sub(r"[\s:]", "", text).removeprefix("0x")
+        if re.fullmatch(r"(?:[0-9a-fA-F]{2})+", digits) and not Path(text).exists():
+            found.append(Captured(bytes.fromhex(digits)))
+        elif not Path(text).exists():
+            raise CaptureError(f"--packet {text}: neither a capture file nor an even number of hexadecimal digits")
+        else:
+            found += read_capture(Path(text))
+    return found
+
+
+def in_colour() -> bool:
+    """Return whether standard output is a terminal that may be coloured (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def run_verb(
+    verb: str, parser: argparse.ArgumentParser, argv: Sequence[str], run: Callable[[argparse.Namespace], int]
+) -> int:
+    """Parse and run; return the exit code: 2 for wrong usage or input, which is explained on standard error."""
+    try:
+        arguments = parser.parse_args(list(argv))
+    except SystemExit as end:
+        return int(end.code or 0)
+    try:
+        return run(arguments)
+    except P4liteError as error:
+        print(f"p4lite {verb}: {error}", file=sys.stderr)
+        return 2

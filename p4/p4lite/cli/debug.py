@@ -1,0 +1,85 @@
+"""`p4lite debug`: stop packets in a program, and look at what they and the switch hold."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from p4lite.cli import common
+from p4lite.tools.commands import CommandError
+from p4lite.tools.debugger import PROMPT, Debugger
+from p4lite.tools.entries import load_entries
+
+
+def run(argv: list[str]) -> int:
+    """Debug a program; return 0, 1 if a command of a script failed, 2 for wrong usage or input."""
+    parser = argparse.ArgumentParser(
+        prog="p4lite debug",
+        description="Run packets through a program with breakpoints. Commands are those of simple_switch_CLI and "
+        "break, watch, run, step, next, continue, print, set, list; 'help' lists them. Without a terminal they are "
+        "read from standard input.",
+    )
+    common.add_program(parser)
+    common.add_packets(parser)
+    parser.add_argument("--script", metavar="FILE", help="read the commands from a file")
+    return common.run_verb("debug", parser, argv, _debug)
+
+
+def _debug(arguments: argparse.Namespace) -> int:
+    program = common.load(arguments)
+    interactive = arguments.script is None and sys.stdin.isatty()
+    read = _terminal if interactive else _script(arguments.script)
+    debugger = Debugger(program, read, colour=common.in_colour())
+    for path in arguments.entries:
+        load_entries(Path(path), debugger.switch.control, debugger.switch.replication)
+    debugger.packets.extend((arguments.port, packet.data) for packet in common.packets(arguments.packet))
+    if interactive:
+        _completion(debugger)
+    debugger.loop()
+    return 0 if interactive or not debugger.failures else 1
+
+
+def _script(path: str | None) -> Callable[[], str | None]:
+    """Return a reader of commands that shows each as a terminal would."""
+    try:
+        text = sys.stdin.read() if path is None else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"--script {path}: cannot read: {error}") from None
+    lines = io.StringIO(text)
+
+    def read() -> str | None:
+        line = lines.readline()
+        if not line:
+            return None
+        if line.strip():
+            print(f"{PROMPT}{line.rstrip()}")
+        return line
+
+    return read
+
+
+def _terminal() -> str | None:
+    try:
+        return input(PROMPT)
+    except EOFError:
+        print()
+        return None
+
+
+def _completion(debugger: Debugger) -> None:
+    """Complete words by the Tab key, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        return
+
+    def complete(text: str, state: int) -> str | None:
+        found = debugger.complete(readline.get_line_buffer()[: readline.get_endidx()], text)
+        return found[state] if state < len(found) else None
+
+    readline.set_completer_delims(" ")
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")

@@ -1,0 +1,206 @@
+"""Which lines, branches, actions and entries of a program packets have reached."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p4lite.api.control import Control
+from p4lite.api.program import Program
+from p4lite.errors import P4liteError
+from p4lite.files import write_whole
+from p4lite.interpreter import events as ev
+from p4lite.tools.commands import shown_action, shown_match
+from p4lite.tools.places import code_lines
+
+_EXECUTED = (ev.StateEntered, ev.StatementStarted, ev.ConditionTested, ev.TableApplied, ev.ChecksumTested)
+#: What is counted besides lines, each by its name.
+KINDS = ("transitions", "conditions", "actions", "entries")
+
+
+class CoverageError(P4liteError):
+    """A file of counts that is none, or is of another program."""
+
+    code = "bad_coverage"
+
+
+@dataclass(frozen=True, order=True)
+class Branch:
+    """One way on from a place: a transition of a state, an outcome of a condition, an action or an entry of a table."""
+
+    kind: str
+    file: str
+    line: int
+    at: str
+    way: str
+
+
+@dataclass
+class Coverage:
+    """Counts of one program: an observer of interpreted switches, whose counts add up.
+
+    `coverage = Coverage(program)`, then `Switch(program, observers=[coverage])`, and `take_entries(switch.control)` at
+    the end of each switch.
+    """
+
+    program: Program
+    lines: Counter[tuple[str, int]] = field(default_factory=Counter)
+    branches: Counter[Branch] = field(default_factory=Counter)
+    _last: tuple[str, int] | None = None
+    _handles: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _known: dict[tuple[str, str, str], Branch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for file, numbers in code_lines(self.program).items():
+            for number in numbers:
+                self.lines[(file, number)] += 0
+        for branch in _branches(self.program.bmv2):
+            self._known[(branch.kind, branch.at, branch.way)] = branch
+            self.branches[branch] += 0
+
+    def __call__(self, event: ev.Event) -> None:
+        """Count an event."""
+        if event.where is not None and isinstance(event, _EXECUTED):
+            place = (event.where.file, event.where.line)
+            # The statements of one line count once.
+            again = place == self._last and isinstance(event, ev.StatementStarted)
+            if place in self.lines and not again:
+                self.lines[place] += 1
+            self._last = place
+        if isinstance(event, ev.TransitionTaken):
+            self._count("transitions", event.state, _way(event.number, event.to))
+        elif isinstance(event, ev.ConditionTested):
+            self._count("conditions", event.condition, "true" if event.holds else "false")
+        elif isinstance(event, ev.TableApplied) and not event.hidden:
+            self._count("actions", event.table, f"{'hit' if event.hit else 'miss'}: {event.action or 'nothing'}")
+            if event.entry is not None:
+                self._handles[(event.table, event.entry)] += 1
+
+    def _count(self, kind: str, at: str, way: str) -> None:
+        branch = self._known.get((kind, at, way))
+        if branch is not None:
+            self.branches[branch] += 1
+
+    def take_entries(self, control: Control) -> None:
+        """Count the entries of a switch that were hit; call it before they are deleted."""
+        for table in control.program.tables.values():
+            for entry in control.table_entries(table.name):
+                key = " ".join(shown_match(m, k.width) for k, m in zip(table.key, entry.key, strict=True))
+                way = f"{key} => {shown_action(table.actions, entry.action)}"
+                file, line = _place(table.node.value)
+                branch = Branch("entries", file, line, table.name, way)
+                self.branches[branch] += self._handles.pop((table.name, entry.handle), 0)
+        self._handles.clear()
+
+    # --- counts in files ---
+
+    def merge(self, path: Path) -> None:
+        """Add the counts of a file that `save` has written. Raises CoverageError."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            lines = {(file, int(line)): int(n) for file, line, n in data["lines"]}
+            branches = {Branch(*item[:-1]): int(item[-1]) for item in data["branches"]}
+        except OSError as error:
+            raise CoverageError(f"{path}: cannot read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError):
+            raise CoverageError(f"{path}: not a file that --data has written; name another file") from None
+        foreign = [place for place in lines if place not in self.lines]
+        if foreign:
+            file, line = foreign[0]
+            raise CoverageError(f"{path}: counts of another program ({file}:{line} has no code here); delete the file")
+        self.lines.update(lines)
+        self.branches.update(branches)
+
+    def save(self, path: Path) -> None:
+        """Write the counts for `merge`. Raises OSError."""
+        data = {
+            "lines": [[file, line, n] for (file, line), n in sorted(self.lines.items())],
+            "branches": [[b.kind, b.file, b.line, b.at, b.way, n] for b, n in sorted(self.branches.items())],
+        }
+        write_whole(path, json.dumps(data, indent=0) + "\n")
+
+    # --- what it comes to ---
+
+    def share(self, kind: str) -> tuple[int, int]:
+        """Return how many are reached, and how many there are, of `lines` or one of KINDS."""
+        if kind == "lines":
+            counts = list(self.lines.values())
+        else:
+            counts = [n for branch, n in self.branches.items() if branch.kind == kind]
+        return sum(n > 0 for n in counts), len(counts)
+
+    def summary(self) -> list[str]:
+        """Return a line for each kind."""
+        out = []
+        for kind in ("lines", *KINDS):
+            reached, total = self.share(kind)
+            if total:
+                out.append(f"{kind:12} {reached:4} of {total:4}  {100 * reached / total:5.1f} %")
+        return out
+
+    def lcov(self) -> str:
+        """Return the counts in the format of lcov's geninfo; its branches are those of all KINDS."""
+        out: list[str] = []
+        for file in sorted({file for file, _ in self.lines}):
+            out += ["TN:", f"SF:{Path(file).absolute()}"]
+            blocks: dict[tuple[str, str], int] = {}
+            ways: Counter[tuple[str, str]] = Counter()
+            tried: Counter[tuple[str, str]] = Counter()
+            for branch, n in self.branches.items():
+                tried[(branch.kind, branch.at)] += n
+            found = hit = 0
+            for branch, n in sorted(self.branches.items()):
+                if branch.file != file:
+                    continue
+                at = (branch.kind, branch.at)
+                block = blocks.setdefault(at, len(blocks))
+                taken = n if tried[at] else "-"
+                out.append(f"BRDA:{branch.line},{block},{ways[at]},{taken}")
+                ways[at] += 1
+                found, hit = found + 1, hit + (n > 0)
+            out += [f"BRF:{found}", f"BRH:{hit}"]
+            counts = [(line, n) for (name, line), n in sorted(self.lines.items()) if name == file]
+            out += [f"DA:{line},{n}" for line, n in counts]
+            out += [f"LF:{len(counts)}", f"LH:{sum(n > 0 for _, n in counts)}", "end_of_record"]
+        return "\n".join(out) + "\n"
+
+
+def _place(item: dict[str, Any]) -> tuple[str, int]:
+    info = item.get("source_info") or {}
+    return str(info.get("filename", "")), int(info.get("line", 0))
+
+
+def _way(number: int | None, to: str | None) -> str:
+    return f"{'none' if number is None else number}: {to or 'accept'}"
+
+
+def _branches(document: dict[str, Any]) -> Iterator[Branch]:
+    for parser in document.get("parsers", []):
+        for state in parser["parse_states"]:
+            for number, transition in enumerate(state["transitions"]):
+                file, line = _place(transition) if "source_info" in transition else _place(state)
+                yield Branch("transitions", file, line, state["name"], _way(number, transition["next_state"]))
+    for pipeline in document.get("pipelines", []):
+        for condition in pipeline.get("conditionals", []):
+            for way in ("true", "false"):
+                yield Branch("conditions", *_place(condition), condition["name"], way)
+        for table in pipeline.get("tables", []):
+            yield from _actions(table)
+
+
+def _actions(table: dict[str, Any]) -> Iterator[Branch]:
+    """Yield the actions of a table that the compiler has not made: on a hit, and the default one on a miss."""
+    default = table.get("default_entry")
+    if not table["key"] and default is not None and default.get("action_const") and table["name"].startswith("tbl_"):
+        return
+    names = dict(zip(table["action_ids"], table["actions"], strict=True))
+    if table["key"]:
+        for name in table["actions"]:
+            if name != "NoAction":
+                yield Branch("actions", *_place(table), table["name"], f"hit: {name}")
+    missed = "nothing" if default is None else names[default["action_id"]]
+    yield Branch("actions", *_place(table), table["name"], f"miss: {missed}")

@@ -1,0 +1,79 @@
+"""Multicast as BMv2's command line has it: nodes, which are put into groups."""
+
+from __future__ import annotations
+
+from p4lite.api.control import Replication
+from p4lite.switch.errors import InvalidArgument
+from p4lite.switch.fabric.values import Replica
+
+
+class Nodes:
+    """The nodes and groups that were created; groups of the switch follow them."""
+
+    def __init__(self, replication: Replication) -> None:
+        self._replication = replication
+        self._nodes: dict[int, tuple[int, list[int]]] = {}
+        self._groups: dict[int, list[int]] = {}
+
+    def _node(self, handle: int) -> tuple[int, list[int]]:
+        if handle not in self._nodes:
+            raise InvalidArgument(f"there is no multicast node {handle}")
+        return self._nodes[handle]
+
+    def _group(self, group: int) -> list[int]:
+        if group not in self._groups:
+            raise InvalidArgument(f"there is no multicast group {group}: mc_mgrp_create {group}")
+        return self._groups[group]
+
+    def _write(self, group: int) -> None:
+        nodes = [self._nodes[handle] for handle in self._groups[group]]
+        replicas = [Replica(port, rid) for rid, ports in nodes for port in sorted(set(ports))]
+        self._replication.set_multicast_group(group, replicas)
+
+    def create_group(self, group: int) -> None:
+        """Create an empty group."""
+        if group in self._groups:
+            raise InvalidArgument(f"there is a multicast group {group}")
+        self._replication.set_multicast_group(group, [])
+        self._groups[group] = []
+
+    def delete_group(self, group: int) -> None:
+        """Delete a group; its nodes stay."""
+        self._group(group)
+        del self._groups[group]
+        self._replication.delete_multicast_group(group)
+
+    def create(self, rid: int, ports: list[int]) -> int:
+        """Create a node and return its handle."""
+        handle = max(self._nodes, default=-1) + 1
+        self._nodes[handle] = (rid, ports)
+        return handle
+
+    def update(self, handle: int, ports: list[int]) -> None:
+        """Give a node other ports."""
+        self._nodes[handle] = (self._node(handle)[0], ports)
+        for group in self._groups_of(handle):
+            self._write(group)
+
+    def _groups_of(self, handle: int) -> list[int]:
+        return [group for group, handles in self._groups.items() if handle in handles]
+
+    def delete(self, handle: int) -> None:
+        """Delete a node, also from its groups."""
+        self._node(handle)
+        for group in self._groups_of(handle):
+            self.dissociate(group, handle)
+        del self._nodes[handle]
+
+    def associate(self, group: int, handle: int) -> None:
+        """Add a node to a group."""
+        self._node(handle)
+        self._group(group).append(handle)
+        self._write(group)
+
+    def dissociate(self, group: int, handle: int) -> None:
+        """Take a node out of a group."""
+        if handle not in self._group(group):
+            raise InvalidArgument(f"node {handle} is not in multicast group {group}")
+        self._groups[group].remove(handle)
+        self._write(group)
