@@ -119,19 +119,14 @@ class Machine:
         calculation = self.calculations[name]
         value = bits = 0
         tail = b""
-        last = None
         for item in calculation["input"]:
             if item["type"] == "payload":
-                order = self.doc["deparsers"][0]["order"]
-                rest = order[order.index(last) + 1 :] if last in order else []
-                tail = b"".join(self._header_bytes(packet, h) for h in rest if packet.headers[h].valid)
-                tail += packet.payload
+                tail = packet.payload[: packet.truncate]
                 continue
             if item["type"] == "field":
                 header, field_name = item["value"]
                 if not packet.headers[header].valid:
                     continue
-                last = header
                 width = self._field_def(header, field_name)[1]
                 if width == "*":
                     width = packet.headers[header].varbit_bits
