@@ -222,7 +222,6 @@ REFUSED = {
         program(apply="meta.a = 1 /*!*/meta.b = 2;"),
         "syntax error: unexpected 'meta', expected .*';'",
     ),
-    "missing brace": (program(apply="if (meta.flag) {"), "unexpected 'control', expected .*'}'"),
     "missing parenthesis": (program(apply="meta.a = (1 + 2/*!*/;"), r"unexpected ';', expected .*'\)'"),
     "keyword as a name": (program(apply="bit<8> /*!*/table = 1;"), "unexpected 'table', expected a name"),
     "half a declaration": (program(top="header h { bit<8> /*!*/; }"), "unexpected ';', expected a name"),
@@ -290,6 +289,33 @@ def test_many_syntax_errors_in_one_run() -> None:
     found = errors(text)
     assert len(found) >= 4
     assert all(d.message.startswith("syntax error") for d in found)
+
+
+UNCLOSED = {
+    "header": (program(top="header h /*!*/{ bit<8> a;\nheader g { bit<8> a; }"), "before 'header'"),
+    "action": (program(locals="action a() /*!*/{\n    meta.a = 1;\ntable t { actions = { a; } }"), "before 'table'"),
+    "key": (program(locals="table t { key = /*!*/{ meta.a: exact; actions = { } }"), "before '='"),
+    "if": (program(apply="    if (meta.a == 1) /*!*/{\n        meta.b = 1;\n    meta.b = 2;"), "before '}'"),
+    "else": (program(apply="if (meta.a == 1) /*!*/{ meta.b = 1; else { meta.b = 2; }"), "before 'else'"),
+    "state": (
+        program(states="state start /*!*/{\n    transition next;\nstate next { transition accept; }"),
+        "before 'state'",
+    ),
+    "at the end": ("control C() /*!*/{ apply { }", "before end of file"),
+}
+
+
+@pytest.mark.parametrize("name", UNCLOSED)
+def test_a_missing_brace_is_one_error_at_the_brace_that_is_open(name: str) -> None:
+    text, place = marked(UNCLOSED[name][0])
+    (found,) = errors(text)
+    assert (found.pos.line, found.pos.col) == place
+    assert found.message.startswith("syntax error: this '{' is not closed: add its '}' " + UNCLOSED[name][1])
+
+
+def test_a_missing_brace_does_not_hide_errors_before_it() -> None:
+    text = program(top="struct s { bit<8> 1; }\nheader h { bit<8> a;\nheader g { bit<8> a; }")
+    assert ["unexpected '1'" in d.message for d in errors(text)] == [True, False]
 
 
 def test_an_error_does_not_cause_others() -> None:
