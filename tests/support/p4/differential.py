@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -35,10 +36,12 @@ from support.p4.ast_switch import AstSwitch, Entry
 from support.p4.ast_values import Undefined
 from support.p4.bmv2_interp import Switch
 from support.p4.random_program import random_program
-from support.p4.random_tree import Tree
+from support.p4.random_tree import Node, RuntimeEntry, Tree
 from support.p4.shrink import shrunk
 
 P4C = "p4c-bm2-ss"
+LINE = 120
+"""Characters of a line of a program that is written."""
 
 
 class Outcome(Enum):
@@ -205,14 +208,36 @@ def keep(seed: int, packets: int, why: str, out: Path, *, with_switch: bool) -> 
     final = judge(tree, with_switch=with_switch)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"seed{seed}.p4"
-    lines = [line for line in tree.root.text().splitlines() if line.strip()]
-    path.write_text("\n".join([f"// {final.why or why}", *lines]) + "\n", encoding="utf-8")
+    path.write_text(f"// {final.why or why}\n{compact(tree.root.text())}", encoding="utf-8")
     case = {
         "entries": [[e.table, e.keys, e.action, e.data, e.priority] for e in tree.entries],
         "packets": [[port, data.hex()] for port, data in tree.packets],
     }
-    path.with_suffix(".json").write_text(json.dumps(case, indent=1) + "\n", encoding="utf-8")
+    path.with_suffix(".json").write_text(json.dumps(case) + "\n", encoding="utf-8")
     return path
+
+
+def compact(text: str) -> str:
+    """Return a program with few lines: none is empty, or only closes braces."""
+    text = re.sub(r"\n(?=[})])", " ", re.sub(r"\s*\n\s*", "\n", text))
+    lines: list[str] = []
+    for line in text.splitlines():
+        if lines and lines[-1].endswith("{") and len(lines[-1]) + len(line) < LINE:
+            lines[-1] += " " + line
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def kept(path: Path) -> Tree:
+    """Return a program that `keep` has written, with its packets and entries."""
+    case = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    entries = [
+        RuntimeEntry(table, tuple((a, b) for a, b in keys), action, tuple(data), priority)
+        for table, keys, action, data, priority in case["entries"]
+    ]
+    packets = [(port, bytes.fromhex(data)) for port, data in case["packets"]]
+    return Tree(Node([path.read_text(encoding="utf-8")]), entries, packets)
 
 
 def main(argv: list[str] | None = None) -> int:

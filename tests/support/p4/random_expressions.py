@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from support.p4.random_tree import Items, Node, literal
+from support.p4.random_tree import Node, Part, literal
 
 WIDTHS = (1, 2, 3, 7, 8, 8, 8, 9, 13, 16, 16, 24, 31, 32, 33, 48, 63, 64, 65, 100)
 
@@ -54,8 +54,13 @@ class Expressions:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self.common = ["bit<8>", "bit<16>"]
+        """Types of numbers that variables of the program have."""
 
     def number_type(self) -> str:
+        """Return a type of numbers: mostly one that variables of the program have."""
+        if self.rng.random() < 0.7:
+            return self.rng.choice(self.common)
         width = self.rng.choice(WIDTHS)
         return f"int<{max(width, 2)}>" if self.rng.random() < 0.3 else f"bit<{width}>"
 
@@ -80,7 +85,7 @@ class Expressions:
         rng = self.rng
         known = self.names(env.readable, type_)
         if depth <= 0 or rng.random() < 0.15:
-            return Node([rng.choice(known) if known and rng.random() < 0.8 else self.constant(type_)], type_)
+            return Node([self._name(known) if known and rng.random() < 0.85 else self.constant(type_)], type_)
         options = ["leaf", "ternary", "ternary"]
         callable_here = [f for f in env.functions if f.result == type_ and self._can_call(f, env)]
         if callable_here:
@@ -152,6 +157,21 @@ class Expressions:
         left, right = self.expr(env, type_, depth - 1), self.expr(env, type_, depth - 1)
         return Node(["(", left, f" {rng.choice(ops)} ", right, ")"], "bool")
 
+    def _name(self, known: list[str]) -> str:
+        """Return one of the names: mostly a parameter or variable, whose value depends on how it was copied."""
+        own = [name for name in known if "." not in name]
+        return self.rng.choice(own if own and self.rng.random() < 0.6 else known)
+
+    def target(self, env: Env, type_: str) -> str:
+        """Return an l-value of a type: a name, or bits of one."""
+        number = bits(type_)
+        wider = [n for n, t in env.writable.items() if (b := bits(t)) and number and b[0] > number[0]]
+        if number and not number[1] and wider and self.rng.random() < 0.25:
+            name = self.rng.choice(wider)
+            low = self.rng.randint(0, int(env.writable[name][4:-1]) - number[0])
+            return f"{name}[{low + number[0] - 1}:{low}]"
+        return self.rng.choice(self.names(env.writable, type_))
+
     def _can_call(self, callee: Callee, env: Env) -> bool:
         return all(d in ("in", "") or self.names(env.writable, t) for d, t, _ in callee.params)
 
@@ -163,15 +183,15 @@ class Expressions:
         named = rng.random() < 0.4
         for direction, type_, name in params:
             if direction in ("out", "inout"):
-                value = Node([rng.choice(self.names(env.writable, type_))])
+                value = Node([self.target(env, type_)])
             elif direction == "in":
-                value = self.expr(env, type_, depth)
+                value = self.expr(env, type_, rng.choice((0, 0, depth)))
             else:
                 value = Node([self.constant(type_)])
             args.append(Node([f"{name} = " if named else "", value]))
         if named:
             rng.shuffle(args)
-        parts: list[str | Node | Items] = [callee.name, "("]
+        parts: list[Part] = [callee.name, "("]
         for i, arg in enumerate(args):
             parts += [", " if i else "", arg]
         return Node([*parts, ")"])

@@ -13,7 +13,7 @@ import random
 
 from support.p4.random_expressions import Callee, Env, bits
 from support.p4.random_statements import Statements
-from support.p4.random_tree import Items, Node, RuntimeEntry, Tree
+from support.p4.random_tree import Items, Node, Part, RuntimeEntry, Tree
 
 INCLUDES = "#include <core.p4>\n#include <v1model.p4>\n"
 TYPES = (
@@ -62,7 +62,12 @@ class Maker(Statements):
 
     def tree(self, packets: int) -> Tree:
         """Return the program, its entries, and packets."""
-        outside = Env({**HEADER, **META}, {**HEADER, **META}, [])
+        # Few names, so that calls meet variables that others write.
+        places = {**HEADER, **META}
+        chosen = {"hdr.h.a", "hdr.h.b", *self.rng.sample(list(places), self.rng.randint(3, 10))}
+        places = {name: type_ for name, type_ in places.items() if name in chosen}
+        self.common = [type_ for type_ in [*places.values(), *LOCALS.values()] if bits(type_)]
+        outside = Env(dict(places), dict(places), [])
         functions: list[Node] = []
         for i in range(self.rng.randint(0, 3)):
             made, callee = self.function(f"fun{i}", outside)
@@ -70,10 +75,10 @@ class Maker(Statements):
             outside.functions.append(callee)
         parser = self.parser(outside.functions)
         ingress = self.ingress(outside)
-        egress = Env({**HEADER, **META, "g": "bit<16>"}, {**HEADER, **META, "g": "bit<16>"}, outside.functions)
+        egress = Env({**places, "g": "bit<16>"}, {**places, "g": "bit<16>"}, outside.functions)
         egress.kinds = ("guard", "validity", "for", "return", "exit", "register", "hash")
         body = self.block(egress, 1, self.rng.randint(0, 2))
-        parts: list[str | Node | Items] = [
+        parts: list[Part] = [
             INCLUDES,
             _removable(*TYPES),
             "\nstruct headers { ",
@@ -91,7 +96,9 @@ class Maker(Statements):
             "\n",
         ]
         parts += [
-            f"control Eg({PARAMS}) {{\nregister<bit<16>>(4) r; counter(4, CounterType.packets) c; bit<16> g = 0;\n"
+            f"control Eg({PARAMS}) {{\n",
+            _removable(*EXTERNS, "bit<16> g = 0;", between=" "),
+            "\n",
         ]
         root = Node([*parts, "apply {\n", body, "\n}\n}\n", TAIL])
         return Tree(root, self.entries, [self.packet() for _ in range(packets)])
@@ -108,7 +115,7 @@ class Maker(Statements):
         more = "hdr.s.last.more" if rng.random() < 0.6 else "pkt.lookahead<bit<1>>()"
         check = Node(["verify(", self.expr(env, "bool", 2), ", error.ParserInvalidArgument);"])
         skip = Node(["pkt.advance(8);"])
-        first: list[str | Node | Items] = [
+        first: list[Part] = [
             f"parser P(packet_in pkt, out headers hdr, {PARAMS[19:]}) {{\nstate start {{\npkt.extract(hdr.h);\n",
             Items([self._assign(env, 1) for _ in range(rng.randint(0, 2))]),
             "\n",
@@ -220,7 +227,7 @@ class Maker(Statements):
                 callee = next(a for a in chosen if a.name == entry.action)
                 args = [*bound[entry.action], *(self.constant(t) for t, _ in callee.data)]
                 rows.append(Node([f"({written}): {entry.action}({', '.join(args)});"]))
-        parts: list[str | Node | Items] = [f"table {name} {{\nkey = {{ ", Items(keys, " "), " }\nactions = { "]
+        parts: list[Part] = [f"table {name} {{\nkey = {{ ", Items(keys, " "), " }\nactions = { "]
         parts += [Items([*listed, Node(["NoAction;"])], " "), " }\n"]
         default = rng.choice(chosen)
         if rng.random() < 0.5:

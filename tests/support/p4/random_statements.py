@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.p4.random_expressions import Callee, Env, Expressions, bits
-from support.p4.random_tree import Items, Node
+from support.p4.random_tree import Items, Node, Part
 
 GUARDS = {
     "hdr.o.isValid()": {"hdr.o.p": "int<16>", "hdr.o.q": "SE", "hdr.o.w": "bit<65>"},
@@ -50,7 +50,7 @@ class Statements(Expressions):
         kind = self.rng.choice(kinds)
         if kind in ("guard", "validity", "table", "hit", "action_run") and env.guarded:
             kind = "assign"
-        return getattr(self, f"_{kind}")(env, depth)  # type: ignore[no-any-return]
+        return getattr(self, f"_{kind}")(env, depth)
 
     def _assign(self, env: Env, depth: int) -> Node:
         rng = self.rng
@@ -68,7 +68,7 @@ class Statements(Expressions):
         return Node([f"{target} = ", self.expr(env, type_, rng.choice((1, 2, 2, 3))), ";"])
 
     def _if(self, env: Env, depth: int) -> Node:
-        parts: list[str | Node | Items] = ["if (", self.expr(env, "bool", 2), ") {\n"]
+        parts: list[Part] = ["if (", self.expr(env, "bool", 2), ") {\n"]
         parts += [self.block(env, depth - 1, self.rng.randint(1, 3)), "\n}"]
         if self.rng.random() < 0.5:
             parts += [" else {\n", self.block(env, depth - 1, self.rng.randint(1, 2)), "\n}"]
@@ -78,7 +78,7 @@ class Statements(Expressions):
         self.fresh += 1
         name, type_ = f"v{self.fresh}", self.rng.choice([self.number_type(), "bool", "bit<8>", "E", "inner_t"])
         inner = env.with_names({name: type_}, {name: type_})
-        parts: list[str | Node | Items] = [f"{{ {type_} {name} = ", self.expr(env, type_, 2), ";\n"]
+        parts: list[Part] = [f"{{ {type_} {name} = ", self.expr(env, type_, 2), ";\n"]
         return Node([*parts, self.block(inner, depth - 1, self.rng.randint(1, 3)), "\n}"])
 
     def _switch(self, env: Env, depth: int) -> Node:
@@ -126,7 +126,7 @@ class Statements(Expressions):
         guard = self.rng.choice(list(GUARDS))
         inner = env.with_names(GUARDS[guard], GUARDS[guard])
         inner.guarded = True
-        parts: list[str | Node | Items] = [f"if ({guard}) {{\n"]
+        parts: list[Part] = [f"if ({guard}) {{\n"]
         if " && " in guard:
             index = Node(["hdr.s[(", self.expr(env, "bit<8>", 1), ") & 1].v"])
             parts += [Items([Node([index, " = ", self.expr(env, "bit<8>", 2), ";"]), self._dynamic(inner)]), "\n"]
@@ -139,7 +139,7 @@ class Statements(Expressions):
         return Node([self.rng.choice(VALIDITY)])
 
     def _register(self, env: Env, depth: int) -> Node:
-        index = ["(bit<32>) (", self.expr(env, "bit<8>", 1), " & 8w3)"]
+        index: list[Part] = ["(bit<32>) (", self.expr(env, "bit<8>", 1), " & 8w3)"]
         if self.rng.random() < 0.5:
             return Node(["r.write(", *index, ", ", self.expr(env, "bit<16>", 2), ");"])
         targets = self.names(env.writable, "bit<16>")
@@ -152,7 +152,7 @@ class Statements(Expressions):
         if not targets:
             return self._assign(env, depth)
         algo = self.rng.choice(("crc16", "crc32", "csum16", "xor16", "identity"))
-        data = [self.expr(env, "bit<16>", 1), ", ", self.expr(env, "bit<8>", 1)]
+        data: list[Part] = [self.expr(env, "bit<16>", 1), ", ", self.expr(env, "bit<8>", 1)]
         target = self.rng.choice(targets)
         return Node([f"hash({target}, HashAlgorithm.{algo}, 16w{self.rng.randint(0, 9)}, {{", *data, "}, 16w1000);"])
 
@@ -200,12 +200,13 @@ class Statements(Expressions):
         params, _, first = self.parameters(outside, f"{name}_", results=True)
         result = self.rng.choice(["bit<8>", "bit<16>", "bool", self.number_type()])
         inner = Env({n: t for _, t, n in params}, {n: t for d, t, n in params if d != "in"}, outside.functions)
-        early = ["if (", self.expr(inner, "bool", 1), ") { return ", self.expr(inner, result, 1), "; }\n"]
-        body = [*[p for s in first for p in (s, "\n")], self.block(inner, 1, self.rng.randint(0, 2)), "\n"]
+        early: list[Part] = ["if (", self.expr(inner, "bool", 1), ") { return ", self.expr(inner, result, 1), "; }\n"]
+        body: list[Part] = [*[p for s in first for p in (s, "\n")], self.block(inner, 1, self.rng.randint(0, 2)), "\n"]
         listed = ", ".join(f"{d} {t} {n}" for d, t, n in params)
-        parts: list[str | Node | Items] = [f"{result} {name}({listed}) {{\n", *body]
+        parts: list[Part] = [f"{result} {name}({listed}) {{\n", *body]
         if self.rng.random() < 0.5:
             parts.append(Items([Node(early)]))
+        parts += [self.uses(params, inner), "\n"]
         return Node([*parts, "return ", self.expr(inner, result, 2), ";\n}"]), Callee(name, params, result)
 
     def action(self, name: str, outside: Env, *, directed: bool) -> tuple[Node, Callee]:
@@ -220,6 +221,16 @@ class Statements(Expressions):
             inner = inner.with_names({n: t for t, n in data}, {})
         inner.kinds = ("return", "exit", "action", "register", "hash", "for", "guard")
         listed = ", ".join([*(f"{d} {t} {n}" for d, t, n in params), *(f"{t} {n}" for t, n in data)])
-        parts: list[str | Node | Items] = [f"action {name}({listed}) {{\n"]
+        parts: list[Part] = [f"action {name}({listed}) {{\n"]
         parts += [p for s in first for p in (s, "\n")]
-        return Node([*parts, self.block(inner, 1, self.rng.randint(1, 3)), "\n}"]), Callee(name, params, "", data)
+        body = self.block(inner, 1, self.rng.randint(1, 3))
+        return Node([*parts, body, "\n", self.uses(params, inner), "\n}"]), Callee(name, params, "", data)
+
+    def uses(self, params: list[tuple[str, str, str]], env: Env) -> Items:
+        """Return statements that read parameters after the others: a copy differs from what it was copied from."""
+        made = []
+        for direction, type_, name in params:
+            targets = [t for t in self.names(env.writable, type_) if t != name]
+            if direction != "out" and targets:
+                made.append(Node([f"{self.rng.choice(targets)} = {name};"]))
+        return Items(made)

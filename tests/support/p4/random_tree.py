@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 
 @dataclass
 class Node:
     """A piece of a program. `type` is that of an expression, as P4 writes it, "" for all else."""
 
-    parts: list[str | Node | Items]
+    parts: list[Part]
     type: str = ""
 
     def text(self) -> str:
@@ -26,6 +27,9 @@ class Items:
 
     def text(self) -> str:
         return self.between.join(n.text() for n in self.nodes)
+
+
+Part: TypeAlias = str | Node | Items
 
 
 @dataclass

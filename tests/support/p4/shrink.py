@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from support.p4.random_tree import Items, Node, Tree, literal, nodes
+from support.p4.random_tree import Items, Node, Part, Tree, literal, nodes
 
 T = TypeVar("T")
 MAX_TRIES = 3000
@@ -74,7 +74,8 @@ class Shrinker:
                 continue
             before = node.parts
             inner = [n.parts for n in nodes(node) if n is not node and n.type == node.type]
-            for parts in ([literal(node.type)], *inner):
+            choices: list[list[Part]] = [[literal(node.type)], *inner]
+            for parts in choices:
                 node.parts = list(parts)
                 if self.fails():
                     break

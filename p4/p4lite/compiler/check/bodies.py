@@ -100,7 +100,10 @@ class Bodies:
     def _no_comparison_of_type_parameters(self, d: ast.FunctionDecl, body: ast.Block) -> None:
         """Report == and != of parameters and variables whose type is a type parameter, as p4c does."""
         generic = {p.name for p in d.type_params}
-        declared = [*d.params, *(n for n in ast.walk(body) if isinstance(n, ast.VarDecl))]
+        declared: list[ast.Param | ast.VarDecl] = [
+            *d.params,
+            *(n for n in ast.walk(body) if isinstance(n, ast.VarDecl)),
+        ]
         types = {v.name: v.type_node.name for v in declared if isinstance(v.type_node, ast.NamedTypeNode)}
         for node in ast.walk(body):
             if isinstance(node, ast.Binary) and node.op in ("==", "!="):

@@ -28,8 +28,8 @@ _SIMPLE: dict[str, Type] = {
 }
 
 
-_TYPES = (ast.TypeParam, ast.TypedefDecl, ast.StructDecl, ast.EnumDecl, ast.ExternDecl, ast.ParserDecl)
-_TYPES += (ast.ControlDecl, ast.PackageDecl)
+_TYPES: tuple[type[ast.Declaration], ...] = (ast.TypeParam, ast.TypedefDecl, ast.StructDecl, ast.EnumDecl)
+_TYPES += (ast.ExternDecl, ast.ParserDecl, ast.ControlDecl, ast.PackageDecl)
 
 
 def type_env(params: Sequence[ast.TypeParam], args: Sequence[Type]) -> dict[ty.TypeVar, Type]:
