@@ -1,8 +1,8 @@
 """Executes expressions and statements of a checked syntax tree, as P4_16 says, in plain Python.
 
 It is the oracle of what a program means, and shares with the compiler only the front end: operands and arguments from
-left to right, && and || and ?: lazily (§8.4), the place left of `=` before the value (§11.1), arguments copied in, and
-copied out when the call ends, also by exit (§§6.8, 6.8.1). No program calls itself, so that one dictionary from
+left to right, && and || and ?: lazily (§§8.1, 8.5), the place left of `=` before the value (§12.1), arguments copied
+in, and out when the call ends, also by exit (§§6.8, 12.5). No program calls itself, so that one dictionary from
 declarations to values holds all variables.
 """
 

@@ -1,7 +1,7 @@
 """Values of the interpreter of syntax trees: what P4_16 says a type holds, with what is undefined as such.
 
 Numbers are ints in the range of their type, booleans bools. Reading what has no defined value raises `Undefined`: such
-a packet proves nothing, as the language lets every compiler do something else (specification §§6.7, 8.26).
+a packet proves nothing, as the language lets every compiler do something else (specification §8.27).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def copy_header(h: Header) -> Header:
 
 
 def equal(a: Held, b: Held) -> bool:
-    """Return whether two values of one type are equal (specification §§8.16 to 8.19). Raises Undefined."""
+    """Return whether two values of one type are equal (specification §§8.17, 8.18). Raises Undefined."""
     if isinstance(a, Struct) and isinstance(b, Struct):
         return all(equal(v, b.fields[k]) for k, v in a.fields.items())
     if isinstance(a, Header) and isinstance(b, Header):
@@ -165,6 +165,6 @@ def put(v: Held, key: str | int, new: Held) -> None:
 
 
 def wrap(value: int, width: int, signed: bool) -> int:
-    """Return the low bits of a number as a number of its type (specification §8.5)."""
+    """Return the low bits of a number as a number of its type (specification §§8.7, 8.8)."""
     value %= 1 << width
     return value - (1 << width) if signed and value >= 1 << (width - 1) else value

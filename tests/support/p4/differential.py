@@ -40,6 +40,8 @@ from support.p4.random_tree import Node, RuntimeEntry, Tree
 from support.p4.shrink import shrunk
 
 P4C = "p4c-bm2-ss"
+PROGRESS = 500
+"""Programs after which the command says how far it is: `--seed` goes on from there."""
 LINE = 120
 """Characters of a line of a program that is written."""
 
@@ -269,6 +271,8 @@ def main(argv: list[str] | None = None) -> int:
                 found = result.why.startswith("switch")
                 path = keep(seed, options.packets, result.why, options.out, with_switch=found)
                 print(f"  reduced to {path}", flush=True)
+            if outcomes.total() % PROGRESS == 0:
+                print(f"{outcomes.total()} programs, up to seed {seed}", flush=True)
     print(f"seeds {seeds.start} to {seeds.stop - 1}: " + ", ".join(f"{n} {o.value}" for o, n in outcomes.items()))
     print(f"{compared} packets compared, {skipped} met undefined values")
     print(f"CPU: {time.process_time() - begin:.1f} s" if options.cores == 1 else "")
