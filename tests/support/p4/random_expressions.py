@@ -37,6 +37,7 @@ class Env:
     actions: list[Callee] = field(default_factory=list)
     kinds: tuple[str, ...] = ()
     guarded: bool = False
+    controls: list[Callee] = field(default_factory=list)
 
     def with_names(self, readable: dict[str, str], writable: dict[str, str]) -> Env:
         return Env(
@@ -46,6 +47,7 @@ class Env:
             self.actions,
             self.kinds,
             self.guarded,
+            self.controls,
         )
 
 
@@ -137,8 +139,12 @@ class Expressions:
             name = rng.choice(wider)
             low = rng.randint(0, (bits(env.readable[name]) or (width, 0))[0] - width)
             return Node([f"{name}[{low + width - 1}:{low}]"], type_)
-        op = rng.choice(("+", "-", "*", "&", "|", "^", "|+|", "|-|"))
+        op = rng.choice(("+", "-", "*", "&", "|", "^", "|+|", "|-|", "/", "%"))
         left, right = self.expr(env, type_, depth - 1), self.expr(env, type_, depth - 1)
+        if op in ("/", "%"):
+            # Signed numbers have no division, and none has one by zero.
+            op = "+" if signed else op
+            right = right if signed else Node(["(", right, f" | {width}w1)"], type_)
         return Node(["(", left, f" {op} ", right, ")"], type_)
 
     def boolean(self, env: Env, depth: int, kind: str) -> Node:

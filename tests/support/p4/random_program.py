@@ -73,6 +73,10 @@ class Maker(Statements):
             made, callee = self.function(f"fun{i}", outside)
             functions.append(made)
             outside.functions.append(callee)
+        for i in range(self.rng.randint(0, 2)):
+            made, callee = self.control(f"Sub{i}", outside)
+            functions.append(made)
+            outside.controls.append(callee)
         parser = self.parser(outside.functions)
         ingress = self.ingress(outside)
         egress = Env({**places, "g": "bit<16>"}, {**places, "g": "bit<16>"}, outside.functions)
@@ -166,6 +170,7 @@ class Maker(Statements):
             "register",
             "hash",
             "drop",
+            "control",
         )
         body = self.block(env, 2, rng.randint(2, 6))
         # BMv2 applies a table once on a path: each gets its place between the statements.
@@ -174,7 +179,8 @@ class Maker(Statements):
             self.tables = ((name, actions),)
             use = getattr(self, rng.choice(("_table", "_hit", "_action_run")))(env, 1)
             pieces.insert(rng.randint(0, len(pieces)), use)
-        head = Node([f"control Ig({PARAMS}) {{\n", _removable(*EXTERNS, *VARIABLES, between=" "), "\n"])
+        instances = [f"Sub{i}() Sub{i}_inst;" for i in range(len(env.controls))]
+        head = Node([f"control Ig({PARAMS}) {{\n", _removable(*EXTERNS, *VARIABLES, *instances, between=" "), "\n"])
         return Node([head, Items(declared), "\napply { sm.egress_spec = 2;\n", Items(pieces), "\n} }"])
 
     # --- tables ---

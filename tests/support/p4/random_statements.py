@@ -98,7 +98,7 @@ class Statements(Expressions):
         self.fresh += 1
         name, rng = f"i{self.fresh}", self.rng
         inner = env.with_names({name: "bit<8>"}, {})
-        outside = ("table", "hit", "action_run", "for")
+        outside = ("table", "hit", "action_run", "for", "control")
         inner.kinds = (*(k for k in env.kinds if k not in outside), "leave")
         body = self.block(inner, min(depth, 1), rng.randint(1, 2))
         low, high = rng.randint(0, 2), rng.randint(1, 4)
@@ -121,6 +121,12 @@ class Statements(Expressions):
         if not usable:
             return self._assign(env, depth)
         return Node([self.call(self.rng.choice(usable), env, 1, data=True), ";"])
+
+    def _control(self, env: Env, depth: int) -> Node:
+        usable = [c for c in env.controls if self._can_call(c, env)]
+        if not usable:
+            return self._assign(env, depth)
+        return Node([self.call(self.rng.choice(usable), env, 1), ";"])
 
     def _guard(self, env: Env, depth: int) -> Node:
         guard = self.rng.choice(list(GUARDS))
@@ -208,6 +214,16 @@ class Statements(Expressions):
             parts.append(Items([Node(early)]))
         parts += [self.uses(params, inner), "\n"]
         return Node([*parts, "return ", self.expr(inner, result, 2), ";\n}"]), Callee(name, params, result)
+
+    def control(self, name: str, outside: Env) -> tuple[Node, Callee]:
+        """Return a control that others apply, and what they need."""
+        params, _, first = self.parameters(outside, f"{name}_", results=True)
+        inner = Env({n: t for _, t, n in params}, {n: t for d, t, n in params if d != "in"}, outside.functions)
+        inner.kinds = ("return", "exit", "for")
+        listed = ", ".join(f"{d} {t} {n}" for d, t, n in params)
+        parts: list[Part] = [f"control {name}({listed}) {{ apply {{\n", *[p for s in first for p in (s, "\n")]]
+        parts += [self.block(inner, 1, self.rng.randint(1, 3)), "\n", self.uses(params, inner), "\n} }"]
+        return Node(parts), Callee(f"{name}_inst.apply", params)
 
     def action(self, name: str, outside: Env, *, directed: bool) -> tuple[Node, Callee]:
         """Return an action and what its callers need."""
