@@ -235,6 +235,7 @@ docs: setup $(DOCS_STAMP)
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.proto.soak --runs 10000
 	PYTHONPATH=tests $(BIN)/python -m support.proto.fuzz --packets 10000000
+	PYTHONPATH=tests $(BIN)/python -m support.p4.differential --programs 10000 --packets 20 --seed 1 --cores 2
 	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "long and not lab"
 	MRCLAB_LONG=1 $(PYTEST) -m "long and lab"
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4

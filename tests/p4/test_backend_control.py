@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import pytest
 
-from support.p4.cases import INPUT, run, run_on, switch
+from p4lite.compiler import compile_text as compile_program_text
+from p4lite.compiler.diagnostics import CompileError
+from support.p4.cases import INPUT, run, run_on, source, switch
+from support.p4.source import marked
 
 A, B, C, D = (INPUT[name] for name in "abcd")
 
@@ -526,3 +530,31 @@ def test_sub_control_tables_have_qualified_names() -> None:
     sw.add("Ig.one.t", [(B, 0)], "set", [1])
     sw.add("Ig.second.t", [(B, 0)], "other", [])
     assert run_on(sw) == INPUT | {"a": 1, "b": 1}
+
+
+DUPLICATES = {
+    "exact": ("exact", "1: set(3); 2: set(4); /*!*/1: set(4);"),
+    "lpm": ("lpm", "0x10 &&& 0xf0: set(3); /*!*/0x1f &&& 0xf0: set(4);"),
+    "lpm of all": ("lpm", "_: set(3); /*!*/0 &&& 0: set(4);"),
+    "ternary": ("ternary", "priority = 3: 0x10 &&& 0xf0: set(3); priority = 3: /*!*/0x1f &&& 0xf0: set(4);"),
+    "range": ("range", "priority = 3: 3..5: set(3); priority = 3: /*!*/3..5: set(4);"),
+}
+
+
+@pytest.mark.parametrize("name", DUPLICATES)
+def test_an_entry_that_is_there_twice_is_refused(name: str) -> None:
+    """BMv2 refuses to load such a program ("Duplicate entries in table initializer", P4Objects.cpp)."""
+    kind, entries = DUPLICATES[name]
+    table = f"table t {{ key = {{ hdr.h.a: {kind}; }} actions = {{ set; }} entries = {{ {entries} }} }}"
+    text, place = marked(source(locals="action set(bit<8> v) { hdr.h.b = v; } " + table, body="t.apply();"))
+    with pytest.raises(CompileError) as caught:
+        compile_program_text(text, "case.p4")
+    (found,) = [d for d in caught.value.diagnostics if d.severity == "error"]
+    assert (found.pos.line, found.pos.col) == place
+    assert re.match(r"the entry at case.p4:\d+:\d+ of table 't' has the same key and priority", found.message)
+
+
+def test_entries_of_one_key_and_two_priorities_are_no_duplicates() -> None:
+    entries = "const entries = { 0x12 &&& 0xff: set(3); 0x12 &&& 0xff: set(4); }"
+    table = f"table t {{ key = {{ hdr.h.a: ternary; }} actions = {{ set; }} {entries} }}"
+    assert run(locals="action set(bit<8> v) { hdr.h.b = v; } " + table, body="t.apply();")["b"] == 3

@@ -10,6 +10,8 @@ from p4lite.interpreter.state import AssertionFailed
 from p4lite.switch.fabric.values import CloneSession, Replica
 from support.p4.bmv2_hash import HASHES
 from support.p4.cases import INPUT, compile_text, pack, run, run_on, source, switch, unpack
+from support.p4.oracle import Switch
+from support.switch.programs import running
 
 A, B, C, D = (INPUT[name] for name in "abcd")
 
@@ -191,6 +193,27 @@ def test_checksum_with_payload() -> None:
     sw = switch(update="update_checksum_with_payload(true, { hdr.h.a, hdr.h.b }, hdr.h.c, HashAlgorithm.csum16);")
     ((_, data),) = sw.process(0, pack() + b"\x01\x02\x03\x04")
     assert unpack(data)["c"] == HASHES["csum16"](bytes([A, B]) + b"\x01\x02\x03\x04")
+
+
+@pytest.mark.parametrize("length", [0, 4, 10, 16, 100])
+def test_checksum_with_payload_after_truncate(length: int) -> None:
+    doc = compile_text(
+        source(
+            types="header more_t { bit<8> v; }",
+            headers="more_t more;",
+            parser="state start { pkt.extract(hdr.h); pkt.extract(hdr.more); transition accept; }",
+            body=f"truncate({length});",
+            update="update_checksum_with_payload(true, { hdr.h.a, hdr.h.b }, hdr.h.c, HashAlgorithm.csum16);",
+            emit="pkt.emit(hdr.more);",
+        )
+    )
+    payload = bytes(range(1, 21))
+    packet = pack() + b"\xee" + payload
+    covered = payload[:length]
+    whole = pack(c=HASHES["csum16"](bytes([A, B]) + covered)) + packet[8:]
+    assert Switch(doc).process(0, packet) == [(2, whole[:length])]
+    with running(doc) as (_, runner):
+        assert runner.run(packet).data == whole[:length]
 
 
 def test_assert_assume_and_log() -> None:

@@ -13,6 +13,7 @@ from p4lite.compiler import compile_program, parser
 from p4lite.compiler.diagnostics import CompileError
 from support.p4.source import MARK, errors, marked, program
 
+BOUND = "action a(inout bit<8> x, bit<8> v) { x = v; } table t { key = { meta.a: exact; } actions = { a(meta.b); } "
 TABLE_FRAME = "action a(bit<8> v) { meta.a = v; } "
 
 REFUSED = {
@@ -222,7 +223,37 @@ REFUSED = {
         program(apply="meta.a = 1 /*!*/meta.b = 2;"),
         "syntax error: unexpected 'meta', expected .*';'",
     ),
-    "missing brace": (program(apply="if (meta.flag) {"), "unexpected 'control', expected .*'}'"),
+    "comparison of a type parameter": (
+        program(top="bool f<T>(in T a, in T b) { return /*!*/a == b; }", apply="if (f(meta.a, meta.b)) { }"),
+        "'a' has type T, a type parameter, and cannot be compared",
+    ),
+    "bound argument left out of an entry": (
+        program(locals=BOUND + "const entries = { 1: /*!*/a(3); } }", apply="t.apply();"),
+        r"action 'a' takes 2 arguments here, not 1: repeat 'x' as in the list of actions of table 't'",
+    ),
+    "bound argument left out of the default": (
+        program(locals=BOUND + "default_action = /*!*/a(v = 3); }", apply="t.apply();"),
+        "action 'a' takes 2 arguments here",
+    ),
+    "a table of below in an action": (
+        program(
+            top="header ipv4_t { bit<8> x; }", locals="action go() { /*!*/ipv4.apply(); } table ipv4 { actions = { } }"
+        ),
+        "^table 'ipv4' can be applied in the apply block of a control only$",
+    ),
+    "an action of below": (
+        program(locals="table t { actions = { /*!*/go; } } action go() { }"),
+        r"'go' is not declared before test.p4:\d+:\d+: move its declaration up",
+    ),
+    "near value, not type": (
+        program(top="header ipv4_t { bit<8> x; }", apply="meta.a = /*!*/ipv4;"),
+        "^'ipv4' is not declared$",
+    ),
+    "near action, not type": (
+        program(top="header drop_t { bit<8> x; }", locals="action dropp() { } table t { actions = { /*!*/drop_; } }"),
+        "did you mean 'dropp'",
+    ),
+    "near type, not value": (program(locals="bit<8> etx_t; /*!*/etx_t2 x;"), r"unknown type 'etx_t2'; .* 'eth_t'"),
     "missing parenthesis": (program(apply="meta.a = (1 + 2/*!*/;"), r"unexpected ';', expected .*'\)'"),
     "keyword as a name": (program(apply="bit<8> /*!*/table = 1;"), "unexpected 'table', expected a name"),
     "half a declaration": (program(top="header h { bit<8> /*!*/; }"), "unexpected ';', expected a name"),
@@ -290,6 +321,33 @@ def test_many_syntax_errors_in_one_run() -> None:
     found = errors(text)
     assert len(found) >= 4
     assert all(d.message.startswith("syntax error") for d in found)
+
+
+UNCLOSED = {
+    "header": (program(top="header h /*!*/{ bit<8> a;\nheader g { bit<8> a; }"), "before 'header'"),
+    "action": (program(locals="action a() /*!*/{\n    meta.a = 1;\ntable t { actions = { a; } }"), "before 'table'"),
+    "key": (program(locals="table t { key = /*!*/{ meta.a: exact; actions = { } }"), "before '='"),
+    "if": (program(apply="    if (meta.a == 1) /*!*/{\n        meta.b = 1;\n    meta.b = 2;"), "before '}'"),
+    "else": (program(apply="if (meta.a == 1) /*!*/{ meta.b = 1; else { meta.b = 2; }"), "before 'else'"),
+    "state": (
+        program(states="state start /*!*/{\n    transition next;\nstate next { transition accept; }"),
+        "before 'state'",
+    ),
+    "at the end": ("control C() /*!*/{ apply { }", "before end of file"),
+}
+
+
+@pytest.mark.parametrize("name", UNCLOSED)
+def test_a_missing_brace_is_one_error_at_the_brace_that_is_open(name: str) -> None:
+    text, place = marked(UNCLOSED[name][0])
+    (found,) = errors(text)
+    assert (found.pos.line, found.pos.col) == place
+    assert found.message.startswith("syntax error: this '{' is not closed: add its '}' " + UNCLOSED[name][1])
+
+
+def test_a_missing_brace_does_not_hide_errors_before_it() -> None:
+    text = program(top="struct s { bit<8> 1; }\nheader h { bit<8> a;\nheader g { bit<8> a; }")
+    assert ["unexpected '1'" in d.message for d in errors(text)] == [True, False]
 
 
 def test_an_error_does_not_cause_others() -> None:

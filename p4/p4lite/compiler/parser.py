@@ -23,6 +23,7 @@ from lark.lexer import Lexer
 from lark.parsers.lalr_analysis import Shift
 
 from p4lite.compiler import ast
+from p4lite.compiler.braces import unclosed
 from p4lite.compiler.builder import Builder
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import Token, tokenize
@@ -168,7 +169,13 @@ class _Driver:
                 return result
 
     def report(self, t: Token, i: int) -> None:
-        found = "end of file" if t.type == "$END" else f"'{t.value}'"
+        brace = unclosed(self.tokens, i)
+        if brace is not None:
+            # What follows is inside of a construct that it does not belong to: errors there would mean nothing.
+            opened, before = brace
+            what = f"this '{{' is not closed: add its '}}' before {_shown(before)} at {before.pos}"
+            raise self.reporter.fatal(opened.pos, f"syntax error: {what}")
+        found = _shown(t)
         expected = _expected(self.ip.accepts())
         hint = ""
         if t.type == "ID" and "TYPE_ID" in self.ip.accepts() and "ID" not in self.ip.accepts():
@@ -211,6 +218,10 @@ class _Driver:
                 return i if "$END" in self.ip.accepts() else n
             i += 1
         return n
+
+
+def _shown(t: Token) -> str:
+    return "end of file" if t.type == "$END" else f"'{t.value}'"
 
 
 def _expected(accepts: set[str]) -> str:

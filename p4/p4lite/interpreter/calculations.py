@@ -41,7 +41,7 @@ class Calculations:
                     value, bits = value << found[1] | found[0], bits + found[1]
             pad = -bits % 8
             data = (value << pad).to_bytes((bits + pad) // 8, "big")
-            return algorithm(data + packet.payload if payload else data)
+            return algorithm(data + packet.payload[: packet.truncate] if payload else data)
 
         return compute
 

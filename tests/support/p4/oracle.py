@@ -11,14 +11,19 @@ from p4lite.switch.program.load import load_facts
 
 
 def match_value(key: Key, first: int, second: int) -> MatchValue:
-    """Return the match of (value, 0), (value, prefix), (value, mask) or (low, high), by the key's match type."""
+    """Return the match of (value, 0), (value, prefix), (value, mask) or (low, high), by the key's match type.
+
+    An optional key whose second number is 0 matches everything.
+    """
     if key.match == "lpm":
         return Lpm(first, second)
     if key.match == "ternary":
         return Ternary(first & second, second)
     if key.match == "range":
         return Range(first, second)
-    return Optional(first) if key.match == "optional" else Exact(first)
+    if key.match == "optional":
+        return Optional(first if second else None)
+    return Exact(first)
 
 
 class Switch(Interpreter):

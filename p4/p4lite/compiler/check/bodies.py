@@ -84,6 +84,7 @@ class Bodies:
                 self.types.declare_type_params(d.type_params)
                 self.types.resolve(d.result)
                 self.params(d.params, "function")
+            self._no_comparison_of_type_parameters(d, d.body)
             self.run.declare(d)
             return
         if d.body is None:
@@ -95,6 +96,21 @@ class Bodies:
             return
         self.check_function(d)
         self.run.declare(d)
+
+    def _no_comparison_of_type_parameters(self, d: ast.FunctionDecl, body: ast.Block) -> None:
+        """Report == and != of parameters and variables whose type is a type parameter, as p4c does."""
+        generic = {p.name for p in d.type_params}
+        declared: list[ast.Param | ast.VarDecl] = [
+            *d.params,
+            *(n for n in ast.walk(body) if isinstance(n, ast.VarDecl)),
+        ]
+        types = {v.name: v.type_node.name for v in declared if isinstance(v.type_node, ast.NamedTypeNode)}
+        for node in ast.walk(body):
+            if isinstance(node, ast.Binary) and node.op in ("==", "!="):
+                for side in (node.left, node.right):
+                    if isinstance(side, ast.Name) and types.get(side.name) in generic:
+                        what = f"'{side.name}' has type {types[side.name]}, a type parameter, and cannot be compared"
+                        self.run.error(side.pos, f"{what}: compare values of a type that is known")
 
     def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
         # A generic function is checked from its call: its names are those of the program, not those of the caller.

@@ -11,7 +11,7 @@ from p4lite.compiler.ast import CallKind
 from p4lite.compiler.check import corelib
 from p4lite.compiler.check.coerce import Coercion, is_or_holds_int, show
 from p4lite.compiler.check.constants import compile_time
-from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.expressions import CALLABLE, HOLDERS, Expressions, only_in_apply
 from p4lite.compiler.check.protocols import ChecksBodies
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.scope import closest
@@ -79,7 +79,7 @@ class Calls:
         found = (self.run.scope.root() if func.absolute else self.run.scope).lookup(func.name)
         e.method = func.name
         if not found:
-            self.exprs.undeclared(func)
+            self.exprs.undeclared(func, CALLABLE)
             return e
         if isinstance(found[0], ast.FunctionDecl):
             candidates = [d for d in found if isinstance(d, ast.FunctionDecl)]
@@ -221,7 +221,7 @@ class Calls:
 
     def _method_call(self, e: ast.Call, func: ast.Member, want: Type | None) -> ast.Expr:
         e.method = name = func.name
-        func.expr = base = self.exprs.expr(func.expr)
+        func.expr = base = self.exprs.named(func.expr, HOLDERS)
         t = base.type
         if isinstance(t, ty.TypeType):
             return self._type_method(e, func, t.of)
@@ -291,7 +291,7 @@ class Calls:
         e.kind, e.target = CallKind.TABLE_APPLY, ast.declaration_of(t)
         e.type = ty.ApplyResultType(t.decl)
         if self.run.context.kind not in ("apply", "table"):
-            self.run.error(e.pos, f"table '{t.name}' can be applied in the apply block of a control only")
+            self.run.error(e.pos, only_in_apply(t.name))
         return e
 
     def _block_apply(self, e: ast.Call, t: ty.Nominal) -> ast.Expr:

@@ -10,10 +10,15 @@ from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.operators import Operators
 from p4lite.compiler.check.protocols import ChecksCalls
 from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.scope import Scope, closest
+from p4lite.compiler.check.scope import closest
 from p4lite.compiler.check.typenames import TypeNames
 from p4lite.compiler.types import Type
 
+VALUES = (ast.VarDecl, ast.Param, ast.ConstDecl, ast.Instantiation, ast.ValueSetDecl)
+HOLDERS = (*VALUES, ast.TableDecl, ast.EnumDecl, ast.ParserDecl, ast.ControlDecl)
+"""What may stand before a dot."""
+CALLABLE = (ast.FunctionDecl, ast.ActionDecl)
+ACTIONS = (ast.ActionDecl,)
 _STACK_MEMBERS = {"next", "last", "lastIndex", "size"}
 
 
@@ -142,10 +147,21 @@ class Expressions:
             self.run.error(e.pos, "'this' is only for implementations of abstract methods")
         return e
 
+    def named(self, e: ast.Expr, wanted: tuple[type[ast.Declaration], ...]) -> ast.Expr:
+        """Check an expression that is to be a name of the kinds `wanted`, or a value with parts."""
+        if not isinstance(e, ast.Name) or e.type is not None or self._lookup(e):
+            return self.expr(e)
+        self.undeclared(e, wanted)
+        e.type = ty.UNKNOWN
+        return e
+
+    def _lookup(self, e: ast.Name) -> list[ast.Declaration]:
+        return (self.run.scope.root() if e.absolute else self.run.scope).lookup(e.name)
+
     def name(self, e: ast.Name, want: Type | None) -> ast.Expr:
-        found = (self.run.scope.root() if e.absolute else self.run.scope).lookup(e.name)
+        found = self._lookup(e)
         if not found:
-            self.undeclared(e)
+            self.undeclared(e, VALUES)
             e.type = ty.UNKNOWN
             return e
         decl = found[0]
@@ -167,17 +183,18 @@ class Expressions:
             e.type = ty.UNKNOWN
         return e
 
-    def undeclared(self, e: ast.Name) -> None:
-        """Report a name that is not in scope."""
+    def undeclared(self, e: ast.Name, wanted: tuple[type[ast.Declaration], ...]) -> None:
+        """Report a name that is not in scope; suggest declarations of the kinds `wanted`."""
+        owner = self.run.context.owner
+        later = next((d for d in owner.locals if d.name == e.name), None) if owner is not None else None
         if e.name in self.run.open:
             self.run.error(e.pos, f"recursion: '{e.name}' cannot call itself")
+        elif isinstance(later, ast.TableDecl) and self.run.context.kind not in ("apply", "table"):
+            self.run.error(e.pos, only_in_apply(later.name))
+        elif later is not None:
+            self.run.error(e.pos, f"'{e.name}' is not declared before {later.pos}: move its declaration up")
         elif e.name:
-            names: list[str] = []
-            scope: Scope | None = self.run.scope
-            while scope is not None:
-                names += scope.names
-                scope = scope.parent
-            self.run.error(e.pos, f"'{e.name}' is not declared{closest(e.name, names)}")
+            self.run.error(e.pos, f"'{e.name}' is not declared{closest(e.name, self.run.scope.all_names(wanted))}")
 
     def type_expr(self, e: ast.TypeExpr, want: Type | None) -> ast.Expr:
         e.type = ty.TypeType(self.types.resolve(e.node, generic_ok=True))
@@ -186,7 +203,7 @@ class Expressions:
     # -- parts
 
     def member(self, e: ast.Member, want: Type | None) -> ast.Expr:
-        e.expr = self.expr(e.expr)
+        e.expr = self.named(e.expr, HOLDERS)
         t = e.expr.type
         if isinstance(t, ty.TypeType):
             return self._type_member(e, t.of)
@@ -366,6 +383,11 @@ class Expressions:
     def keyset_only(self, e: ast.Expr, want: Type | None) -> ast.Expr:
         self.run.error(e.pos, "a mask or range is for select, table entries and value sets only")
         return e
+
+
+def only_in_apply(table: str) -> str:
+    """Return the error for a table that is applied elsewhere."""
+    return f"table '{table}' can be applied in the apply block of a control only"
 
 
 def _describe(e: ast.Expr) -> str:

@@ -34,6 +34,11 @@ class Scope:
             scope = scope.parent
         return []
 
+    def all_names(self, kinds: tuple[type[ast.Declaration], ...]) -> list[str]:
+        """Return the names of these kinds of declarations in this scope and those around it."""
+        mine = [name for name, found in self.names.items() if any(isinstance(d, kinds) for d in found)]
+        return mine if self.parent is None else mine + self.parent.all_names(kinds)
+
     def root(self) -> Scope:
         scope = self
         while scope.parent is not None:

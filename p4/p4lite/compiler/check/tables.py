@@ -8,7 +8,7 @@ from p4lite.compiler.check import corelib
 from p4lite.compiler.check.calls import Calls
 from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.constants import compile_time
-from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.expressions import ACTIONS, Expressions
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.scope import closest
 from p4lite.compiler.check.statements import Statements
@@ -86,7 +86,7 @@ class Tables:
             self._bind(ref, directed, decl)
 
     def _action_of(self, ref: ast.ActionRef) -> ast.ActionDecl | None:
-        name = self.exprs.expr(ref.action)
+        name = self.exprs.named(ref.action, ACTIONS)
         assert isinstance(name, ast.Name)
         ref.action = name
         if isinstance(name.type, ty.UnknownType):
@@ -129,11 +129,14 @@ class Tables:
             self.run.error(ref.pos, f"action '{decl.name}' is @defaultonly: no entry can use it")
         if what == "default_action" and listed_only(listed, "tableonly"):
             self.run.error(ref.pos, f"action '{decl.name}' is @tableonly: it cannot be the default action")
-        given = list(ref.args or [])
         directed = [p for p in decl.params if p.direction]
-        data = [p for p in decl.params if not p.direction]
-        # Directed arguments may be repeated here; they are those of the list of actions.
-        if directed and len(given) == len(decl.params):
+        # Directed arguments are repeated here; they are those of the list of actions.
+        if directed:
+            if len(ref.args or []) < len(decl.params):
+                names = ", ".join(f"'{p.name}'" for p in directed)
+                what = f"action '{decl.name}' takes {len(decl.params)} arguments here, not {len(ref.args or [])}"
+                self.run.error(ref.pos, f"{what}: repeat {names} as in the list of actions of table '{t.name}'")
+                return
             if not self._bind(ref, decl.params, decl):
                 return
             for a in ref.args or []:
@@ -143,13 +146,7 @@ class Tables:
                 if a.expr is not None and b.expr is not None and not same_expr(a.expr, b.expr):
                     self.run.error(a.pos, f"argument differs from the one in the list of actions of table '{t.name}'")
             return
-        ref.args = given
-        if not self._bind(ref, data, decl, constants=True):
-            return
-        own = {a.param.name: a for a in ref.args or [] if a.param is not None}
-        listed_args = {a.param.name: a for a in listed.args or [] if a.param is not None}
-        merged = {**listed_args, **own}
-        ref.args = [merged[p.name] for p in decl.params if p.name in merged]
+        self._bind(ref, decl.params, decl, constants=True)
 
     def _entries(self, t: ast.TableDecl) -> None:
         if t.entries is None:

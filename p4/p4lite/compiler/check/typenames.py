@@ -8,6 +8,7 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.check.protocols import Evaluates
 from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.scope import closest
 from p4lite.compiler.integers import MAX_WIDTH
 from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
@@ -25,6 +26,10 @@ _SIMPLE: dict[str, Type] = {
     "bit": ty.BitType(1),
     "int": ty.INT,
 }
+
+
+_TYPES: tuple[type[ast.Declaration], ...] = (ast.TypeParam, ast.TypedefDecl, ast.StructDecl, ast.EnumDecl)
+_TYPES += (ast.ExternDecl, ast.ParserDecl, ast.ControlDecl, ast.PackageDecl)
 
 
 def type_env(params: Sequence[ast.TypeParam], args: Sequence[Type]) -> dict[ty.TypeVar, Type]:
@@ -100,7 +105,8 @@ class TypeNames:
         found = scope.lookup(node.name)
         args = tuple(self.resolve(a, wildcard=True) for a in node.args)
         if not found:
-            self.run.error(node.pos, f"unknown type '{node.name}'")
+            near = closest(node.name, scope.all_names(_TYPES))
+            self.run.error(node.pos, f"unknown type '{node.name}'{near}")
             return ty.UNKNOWN
         decl = found[0]
         node.decl = decl

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4lite.compiler import ast
+from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.annotations import annotation_numbers
 from p4lite.compiler.midend.arguments import bindings
@@ -341,8 +342,6 @@ class Tables:
                 lir.Meter(instance.name, table.size, kind, table.name, instance.users[0], self.code.loc(instance.node))
             )
 
-    # --- actions ---
-
     # --- entries ---
 
     def _entries(self, decl: ast.TableDecl, info: TableInfo) -> None:
@@ -356,11 +355,18 @@ class Tables:
         table.entries, table.entries_const = [], decl.entries_const
         table.size = len(entries) if decl.entries_const else max(table.size, len(entries))
         kinds = [e.match_kind.name for e in decl.keys or []]
+        seen: dict[tuple[object, ...], ast.Entry] = {}
         for entry, priority in zip(entries, priorities, strict=True):
             keys = [
                 self._entry_key(k, kind, target.target.width)
                 for k, kind, target in zip(self._expand(entry.keys, len(kinds)), kinds, table.keys, strict=True)
             ]
+            # BMv2 compares priorities, too, where entries have one.
+            identity = (*map(matched, keys), priority if {"ternary", "range", "optional"} & set(kinds) else 0)
+            first = seen.setdefault(identity, entry)
+            if first is not entry:
+                same = f"the entry at {first.pos} of table '{decl.name}' has the same key and priority"
+                raise Unsupported(entry.pos, f"{same}: BMv2 would not load the program; remove one of them")
             action = info.actions.get(entry.action.decl) if entry.action.decl is not None else None
             if action is None:
                 raise unsupported(entry.pos, "an entry with an action that is not in the table's list")
@@ -432,3 +438,10 @@ class Tables:
         if number is None:
             raise unsupported(expr.pos, "a key of an entry that is not constant")
         return number & arith.mask(width)
+
+
+def matched(key: EntryKey) -> tuple[int, int]:
+    """Return what a key matches, without the bits that it ignores."""
+    if key.match_type == "lpm":
+        return key.value >> (key.width - key.extra), key.extra
+    return (key.value & key.extra if key.match_type == "ternary" else key.value), key.extra

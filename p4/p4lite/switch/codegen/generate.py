@@ -200,6 +200,8 @@ class _Generator:
             "    struct phv *p P4_UNUSED = (struct phv *)(void *)phv;",
             "    uint8_t *o = out;",
             *too_long,
+            # BMv2's checksums cover what truncate() leaves of the payload (calculations.cpp: get_data_size()).
+            *(["    if (p->head.truncate_to < payload_len) payload_len = p->head.truncate_to;"] if update else []),
             *update,
             *[f"    {line}" for line in calls],
             *(too_long if calls else []),
