@@ -16,6 +16,7 @@ VERBS = {
     "graph": "draw parsers and control flow as SVG",
     "switch": "run a switch, after simple_switch_grpc",
     "stf": "run a test written in p4c's STF language",
+    "wrappers": "write p4c's and BMv2's commands, served by p4lite, into a folder",
 }
 
 
