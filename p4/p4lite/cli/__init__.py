@@ -13,6 +13,7 @@ from p4lite.files import discard_output
 
 VERBS = {
     "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
+    "format": "format P4 programs, or check that they are",
     "graph": "draw parsers and control flow as SVG",
     "switch": "run a switch, after simple_switch_grpc",
     "stf": "run a test written in p4c's STF language",
