@@ -15,6 +15,7 @@ VERBS = {
     "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
     "format": "format P4 programs, or check that they are",
     "graph": "draw parsers and control flow as SVG",
+    "lsp": "serve editors by the Language Server Protocol",
     "switch": "run a switch, after simple_switch_grpc",
     "stf": "run a test written in p4c's STF language",
     "wrappers": "write p4c's and BMv2's commands, served by p4lite, into a folder",

@@ -122,6 +122,11 @@ def _parser() -> tuple[lark.Lark, Builder]:
 
 def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
     """Parse preprocessed text. Syntax errors are reported; raises `CompileError` if there were any."""
+    return parse_what_can_be(text, smap, reporter, complete=True)
+
+
+def parse_what_can_be(text: str, smap: SourceMap, reporter: Reporter, *, complete: bool = False) -> ast.Program:
+    """Parse preprocessed text and leave out constructs with errors, which are reported; `complete` raises then."""
     tokens = tokenize(text, smap, reporter)
     parser, builder = _parser()
     builder.reporter = reporter
@@ -129,7 +134,8 @@ def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
     end = Pos(end.file, end.line, end.col + end.length)
     tokens.append(Token("$END", "", end))
     decls = _Driver(parser, tokens, reporter).run()
-    reporter.check()
+    if complete:
+        reporter.check()
     program = ast.Program(tokens[0].pos, decls)
     _check_depth(program, tokens, reporter)
     return program
