@@ -192,18 +192,21 @@ def run_ptf(name: str, tree: Path, wrappers: Path) -> tuple[str, str]:
         f"ip link set lo up && mount -t sysfs sysfs /sys && mount --bind {wrappers}/bin /usr/local/bin"
         f" && . {wrappers}/activate && cd {folder} && make test"
     )
-    try:
-        done = subprocess.run(
-            [*NAMESPACES, "bash", "-c", script],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"not done in {SECONDS} s", ""
-    out = done.stdout + done.stderr
+    # Not a pipe: what `sudo` runs in the background may keep it open.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        try:
+            subprocess.run(
+                [*NAMESPACES, "bash", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"not done in {SECONDS} s", ""
+        said.seek(0)
+        out = said.read()
     ran = re.search(r"Ran (\d+) tests? in", out)
     if ran is None:
         return "no test ran", out

@@ -42,7 +42,8 @@ class Analysis:
 
     @property
     def failed(self) -> bool:
-        return any(d.severity == "error" for d in self.diagnostics)
+        """Whether there is an error at a place; a file without `main` may be one that others include."""
+        return any(d.severity == "error" and d.pos.line for d in self.diagnostics)
 
     def own(self) -> list[ast.Declaration]:
         """Return the declarations at the top level of the file itself."""

@@ -43,7 +43,7 @@ def rename(
             raise RenameError(f"line {each.pos.line}: '{old}' is named by a macro there: rename it by hand")
     changed = analyse(replaced(analysis.text, uses, name), analysis.path, include_dirs, defines)
     if changed.failed:
-        first = next(d for d in changed.diagnostics if d.severity == "error")
+        first = next(d for d in changed.diagnostics if d.severity == "error" and d.pos.line)
         raise RenameError(f"'{name}' would be an error in line {first.pos.line}: {first.message}")
     if _meaning(analysis) != _meaning(changed):
         raise RenameError(f"'{name}' is declared already where '{old}' is used: choose another name")

@@ -120,7 +120,9 @@ def diagnostics(analysis: Analysis) -> list[lsp.Diagnostic]:
         here = d.pos.file == analysis.path
         message = d.message if here or not d.pos.line else f"{d.pos}: {d.message}"
         place = span(lines, d.pos if here else Pos(analysis.path, 1, 1), d.pos.length)
-        found.append(lsp.Diagnostic(place, message, severity=_SEVERITY.get(d.severity), source="p4lite"))
+        # What concerns the whole file is that it has no `main`, which is right for one that others include.
+        severity = _SEVERITY.get(d.severity) if d.pos.line else lsp.DiagnosticSeverity.Information
+        found.append(lsp.Diagnostic(place, message, severity=severity, source="p4lite"))
     return found
 
 
