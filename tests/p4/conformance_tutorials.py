@@ -24,6 +24,8 @@ from pathlib import Path
 
 SECONDS = 240
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child"]
+#: With this after it, `make` is no first process of the namespace, as which it would have to reap those of others.
+LAST = "exit $?"
 ALL_PINGS = r"Results: 0% dropped"
 #: From `solution` the controller does not find the checkout's `utils`.
 CONTROLLER = (("solution/mycontroller.py", "mycontroller.py"),)
@@ -158,7 +160,9 @@ def run(name: str, exercise: Exercise, tree: Path, wrappers: Path) -> tuple[str,
     """(outcome, all that was printed) of one exercise."""
     folder = tree / "exercises" / name
     prepare(folder, exercise)
-    script = f"ip link set lo up && mount -t sysfs sysfs /sys && . {wrappers}/activate && cd {folder} && make run"
+    script = (
+        f"ip link set lo up && mount -t sysfs sysfs /sys && . {wrappers}/activate && cd {folder} && make run; {LAST}"
+    )
     try:
         done = subprocess.run(
             [*NAMESPACES, "bash", "-c", script],
@@ -190,7 +194,7 @@ def run_ptf(name: str, tree: Path, wrappers: Path) -> tuple[str, str]:
     folder = tree / "exercises" / name
     script = (
         f"ip link set lo up && mount -t sysfs sysfs /sys && mount --bind {wrappers}/bin /usr/local/bin"
-        f" && . {wrappers}/activate && cd {folder} && make test"
+        f" && . {wrappers}/activate && cd {folder} && make test; {LAST}"
     )
     # Not a pipe: what `sudo` runs in the background may keep it open.
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
