@@ -1,7 +1,7 @@
 """`simple_switch_grpc`: BMv2's command line, served by p4lite's switch.
 
 One rule differs: without TLS and certificates of clients the switch listens on loopback, also where the command says
-0.0.0.0, for whoever reaches the port commands the switch.
+0.0.0.0, because each process that reaches the port can command the switch.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _address(args: argparse.Namespace) -> str:
         return str(given)
     address = f"{LOOPBACK}:{port}"
     print(
-        f"{PROG}: note: listening on {address}, not on {given}: whoever reaches the port commands the switch; "
+        f"{PROG}: note: listening on {address}, not on {given}, where each user of the network could command the switch; "
         "--grpc-server-ssl with --grpc-server-with-client-auth lets it listen on every address",
         file=sys.stderr,
     )
