@@ -27,6 +27,7 @@ NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--mount", "--mount-proc", 
 #: With this after it, `make` is no first process of the namespace, as which it would have to reap those of others.
 LAST = "exit $?"
 ALL_PINGS = r"Results: 0% dropped"
+WAIT_FOR_PROBES = "sh for i in $(seq 60); do grep -q 'Switch 2 - Port 4' h1.out && break; sleep 1; done"
 #: From `solution` the controller does not find the checkout's `utils`.
 CONTROLLER = (("solution/mycontroller.py", "mycontroller.py"),)
 
@@ -99,7 +100,8 @@ EXERCISES = {
     "link_monitor": Exercise(
         # Mininet's `iperf h1 h4` would wait for what else runs in h1's shell, which the README has in terminals.
         (*receiver("h1"), "h1 ./send.py > /dev/null 2>&1 &", "h4 iperf -s > /dev/null 2>&1 &", "sh sleep 1",
-         "h1 echo; timeout 20 iperf -c 10.0.4.4 -t 4 | sed s/^/flow:/", "sh sleep 2; echo; sed s/^/h1:/ h1.out"),
+         "h1 echo; timeout 20 iperf -c 10.0.4.4 -t 4 | sed s/^/flow:/", WAIT_FOR_PROBES,
+         "sh echo; sed s/^/h1:/ h1.out"),
         (r"flow:.*bits/sec", *(rf"h1:Switch {n} - Port {p}: [0-9.]+ Mbps" for n, p in ((1, 4), (4, 1), (2, 4)))),
     ),
     "load_balance": Exercise(

@@ -146,7 +146,7 @@ def _address(args: argparse.Namespace) -> str:
         return str(given)
     address = f"{LOOPBACK}:{port}"
     print(
-        f"{PROG}: note: listening on {address}, not on {given}, where each user of the network could command the switch; "
+        f"{PROG}: note: listening on {address}, not on {given}, where any host could command the switch; "
         "--grpc-server-ssl with --grpc-server-with-client-auth lets it listen on every address",
         file=sys.stderr,
     )
