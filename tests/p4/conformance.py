@@ -4,12 +4,14 @@
     python tests/p4/conformance.py errors DIR [-v]
     python tests/p4/conformance.py tutorials DIR
     python tests/p4/conformance.py load DIR --simple-switch PATH [--pattern '*-bmv2.p4'] [-v]
+    python tests/p4/conformance.py format DIR
 
 `compile`: each program of DIR ends as *compiled*, *refused* (an error of ours, counted by what it says) or *wrong* (a
 traceback). With --p4info the P4Info is compared, as a message, with OUTPUTS/NAME.p4.p4info.txtpb where that exists.
 `errors`: programs that p4c refuses; each should be refused by us. `tutorials`: the solutions in a checkout of
 p4lang/tutorials, as a table. `load`: starts BMv2's simple_switch with the JSON of each program that compiles; it is
-loaded when the switch opens its control port. Exit code 1 when anything was wrong.
+loaded when the switch opens its control port. `format`: formats every program below DIR, which must keep its words and
+not change when it is formatted again. Exit code 1 when anything was wrong.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from pathlib import Path
 
 from p4lite.compiler import compile_program, frontend
 from p4lite.compiler.diagnostics import CompileError
+from p4lite.editor.format import format_text
+from p4lite.editor.scan import same_code
 
 LOAD_SECONDS = 10.0
 OTHER_ARCHITECTURE = re.compile(r"#\s*include\s*[<\"](?:bmv2/)?(?:psa|pna|tna|ubpf_model|ebpf_model|xdp_model)\b")
@@ -192,10 +196,25 @@ def load(file: Path, switch: Path, folder: Path) -> str | None:
             process.wait()
 
 
+def format_all(directory: Path) -> int:
+    """Format each program of a directory and its folders in memory, and print the counts."""
+    paths, wrong = sorted(directory.rglob("*.p4")), 0
+    for path in paths:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        once = format_text(text)
+        what = [] if same_code(text, once) else ["changes more than white space"]
+        what += [] if format_text(once) == once else ["changes when formatted again"]
+        wrong += bool(what)
+        for each in what:
+            print(f"  {path.relative_to(directory)}: {each}")
+    print(f"programs {len(paths)}  wrong {wrong}")
+    return int(wrong > 0)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("compile", "errors", "tutorials", "load"))
+    parser.add_argument("mode", choices=("compile", "errors", "tutorials", "load", "format"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--p4info", type=Path, help="directory of expected P4Info files")
     parser.add_argument("--pattern", help="programs to take (default: *-bmv2.p4; errors: *.p4)")
@@ -208,6 +227,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if args.mode == "tutorials":
         return tutorials(args.directory)
+    if args.mode == "format":
+        return format_all(args.directory)
     if args.mode == "load" and args.simple_switch is None:
         print("load needs --simple-switch PATH", file=sys.stderr)
         return 2

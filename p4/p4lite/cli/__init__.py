@@ -13,7 +13,9 @@ from p4lite.files import discard_output
 
 VERBS = {
     "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
+    "format": "format P4 programs, or check that they are",
     "graph": "draw parsers and control flow as SVG",
+    "lsp": "serve editors by the Language Server Protocol",
     "switch": "run a switch, after simple_switch_grpc",
     "stf": "run a test written in p4c's STF language",
     "trace": "show what a program does with a packet, by source line",
@@ -21,6 +23,7 @@ VERBS = {
     "coverage": "measure which parts of a program packets reach",
     "diff": "send the same packets through two programs, show the first difference",
     "lint": "show warnings, and what packets never reach",
+    "wrappers": "write p4c's and BMv2's commands, served by p4lite, into a folder",
 }
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
+import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from p4lite import progress
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
-from p4lite.switch.assembly import capture_all
+from p4lite.switch.assembly import capture_all, capture_interfaces
 from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.server import FabricServer, serve_until_signal
 from p4lite.switch.source import load_source
@@ -63,8 +68,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(argv: list[str]) -> int:
+@dataclass(frozen=True)
+class Manner:
+    """How a command that is served by this one differs: messages start with `prog`, every port with an interface is
+    captured into `captures`/IFACE.pcap, and packets to an interface are treated as `to_host` says."""
+
+    prog: str = "p4lite switch"
+    captures: Path | None = None
+    to_host: Callable[[str], LinkSettings] = lambda _interface: LinkSettings()
+
+
+def run(argv: list[str], manner: Manner = Manner()) -> int:
     """Run the switch until SIGINT or SIGTERM: 0, 1 for a failed run, 2 for usage."""
+    prog = manner.prog
     try:
         arguments = _parser().parse_args([item for item in argv if item != "--"])
     except SystemExit as end:
@@ -72,7 +88,7 @@ def run(argv: list[str]) -> int:
     logging.basicConfig(level=_LEVELS[arguments.log_level], format="%(name)s: %(message)s")
     for name in _IGNORED:
         if getattr(arguments, name.replace("-", "_")) is not None:
-            print(f"p4lite switch: note: --{name} has no effect here", file=sys.stderr)
+            print(f"{prog}: note: --{name} has no effect here", file=sys.stderr)
     try:
         ports = _ports(arguments.interface)
         if (arguments.program is None) != arguments.no_p4:
@@ -83,18 +99,20 @@ def run(argv: list[str]) -> int:
             raise ValueError("--files-limit must not be negative")
         tls = listen.tls_of(arguments)
     except ValueError as error:
-        return _fail(2, str(error))
+        return _fail(2, str(error), prog)
     try:
-        with progress.shown("p4lite switch"):
-            server = _start(arguments, ports, tls)
-        return serve_until_signal(server, "p4lite switch")
+        with progress.shown(prog):
+            server = _start(arguments, ports, tls, manner)
+        return serve_until_signal(server, prog)
     except P4RtError as error:
-        return _fail(1, f"{arguments.program}: {error.message}")
+        return _fail(1, f"{arguments.program}: {error.message}", prog)
     except P4liteError as error:
-        return _fail(error.exit_code, str(error))
+        return _fail(error.exit_code, str(error), prog)
 
 
-def _start(arguments: argparse.Namespace, ports: dict[int, str], tls: listen.Tls | None) -> FabricServer:
+def _start(
+    arguments: argparse.Namespace, ports: dict[int, str], tls: listen.Tls | None, manner: Manner
+) -> FabricServer:
     address = arguments.grpc_server_addr or listen.default_address(f"switch-{arguments.device_id}")
     listen.check(address, tls)
     files = None if arguments.files is None else Path(arguments.files)
@@ -118,17 +136,29 @@ def _start(arguments: argparse.Namespace, ports: dict[int, str], tls: listen.Tls
             cpu_port=arguments.cpu_port,
         )
         for number, interface in ports.items():
-            switch.add_port(number, interface=interface, xdp=arguments.xdp)
+            switch.add_port(number, interface=interface, xdp=arguments.xdp, to_host=manner.to_host(interface))
         if loaded is not None:
             server.load(switch, loaded)
         if arguments.pcap is not None:
             capture_all(fabric, Path(arguments.pcap))
+        if manner.captures is not None:
+            capture_interfaces(fabric, manner.captures)
         if arguments.log_file is not None or arguments.log_console:
-            fabric.trace(arguments.log_file or "/dev/stderr")
+            fabric.trace(arguments.log_file or _appended_stderr())
     except BaseException:
         fabric.close()
         raise
     return server
+
+
+def _appended_stderr() -> str:
+    """Return the name of standard error, after which each writer of it adds to its end.
+
+    Where it is a file, a writer that opens it has a position of its own and would write over what others wrote.
+    """
+    flags = fcntl.fcntl(2, fcntl.F_GETFL)
+    fcntl.fcntl(2, fcntl.F_SETFL, flags | os.O_APPEND)
+    return "/dev/stderr"
 
 
 def _ports(given: list[str]) -> dict[int, str]:
@@ -146,6 +176,6 @@ def _ports(given: list[str]) -> dict[int, str]:
     return ports
 
 
-def _fail(code: int, message: str) -> int:
-    print(f"p4lite switch: error: {message}", file=sys.stderr)
+def _fail(code: int, message: str, prog: str) -> int:
+    print(f"{prog}: error: {message}", file=sys.stderr)
     return code

@@ -62,6 +62,8 @@ _DECL_WORDS = {"CONST", "TYPEDEF", "TYPE", "ENUM", "HEADER", "HEADER_UNION", "ST
 _DECL_WORDS |= {"CONTROL", "ACTION", "ANNO"} | _TYPE_WORDS
 _STMT_WORDS = {"IF", "SWITCH", "FOR", "RETURN", "EXIT", "BREAK", "CONTINUE", "CONST", "ID", "THIS", "LPAREN", "LBRACE"}
 _STMT_WORDS |= {"ANNO", "_SEMI"} | _TYPE_WORDS
+#: What a statement or declaration begins with, and what nothing else goes on with.
+_BEGINS = _STMT_WORDS | _DECL_WORDS | {"_RBRACE", "TABLE", "STATE", "TRANSITION"}
 _COVERED = (_EXPR_WORDS, _TYPE_WORDS, _DECL_WORDS, _STMT_WORDS)
 
 
@@ -123,6 +125,11 @@ def _parser() -> tuple[lark.Lark, Builder]:
 
 def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
     """Parse preprocessed text. Syntax errors are reported; raises `CompileError` if there were any."""
+    return parse_what_can_be(text, smap, reporter, complete=True)
+
+
+def parse_what_can_be(text: str, smap: SourceMap, reporter: Reporter, *, complete: bool = False) -> ast.Program:
+    """Parse preprocessed text and leave out constructs with errors, which are reported; `complete` raises then."""
     tokens = tokenize(text, smap, reporter)
     parser, builder = _parser()
     builder.reporter = reporter
@@ -130,7 +137,8 @@ def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
     end = Pos(end.file, end.line, end.col + end.length)
     tokens.append(Token("$END", "", end))
     decls = _Driver(parser, tokens, reporter).run()
-    reporter.check()
+    if complete:
+        reporter.check()
     program = ast.Program(tokens[0].pos, decls)
     _check_depth(program, tokens, reporter)
     return program
@@ -184,7 +192,20 @@ class _Driver:
             hint = f"; '{self.tokens[i - 1].value}' is the name of a type"
         elif t.type == "TYPE_ID":
             hint = f"; '{t.value}' is the name of a type"
+        elif t.value == "=" and self.within_condition(i):
+            hint = "; '=' assigns, '==' compares"
+        elif i and t.pos.line >= self.tokens[i - 1].pos.line and "_SEMI" in self.ip.accepts() and t.type in _BEGINS:
+            hint = f"; is a ';' missing before '{t.value}'?"
         self.reporter.error(t.pos, f"syntax error: unexpected {found}{expected}{hint}")
+
+    def within_condition(self, i: int) -> bool:
+        """Return whether the token is in the parentheses of an `if`."""
+        depth = 0
+        for j in range(i - 1, max(i - 200, 0), -1):
+            depth += (self.tokens[j].type == "_RPAREN") - (self.tokens[j].type == "LPAREN")
+            if depth < 0:
+                return self.tokens[j - 1].type == "IF"
+        return False
 
     def recover(self, i: int) -> int:
         """Pop to a state where BAD can stand, and put it there; return the index of the next token."""

@@ -105,13 +105,26 @@ def _add_link(fabric: Fabric, item: LinkDescription) -> None:
 
 def capture_all(fabric: Fabric, directory: Path) -> None:
     """Capture every port of the fabric into `directory`/SWITCH-PORT.pcapng. Raises FabricError."""
+    _make(directory)
+    for switch in fabric.switches.values():
+        for port in switch.ports.values():
+            port.capture(directory / f"{switch.name}-{port.number}.pcapng")
+
+
+def capture_interfaces(fabric: Fabric, directory: Path) -> None:
+    """Capture every port with an interface into `directory`/INTERFACE.pcap, as pcapng. Raises FabricError."""
+    _make(directory)
+    for switch in fabric.switches.values():
+        for port in switch.ports.values():
+            if port.interface is not None:
+                port.capture(directory / f"{port.interface}.pcap")
+
+
+def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FabricError(f"{directory}: cannot make the directory: {error.strerror}") from None
-    for switch in fabric.switches.values():
-        for port in switch.ports.values():
-            port.capture(directory / f"{switch.name}-{port.number}.pcapng")
 
 
 def read_key(path: Path, place: str) -> bytes:

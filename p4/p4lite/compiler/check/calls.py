@@ -89,7 +89,7 @@ class Calls:
             func.decl, func.type = decl, ty.FunctionType(decl)
             e.kind = CallKind.FUNCTION if decl.body is not None else CallKind.EXTERN_FUNCTION
             if decl.name == "verify" and decl.body is None and self.run.context.kind not in ("state", "function"):
-                self.run.error(e.pos, "'verify' can be called in parsers only")
+                self.run.error(e.pos, "'verify' can be called in parsers only: test with 'if' elsewhere")
             self._call_function(e, decl, {}, want)
             if decl.body is not None and decl.type_params and isinstance(e.target, ast.FunctionDecl):
                 self._specialise(e, decl)

@@ -19,6 +19,8 @@ HOLDERS = (*VALUES, ast.TableDecl, ast.EnumDecl, ast.ParserDecl, ast.ControlDecl
 """What may stand before a dot."""
 CALLABLE = (ast.FunctionDecl, ast.ActionDecl)
 ACTIONS = (ast.ActionDecl,)
+MAX_LISTED = 8
+"""Fields that a message lists."""
 _STACK_MEMBERS = {"next", "last", "lastIndex", "size"}
 
 
@@ -214,6 +216,8 @@ class Expressions:
             e.type = t.fields.get(e.name)
             if e.type is None:
                 hint = closest(e.name, list(t.fields))
+                if not hint and 0 < len(t.fields) <= MAX_LISTED:
+                    hint = f"; it has {', '.join(t.fields)}"
                 self.run.error(e.name_pos, f"{show(t)} has no field '{e.name}'{hint}")
             e.const = constfold.member(e.expr.const, e.name)
         elif isinstance(t, ty.StackType) and e.name in _STACK_MEMBERS:

@@ -153,7 +153,7 @@ class Tables:
             return
         kinds: list[Type] = [k.expr.type or ty.UNKNOWN for k in t.keys or []]
         if not kinds and t.entries:
-            self.run.error(t.pos, f"table '{t.name}' has entries but no key")
+            self.run.error(t.pos, f"table '{t.name}' has entries but no key: add key = {{ ... }}")
             return
         self._priorities(t, t.entries)
         for entry in t.entries:
@@ -203,7 +203,7 @@ class Tables:
         elif prop.name in _NUMBER_PROPERTIES:
             prop.value = self.exprs.value(prop.value)
             if not isinstance(prop.value.type, ty.UnknownType | ty.IntType | ty.BitType):
-                self.run.error(prop.value.pos, f"property '{prop.name}' must be a number")
+                self.run.error(prop.value.pos, f"property '{prop.name}' must be a number, such as 1024")
             elif not compile_time(prop.value):
                 self.run.error(prop.value.pos, f"property '{prop.name}' must be a compile-time constant")
         elif prop.name in _BOOL_PROPERTIES:

@@ -415,10 +415,12 @@ int pf_switch_packet_out(struct sw *s, const uint8_t *data, uint32_t len)
 int pf_trace(struct fabric *f, const char *path, uint32_t limited)
 {
     FILE *file = NULL;
-    if (path && !(file = fopen(path, "we")))
+    /* Standard error may be a file that others write, too: it is added to, and read while packets pass. */
+    bool device = path && strncmp(path, "/dev/", 5) == 0;
+    if (path && !(file = fopen(path, device ? "ae" : "we")))
         return PF_E_SYSTEM;
     if (file)
-        setvbuf(file, NULL, _IOFBF, 1 << 18);
+        setvbuf(file, NULL, device ? _IOLBF : _IOFBF, 1 << 18);
     pf_lock(f);
     FILE *old = f->trace;
     f->trace = file;

@@ -1,0 +1,1 @@
+"""Commands under the names that p4lang's programs have, for courses and scripts that call these."""
