@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import html
-import importlib
 import re
 import shlex
 import sys
@@ -12,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -124,20 +123,19 @@ def _send(
     cell: _Cell, port: int, data: bytes, entries: Sequence[str]
 ) -> tuple[list[tuple[int, bytes]], list[tuple[str, str]]]:
     """Return what comes out and the trace: (line, text)."""
-    # The interpreter is loaded when the first packet is sent, for it takes as long as the compiler.
-    api: Any = importlib.import_module("p4lite.api")
-    trace: Any = importlib.import_module("p4lite.tools.trace")
-    loader: Any = importlib.import_module("p4lite.tools.entries")
+    # The interpreter is loaded when the first packet is sent, because it takes as long as the compiler.
+    from p4lite import api
+    from p4lite.tools import trace
+    from p4lite.tools.entries import load_entries
+
     recorder = trace.Recorder()
     program = api.compile(f"{cell.text}\n", include_dirs=cell.include_dirs)
-    with api.Switch(program, backend="interpreter", ports=range(511), observers=[recorder]) as switch:
+    with api.Switch(program, ports=range(511), observers=[recorder]) as switch:
         for path in entries:
-            loader.load_entries(Path(path), switch.control, switch.replication)
+            load_entries(Path(path), switch.control, switch.replication)
         sent = switch.send(port, data)
-        events = recorder.take()
-    lines = trace.Lines().render(events)
-    width = max((len(str(e.where)) for e in events if e.where is not None), default=0)
-    return sent, [(line[:width].strip().removeprefix("program.p4:"), line[width:].strip("\n")[2:]) for line in lines]
+    told = trace.Lines().told(recorder.take())
+    return sent, [("" if e is None or e.where is None else str(e.where.line), text) for e, text in told]
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

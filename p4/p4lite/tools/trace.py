@@ -71,13 +71,15 @@ class Lines:
 
     def render(self, events: Sequence[ev.Event]) -> list[str]:
         """Return the lines of events."""
-        shown = [(event, line) for before, event in pairwise((None, *events)) for line in self._after(before, event)]
-        places = ["" if event is None else place(event) for event, _ in shown]
-        self._place = max([self._place, *map(len, places)])
-        lines = []
-        for where, (_, line) in zip(places, shown, strict=True):
-            lines.append(f"{self.style(where, 'dim')}{' ' * (self._place - len(where))}  {line}".rstrip())
-        return lines
+        shown = [("" if event is None else place(event), line) for event, line in self.told(events)]
+        self._place = max([self._place, *(len(where) for where, _ in shown)])
+        return [
+            f"{self.style(where, 'dim')}{' ' * (self._place - len(where))}  {line}".rstrip() for where, line in shown
+        ]
+
+    def told(self, events: Sequence[ev.Event]) -> list[tuple[ev.Event | None, str]]:
+        """Return what the lines say of events, without their places, each with its event."""
+        return [(event, line) for before, event in pairwise((None, *events)) for line in self._after(before, event)]
 
     def _after(self, before: ev.Event | None, event: ev.Event | None) -> Iterator[str]:
         # An extraction makes its header valid, which says nothing new.
