@@ -61,7 +61,7 @@ class P4Magics(Magics):
         arguments = parser.parse_args(shlex.split(line))
         name = arguments.name
         if not name.isidentifier():
-            raise UsageError(f"%%p4: '{name}' is no name of a variable")
+            raise UsageError(f"%%p4: '{name}' is not a name of a variable")
         # Notebooks count the line of the magic, too.
         text = f"\n{cell}"
         try:

@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     folder = Path(os.path.abspath(args.folder))
     try:
         if folder.exists() and not _ours(folder):
-            what = "is no folder" if not folder.is_dir() else "has files that this command did not write"
+            what = "is not a folder" if not folder.is_dir() else "has files that this command did not write"
             print(f"p4lite wrappers: error: {args.folder}: {what}: choose a new folder", file=sys.stderr)
             return EXIT_USAGE
         elsewhere = {name: found for name in COMMANDS if (found := _elsewhere(name, folder / "bin"))}

@@ -27,7 +27,7 @@ def rename(
         raise RenameError("there is no name here that the program declares")
     old = use.decl.name
     if not _NAME.match(name) or name in KEYWORDS:
-        raise RenameError(f"'{name}' is no name: expected letters, digits and '_', and no keyword")
+        raise RenameError(f"'{name}' is not a name: expected letters, digits and '_', and no keyword")
     if shipped(use.decl.pos):
         raise RenameError(f"'{old}' is declared by the architecture, in {use.decl.pos.file}")
     if analysis.failed:

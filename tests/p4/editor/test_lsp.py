@@ -205,7 +205,7 @@ def test_rename_changes_every_use(editor: Editor) -> None:
         ("bit<8> x", 7, "hdr", "would be an error in line 17"),
         ("egress_spec", 0, "out_port", "is declared by the architecture"),
         ("h_t h;", 0, "x_t", "is also named in"),
-        ("fwd(", 0, "table", "is no name"),
+        ("fwd(", 0, "table", "is not a name"),
         ("#include", 0, "x", "no name here"),
     ],
 )

@@ -125,7 +125,7 @@ def _check(prog: str, args: argparse.Namespace) -> None:
         if given in _P4_14:
             raise _refuse(prog, f"P4_14 is not supported ({given}); translate the program to P4_16")
         if given is not None and given not in _P4_16:
-            raise _refuse(prog, f"'{given}' is no version of P4: expected 16 or p4-16")
+            raise _refuse(prog, f"'{given}' is not a version of P4: expected 16 or p4-16")
     if args.target is not None and args.target not in _TARGETS:
         raise _refuse(prog, f"target '{args.target}' is not supported: expected bmv2")
     if args.arch is not None and args.arch != "v1model":
