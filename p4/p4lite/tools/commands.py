@@ -16,6 +16,7 @@ from p4lite.api.values import find, match, number
 from p4lite.errors import P4liteError
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
+from p4lite.switch.multicast import Nodes
 from p4lite.switch.program.entry import (
     ActionCall,
     EntryAction,
@@ -30,7 +31,6 @@ from p4lite.switch.program.entry import (
 from p4lite.switch.program.facts import Action, Array, Profile, Table
 from p4lite.switch.runtime.arrays import MeterConfig
 from p4lite.switch.runtime.tables import Entry
-from p4lite.tools.replication import Nodes
 
 T = TypeVar("T")
 

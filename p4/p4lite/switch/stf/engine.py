@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.fabric import Fabric
-from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits, Replica
+from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits
+from p4lite.switch.multicast import Nodes
 from p4lite.switch.program.entry import ActionCall, EntryAction, MemberRef
 from p4lite.switch.program.facts import Array, Table
 from p4lite.switch.runtime.instance import MeterConfig
@@ -87,8 +88,7 @@ class _Run:
         self.received: dict[int, list[bytes]] = {}
         self.unchecked = 0  # packets out since the last `packet` or `no_packet`
         self.handles: dict[str, tuple[str, int]] = {}  # an entry's id -> table, handle
-        self.nodes: list[tuple[int, list[int]] | None] = []  # rid, ports by handle
-        self.groups: dict[int, list[int]] = {}
+        self.nodes = Nodes(self.switch)
         ports = {item.port for item in statements if isinstance(item, Packet | Expect)}
         for port in sorted(ports):
             try:
@@ -228,66 +228,29 @@ class _Run:
             self.fail(statement, f"mirroring_get: there is no session {session}")
 
     def do_mc_mgrp_create(self, statement: Command) -> None:
-        group = self.numbers(statement)[0]
-        if group in self.groups:
-            raise NameProblem(f"multicast group {group} exists")
-        self.groups[group] = []
-        self.update_group(group)
+        self.nodes.create_group(self.numbers(statement)[0])
 
     def do_mc_mgrp_destroy(self, statement: Command) -> None:
-        group = self.numbers(statement)[0]
-        if self.groups.pop(group, None) is None:
-            raise NameProblem(f"no multicast group {group}")
-        self.switch.delete_multicast_group(group)
+        self.nodes.delete_group(self.numbers(statement)[0])
 
     def do_mc_node_create(self, statement: Command) -> None:
         rid, *ports = self.numbers(statement)
-        self.nodes.append((rid, ports))
-
-    def node(self, handle: int) -> tuple[int, list[int]]:
-        found = self.nodes[handle] if handle < len(self.nodes) else None
-        if found is None:
-            raise NameProblem(f"no multicast node {handle}")
-        return found
+        self.nodes.create(rid, ports)
 
     def do_mc_node_update(self, statement: Command) -> None:
         handle, *ports = self.numbers(statement)
-        self.nodes[handle] = (self.node(handle)[0], ports)
-        self.update_groups_of(handle)
+        self.nodes.update(handle, ports)
 
     def do_mc_node_associate(self, statement: Command) -> None:
         group, handle = self.numbers(statement)
-        self.node(handle)
-        if group not in self.groups:
-            raise NameProblem(f"no multicast group {group}")
-        self.groups[group].append(handle)
-        self.update_group(group)
+        self.nodes.associate(group, handle)
 
     def do_mc_node_dissociate(self, statement: Command) -> None:
         group, handle = self.numbers(statement)
-        if handle not in self.groups.get(group, ()):
-            raise NameProblem(f"node {handle} is not in multicast group {group}")
-        self.groups[group].remove(handle)
-        self.update_group(group)
+        self.nodes.dissociate(group, handle)
 
     def do_mc_node_destroy(self, statement: Command) -> None:
-        handle = self.numbers(statement)[0]
-        self.node(handle)
-        self.nodes[handle] = None
-        for group, handles in self.groups.items():
-            if handle in handles:
-                handles.remove(handle)
-                self.update_group(group)
-
-    def update_groups_of(self, handle: int) -> None:
-        for group, handles in self.groups.items():
-            if handle in handles:
-                self.update_group(group)
-
-    def update_group(self, group: int) -> None:
-        nodes = [self.node(handle) for handle in self.groups[group]]
-        replicas = [Replica(port, rid) for rid, ports in nodes for port in sorted(set(ports))]
-        self.switch.set_multicast_group(group, replicas)
+        self.nodes.delete(self.numbers(statement)[0])
 
     def counter(self, statement: Command) -> Array:
         return resolve(statement.args[0], self.program.counters, "counter")

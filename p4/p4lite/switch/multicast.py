@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from p4lite.api.control import Replication
+from collections.abc import Sequence
+from typing import Protocol
+
 from p4lite.switch.errors import InvalidArgument
 from p4lite.switch.fabric.values import Replica
+
+
+class Groups(Protocol):
+    """The multicast groups of a switch."""
+
+    def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None: ...
+    def delete_multicast_group(self, group: int) -> None: ...
 
 
 class Nodes:
     """The nodes and groups that were created; groups of the switch follow them."""
 
-    def __init__(self, replication: Replication) -> None:
+    def __init__(self, replication: Groups) -> None:
         self._replication = replication
         self._nodes: dict[int, tuple[int, list[int]]] = {}
         self._groups: dict[int, list[int]] = {}
 
     def _node(self, handle: int) -> tuple[int, list[int]]:
         if handle not in self._nodes:
-            raise InvalidArgument(f"there is no multicast node {handle}")
+            raise InvalidArgument(f"there is no multicast node {handle}: mc_node_create")
         return self._nodes[handle]
 
     def _group(self, group: int) -> list[int]:
