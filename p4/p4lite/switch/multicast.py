@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -53,8 +54,8 @@ class Nodes:
         self._replication.delete_multicast_group(group)
 
     def create(self, rid: int, ports: list[int]) -> int:
-        """Create a node and return its handle."""
-        handle = max(self._nodes, default=-1) + 1
+        """Create a node and return its handle: the lowest that is free, as BMv2 gives it."""
+        handle = next(number for number in itertools.count() if number not in self._nodes)
         self._nodes[handle] = (rid, ports)
         return handle
 
