@@ -14,7 +14,8 @@ def run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="p4lite lint",
         description="Show the compiler's warnings about a P4_16 program, and also: parser states that nothing leads "
-        "to, tables never applied, actions that nothing uses, tables without a default action.",
+        "to, headers valid on some paths of the parser only that are read without a test, tables never applied, "
+        "actions that nothing uses, tables without a default action.",
     )
     parser.add_argument("program", metavar="PROG.p4")
     common.add_compiler(parser)

@@ -1,4 +1,5 @@
-"""Advice about a program that is correct: what packets never reach, and tables that do nothing on a miss.
+"""Advice about a program that is correct: what packets never reach, headers that are read without a test, and tables
+that do nothing on a miss.
 
 It is no part of `compile`, whose warnings are about what goes wrong: a program under construction, or one whose parts
 are switched by macros, has such places for good reasons.
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from p4lite.compiler import ast
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import Diagnostic, Reporter
+from p4lite.compiler.validity import check_validity
 
 
 def lint(program: TypedProgram) -> list[Diagnostic]:
@@ -27,6 +29,7 @@ def lint(program: TypedProgram) -> list[Diagnostic]:
                     _table(local, id(local) in used, reporter)
                 elif isinstance(local, ast.ActionDecl) and id(local) not in used:
                     reporter.warning(local.pos, f"action '{local.name}' is in no table and never called")
+    check_validity(program.main, reporter)
     found = [d for d in program.diagnostics if d.severity == "warning"] + reporter.diagnostics
     return sorted(found, key=lambda d: (d.pos.file, d.pos.line, d.pos.col))
 

@@ -11,6 +11,8 @@ from p4lite.compiler import frontend
 from p4lite.compiler.lint import lint
 from support.p4.tools import saved
 
+#: The condition that the router's table depends on; its key is in line 38, the condition in line 43.
+GUARD = "hdr.ip.isValid() && hdr.ip.ttl > 1"
 ROOT = pathlib.Path(__file__).parents[3]
 
 
@@ -35,6 +37,10 @@ def said(text: str) -> list[str]:
             "action 'spare' is in no table and never called",
         ),
         ("bit<32> count;", "bit<32> count; bit<8> x; hdr.ip.tos = x;", "'x' may be read before it is written"),
+        (GUARD, "hdr.ip.ttl > 1", "43: hdr.ip is not valid on every path of the parser, and is read without"),
+        (GUARD, "hdr.ip.ttl > 1 && hdr.ip.isValid()", "43: hdr.ip is not valid on every path"),
+        (GUARD, "hdr.ip.isValid() || hdr.eth.src == 1", "38: hdr.ip is not valid on every path"),
+        (GUARD, "hdr.eth.src == 1", "38: hdr.ip is not valid on every path"),
     ],
 )
 def test_what_is_said_of_the_router(old: str, new: str, message: str) -> None:
@@ -43,6 +49,24 @@ def test_what_is_said_of_the_router(old: str, new: str, message: str) -> None:
     assert old in router
     (line,) = said(router.replace(old, new))
     assert message in line
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "hdr.eth.type == 0x0800",
+        "!(!hdr.ip.isValid() || hdr.ip.ttl == 0)",
+        "hdr.ip.isValid() ? hdr.ip.ttl > 1 : false",
+        "(hdr.eth.src == 1 || hdr.ip.isValid()) && hdr.ip.isValid()",
+    ],
+)
+def test_header_that_is_tested_in_another_way_is_no_fault(condition: str) -> None:
+    assert said(saved("router.p4").replace(GUARD, condition)) == []
+
+
+def test_table_after_a_return_for_invalid_headers_is_no_fault() -> None:
+    guard = "if (!hdr.ip.isValid()) { drop(); return; }\n            if (hdr.ip.ttl > 1) {"
+    assert said(saved("router.p4").replace(f"if ({GUARD}) {{", guard)) == []
 
 
 def test_states_that_lead_to_each_other_only_are_not_reached() -> None:
