@@ -110,9 +110,14 @@ def test_p4lite_needs_what_it_imports_and_nothing_of_mrclab() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "p4/p4lite").rglob("*.py"))
     found = set(re.findall(r"^ *(?:from|import) (\w+)[\w.]*(?= import |$| as )", text, re.MULTILINE))
     outside = found - set(sys.stdlib_module_names) - {"p4lite"}
-    declared = {Requirement(each).name for each in project(ROOT / "p4")["project"]["dependencies"]}
-    assert outside == set(distributions)
-    assert declared == {distributions[each] for each in outside}
+    # The language server and the notebook's magics are imported by those only who want them.
+    optional = {"pygls": "pygls", "lsprotocol": "pygls", "IPython": "ipython"}
+    described = project(ROOT / "p4")["project"]
+    declared = {Requirement(each).name for each in described["dependencies"]}
+    extras = {Requirement(each).name for extra in described["optional-dependencies"].values() for each in extra}
+    assert outside == {*distributions, *optional}
+    assert declared == set(distributions.values())
+    assert set(optional.values()) <= extras
 
 
 def test_both_distributions_have_the_same_licence_and_python() -> None:

@@ -40,6 +40,8 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab conform --device agent", REAL, "tests/conform/test_agent.py"),
     (r"pip install pre-commit.*", "changes the reader's own repository", ""),
     (r"python -m support\.checker .*", "takes minutes of CPU time", "tests/proto/test_checker.py"),
+    (r"python -m support\.p4\.differential .*", "takes minutes of CPU time", "tests/p4/test_differential.py"),
+    (r"p4lite lsp", "serves an editor, and needs an extra", "tests/p4/editor/test_lsp.py"),
     (r"git clone", "would fetch what is already here", ""),
     (
         r"mrclab (up|down|list|status|cleanup|exec|env|sh|capture|deny|allow|fail|restore)( .*)?",
@@ -47,7 +49,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "tests/lab/test_cli.py",
     ),
     (
-        r"mrclab workshop (start|check|hint|solution|reset|new|verify|grade|leaderboard).*",
+        r"mrclab workshop (start|check|hint|solution|reset|new|verify|record|grade|leaderboard).*",
         WALKED,
         "tests/workshop/test_readmes.py",
     ),
