@@ -24,7 +24,7 @@ from mrc_studies.calibration import calibrate, large, produce, report
 from mrc_studies.calibration.calibrate import ComparedValue
 from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.calibration.produce import ScaleError
-from mrc_topo.units import format_rate
+from mrc_topo.units import format_rate, format_time
 
 
 def verb(
@@ -119,9 +119,10 @@ def _show(made: CalibrationRun) -> None:
         row = (at, format_rate(round(step.goodput)), f"{step.lost:,.0f}", f"{step.hit:,}", f"{step.evs['bad']:,}")
         table.add_row(*row, slowest)
     console.print(table)
+    console.print(report.fullest(result), highlight=False)
     for each in made.others:
         rates = ", ".join(format_rate(round(value)) for value in (each.before, each.during, each.after))
-        text = f"{each.name}: {rates} before, until paths are changed ({each.outage_s:g} s), after"
+        text = f"{each.name}: {rates} before, until paths are changed ({format_time(round(each.outage_s * 1e9))}), after"
         console.print(f"{text}; {each.broken:,} of {each.of:,} queue pairs break", highlight=False)
     for outcome in made.year:
         text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"

@@ -113,6 +113,15 @@ def test_what_a_run_writes(made: Any, tmp_path: pathlib.Path) -> None:
     assert parquet.read_table(tmp_path / "queue_pairs.parquet").num_rows == 128
 
 
+def test_fullest_link_is_that_of_the_table_of_links(made: Any) -> None:
+    result: ClusterResult = made.result
+    told = report.fullest(result)
+    most = max(float(result.first.up.max()), float(result.first.dn.max()))
+    assert re.match(rf"fullest T0-T1 link: p[0-3]-t0\.[0-7]--p[0-3]-t1\.[0-7], {most:.0%} at first; ", told)
+    packed = SMALL.replace("placement: random", "placement: packed").replace("group: 16", "group: 8")
+    assert report.fullest(ClusterRun(small(packed), kernels.reference()).mrc()).startswith("no stream crosses")
+
+
 def test_the_same_file_gives_the_same_result() -> None:
     one, other = (ClusterRun(small(), kernels.reference()).mrc() for _ in range(2))
     assert [vars(step) for step in one.steps] == [vars(step) for step in other.steps]

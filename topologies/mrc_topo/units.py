@@ -66,7 +66,7 @@ def _format(value: int, steps: list[tuple[int, str]]) -> str:
     for factor, unit in steps:
         if value >= factor:
             number = value / factor
-            return f"{number:,.0f} {unit}" if number >= 10_000 else f"{number:.4g} {unit}"
+            return f"{number:,.0f} {unit}" if number >= 9_999.5 else f"{number:.4g} {unit}"
     return f"{value} {steps[-1][1]}"
 
 

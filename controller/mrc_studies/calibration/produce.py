@@ -52,7 +52,8 @@ def need_extra() -> None:
     """
     missing = [name for name in ("numba", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
-        text = f"mrclab scale needs {' and '.join(missing)}, which is not installed; {EXTRA}"
+        which = "which is" if len(missing) == 1 else "which are"
+        text = f"mrclab scale needs {' and '.join(missing)}, {which} not installed; {EXTRA}"
         raise ScaleError(text).needing("mrclab[scale]")
 
 

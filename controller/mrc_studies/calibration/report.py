@@ -71,6 +71,19 @@ def _worst(result: ClusterResult) -> str:
     return f"{result.worst_bin * result.loaded.cluster.bin / 1e9:.3g} s"
 
 
+def fullest(result: ClusterResult) -> str:
+    """Return which T0-T1 link carries most, at first and when most is broken."""
+    shape, told = result.loaded.shape, []
+    for when, loads in (("at first", result.first), (f"with most broken, at {_worst(result)}", result.worst)):
+        value = np.maximum(loads.up, loads.dn).reshape(shape.planes, shape.t0s, -1)
+        plane, t0, own = (int(each) for each in np.unravel_index(int(value.argmax()), value.shape))
+        if not value.max():
+            return "no stream crosses a link between switches"
+        t1 = t0 // (shape.t0_per_pod or shape.t0s) * value.shape[2] + own
+        told.append(f"p{plane}-t0.{t0}--p{plane}-t1.{t1}, {value.max():.0%} {when}")
+    return f"fullest T0-T1 link: {'; '.join(told)}"
+
+
 def _rate(bps: float) -> str:
     return format_rate(round(float(bps)))
 
