@@ -108,6 +108,8 @@ def _recovery(change: Change, readings: Readings, end: float, before: float, exp
     first = int(np.searchsorted(edges, begin, side="left"))
     last = int(np.searchsorted(edges, end, side="right")) - 1
     shares = series[first:last] / before if before > 0 else np.zeros(max(last - first, 0))
+    # Of a failure that lasts hardly longer than that, fewer whole bins are there.
+    hold = max(min(hold, len(shares)), 1)
     recovery: float | None = None
     for index in range(len(shares) - hold + 1):
         if shares[index : index + hold].mean() >= RECOVERED * min(expected, 1.0):

@@ -117,6 +117,12 @@ def test_goodput_before_an_action_is_the_same_during_the_run_as_in_its_result() 
     assert analysis.goodput_before(result_of(made), [4.0, 4.1]) is None
 
 
+def test_recovery_of_a_failure_of_three_tenths_of_a_second_is_judged() -> None:
+    """It begins a little behind an edge of a bin, so that only two whole bins are left."""
+    failure, _ = recoveries(document(lambda t: FULL_BPS, [(4.01, "fail", 0.25), (4.32, "restore", 0.0)]))
+    assert failure.recovery_s == pytest.approx(0.09, abs=0.02)
+
+
 def test_recovery_that_never_comes_is_none() -> None:
     (only,) = recoveries(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
     assert only.recovery_s is None
