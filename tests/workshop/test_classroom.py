@@ -391,7 +391,7 @@ def test_commands_of_a_class_on_laptops(tmp_path: pathlib.Path) -> None:
     done = mrclab(tmp_path, "class", "collect", "--class", "mine")
     assert "2 new versions, 0 problems" in done.stdout, done.stderr
     done = mrclab(tmp_path, "class", "grade", "--class", "mine")
-    assert "0 nothing, 0 waiting, 1 passed, 1 failed" in done.stdout, done.stderr
+    assert "0 not handed in, 0 waiting, 1 passed, 1 failed" in done.stdout, done.stderr
     assert "of" not in mrclab(tmp_path, "class", "grade", "--class", "mine").stdout  # nothing is run again
     done = mrclab(tmp_path, "class", "progress", "--class", "mine/class.yaml")
     lines = [line.split() for line in done.stdout.splitlines()]
