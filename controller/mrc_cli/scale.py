@@ -122,7 +122,9 @@ def _show(made: CalibrationRun) -> None:
     console.print(report.fullest(result), highlight=False)
     for each in made.others:
         rates = ", ".join(format_rate(round(value)) for value in (each.before, each.during, each.after))
-        text = f"{each.name}: {rates} before, until paths are changed ({format_time(round(each.outage_s * 1e9))}), after"
+        text = (
+            f"{each.name}: {rates} before, until paths are changed ({format_time(round(each.outage_s * 1e9))}), after"
+        )
         console.print(f"{text}; {each.broken:,} of {each.of:,} queue pairs break", highlight=False)
     for outcome in made.year:
         text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"
