@@ -119,9 +119,12 @@ def copy_switch(snapshot: Snapshot, *, observers: Sequence[Observer] = ()) -> Sw
                 continue
             modified = which in ("meter_entry", "direct_meter_entry")
             forwarding.write(p4runtime_pb2.Update(type=MODIFY if modified else INSERT, entity=_writable(entity)))
+        # A default action that cannot be changed is in the copy already.
+        tables = snapshot.config.p4info.tables
+        const = {table.preamble.id for table in tables if table.const_default_action_id or table.implementation_id}
         for entity in snapshot.defaults:
-            if entity.table_entry.HasField("action") and not entity.table_entry.is_const:
-                _default(forwarding, entity)
+            if entity.table_entry.HasField("action") and entity.table_entry.table_id not in const:
+                forwarding.write(p4runtime_pb2.Update(type=MODIFY, entity=_writable(entity)))
     except P4RtError as error:
         raise ReplayError(f"an entry of the switch does not fit its program: {error}") from None
     for name, cells in snapshot.registers.items():
@@ -139,12 +142,3 @@ def _writable(entity: Any) -> Any:
         for name in ("counter_data", "time_since_last_hit", "meter_counter_data"):
             out.table_entry.ClearField(name)
     return out
-
-
-def _default(forwarding: Forwarding, entity: Any) -> None:
-    try:
-        forwarding.write(p4runtime_pb2.Update(type=MODIFY, entity=_writable(entity)))
-    except P4RtError as error:
-        # A default action that the program declares const is in the copy already.
-        if "const" not in str(error):
-            raise
