@@ -79,7 +79,8 @@ def grade_class(
         standing.grade_class(classroom, store, jobs=jobs, progress=_tell)
     made = standing.standings(classroom, store)
     counts = {state: sum(each.state is state for each in made) for state in State}
-    typer.echo(", ".join(f"{number} {state}" for state, number in counts.items()))
+    words = {state: "not handed in" if state is State.NOTHING else str(state) for state in State}
+    typer.echo(", ".join(f"{number} {words[state]}" for state, number in counts.items()))
 
 
 @app.command("progress")

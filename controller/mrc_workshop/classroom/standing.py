@@ -27,7 +27,7 @@ _COMMENTS = {".p4": r"//[^\n]*|/\*.*?\*/", ".py": r"#[^\n]*", ".yaml": r"#[^\n]*
 class State(StrEnum):
     """What is known of a student's exercise."""
 
-    NOTHING = "not handed in"
+    NOTHING = "nothing"
     """Nothing was collected."""
     WAITING = "waiting"
     """Collected and not graded yet, or not graded because the machine was too busy."""
