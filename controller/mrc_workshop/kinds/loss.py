@@ -10,6 +10,7 @@ from pydantic import Field
 from mrc_common.document import Model
 from mrc_results import performance
 from mrc_workshop.job import Document, Run
+from mrc_workshop.kinds.compared import missed_check, other_workload
 from mrc_workshop.kinds.prediction import read_numbers
 from mrc_workshop.kinds.registry import Finding, kind
 
@@ -28,12 +29,8 @@ def impaired(params: Impaired, runs: Sequence[Run]) -> Finding:
     wanted = f"{params.setting} {params.value:g}"
     for run in runs:
         experiment = run.order.experiment or {}
-        workload = experiment.get("workload", {})
-        given = {"name": workload.get("name"), **workload.get("params", {})}
-        changed = [key for key, value in params.workload.items() if given.get(key) != value]
-        if changed:
-            text = f"workload: {', '.join(changed)} is not what the other runs have; then nothing can be compared"
-            return Finding(False, "another workload", text, run=run)
+        if (finding := other_workload(run, params.workload)) is not None:
+            return finding
         found = [
             (str(each.get("fail")), float(each.get("settings", {}).get(params.setting, 0)), float(each.get("at", 0)))
             for each in experiment.get("schedule", ())
@@ -50,10 +47,8 @@ def impaired(params: Impaired, runs: Sequence[Run]) -> Finding:
         if at > 0:
             text = f"{target} is impaired at {at:g} s; the transfer may be over by then: begin at 0"
             return Finding(False, f"at {at:g} s", text, run=run)
-        missed = next((each for each in run.facts.checks if not each.passed), None)
-        if missed is not None:
-            text = f"{missed.what}: expected {missed.expected}, measured {missed.measured}"
-            return Finding(False, wanted, text, run=run)
+        if (finding := missed_check(run, wanted)) is not None:
+            return finding
     return Finding(True, wanted)
 
 

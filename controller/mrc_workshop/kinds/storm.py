@@ -13,6 +13,7 @@ from mrc_lab.faults.kinds import PauseStorm
 from mrc_results import performance
 from mrc_topo.topology import Topology
 from mrc_workshop.job import Document, Run
+from mrc_workshop.kinds.compared import missed_check, other_workload
 from mrc_workshop.kinds.registry import Finding, kind
 
 #: A stream stalls if it ends less than this share of the messages that the run's busiest stream ends.
@@ -34,12 +35,8 @@ def stuck(params: Stuck, runs: Sequence[Run]) -> Finding:
     port = f"{params.host}:0"
     for run in runs:
         experiment = run.order.experiment or {}
-        workload = experiment.get("workload", {})
-        given = {"name": workload.get("name"), **workload.get("params", {})}
-        changed = [key for key, value in params.workload.items() if given.get(key) != value]
-        if changed:
-            text = f"workload: {', '.join(changed)} is not what the other runs have; then nothing can be compared"
-            return Finding(False, "another workload", text, run=run)
+        if (finding := other_workload(run, params.workload)) is not None:
+            return finding
         steps = [each for each in experiment.get("schedule", ()) if each.get("fail")]
         if not steps:
             return Finding(False, "no failure", "schedule: nothing fails, so no NIC is stuck", run=run)
@@ -53,10 +50,8 @@ def stuck(params: Stuck, runs: Sequence[Run]) -> Finding:
                 f"schedule: only {port} fails, by {params.by_s:g} s, and is not restored; then streams can be compared"
             )
             return Finding(False, f"{len(steps)} failures", text, run=run)
-        missed = next((each for each in run.facts.checks if not each.passed), None)
-        if missed is not None:
-            text = f"{missed.what}: expected {missed.expected}, measured {missed.measured}"
-            return Finding(False, PauseStorm.name, text, run=run)
+        if (finding := missed_check(run, PauseStorm.name)) is not None:
+            return finding
     return Finding(True, f"{PauseStorm.name} of {port}")
 
 
