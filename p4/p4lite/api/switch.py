@@ -84,7 +84,7 @@ class Switch:
         ports: the numbers of its ports; packets to others are dropped.
         seed: of the program's random().
         priority_queues: of every port; packets of a higher priority are dropped.
-        observers: functions that are told every event (`p4lite.interpreter.events`).
+        observers: functions that get every event (`p4lite.interpreter.events`).
         externs: a Python object for each extern instance of the program, by its name.
     """
 

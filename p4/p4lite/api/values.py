@@ -93,14 +93,9 @@ def _parts(kind: str, value: object) -> tuple[object, Scalar | None]:
 
 
 def _anything(key: Key, place: str) -> MatchValue:
-    if key.match == "lpm":
-        return Lpm(0, 0)
-    if key.match == "ternary":
-        return Ternary(0, 0)
-    if key.match == "range":
-        return Range(0, (1 << key.width) - 1)
-    if key.match == "optional":
-        return Optional(None)
+    found = key.everything()
+    if found is not None:
+        return found
     raise InvalidArgument(f"{place}: an {key.match} key needs a value; write {_NUMBERS}")
 
 

@@ -27,10 +27,8 @@ from p4lite.interpreter.tables import Tables
 from p4lite.switch.bmv2.model import FieldType, Stack, UnionStack
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.errors import InvalidArgument
-from p4lite.switch.program.facts import Array
+from p4lite.switch.program.facts import MAX_JUMPS_BACK, Array
 
-MAX_JUMPS_BACK = 1_000_000
-"""Jumps backwards in one run of an action, after which it ends."""
 BINARY = {
     "add": "+",
     "subtract": "-",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from p4lite.interpreter.events import Event, Faulted, Observer, Place
 from p4lite.interpreter.meters import Meter
-from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
+from p4lite.switch.errors import AlreadyExists, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.facts import Array, Facts, ValueSet
-from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
+from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, find_array
 
 _LIMIT64 = 1 << 64
 
@@ -122,70 +122,59 @@ class State:
 
     # --- control operations ---
 
-    @staticmethod
-    def _array(arrays: dict[str, Array], kind: str, name: str, index: int | None) -> Array:
-        array = arrays.get(name)
-        if array is None:
-            raise NotFound(f"there is no {kind} '{name}'")
-        if array.direct:
-            raise InvalidArgument(f"{kind} '{name}' is direct: its cells belong to entries of table '{array.table}'")
-        if index is not None and not 0 <= index < array.size:
-            raise OutOfRange(f"{kind} '{name}' has {array.size} cells, there is no index {index}")
-        return array
-
     def counter_read(self, counter: str, index: int) -> CounterValue:
         """Return a cell of a counter."""
-        self._array(self.program.counters, "counter", counter, index)
+        find_array(self.program.counters, "counter", counter, index)
         cell = self._counters[counter][index]
         return CounterValue(cell.packets, cell.bytes)
 
     def counter_read_all(self, counter: str) -> list[CounterValue]:
         """Return all cells of a counter that is not direct."""
-        array = self._array(self.program.counters, "counter", counter, None)
+        array = find_array(self.program.counters, "counter", counter, None)
         return [self.counter_read(counter, index) for index in range(array.size)]
 
     def counter_write(self, counter: str, index: int, packets: int, bytes_: int) -> None:
         """Set a cell of a counter."""
-        self._array(self.program.counters, "counter", counter, index)
+        find_array(self.program.counters, "counter", counter, index)
         if not (0 <= packets < _LIMIT64 and 0 <= bytes_ < _LIMIT64):
             raise OutOfRange(f"counter '{counter}': {packets} packets, {bytes_} bytes: 64 bits each")
         self._counters[counter][index] = Counter(packets, bytes_)
 
     def counter_reset(self, counter: str) -> None:
         """Set all cells of a counter to 0."""
-        array = self._array(self.program.counters, "counter", counter, None)
+        array = find_array(self.program.counters, "counter", counter, None)
         self._counters[counter] = [Counter() for _ in range(array.size)]
 
     def meter_config(self, meter: str, index: int) -> MeterConfig | None:
         """Return a meter's rates and bursts; None if it is not configured, so that every packet is green."""
-        self._array(self.program.meters, "meter", meter, index)
+        find_array(self.program.meters, "meter", meter, index)
         return self._meters[meter][index].config
 
     def meter_set(self, meter: str, index: int, config: MeterConfig | None) -> None:
         """Configure a meter, whose buckets are full then."""
-        self._array(self.program.meters, "meter", meter, index)
+        find_array(self.program.meters, "meter", meter, index)
         self._meters[meter][index].configure(config, self.now_ns)
 
     def register_read(self, register: str, index: int) -> int:
         """Return a cell of a register."""
-        self._array(self.program.registers, "register", register, index)
+        find_array(self.program.registers, "register", register, index)
         return self._registers[register][index]
 
     def register_read_all(self, register: str) -> list[int]:
         """Return all cells of a register."""
-        self._array(self.program.registers, "register", register, None)
+        find_array(self.program.registers, "register", register, None)
         return list(self._registers[register])
 
     def register_write(self, register: str, index: int, value: int) -> None:
         """Set a cell of a register."""
-        array = self._array(self.program.registers, "register", register, index)
+        array = find_array(self.program.registers, "register", register, index)
         if not 0 <= value < (1 << array.width):
             raise OutOfRange(f"register '{register}': {value} does not fit into {array.width} bits")
         self._registers[register][index] = value
 
     def register_reset(self, register: str) -> None:
         """Set all cells of a register to 0."""
-        array = self._array(self.program.registers, "register", register, None)
+        array = find_array(self.program.registers, "register", register, None)
         self._registers[register] = [0] * array.size
 
     def _value_set(self, name: str, value: int = 0) -> ValueSet:

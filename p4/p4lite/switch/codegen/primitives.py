@@ -10,10 +10,7 @@ from p4lite.switch.codegen.cexpr import CExpr, rep, width_for
 from p4lite.switch.codegen.expr import DATA, Builder, Expr, Scope, interval
 from p4lite.switch.codegen.headers import HeaderOps
 from p4lite.switch.codegen.phv import c_string, limbs
-from p4lite.switch.program.facts import Array, Facts
-
-MAX_JUMPS_BACK = 1_000_000
-"""Jumps backwards in one run of an action, after which it ends."""
+from p4lite.switch.program.facts import MAX_JUMPS_BACK, Array, Facts
 
 BINARY = {
     "add": "+",

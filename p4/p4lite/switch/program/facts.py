@@ -12,7 +12,7 @@ from typing import Any
 
 from p4lite.switch.bmv2.model import FieldRef, Header, Model
 from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.program.entry import ActionCall
+from p4lite.switch.program.entry import ActionCall, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.layout import KeyField
 
 
@@ -38,6 +38,10 @@ class Action:
         object.__setattr__(self, "widths", tuple(param.width for param in self.params))
 
 
+#: Jumps backwards in one run of an action, after which it ends.
+MAX_JUMPS_BACK = 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One key of a table: `match` is exact, lpm, ternary, range, optional or valid."""
@@ -48,6 +52,16 @@ class Key:
     place: KeyField
     target: FieldRef
     mask: int | None = None
+
+    def everything(self) -> MatchValue | None:
+        """Return the match that fits every value; None if the key's match type has none."""
+        if self.match == "lpm":
+            return Lpm(0, 0)
+        if self.match == "ternary":
+            return Ternary(0, 0)
+        if self.match == "range":
+            return Range(0, (1 << self.width) - 1)
+        return Optional(None) if self.match == "optional" else None
 
 
 @dataclass(frozen=True, slots=True)

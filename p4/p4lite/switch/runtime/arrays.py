@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
@@ -27,22 +28,30 @@ class MeterConfig:
     pburst: int
 
 
+def find_array(arrays: Mapping[str, Array], kind: str, name: str, index: int | None) -> Array:
+    """Return an array with cells of its own that has this index (None: any).
+
+    Raises:
+        NotFound: there is none of this name.
+        InvalidArgument: it is direct.
+        OutOfRange: it has no such index.
+    """
+    array = arrays.get(name)
+    if array is None:
+        raise NotFound(f"there is no {kind} '{name}'")
+    if array.direct:
+        raise InvalidArgument(f"{kind} '{name}' is direct: its cells belong to entries of table '{array.table}'")
+    if index is not None and not 0 <= index < array.size:
+        raise OutOfRange(f"{kind} '{name}' has {array.size} cells, there is no index {index}")
+    return array
+
+
 class ArrayControl(TableControl):
     """The part of ProgramInstance that concerns counters, meters, registers and value sets."""
 
-    def _array(self, arrays: dict[str, Array], kind: str, name: str, index: int | None) -> Array:
-        array = arrays.get(name)
-        if array is None:
-            raise NotFound(f"there is no {kind} '{name}'")
-        if array.direct:
-            raise InvalidArgument(f"{kind} '{name}' is direct: its cells belong to entries of table '{array.table}'")
-        if index is not None and not 0 <= index < array.size:
-            raise OutOfRange(f"{kind} '{name}' has {array.size} cells, there is no index {index}")
-        return array
-
     # --- counters -----------------------------------------------------------------------------------------
     def _counter(self, name: str, index: int | None) -> Array:
-        return self._array(self.program.counters, "counter", name, index)
+        return find_array(self.program.counters, "counter", name, index)
 
     def _counter_cells(self, counter: Array, first: int, count: int) -> list[CounterValue]:
         cells = (self._cell * (count + 1))()
@@ -117,11 +126,11 @@ class ArrayControl(TableControl):
 
     def meter_config(self, meter: str, index: int) -> MeterConfig | None:
         """Return a meter's rates and bursts; None if it is not configured, so that every packet is green."""
-        array = self._array(self.program.meters, "meter", meter, index)
+        array = find_array(self.program.meters, "meter", meter, index)
         return self._get_meter(-1, array.index, index)
 
     def meter_set(self, meter: str, index: int, config: MeterConfig | None) -> None:
-        array = self._array(self.program.meters, "meter", meter, index)
+        array = find_array(self.program.meters, "meter", meter, index)
         self._set_meter(-1, array.index, index, config)
 
     def _with_meter(self, table: str, handle: int | None) -> Table:
@@ -143,7 +152,7 @@ class ArrayControl(TableControl):
 
     # --- registers ----------------------------------------------------------------------------------------
     def _register(self, name: str, index: int | None) -> Array:
-        return self._array(self.program.registers, "register", name, index)
+        return find_array(self.program.registers, "register", name, index)
 
     def _register_cells(self, register: Array, first: int, count: int) -> list[int]:
         words = (register.width + 63) // 64

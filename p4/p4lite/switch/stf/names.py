@@ -66,23 +66,11 @@ def _valid_of(name: str) -> str | None:
 
 def table_key(table: Table, given: Args) -> tuple[MatchValue, ...]:
     """Return the match values of an `add`; keys not given match everything (exact ones: 0)."""
-    values = [_default(part) for part in table.key]
+    values: list[MatchValue] = [part.everything() or Exact(0) for part in table.key]
     for name, value in given:
         position = key_position(name, table.key)
         values[position] = match_value(table.key[position], value)
     return tuple(values)
-
-
-def _default(key: Key) -> MatchValue:
-    if key.match == "lpm":
-        return Lpm(0, 0)
-    if key.match == "ternary":
-        return Ternary(0, 0)
-    if key.match == "range":
-        return Range(0, (1 << key.width) - 1)
-    if key.match == "optional":
-        return Optional(None)
-    return Exact(0)
 
 
 def match_value(key: Key, value: str) -> MatchValue:
