@@ -17,7 +17,7 @@ from support.p4.shrink import shrunk
 KEPT = sorted((Path(__file__).parents[1] / "vectors/p4").glob("*.p4"))
 PROGRAMS, PACKETS, PARTS = 150, 10, 3
 EVERY = 15
-"""One of so many programs also runs as C: the C compiler takes as long as everything else for five programs."""
+"""One program in this many also runs as C, because the C compiler takes as long as five programs do."""
 ALIAS = next(path for path in KEPT if path.stem == "argument_is_a_global")
 
 

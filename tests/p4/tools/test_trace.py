@@ -1,4 +1,4 @@
-"""`p4lite trace`: what is told of a packet, from which files, and how mistakes are refused."""
+"""`p4lite trace`: what it prints about a packet, which files it reads, and which mistakes it refuses."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--packets", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first program")
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--switch", type=int, default=50, help="one of so many programs runs in the switch, 0: none")
+    parser.add_argument("--switch", type=int, default=50, help="run every N-th program in the switch, too (0: none)")
     parser.add_argument("--out", type=Path, default=Path("build/differential"), help="folder of failing programs")
     options = parser.parse_args(argv)
     p4c = shutil.which(P4C)
