@@ -35,7 +35,7 @@ BROWSER := chromium-headless-shell
 RELEASE := build/release
 RELEASE_STAMP := $(RELEASE)/.installed
 
-.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-processes test-netns test-labs test-root quick lint format lock proto coverage mutants bench soak vm-check roots-check install-check image-check arm64-check clean
+.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-processes test-beside-labs test-netns test-labs test-root quick lint format lock proto coverage mutants bench soak vm-check roots-check install-check image-check arm64-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -114,18 +114,21 @@ vendor: setup
 	    xargs dpkg-query -W -f "\$${Package} \$${db:Status-Abbrev}\n" 2>/dev/null | sed -n "s/ ii *$$//p" | sort -u)'
 	@du -sh $(VENDOR)
 
-# Labs, and switches between interfaces, mostly wait: both kinds of tests run beside each other.
+# Labs, and switches between interfaces, mostly wait: both kinds of tests run beside each other, and so do those of root.
 # A part that fails does not keep the next one from running.
 test: setup $(DOCS_STAMP)
 	@failed=; \
 	$(MAKE) --no-print-directory test-processes || failed="$$failed test-processes"; \
-	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=target test-netns test-labs || failed="$$failed test-netns or test-labs"; \
-	if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory test-root || failed="$$failed test-root"; fi; \
+	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=target test-labs test-beside-labs || failed="$$failed test-labs, test-netns or test-root"; \
 	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 test-processes: setup $(DOCS_STAMP)
 	@# Without a restart a worker that dies ends the run with the name of its test; with one the last tests wait for ever.
 	$(PYTEST) -n auto --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not lab and not netns and not root"
+
+test-beside-labs: setup
+	@failed=; for part in test-netns $$([ "$$(id -u)" != 0 ] || echo test-root); do \
+	  $(MAKE) --no-print-directory $$part || failed=yes; done; [ -z "$$failed" ]
 
 test-root: setup
 	$(PYTEST) -m root
