@@ -149,7 +149,7 @@ class ClusterRun:
         self.protocol = Protocol(
             max(self.nscc.max_wnd, bdp) * 8 * shortest / cluster.base_rtt, shortest / 1e9, self.base_rtt, self.target,
             cluster.model.trim_rtts * self.base_rtt, self.packet_bits, 1 - self.payload,
-            shape.fabric_bps,
+            shape.fabric_bps, self.nscc.alpha * self.nscc.target_ns * 8,
         )  # fmt: skip
         self.room = queueing.places(self.target, shape.fabric_bps / self.packet_bits)
         # A window is one of a pair of NICs, whatever the number of their queue pairs.

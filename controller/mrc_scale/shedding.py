@@ -2,14 +2,16 @@
 
 An endpoint sends as many bytes on each plane, whatever arrives (`mrc_host.proto.congestion.balance`). So a slow plane
 gets a share of the packets like any other, carries what it can, and trims the rest, which is sent again on all planes.
-NSCC lowers the window only while the queueing delay, averaged over all planes, exceeds its target. A plane whose queue
-trims before the average is there does not limit a queue pair: it goes on, less what is trimmed. What holds it back is
-its largest window, since packets in the slow plane wait longer. Where the average reaches the target, all wait for the
+NSCC lowers the window only while the average of its RTT samples exceeds the target delay. Few samples are of the slow
+plane: SACKs on other planes overtake its own. So the slow plane does not limit a queue pair by its delay: it goes on,
+less what is trimmed. What holds it back is its largest window, since packets in the slow plane wait longer, and the
+trims, since NSCC takes each trimmed packet off the window. Where the average does reach the target, all wait for the
 slowest plane: these are the max-min fair rates of `shares`. Times are seconds, rates bits per second.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +34,7 @@ class Protocol:
     """What sheds load follows from: the largest window of a queue pair (bits), the round trip through empty queues, the
     base RTT that NSCC is configured with, its target delay, and the time that the queue of a link at its full rate
     holds when it trims; `packet_bits`: of a packet, of which a trimmed one keeps the share `header`; `link_bps`: of a
-    link at its full rate."""
+    link at its full rate; `growth`: bits that NSCC adds, divided by the window, per bit acknowledged without delay."""
 
     window_bits: float
     rtt: float
@@ -42,6 +44,7 @@ class Protocol:
     packet_bits: float
     header: float
     link_bps: float
+    growth: float
 
 
 @dataclass(frozen=True)
@@ -63,20 +66,18 @@ def shed(model: Model, wanted: Floats, waits: Floats, prices: LinkPrices, protoc
     """
     if (waits >= wanted / GAIN).all():
         return None
-    most = protocol.target * HELD
     state = _State(model, prices, protocol)
     sent = wanted.copy()
     state.look(sent)
     if (sent * state.passed <= waits * GAIN).all():
         return None
-    low, high = waits.copy(), wanted.copy()
-    for _ in range(PASSES):
-        held: Bools = (state.delay <= most) & (sent * state.trip <= protocol.window_bits)
-        low, high = np.where(held, sent, low), np.where(held, high, sent)
-        sent = np.sqrt(low * high)
-        state.look(sent)
-    sent = low
-    state.look(sent)
+    # The window alone first: the delay is not largest at the largest rate, where most of a slow plane's packets are
+    # trimmed and few wait. NSCC comes from there, and lowers the window more only while the delay is above its target.
+    sent = state.highest(waits, wanted, lambda at: at * state.trip <= state.window())
+    slow: Bools = state.delay > protocol.target
+    if slow.any():
+        most = protocol.target * HELD
+        sent = state.highest(waits, sent, lambda at: ~slow | (state.delay <= most))
     which: Bools = sent * state.passed > waits * GAIN
     if not which.any():
         return None
@@ -100,6 +101,17 @@ class _State:
         self.away = model.ends.src != model.ends.dst
         self.planes = np.maximum(self.here.sum(axis=0), 1)
 
+    def highest(self, low: Floats, high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
+        """Return the highest rates between these that hold, and look at them; `holds` is asked after a look."""
+        sent = high
+        for _ in range(PASSES):
+            self.look(sent)
+            held = holds(sent)
+            low, high = np.where(held, sent, low), np.where(held, high, sent)
+            sent = np.sqrt(low * high)
+        self.look(low)
+        return low
+
     def look(self, sent: Floats) -> None:
         """Set what becomes of packets when queue pairs send at these rates."""
         model, protocol, prices, shape = self.model, self.protocol, self.prices, self.model.shape
@@ -113,10 +125,27 @@ class _State:
         wait, halves = self._path(LinkPrices(wait_up, wait_dn, above[1], below[1])), self._path(self._halves(offered))
         self.passed = self._mean(passed)
         # A packet that is trimmed counts as a base RTT of delay.
-        self.delay = self._mean((1 - passed) * protocol.base_rtt + passed * wait)
+        trimmed, seen = 1 - passed, passed * self._seen(sent, halves)
+        samples = np.maximum(self._mean(trimmed + seen), 1e-9)
+        self.delay = self._mean(trimmed * protocol.base_rtt + seen * wait) / samples
         # Answers and what is left of a trimmed packet go first, behind the packet that is under way.
         self.trip = protocol.rtt + self._mean(passed * wait + (2 - passed) * halves)
         self.late: Floats = np.where(self.here, wait, 0.0).max(axis=0)
+
+    def window(self) -> Floats:
+        """Return the largest windows: NSCC takes what is trimmed off a window, which stands where it adds as much."""
+        with np.errstate(divide="ignore"):
+            stands: Floats = self.protocol.growth * self.passed / (1 - self.passed)
+        return np.minimum(stands, self.protocol.window_bits)
+
+    def _seen(self, sent: Floats, halves: Floats) -> Floats:
+        """Return the share of packets that give an RTT sample, by plane: a SACK that comes back more slowly than
+        others on other planes finds its packet acknowledged by them, and tells no RTT.
+        """
+        after = halves - np.where(self.here, halves, np.inf).min(axis=0)
+        others = sent * self.passed * (self.planes - 1) / self.planes
+        found: Floats = np.exp(-np.where(self.here, after, 0.0) * others / self.protocol.packet_bits)
+        return found
 
     def _across_t2s(
         self, offered: LinkLoads, through: Floats

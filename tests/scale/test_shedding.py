@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from mrc_scale import evs as ev_states
-from mrc_scale import kernels, queueing
+from mrc_scale import kernels, queueing, shedding
 from mrc_scale.evs import Endpoints
 from mrc_scale.fabric import Fabric, FabricShape
 from mrc_scale.schema import EvSpec
@@ -19,8 +20,9 @@ SHAPE = FabricShape(planes=4, t0s=2, t1s=4, nics=8, per_t0=4, port_bps=100.0, fa
 #: Of plane 0; the window is large, and queues hold next to nothing when they trim.
 SLOW = 0.1
 SHALLOW = Protocol(
-    window_bits=1e9, rtt=1.0, base_rtt=1.0, target=0.75, trim=0.1, packet_bits=1.0, header=0.0, link_bps=100.0
-)
+    window_bits=1e9, rtt=1.0, base_rtt=1.0, target=0.75, trim=0.1, packet_bits=1.0, header=0.0, link_bps=100.0,
+    growth=1e9,
+)  # fmt: skip
 
 
 def model(pool: ThreadPoolExecutor, room: float | None = None) -> Model:
@@ -62,10 +64,14 @@ def test_headers_of_trimmed_packets_use_the_slow_plane() -> None:
     assert found.rates == pytest.approx((3 + (0.1 - 0.04) / 0.96) / 4 * 400.0)
 
 
-def test_a_plane_with_deep_queues_makes_all_wait() -> None:
+def test_deep_queues_hold_back_only_where_their_delay_is_told() -> None:
     """The queue of the slow plane holds more than NSCC's target times the planes before its switch trims."""
-    found, _ = slow_plane(Protocol(**{**vars(SHALLOW), "trim": 10.0}))
-    assert found is None
+    deep = Protocol(**{**vars(SHALLOW), "trim": 10.0})
+    found, _ = slow_plane(deep)
+    assert found is not None
+    with mock.patch.object(shedding._State, "_seen", lambda self, sent, halves: np.ones(halves.shape)):
+        told, _ = slow_plane(deep)
+    assert told is None
 
 
 def test_the_largest_window_limits_what_is_sent() -> None:
@@ -76,6 +82,19 @@ def test_the_largest_window_limits_what_is_sent() -> None:
     assert free is not None
     assert (found.sent < most).all()  # a window in a round trip without queues, of 1 s
     assert (found.sent < free.sent).all()
+
+
+def test_a_window_stands_where_trims_take_as_much_as_growth_adds() -> None:
+    growth = 60.0
+    found, _ = slow_plane(Protocol(**{**vars(SHALLOW), "growth": growth}))
+    free, _ = slow_plane(SHALLOW)
+    assert found is not None
+    assert free is not None
+    assert (found.sent < free.sent).all()
+    passed = found.rates / found.sent
+    # A round trip without queues is 1 s; what waits makes it longer, and less is sent.
+    assert (found.sent <= growth * passed / (1 - passed)).all()
+    assert (found.sent > growth * passed / (1 - passed) / 1.5).all()
 
 
 def test_the_last_packet_of_a_message_waits_for_the_slow_plane() -> None:

@@ -328,7 +328,7 @@ def test_a_t2_that_loses_packets_takes_its_part_of_what_crosses_pods() -> None:
 
 def test_what_uplinks_trim_goes_on_as_headers() -> None:
     """The first T1 gets 100, of which 60 go up on an uplink of 30; T2 0 sends 60 to the second pod and 40 back."""
-    protocol = Protocol(1.0, 1.0, 1.0, 1.0, 1e-9, 1.0, 0.1, 100.0)
+    protocol = Protocol(1.0, 1.0, 1.0, 1.0, 1e-9, 1.0, 0.1, 100.0, 1e9)
     with ThreadPoolExecutor(1) as pool:
         made, prices = model(pool, [(0, 4)]), LinkPrices.fresh(SHAPE)
         made.capacity.upper_up[0, 0, 0] = made.capacity.upper_dn[0, 1, 0] = 30.0

@@ -233,7 +233,7 @@ def test_hashes_choose_uplinks_that_t1s_of_the_path_have() -> None:
 
 
 #: The window is large, and queues hold next to nothing when they trim.
-SHALLOW = Protocol(1e15, 1e-5, 1e-5, 7.5e-6, 1e-9, 1.0, 0.0, 1e11)
+SHALLOW = Protocol(1e15, 1e-5, 1e-5, 7.5e-6, 1e-9, 1.0, 0.0, 1e11, 1e15)
 
 
 def test_uplinks_of_a_plane_that_trim_cost_what_crosses_them_alone() -> None:
