@@ -248,7 +248,7 @@ def test_a_link_between_machines_and_a_port_far_away_fail_and_recover(world: Wor
         {"at": 1, "fail": CROSSING, "evidence": lost},
         {"at": 3, "restore": CROSSING},
         {"at": 4, "fail": "h1:1", "kind": "port_down", "evidence": {"ports_down": 1}},
-        {"at": 5, "restore": "h1:1"},
+        {"at": 6, "restore": "h1:1"},
     ]
     workload = {"name": "all_to_all", "params": {"block_bytes": 6000}, "duration": 8}
     result = experiment(world, "broken", schedule=schedule, workload=workload)
