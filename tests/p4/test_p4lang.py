@@ -112,6 +112,47 @@ def test_exercise_compiles_starts_and_is_programmed_as_the_course_does(course: P
             switch.send_signal(signal.SIGTERM)
 
 
+COMMANDS = """table_set_default ways drop
+table_add ways forward 7 => 2
+# a comment
+table_add ways forward 7
+table_dump ways
+"""
+
+
+def test_a_running_switch_takes_the_commands_of_simple_switch_cli(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P4LITE_RUN", str(tmp_path / "run"))
+    (course / "commands.txt").write_text(COMMANDS, encoding="utf-8")
+    assert shell(course, "p4c-bm2-ss -o way.json way.p4").returncode == 0
+    start = "exec simple_switch --thrift-port 9097 way.json > plain.log 2>&1"
+    with subprocess.Popen(["bash", "-c", f". p4lang/activate && {start}"], cwd=course) as switch:
+        try:
+            log = course / "plain.log"
+            while "ready " not in (text := log.read_text(encoding="utf-8") if log.exists() else ""):
+                assert switch.poll() is None, text
+            [socket] = (tmp_path / "run").glob("thrift-*")
+            assert (socket.name, socket.stat().st_mode & 0o777) == ("thrift-9097.sock", 0o600)
+            again = shell(course, "simple_switch --thrift-port 9097 way.json")
+            assert again.returncode == 1
+            assert "another server does" in again.stderr
+            done = shell(course, "simple_switch_CLI --thrift-port 9097 < commands.txt")
+            lines = done.stdout.splitlines()
+            assert done.returncode == 1, done.stderr  # one command has no argument
+            assert "Entry has been added with handle 0" in lines
+            assert [line for line in lines if line.startswith("Error: ")] == [
+                "Error: table_add: table 'MyIngress.ways': MyIngress.forward takes port: bit<9>, not 0 values"
+            ]
+            assert any("0x07" in line for line in lines)
+        finally:
+            switch.send_signal(signal.SIGTERM)
+    assert not list((tmp_path / "run").glob("thrift-*"))
+    gone = shell(course, "echo show_tables | simple_switch_CLI --thrift-port 9097")
+    assert gone.returncode == 1
+    assert "no switch with --thrift-port 9097 runs as this user" in gone.stderr
+
+
 @pytest.mark.skipif(not Path("/usr/lib/python3/dist-packages/mininet").is_dir(), reason="needs Debian's mininet")
 def test_python_of_the_course_has_the_systems_mininet(course: Path) -> None:
     done = shell(course, "python3 -c 'import mininet.net, p4.v1.p4runtime_pb2; print(mininet.net.__file__)'")
@@ -169,7 +210,7 @@ def test_options_about_p4cs_passes_are_accepted(course: Path, capsys: pytest.Cap
     ],
 )
 def test_switch_listens_beyond_loopback_only_for_clients_with_certificates(given: list[str], address: str) -> None:
-    words, _ = simple_switch.translate(["--no-p4", *given])
+    words = simple_switch.translate(["--no-p4", *given]).words
     assert words is not None
     assert words[:2] == ["--grpc-server-addr", address]
 
@@ -179,11 +220,12 @@ def test_switch_options_are_translated() -> None:
         "-i 1@s1-eth1 --pcap pcaps --log-file ss-log --log-flush --dump-packet-data 10000 --device-id 0 p.json "
         "-- --priority-queues 8"
     )
-    words, captures = simple_switch.translate(given.split())
-    assert captures == Path("pcaps")
-    assert words is not None
+    translated = simple_switch.translate(given.split())
+    assert translated.captures == Path("pcaps")
+    assert translated.words is not None
+    assert translated.thrift_port is None
     rest = "--device-id 0 --priority-queues 8 -i 1@s1-eth1 --log-file ss-log.txt p.json"
-    assert words[2:] == rest.split()
+    assert translated.words[2:] == rest.split()
 
 
 def test_switch_option_that_cannot_be_served_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

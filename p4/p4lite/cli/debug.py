@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from p4lite.cli import common
+from p4lite.cli.console import complete_words, scripted, typed
 from p4lite.tools.commands import CommandError
 from p4lite.tools.debugger import PROMPT, Debugger
 from p4lite.tools.entries import load_entries
@@ -31,55 +32,22 @@ def run(argv: list[str]) -> int:
 def _debug(arguments: argparse.Namespace) -> int:
     program = common.load(arguments)
     interactive = arguments.script is None and sys.stdin.isatty()
-    read = _terminal if interactive else _script(arguments.script)
+    read = (lambda: typed(PROMPT)) if interactive else _script(arguments.script)
     debugger = Debugger(program, read, colour=common.in_colour())
     for path in arguments.entries:
         load_entries(Path(path), debugger.switch.control, debugger.switch.replication)
     debugger.packets.extend((arguments.port, packet.data) for packet in common.packets(arguments.packet))
     if interactive:
-        _completion(debugger)
+        complete_words(debugger.complete)
     debugger.loop()
     return 0 if interactive or not debugger.failures else 1
 
 
 def _script(path: str | None) -> Callable[[], str | None]:
-    """Return a reader of commands that shows each as a terminal would."""
+    """Return a reader of the commands of a file, or of standard input."""
     try:
         text = sys.stdin.read() if path is None else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"--script {path}: cannot read: {error}") from None
     lines = io.StringIO(text)
-
-    def read() -> str | None:
-        line = lines.readline()
-        if not line:
-            return None
-        if line.strip():
-            print(f"{PROMPT}{line.rstrip()}")
-        return line
-
-    return read
-
-
-def _terminal() -> str | None:
-    try:
-        return input(PROMPT)
-    except EOFError:
-        print()
-        return None
-
-
-def _completion(debugger: Debugger) -> None:
-    """Complete words by the Tab key, where Python has readline."""
-    try:
-        import readline
-    except ImportError:
-        return
-
-    def complete(text: str, state: int) -> str | None:
-        found = debugger.complete(readline.get_line_buffer()[: readline.get_endidx()], text)
-        return found[state] if state < len(found) else None
-
-    readline.set_completer_delims(" ")
-    readline.set_completer(complete)
-    readline.parse_and_bind("tab: complete")
+    return lambda: scripted(lines, PROMPT)

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.assembly import capture_all, capture_interfaces
 from p4lite.switch.description import DEFAULT_LIMIT_BYTES
-from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.fabric import Fabric, Switch
 from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.server import FabricServer, serve_until_signal
@@ -71,11 +72,13 @@ def _parser() -> argparse.ArgumentParser:
 @dataclass(frozen=True)
 class Manner:
     """How a command that is served by this one differs: messages start with `prog`, every port with an interface is
-    captured into `captures`/IFACE.pcap, and packets to an interface are treated as `to_host` says."""
+    captured into `captures`/IFACE.pcap, packets to an interface are treated as `to_host` says, and `beside` serves the
+    switch in other ways, too."""
 
     prog: str = "p4lite switch"
     captures: Path | None = None
     to_host: Callable[[str], LinkSettings] = lambda _interface: LinkSettings()
+    beside: Callable[[FabricServer, Switch], AbstractContextManager[object]] = lambda _server, _switch: nullcontext()
 
 
 def run(argv: list[str], manner: Manner = Manner()) -> int:
@@ -103,7 +106,8 @@ def run(argv: list[str], manner: Manner = Manner()) -> int:
     try:
         with progress.shown(prog):
             server = _start(arguments, ports, tls, manner)
-        return serve_until_signal(server, prog)
+        with manner.beside(server, server.fabric.switch(arguments.device_id)):
+            return serve_until_signal(server, prog)
     except P4RtError as error:
         return _fail(1, f"{arguments.program}: {error.message}", prog)
     except P4liteError as error:

@@ -24,7 +24,9 @@ MARK = "# Written by 'p4lite wrappers'."
 COMMANDS = {
     "p4c": "p4lite.cli.p4lang.p4c:p4c",
     "p4c-bm2-ss": "p4lite.cli.p4lang.p4c:p4c_bm2_ss",
+    "simple_switch": "p4lite.cli.p4lang.simple_switch:run_plain",
     "simple_switch_grpc": "p4lite.cli.p4lang.simple_switch:run",
+    "simple_switch_CLI": "p4lite.cli.p4lang.runtime_cli:run",
 }
 
 #: Packages that scripts of courses import, and how to install them where they are missing.
@@ -42,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(
         prog="p4lite wrappers",
-        description="Write p4c, p4c-bm2-ss, simple_switch_grpc and a python3 that has p4runtime and Mininet into "
-        "DIR/bin. '. DIR/activate' puts them first in the PATH of a shell.",
+        description="Write p4c, p4c-bm2-ss, simple_switch, simple_switch_grpc, simple_switch_CLI and a python3 that "
+        "has p4runtime and Mininet into DIR/bin. '. DIR/activate' puts them first in the PATH of a shell.",
     )
     p.add_argument("folder", metavar="DIR", type=Path, help="a new folder, or one that this command wrote before")
     return p

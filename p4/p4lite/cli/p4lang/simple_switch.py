@@ -1,4 +1,4 @@
-"""`simple_switch_grpc`: BMv2's command line, served by p4lite's switch.
+"""`simple_switch_grpc` and `simple_switch`: BMv2's command lines, served by p4lite's switch.
 
 One rule differs: without TLS and certificates of clients the switch listens on loopback, also where the command says
 0.0.0.0, because each process that reaches the port can command the switch.
@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from p4lite.cli import switch as verb
 from p4lite.cli.p4lang import shaping
+from p4lite.cli.p4lang.command_port import THRIFT_PORT, serving
 from p4lite.switch import listen
 
 PROG = "simple_switch_grpc"
+PLAIN = "simple_switch"
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 9559
 EVERY_ADDRESS = {"0.0.0.0", "[::]", "::", "", "*"}
 
 #: BMv2's options that have no effect here, each with the number of words that follow it.
 WITHOUT_EFFECT = {
-    "--thrift-port": 1, "--nanolog": 1, "--notifications-addr": 1, "--debugger-addr": 1, "--dump-packet-data": 1,
+    "--nanolog": 1, "--notifications-addr": 1, "--debugger-addr": 1, "--dump-packet-data": 1,
     "--max-port-count": 1, "--debugger": 0, "--log-flush": 0, "--enable-swap": 0,
 }  # fmt: skip
 
@@ -45,29 +49,49 @@ class _Parser(argparse.ArgumentParser):
         raise _Usage(message)
 
 
+@dataclass(frozen=True)
+class Translated:
+    """The arguments for `p4lite switch` (None: help or version was printed), the folder for captures that are named
+    after interfaces, and the port for simple_switch_CLI."""
+
+    words: list[str] | None
+    captures: Path | None = None
+    thrift_port: int | None = None
+
+
 def run(argv: list[str]) -> int:
-    """Run the command until SIGINT or SIGTERM; 1 for an error, as BMv2 has it."""
+    """Run `simple_switch_grpc` until SIGINT or SIGTERM; 1 for an error, as BMv2 has it."""
+    return _run(PROG, argv)
+
+
+def run_plain(argv: list[str]) -> int:
+    """Run `simple_switch`, which controllers reach by simple_switch_CLI only."""
+    return _run(PLAIN, argv)
+
+
+def _run(prog: str, argv: list[str]) -> int:
     with contextlib.suppress(OSError):
         # `pkill simple_switch` finds the process by this name, of which Linux keeps 15 characters.
-        Path("/proc/self/comm").write_text(PROG[:15], encoding="ascii")
+        Path("/proc/self/comm").write_text(prog[:15], encoding="ascii")
     try:
-        words, pcap = translate(argv)
+        given = translate(argv, prog)
     except _Usage as error:
-        print(f"{PROG}: error: {error}", file=sys.stderr)
+        print(f"{prog}: error: {error}", file=sys.stderr)
         return 1
-    if words is None:
+    if given.words is None:
         return 0
-    return min(1, verb.run(words, verb.Manner(PROG, pcap, shaping.settings)))
+    manner = verb.Manner(prog, given.captures, shaping.settings)
+    if given.thrift_port is not None:
+        port = given.thrift_port
+        manner = dataclasses.replace(manner, beside=lambda server, switch: serving(server, switch, port))
+    return min(1, verb.run(given.words, manner))
 
 
-def translate(argv: list[str]) -> tuple[list[str] | None, Path | None]:
-    """Return the arguments for `p4lite switch`, and the folder for captures that are named after interfaces.
-
-    No arguments: help or version was printed. Raises _Usage.
-    """
+def translate(argv: list[str], prog: str = PROG) -> Translated:
+    """Return what a command line means. Raises _Usage."""
     given = _known(argv)
     parser = _Parser(
-        prog=PROG,
+        prog=prog,
         allow_abbrev=False,
         description="p4lite's switch under the name of BMv2's. Options of BMv2 that are not listed are accepted "
         "without effect, or refused by name.",
@@ -81,6 +105,10 @@ def translate(argv: list[str]) -> tuple[list[str] | None, Path | None]:
     add("--log-console", action="store_true", help="log every packet's events to standard error")
     add("--log-file", metavar="FILE", help="log every packet's events to FILE.txt")
     add("-L", "--log-level", metavar="LEVEL", help="of the control plane")
+    add(
+        "--thrift-port", type=int, metavar="N", default=THRIFT_PORT if prog == PLAIN else None,
+        help="take commands of simple_switch_CLI --thrift-port N",
+    )  # fmt: skip
     add("--grpc-server-addr", metavar="HOST:PORT", help=f"default {LOOPBACK}:{DEFAULT_PORT}; 0.0.0.0 means {LOOPBACK}")
     for option in ("cacert", "cert", "key"):
         add(f"--grpc-server-{option}", metavar="FILE", help="as p4lite switch has it")
@@ -96,16 +124,20 @@ def translate(argv: list[str]) -> tuple[list[str] | None, Path | None]:
     try:
         args = parser.parse_args(given)
     except SystemExit:
-        return None, None
+        return Translated(None)
     if args.version:
         from p4lite.cli.p4lang.p4c import _version
 
-        print(f"{PROG}: p4lite {_version()}, in the place of BMv2")
-        return None, None
-    words = ["--grpc-server-addr", _address(args)]
+        print(f"{prog}: p4lite {_version()}, in the place of BMv2")
+        return Translated(None)
+    if prog == PLAIN:
+        # Nothing but p4lite's own tools looks for P4Runtime there.
+        words = ["--grpc-server-addr", listen.default_address(f"simple-switch-{args.thrift_port}")]
+    else:
+        words = ["--grpc-server-addr", _address(args)]
     for name, value in vars(args).items():
         option = f"--{name.replace('_', '-')}"
-        if name in ("program", "version", "grpc_server_addr", "pcap", "interface", "log_file"):
+        if name in ("program", "version", "grpc_server_addr", "pcap", "interface", "log_file", "thrift_port"):
             continue
         if value is True:
             words.append(option)
@@ -117,7 +149,7 @@ def translate(argv: list[str]) -> tuple[list[str] | None, Path | None]:
         words += ["--log-file", f"{args.log_file}.txt"]
     if args.program is not None:
         words.append(args.program)
-    return words, None if args.pcap is None else Path(args.pcap)
+    return Translated(words, None if args.pcap is None else Path(args.pcap), args.thrift_port)
 
 
 def _known(argv: list[str]) -> list[str]:
