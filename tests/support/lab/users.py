@@ -11,12 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+#: Ends a test whose command hangs. An emulated machine takes minutes to start a lab.
+PATIENCE_S = 600
 MRCLAB = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()"]
 
 
 def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a command as ourselves, which must end with an exit code and without a traceback."""
-    done = subprocess.run([*MRCLAB, *words], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*MRCLAB, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
