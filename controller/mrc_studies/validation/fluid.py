@@ -44,13 +44,15 @@ def payload_of(scenario: Scenario, seed: int, topology: Topology) -> float:
 
 
 def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
-    fabric, trim = scenario.fabric, lab.queues.trim
+    fabric = scenario.fabric
     base_rtt = describe.base_rtt_ns(topology, "virtual")
     # The fastest paths bound the window, and base RTT is that of the slowest.
     fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
     shortest = describe.base_rtt_ns(Topology(fast), "virtual")
-    # A queue that does not trim drops what is beyond its limit.
-    held = lab.queues.limit if trim is None else trim.threshold
+    # A lab gives slow links shorter queues. One that does not trim drops what is beyond its limit.
+    slowest = min((link for link in topology.links.values() if not link.is_host_link), key=lambda link: link.spec.rate)
+    trim = slowest.queue.trim
+    held = slowest.queue.limit if trim is None else trim.threshold + describe.frame_bytes(topology)
     document = {
         "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
         "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, "t1_per_plane": fabric.t1s, "port_rate": fabric.port_bps,
