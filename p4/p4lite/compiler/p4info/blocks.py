@@ -23,9 +23,12 @@ Bindings = dict[ast.Declaration, ast.Value | None]
 
 @dataclass(eq=False)
 class Extern:
-    """An extern object: `args` are its constructor's arguments by parameter, `notes` where its annotations stand."""
+    """An extern object: `args` are its constructor's arguments by parameter, `notes` where its annotations stand.
 
-    kind: str
+    `type` is its type's name, which the architecture knows.
+    """
+
+    type: str
     name: str
     args: dict[str, ast.Value | None]
     types: tuple[t.Type, ...]
