@@ -14,10 +14,16 @@ from dataclasses import dataclass, field
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as t
+from p4lite.compiler.architecture import ARCHITECTURES
 from p4lite.compiler.midend.names import control_plane_name, qualified
 
 Kind = ast.CallKind
-DIRECT = ("direct_counter", "direct_meter")
+DIRECT = frozenset(
+    name
+    for each in ARCHITECTURES
+    for name, extern in each.externs.items()
+    if extern.kind in ("direct_counter", "direct_meter")
+)
 Bindings = dict[ast.Declaration, ast.Value | None]
 
 
@@ -141,7 +147,7 @@ def _drop_tables(block: Block, kept: Set[str]) -> None:
     used = {name for each in local if each not in gone for name in _named(each)}
     for table in gone:
         for direct in _named(table) - used:
-            if direct in block.externs and block.externs[direct].kind in DIRECT:
+            if direct in block.externs and block.externs[direct].type in DIRECT:
                 del block.externs[direct]
     for child in [*block.children.values(), *block.passed.values()]:
         _drop_tables(child, kept)
