@@ -160,13 +160,19 @@ PSA = Architecture(
 )
 
 ARCHITECTURES = (V1MODEL, PSA)
-NAMES = " and ".join(each.name for each in ARCHITECTURES)
+BLOCKS = tuple(dict.fromkeys(name for each in ARCHITECTURES for name in each.blocks))
+"""The names of blocks in all architectures."""
+
+
+def find_architecture(main: ast.Instance) -> Architecture | None:
+    """Return the architecture of a program, None if it is another one."""
+    return next((each for each in ARCHITECTURES if each.package == main.decl.name), None)
 
 
 def architecture(main: ast.Instance) -> Architecture:
     """Return the architecture of a program. Raises Unsupported for a package that none has."""
-    for each in ARCHITECTURES:
-        if each.package == main.decl.name:
-            return each
+    found = find_architecture(main)
+    if found is not None:
+        return found
     packages = " or ".join(f"a {each.package} of {each.name}" for each in ARCHITECTURES)
     raise Unsupported(main.pos, f"not supported for BMv2: package '{main.decl.name}': main must be {packages}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4lite.switch.bmv2.model import Architecture, FieldRef
+from p4lite.switch.bmv2.model import Architecture, FieldRef, Model
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.entries import load_initial
@@ -66,13 +66,18 @@ def generate(facts: Facts) -> Code:
 
     Raises InterpretedOnly for a program of another architecture than v1model.
     """
-    if facts.architecture is not Architecture.V1MODEL:
-        raise InterpretedOnly(
-            f"{facts.source}: the program is for the architecture {facts.architecture.value}, and the compiled switch "
-            f"runs {Architecture.V1MODEL.value} only; run it in the interpreter: p4lite trace, p4lite stf, p4lite "
-            "debug, or p4lite.Switch(program) in Python"
-        )
+    check_compiled(facts.model)
     return _Generator(facts).code()
+
+
+def check_compiled(model: Model) -> None:
+    """Raise InterpretedOnly for a program of another architecture than v1model."""
+    if model.architecture is not Architecture.V1MODEL:
+        raise InterpretedOnly(
+            f"{model.root.source}: the program is for the architecture {model.architecture.value}, and the compiled "
+            f"switch runs {Architecture.V1MODEL.value} only; run it in the interpreter: p4lite trace, p4lite stf, "
+            "p4lite debug, or p4lite.Switch(program) in Python"
+        )
 
 
 class _Generator:
