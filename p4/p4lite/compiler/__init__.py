@@ -6,7 +6,7 @@ Front end::
 
 preprocess (pcpp) → lex and parse (lark) → `ast.Program` → resolve and type-check → `TypedProgram`:
 
-* `program.decls`: all top-level declarations in order (`ast.Declaration`), those of core.p4 and the architecture's file too
+* `program.decls`: all top-level declarations in order (`ast.Declaration`), also of core.p4 and v1model.p4 or psa.p4
 * `program.main`: `ast.Instance` of the package `main`; `main.decl.name` is "V1Switch"; `main.args["p"]` (and vr, ig,
   eg, ck, dep) are `ast.Instance` with the user's `ParserDecl`/`ControlDecl` as `decl`, constructor arguments as `args`
 * `program.errors`: members of `error` in order of declaration; `program.match_kinds` likewise

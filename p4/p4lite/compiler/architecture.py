@@ -104,13 +104,22 @@ V1MODEL = Architecture(
     externs={
         name: ExternType(name)
         for name in (
-            "register", "counter", "direct_counter", "meter", "direct_meter", "action_profile", "action_selector"
+            "register",
+            "counter",
+            "direct_counter",
+            "meter",
+            "direct_meter",
+            "action_profile",
+            "action_selector",
         )
-    },  # fmt: skip
+    },
     hidden=frozenset({"Checksum16"}),
     properties={
-        "implementation": "implementation", "counters": "counters", "meters": "meters", "timeout": "support_timeout"
-    },  # fmt: skip
+        "implementation": "implementation",
+        "counters": "counters",
+        "meters": "meters",
+        "timeout": "support_timeout",
+    },
     hash_enum="HashAlgorithm",
     pipelines=(("parser", ("ingress", "egress")),),
 )

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from p4lite.compiler import ast
-from p4lite.compiler.architecture import find_architecture
 from p4lite.compiler import types as ty
+from p4lite.compiler.architecture import find_architecture
 from p4lite.compiler.diagnostics import Reporter
 
 #: Headers by their place below the parameter that holds all headers, such as `inner.ipv4`.
@@ -306,9 +306,7 @@ def check_validity(main: ast.Instance, reporter: Reporter) -> None:
         _pipeline(blocks.get(parser), [blocks.get(name) for name in names], reporter)
 
 
-def _pipeline(
-    parser: ast.Declaration | None, controls: list[ast.Declaration | None], reporter: Reporter
-) -> None:
+def _pipeline(parser: ast.Declaration | None, controls: list[ast.Declaration | None], reporter: Reporter) -> None:
     if not isinstance(parser, ast.ParserDecl) or len(parser.params) < 2:
         return
     left = parsed(parser)

@@ -215,7 +215,9 @@ class V1Model:
             self.core.drop(f"there is no port {port}")
             return
         if self.core.get(packet, "priority") >= self.core.priority_queues:
-            self.core.drop(f"priority {self.core.get(packet, 'priority')}: the port has {self.core.priority_queues} queues")
+            self.core.drop(
+                f"priority {self.core.get(packet, 'priority')}: the port has {self.core.priority_queues} queues"
+            )
             return
         now = self.core.now_ns // 1000
         if self._queueing:

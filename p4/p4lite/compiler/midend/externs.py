@@ -151,9 +151,7 @@ class Externs:
             self.learn_lists[key] = listed, place if isinstance(place, Struct) else Struct({"0": place})
         return self.learn_lists[key]
 
-    def generate_digest(
-        self, key: object, name: str, ty: t.Type, value: Value, receiver: Expr, call: ast.Call
-    ) -> None:
+    def generate_digest(self, key: object, name: str, ty: t.Type, value: Value, receiver: Expr, call: ast.Call) -> None:
         """Copy a value to the fields of a digest, and send it."""
         listed, place = self.learn(key, name, ty, call.pos)
         listed.loc = listed.loc or self.code.loc(call)

@@ -1,8 +1,10 @@
 """The lowering for the Portable Switch Architecture: its externs, and its six blocks, as BMv2's psa_switch has them.
 
-What a deparser hands to a later parser (normal_meta and so on) is one place for both. A field list with the place's name
-says what the packet path of that name keeps.
+What a deparser hands to a later parser (normal_meta and so on) is one place for both. A field list with the place's
+name says what the packet path of that name keeps.
 """
+
+# ruff: noqa: N802, N815 - methods are named after the types and methods of psa.p4
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class PsaExterns(Externs):
         loc = self.code.loc(instance.node)
         self.code.out.externs.append(lir.ExternObject(instance.name, instance.kind, list(args), loc))
 
-    def _new_Register(self, register: ExternInstance) -> None:  # noqa: N802 - P4's name, here and below
+    def _new_Register(self, register: ExternInstance) -> None:
         initial = 0
         if "initial_value" in register.args:
             initial = int_argument(register, "initial_value")
@@ -64,12 +66,12 @@ class PsaExterns(Externs):
             )
         add_register(self.code, register, initial)
 
-    def _new_Counter(self, counter: ExternInstance) -> None:  # noqa: N802
+    def _new_Counter(self, counter: ExternInstance) -> None:
         size, unit = int_argument(counter, "n_counters"), int_argument(counter, "type")
         self.code.out.counters.append(lir.Counter(counter.name, size, None, self.code.loc(counter.node)))
         self._object(counter, ("n_counters", Const(size, 32)), ("type", Const(unit, ENUM_WIDTH)))
 
-    def _new_Meter(self, meter: ExternInstance) -> None:  # noqa: N802
+    def _new_Meter(self, meter: ExternInstance) -> None:
         size, kind = int_argument(meter, "n_meters"), METER_KINDS[int_argument(meter, "type")]
         self._object(
             meter,
@@ -79,17 +81,17 @@ class PsaExterns(Externs):
             ("type", lir.Text(kind)),
         )
 
-    def _new_DirectMeter(self, meter: ExternInstance) -> None:  # noqa: N802
+    def _new_DirectMeter(self, meter: ExternInstance) -> None:
         # BMv2 writes the colour of a hit here before the action runs.
         meter.users[:] = [self.code.temp(COLOUR_BITS, hint="colour")]
 
-    def _new_InternetChecksum(self, checksum: ExternInstance) -> None:  # noqa: N802
+    def _new_InternetChecksum(self, checksum: ExternInstance) -> None:
         self._object(checksum)
 
-    def _new_Checksum(self, checksum: ExternInstance) -> None:  # noqa: N802
+    def _new_Checksum(self, checksum: ExternInstance) -> None:
         self._object(checksum, ("hash", lir.Text(self._algorithm(checksum, "hash"))))
 
-    def _new_Hash(self, hashing: ExternInstance) -> None:  # noqa: N802
+    def _new_Hash(self, hashing: ExternInstance) -> None:
         self._object(hashing, ("algo", lir.Text(self._algorithm(hashing, "algo"))))
 
     def _algorithm(self, instance: ExternInstance, argument: str) -> str:
@@ -151,18 +153,18 @@ class PsaExterns(Externs):
                 fields.append(item)
         return lir.Vector(tuple(fields), "field_list")
 
-    def _on_Register_read(self, call: ast.Call, register: ExternInstance) -> Value:  # noqa: N802
+    def _on_Register_read(self, call: ast.Call, register: ExternInstance) -> Value:
         (index,) = self.arguments(call)
         at = self.operand(self.exprs.eval(index), index)
         return self._give(call, "register_read", (), (Named("register_array", register.name), at))
 
-    def _on_Register_write(self, call: ast.Call, register: ExternInstance) -> None:  # noqa: N802
+    def _on_Register_write(self, call: ast.Call, register: ExternInstance) -> None:
         index, value = self.arguments(call)
         number, content = self.values(call)
         at, new = self.operand(number, index), self.operand(content, value)
         self.code.emit(Prim("register_write", (Named("register_array", register.name), at, new), self.code.loc(call)))
 
-    def _on_Random_read(self, call: ast.Call, random: ExternInstance) -> Value:  # noqa: N802
+    def _on_Random_read(self, call: ast.Call, random: ExternInstance) -> Value:
         low, high = int_argument(random, "min"), int_argument(random, "max")
         if not 0 <= low <= high < 1 << 64:
             raise unsupported(random.node.pos, f"random numbers from {low} to {high}: 0 <= min <= max < 2^64")
@@ -170,7 +172,7 @@ class PsaExterns(Externs):
         limits = (Const(low, width[0]), Const(high, width[0]))
         return self._give(call, "modify_field_rng_uniform", (), limits)
 
-    def _on_Hash_get_hash(self, call: ast.Call, hashing: ExternInstance) -> Value:  # noqa: N802
+    def _on_Hash_get_hash(self, call: ast.Call, hashing: ExternInstance) -> Value:
         named = Named("extern", hashing.name)
         exprs, values = self.arguments(call), self.values(call)
         if len(exprs) == 1:
@@ -181,16 +183,16 @@ class PsaExterns(Externs):
 
     def _colour_blind(self, colours: list[ast.Expr]) -> None:
         """Refuse a packet's colour other than green, which means a colour-blind meter."""
-        if any(self.enum_member(each) != "GREEN" for each in colours):
+        if any(not isinstance(e.const, ast.EnumValue) or e.const.member != "GREEN" for e in colours):
             raise unsupported(colours[0].pos, "a colour-aware meter: call execute without a colour")
 
-    def _on_Meter_execute(self, call: ast.Call, meter: ExternInstance) -> Value:  # noqa: N802
+    def _on_Meter_execute(self, call: ast.Call, meter: ExternInstance) -> Value:
         index, *colours = self.arguments(call)
         self._colour_blind(colours)
         at = self.operand(self.exprs.eval(index), index)
         return self._give(call, "_Meter_execute", (Named("extern", meter.name), at))
 
-    def _on_DirectMeter_execute(self, call: ast.Call, meter: ExternInstance) -> Value:  # noqa: N802
+    def _on_DirectMeter_execute(self, call: ast.Call, meter: ExternInstance) -> Value:
         self._colour_blind(self.arguments(call))
         if self.code.routine.kind != "action":
             raise unsupported(call.pos, f"'{meter.name}.execute()' outside of an action of its table")
@@ -203,17 +205,17 @@ class PsaExterns(Externs):
 
     # --- methods that do something ---
 
-    def _on_Counter_count(self, call: ast.Call, counter: ExternInstance) -> None:  # noqa: N802
+    def _on_Counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
         (index,) = self.arguments(call)
         at = self.operand(self.exprs.eval(index), index)
         self.code.emit(Prim("_Counter_count", (Named("extern", counter.name), at), self.code.loc(call)))
 
-    def _on_DirectCounter_count(self, call: ast.Call, counter: ExternInstance) -> None:  # noqa: N802
+    def _on_DirectCounter_count(self, call: ast.Call, counter: ExternInstance) -> None:
         """Emit nothing: BMv2 counts every hit of the table by itself."""
         if self.code.routine.kind != "action":
             raise unsupported(call.pos, f"'{counter.name}.count()' outside of an action of its table")
 
-    def _on_Digest_pack(self, call: ast.Call, digest: ExternInstance) -> None:  # noqa: N802
+    def _on_Digest_pack(self, call: ast.Call, digest: ExternInstance) -> None:
         (value,) = self.values(call)
         self.generate_digest(digest, digest.name, digest.types[0], value, Const(DIGEST_RECEIVER, 32), call)
 
@@ -221,16 +223,16 @@ class PsaExterns(Externs):
         op = f"_{checksum.kind}_{call.method}"
         self.code.emit(Prim(op, (Named("extern", checksum.name), *args), self.code.loc(call)))
 
-    def _on_InternetChecksum_clear(self, call: ast.Call, checksum: ExternInstance) -> None:  # noqa: N802
+    def _on_InternetChecksum_clear(self, call: ast.Call, checksum: ExternInstance) -> None:
         self._checksum(call, checksum)
 
     _on_Checksum_clear = _on_InternetChecksum_clear
 
-    def _on_Checksum_update(self, call: ast.Call, checksum: ExternInstance) -> None:  # noqa: N802
+    def _on_Checksum_update(self, call: ast.Call, checksum: ExternInstance) -> None:
         (value,) = self.values(call)
         self._checksum(call, checksum, self._data(value, call.pos))
 
-    def _on_InternetChecksum_add(self, call: ast.Call, checksum: ExternInstance) -> None:  # noqa: N802
+    def _on_InternetChecksum_add(self, call: ast.Call, checksum: ExternInstance) -> None:
         (value,) = self.values(call)
         data = self._data(value, call.pos)
         bits = sum(item.width for item in data.items if isinstance(item, Field))
@@ -240,11 +242,11 @@ class PsaExterns(Externs):
 
     _on_InternetChecksum_subtract = _on_InternetChecksum_add
 
-    def _on_InternetChecksum_set_state(self, call: ast.Call, checksum: ExternInstance) -> None:  # noqa: N802
+    def _on_InternetChecksum_set_state(self, call: ast.Call, checksum: ExternInstance) -> None:
         (state,) = self.arguments(call)
         self._checksum(call, checksum, self.operand(self.exprs.eval(state), state))
 
-    def _on_InternetChecksum_get(self, call: ast.Call, checksum: ExternInstance) -> Value:  # noqa: N802
+    def _on_InternetChecksum_get(self, call: ast.Call, checksum: ExternInstance) -> Value:
         return self._give(call, f"_{checksum.kind}_{call.method}", (Named("extern", checksum.name),))
 
     _on_InternetChecksum_get_state = _on_InternetChecksum_get

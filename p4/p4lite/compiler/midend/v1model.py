@@ -36,6 +36,7 @@ def strip_casts(expr: ast.Expr) -> ast.Expr:
         expr = expr.expr
     return expr
 
+
 class V1ModelExterns(Externs):
     """Lowers calls of the externs of v1model.p4."""
 

@@ -115,7 +115,8 @@ class Profile:
 class Array:
     """A counter, meter or register array. A direct one belongs to the entries of `table`.
 
-    `width`: bits of a register, else 0; `initial`: what its cells hold first. Of a meter, which has two rates and three colours, `unit` is bytes or packets.
+    `width`: bits of a register, else 0; `initial`: what its cells hold first. Of a meter, which has two rates and three
+    colours, `unit` is bytes or packets.
     """
 
     name: str
