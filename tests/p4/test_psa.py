@@ -76,7 +76,7 @@ def packet(a: int = 1, b: int = 2, c: int = 3, d: int = 4, rest: bytes = b"rest"
 
 
 def run(sw: Interpreter, data: bytes = packet(), port: int = 1) -> list[tuple[int, bytes]]:
-    return [tuple(each) for each in sw.process(port, data)]
+    return [(out.port, out.data) for out in sw.process(port, data)]
 
 
 def test_a_packet_is_dropped_unless_the_program_sends_it() -> None:

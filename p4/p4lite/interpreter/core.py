@@ -9,7 +9,7 @@ from typing import NamedTuple
 from p4lite.interpreter.events import Deparsed, DigestSent, Dropped, Named, Observer, PacketStarted, Replicated, Sent
 from p4lite.interpreter.expressions import Expressions
 from p4lite.interpreter.packet import Packet, header_bytes
-from p4lite.interpreter.parser import Parser
+from p4lite.interpreter.parser import ParseState, Parser
 from p4lite.interpreter.pipelines import Pipelines
 from p4lite.interpreter.primitives import Primitives, PythonExtern, Step
 from p4lite.interpreter.psa_externs import PsaExterns
@@ -82,6 +82,11 @@ class Core(Tables):
     def _deparser(self, node: Node) -> Deparser:
         steps = self.primitives.action(list(node.items("primitives")))
         return Deparser(steps, [n.str() for n in node["order"].items()])
+
+    @property
+    def states(self) -> dict[str, ParseState]:
+        """The states of all parsers by name; of several with one name the last."""
+        return {name: state for parser in self.parsers.values() for name, state in parser.states.items()}
 
     def name_fields(self, fields: Mapping[str, FieldRef]) -> None:
         """Let `get` and `put` find fields of the architecture's metadata by these names."""

@@ -227,6 +227,8 @@ class V1ModelExterns(Externs):
 class V1Model(Target):
     """The lowering of the program around the externs."""
 
+    externs: V1ModelExterns
+
     def __init__(self, blocks: Blocks) -> None:
         super().__init__(blocks)
         self.field_lists = FieldLists(blocks.code, blocks.exprs, blocks.decls)
@@ -236,10 +238,11 @@ class V1Model(Target):
         """Lower the six blocks."""
         blocks, code = self.blocks, self.blocks.code
         checksums = Checksums(code, blocks.exprs, blocks.instances, blocks.calls, self.externs)
-        parser = blocks.instance("parser")
-        params = parser.decl.params
+        parser = blocks.instance("parser").decl
+        assert isinstance(parser, ast.ParserDecl)
+        params = parser.params
         if len(params) != PARSER_PARAMS:
-            raise unsupported(parser.decl.pos, "a V1Switch other than v1model's")
+            raise unsupported(parser.pos, "a V1Switch other than v1model's")
         headers_type, meta_type, standard_type = (blocks.type_of(p) for p in params[1:])
         assert isinstance(standard_type, t.StructType)
         headers = code.storage.allocate(headers_type, "", params[1].pos)
