@@ -16,6 +16,7 @@ from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.errors import InterpretedOnly
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.program.entry import ActionCall, Exact
+from p4lite.switch.source import Loaded
 
 RECIRCULATE = "PSA_PORT_RECIRCULATE"
 FRAME = """
@@ -260,6 +261,8 @@ def test_the_compiled_switch_refuses_the_program_and_says_what_runs_it() -> None
         _ = made.native
     with pytest.raises(InterpretedOnly):
         p4lite.Switch(made, backend="compiled")
+    with pytest.raises(InterpretedOnly, match=r"p\.json"):
+        Loaded(Path("p.json"), made.bmv2, None).check_compiled()
     with p4lite.Switch(made) as sw:
         assert sw.backend == "interpreter"
         assert sw.send(1, packet()) == [(2, packet())]

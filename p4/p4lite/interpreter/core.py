@@ -9,7 +9,7 @@ from typing import NamedTuple
 from p4lite.interpreter.events import Deparsed, DigestSent, Dropped, Named, Observer, PacketStarted, Replicated, Sent
 from p4lite.interpreter.expressions import Expressions
 from p4lite.interpreter.packet import Packet, header_bytes
-from p4lite.interpreter.parser import ParseState, Parser
+from p4lite.interpreter.parser import Parser, ParseState
 from p4lite.interpreter.pipelines import Pipelines
 from p4lite.interpreter.primitives import Primitives, PythonExtern, Step
 from p4lite.interpreter.psa_externs import PsaExterns
