@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.architecture import block_at
@@ -105,7 +107,7 @@ class Blocks:
         return entry, decl
 
 
-class Target:
+class Target(ABC):
     """What an architecture makes of a program: `externs` lowers its externs, `lower` all blocks."""
 
     externs: Externs
@@ -113,6 +115,6 @@ class Target:
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
 
+    @abstractmethod
     def lower(self) -> None:
         """Lower the program."""
-        raise NotImplementedError

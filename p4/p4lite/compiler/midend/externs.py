@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from p4lite.compiler import ast
@@ -38,7 +39,7 @@ IN_PARSER = frozenset({"verify", "assert", "assume", "log_msg", "static_assert"}
 IN_DEPARSER = frozenset({"assert", "assume", "log_msg", "static_assert"})
 
 
-class Externs:
+class Externs(ABC):
     """Lowers calls of extern functions and methods: `_fn_NAME`, and `_on_TYPE_METHOD`."""
 
     parser_methods = frozenset({"packet_in"})
@@ -161,9 +162,9 @@ class Externs:
 
     # --- functions ---
 
+    @abstractmethod
     def declare(self, instance: ExternInstance) -> None:
         """Put a new extern object of the architecture into the output."""
-        raise NotImplementedError
 
     def add(self, instance: ExternInstance) -> None:
         """Take a new extern object's name, and put it into the output."""
