@@ -1,4 +1,4 @@
-"""P4_16 compiler and embedded v1model switch: `p4lite.compile(...)`, `p4lite.Switch(...)`."""
+"""P4_16 compiler and embedded switch: `p4lite.compile(...)`, `p4lite.Switch(...)`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import HTML, SVG, display
 
-from p4lite.compiler import Compiled, compile_text, graph
+from p4lite.compiler import Compiled, architecture, compile_text, graph
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.errors import P4liteError
 
@@ -56,7 +56,7 @@ class P4Magics(Magics):
         parser = _Parser(prog="%%p4", add_help=False)
         parser.add_argument("name", nargs="?", default=DEFAULT_NAME, metavar="NAME")
         parser.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[])
-        parser.add_argument("-b", "--block", action="append", choices=sorted(graph.BLOCKS), default=[])
+        parser.add_argument("-b", "--block", action="append", choices=sorted(architecture.BLOCKS), default=[])
         parser.add_argument("--no-graph", action="store_true")
         arguments = parser.parse_args(shlex.split(line))
         name = arguments.name

@@ -1,6 +1,7 @@
 """Counts of the compiler against programs of others, which are read from checkouts and never copied.
 
     python tests/p4/conformance.py compile DIR [--p4info OUTPUTS] [--pattern '*-bmv2.p4'] [--front] [-v]
+    python tests/p4/conformance.py compile DIR --architecture psa [--p4info OUTPUTS] [-v]
     python tests/p4/conformance.py errors DIR [-v]
     python tests/p4/conformance.py tutorials DIR
     python tests/p4/conformance.py load DIR --simple-switch PATH [--pattern '*-bmv2.p4'] [-v]
@@ -37,6 +38,7 @@ from p4lite.editor.scan import same_code
 
 LOAD_SECONDS = 10.0
 OTHER_ARCHITECTURE = re.compile(r"#\s*include\s*[<\"](?:bmv2/)?(?:psa|pna|tna|ubpf_model|ebpf_model|xdp_model)\b")
+PSA = re.compile(r"#\s*include\s*[<\"](?:(?:bmv2|dpdk)/)?psa\.p4[>\"]")
 
 
 @dataclass
@@ -51,11 +53,12 @@ class Counts:
     seconds: float = 0.0
 
 
-def programs(directory: Path, pattern: str) -> list[Path]:
-    """Return the v1model programs of a directory: those that include no other architecture."""
+def programs(directory: Path, pattern: str, architecture: str = "v1model") -> list[Path]:
+    """Return the programs of a directory for PSA, or those for v1model: they include no other architecture."""
     found = []
     for path in sorted(directory.glob(pattern)):
-        if not OTHER_ARCHITECTURE.search(path.read_text(encoding="utf-8", errors="replace")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if PSA.search(text) if architecture == "psa" else not OTHER_ARCHITECTURE.search(text):
             found.append(path)
     return found
 
@@ -218,6 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--p4info", type=Path, help="directory of expected P4Info files")
     parser.add_argument("--pattern", help="programs to take (default: *-bmv2.p4; errors: *.p4)")
+    parser.add_argument("--architecture", choices=("v1model", "psa"), default="v1model")
     parser.add_argument("--front", action="store_true", help="stop after the front end")
     parser.add_argument("--simple-switch", type=Path, metavar="PATH", help="BMv2's simple_switch, for load")
     parser.add_argument("-v", "--verbose", action="store_true")
@@ -232,8 +236,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.mode == "load" and args.simple_switch is None:
         print("load needs --simple-switch PATH", file=sys.stderr)
         return 2
-    default = "*.p4" if args.mode == "errors" else "*-bmv2.p4"
-    paths = programs(args.directory, args.pattern or default)
+    default = "*.p4" if args.mode == "errors" or args.architecture == "psa" else "*-bmv2.p4"
+    paths = programs(args.directory, args.pattern or default, args.architecture)
     if not paths:
         print(f"{args.directory}: no programs {args.pattern or default}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Counts p4c's STF tests for v1model: passed, failed, unsupported.
+"""Counts p4c's STF tests for v1model and PSA: passed, failed, unsupported.
 
     python tests/p4/conformance_stf.py P4C_CHECKOUT [--jobs N] [--timeout S] [--only TEXT] [--json DIR] [--markdown]
 
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def find_tests(directory: Path) -> Iterator[tuple[str, Path, Path]]:
-    """(group, program, test) of p4c's v1model tests."""
+    """(group, program, test) of p4c's tests for v1model and, in the group psa, for PSA."""
     samples = directory / SAMPLES if (directory / SAMPLES).is_dir() else directory
     groups = {
         "samples": sorted(samples.glob("*-bmv2.stf")),
@@ -51,8 +51,9 @@ def find_tests(directory: Path) -> Iterator[tuple[str, Path, Path]]:
         for test in tests:
             program = test.with_suffix(".p4")
             text = program.read_text(encoding="utf-8", errors="replace")
-            if re.search(r"#\s*include\s*[<\"][^>\"]*v1model\.p4[>\"]", text):
-                yield group, program, test
+            architecture = re.search(r"#\s*include\s*[<\"][^>\"]*(v1model|psa)\.p4[>\"]", text)
+            if architecture:
+                yield "psa" if architecture[1] == "psa" else group, program, test
 
 
 def run_test(group: str, program: Path, test: Path, timeout: float) -> Outcome:
@@ -104,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.json is not None:
         tests = [(group, arguments.json / f"{test.stem}.json", test) for group, _, test in tests]
     if not tests:
-        print(f"{arguments.directory}: no v1model STF tests of p4c here", file=sys.stderr)
+        print(f"{arguments.directory}: no STF tests of p4c here", file=sys.stderr)
         return 2
     with ThreadPoolExecutor(arguments.jobs) as pool:
         runs = [pool.submit(run_test, *item, arguments.timeout) for item in tests]

@@ -57,7 +57,7 @@ DIRECTIVES = {
         '#include "nope.p4"',
         r"x\.p4:1:1: error: include file 'nope\.p4' not found; name its directory with -I",
     ),
-    "other architecture": ("#include <psa.p4>", r"unsupported architecture, p4lite compiles for v1model"),
+    "other architecture": ("#include <dpdk/psa.p4>", r"unsupported architecture, p4lite compiles for v1model and psa"),
     "include nothing": ("#include", r'#include needs "FILE" or <FILE>'),
     "unclosed include": ("#include <abc", r"preprocessor: malformed #include"),
     "unterminated comment": ("const bit<8> x = 1; /* oops\n\n", r"x\.p4:1:21: error: unterminated comment"),

@@ -12,7 +12,7 @@ from p4lite.api.program import Program
 from p4lite.api.tables import Table
 from p4lite.interpreter.events import Observer
 from p4lite.interpreter.primitives import PythonExtern
-from p4lite.switch.errors import BuildError, InvalidArgument
+from p4lite.switch.errors import BuildError, InterpretedOnly, InvalidArgument
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.program.facts import Array
 from p4lite.switch.program.facts import Table as TableFacts
@@ -75,12 +75,12 @@ class MirrorSessions(MutableMapping[int, CloneSession]):
 
 
 class Switch:
-    """A v1model switch that runs a program, on a clock that only `advance` moves.
+    """A switch that runs a program, on a clock that only `advance` moves.
 
     Args:
         program: what `p4lite.compile` returns.
-        backend: "compiled" (C in this process) or "interpreter". None: compiled, unless there is no C compiler, or
-            `observers` or `externs` are given, which only the interpreter has.
+        backend: "compiled" (C in this process) or "interpreter". None: compiled, unless there is no C compiler, the
+            program is not for v1model, or `observers` or `externs` are given, which only the interpreter has.
         ports: the numbers of its ports; packets to others are dropped.
         seed: of the program's random().
         priority_queues: of every port; packets of a higher priority are dropped.
@@ -109,7 +109,7 @@ class Switch:
         if backend != "interpreter" and not watched:
             try:
                 self._backend = CompiledBackend(program, ports, seed, priority_queues)
-            except BuildError:
+            except (BuildError, InterpretedOnly):
                 if backend == "compiled":
                     raise
         self.backend: BackendName = "interpreter" if self._backend is None else "compiled"

@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(
         prog="p4lite compile",
-        description="Compile a P4_16 program for v1model to BMv2 JSON and P4Info. Without -o it is only checked.",
+        description="Compile a P4_16 program for v1model or PSA to BMv2 JSON and P4Info. Without -o, only check it.",
     )
     p.add_argument("program", metavar="PROG.p4", help="the program; '-' is standard input")
     p.add_argument("-o", "--output", metavar="OUT.json", help="write the BMv2 JSON here ('-' is standard output)")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from p4lite.compiler import frontend, graph
+from p4lite.compiler import architecture, frontend, graph
 from p4lite.compiler.diagnostics import CompileError
 
 
@@ -19,7 +19,7 @@ def run(argv: list[str]) -> int:
     add = parser.add_argument
     add("program", metavar="PROG.p4")
     add("-o", "--output", required=True, metavar="OUT", help="OUT.svg, .png or .pdf (by Graphviz), OUT.dot; - is dot")
-    add("-b", "--block", action="append", default=[], choices=list(graph.BLOCKS), help="draw only this block")
+    add("-b", "--block", action="append", default=[], choices=list(architecture.BLOCKS), help="draw only this block")
     add("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes here")
     add("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     try:

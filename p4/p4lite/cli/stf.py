@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 from p4lite import progress
+from p4lite.api.backends import InterpreterBackend
+from p4lite.api.program import Program
+from p4lite.switch.bmv2.model import Architecture
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.source import load_source
-from p4lite.switch.stf.engine import run_stf
+from p4lite.switch.stf.engine import ports_of, run_on, run_stf
 from p4lite.switch.stf.parse import Statement, StfError, parse_stf
 
 
@@ -18,7 +21,8 @@ def run(argv: list[str]) -> int:
     """Run a test; return 0 if it passed, 1 if it failed, 2 for wrong usage or an unsupported STF feature or program."""
     parser = argparse.ArgumentParser(
         prog="p4lite stf",
-        description="Run an STF test on a program in virtual time; prints PASS, or FAIL with what differed.",
+        description="Run an STF test on a program in virtual time; prints PASS, or FAIL with what differed. A program "
+        "for v1model runs compiled, one for PSA in the interpreter.",
     )
     parser.add_argument("program", metavar="PROG", help="P4 source (.p4) or BMv2 JSON")
     parser.add_argument("test", metavar="TEST.stf")
@@ -49,6 +53,23 @@ def run(argv: list[str]) -> int:
         return 1
 
 
+class _Interpreted:
+    """The interpreter with the ports of a test, for an architecture that the compiled switch has not."""
+
+    def __init__(self, program: Program, statements: list[Statement], priority_queues: int) -> None:
+        self._backend = InterpreterBackend(program, ports_of(statements), 1, priority_queues)
+        self.program = program.facts
+        self.control = self._backend.control
+        self.replication = self._backend.replication
+
+    def send(self, port: int, data: bytes) -> list[tuple[int, bytes]]:
+        return self._backend.send(port, data)
+
+    def advance(self, duration_ns: int) -> list[tuple[int, bytes]]:
+        self._backend.advance(duration_ns)
+        return []
+
+
 def _test(arguments: argparse.Namespace, statements: list[Statement], defines: dict[str, str]) -> int:
     loaded = load_source(
         Path(arguments.program),
@@ -56,7 +77,11 @@ def _test(arguments: argparse.Namespace, statements: list[Statement], defines: d
         defines={name: value or "1" for name, value in defines.items()},
         with_p4info=False,
     )
-    result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
+    program = Program(arguments.program, loaded.bmv2)
+    if program.facts.architecture is Architecture.V1MODEL:
+        result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
+    else:
+        result = run_on(_Interpreted(program, statements, arguments.priority_queues), statements, arguments.test)
     summary = f"{result.packets_in} packets in, {result.packets_out} out"
     if result.passed:
         print(f"PASS {arguments.test} ({summary})")

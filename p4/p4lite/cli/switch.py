@@ -130,6 +130,7 @@ def _start(
             include_dirs=[Path(path) for path in arguments.include],
             defines={name: value or "1" for name, value in defines.items()},
         )
+        loaded.check_compiled()
     fabric = Fabric("real", arguments.seed, realtime=arguments.realtime)
     server = FabricServer(fabric, address, tls=tls, grants=grants)
     try:

@@ -1,4 +1,4 @@
-"""The P4_16 (v1model) compiler: from source to BMv2 JSON and P4Info.
+"""The P4_16 compiler for v1model and PSA: from source to BMv2 JSON and P4Info.
 
 Front end::
 
@@ -6,7 +6,7 @@ Front end::
 
 preprocess (pcpp) → lex and parse (lark) → `ast.Program` → resolve and type-check → `TypedProgram`:
 
-* `program.decls`: all top-level declarations in order (`ast.Declaration`), those of core.p4 and v1model.p4 too
+* `program.decls`: all top-level declarations in order (`ast.Declaration`), also of core.p4 and v1model.p4 or psa.p4
 * `program.main`: `ast.Instance` of the package `main`; `main.decl.name` is "V1Switch"; `main.args["p"]` (and vr, ig,
   eg, ck, dep) are `ast.Instance` with the user's `ParserDecl`/`ControlDecl` as `decl`, constructor arguments as `args`
 * `program.errors`: members of `error` in order of declaration; `program.match_kinds` likewise
@@ -73,7 +73,7 @@ class Compiled:
 
 
 def compile_program(path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()) -> Compiled:
-    """Compile a P4_16 (v1model) file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
+    """Compile a P4_16 file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
     from p4lite.compiler import frontend
 
     return _compile(frontend.load(path, include_dirs, defines))

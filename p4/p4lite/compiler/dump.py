@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from p4lite.compiler import ast
+from p4lite.compiler.architecture import ARCHITECTURES
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.preprocessor import INCLUDE_DIR
 
+SHIPPED = ("core.p4", *(each.file for each in ARCHITECTURES))
 _SKIP = {"pos", "annotations", "const"}
 
 
@@ -14,7 +16,7 @@ def dump_program(program: TypedProgram) -> str:
     constant."""
     lines: list[str] = []
     for d in program.decls:
-        if INCLUDE_DIR.name not in d.pos.file.split("/") or not d.pos.file.endswith(("core.p4", "v1model.p4")):
+        if INCLUDE_DIR.name not in d.pos.file.split("/") or not d.pos.file.endswith(SHIPPED):
             _dump(d, 0, "", lines)
     return "\n".join(lines)
 

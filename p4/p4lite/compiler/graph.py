@@ -16,13 +16,11 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from p4lite.compiler import ast, unparse
+from p4lite.compiler.architecture import V1MODEL, find_architecture
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.midend.names import control_plane_name
 from p4lite.errors import P4liteError
 from p4lite.files import write_whole
-
-BLOCKS = {"parser": "p", "verify": "vr", "ingress": "ig", "egress": "eg", "compute": "ck", "deparser": "dep"}
-"""Blocks that can be drawn, and the parameter of V1Switch that each is."""
 
 SUFFIXES = (".svg", ".png", ".pdf", ".dot")
 MAX_TEXT = 60
@@ -57,12 +55,15 @@ class GraphError(P4liteError):
 
 def to_dot(program: TypedProgram, blocks: Collection[str] = ()) -> str:
     """Return the program in Graphviz's language; `blocks` names those to draw (all that are not empty, if none is
-    named).
+    named). Raises GraphError for a block that the program's architecture has not.
     """
+    architecture = find_architecture(program.main) or V1MODEL
+    for name in blocks:
+        if name not in architecture.blocks:
+            raise GraphError(f"{architecture.name} has no block '{name}'; it has {', '.join(architecture.blocks)}")
     drawing = _Drawing()
-    for name, key in BLOCKS.items():
-        instance = program.main.args.get(key)
-        if not isinstance(instance, ast.Instance) or (blocks and name not in blocks):
+    for name, instance in architecture.instances(program.main):
+        if blocks and name not in blocks:
             continue
         decl = instance.decl
         if isinstance(decl, ast.ParserDecl):

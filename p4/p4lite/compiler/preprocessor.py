@@ -22,7 +22,7 @@ from p4lite.compiler.diagnostics import Reporter, plain_error
 from p4lite.compiler.position import Pos
 
 INCLUDE_DIR = Path(__file__).parent / "include"
-"""Where core.p4 and v1model.p4 are."""
+"""Where core.p4, v1model.p4 and psa.p4 are."""
 
 MAX_INCLUDE_DEPTH = 64
 _SCAN = re.compile(
@@ -46,7 +46,7 @@ DIRECTIVES = (
 )  # fmt: skip
 _ODD_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_OTHER_ARCHITECTURES = re.compile(r"(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_model|dpdk)\b")
+_OTHER_ARCHITECTURES = re.compile(r"\b(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_model|dpdk)\b")
 
 
 def _scan(text: str) -> Iterator[re.Match[str]]:
@@ -182,8 +182,9 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         pos = self._directive_pos()
         if is_malformed:
             self.reporter.error(pos, '#include needs "FILE" or <FILE>')
-        elif _OTHER_ARCHITECTURES.search(Path(includepath).name):
-            what = f"include file '{includepath}' not found: unsupported architecture, p4lite compiles for v1model"
+        elif _OTHER_ARCHITECTURES.search(includepath):
+            known = "p4lite compiles for v1model and psa (bmv2/psa.p4)"
+            what = f"include file '{includepath}' not found: unsupported architecture, {known}"
             raise self.reporter.fatal(pos, what)
         else:
             raise self.reporter.fatal(pos, f"include file '{includepath}' not found; name its directory with -I DIR")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
+from p4lite.compiler.architecture import find_architecture
 from p4lite.compiler.diagnostics import Reporter
 
 #: Headers by their place below the parameter that holds all headers, such as `inner.ipv4`.
@@ -296,9 +297,16 @@ def _made_valid_in(node: ast.Node, root: ast.Declaration) -> Headers:
 
 
 def check_validity(main: ast.Instance, reporter: Reporter) -> None:
-    """Advise about the ingress and the egress of a V1Switch."""
-    parts = [main.args.get(name) for name in ("p", "ig", "eg")]
-    parser, *controls = (part.decl if isinstance(part, ast.Instance) else None for part in parts)
+    """Advise about the controls with tables, each after its parser."""
+    architecture = find_architecture(main)
+    if architecture is None:
+        return
+    blocks = {name: instance.decl for name, instance in architecture.instances(main)}
+    for parser, names in architecture.pipelines:
+        _pipeline(blocks.get(parser), [blocks.get(name) for name in names], reporter)
+
+
+def _pipeline(parser: ast.Declaration | None, controls: list[ast.Declaration | None], reporter: Reporter) -> None:
     if not isinstance(parser, ast.ParserDecl) or len(parser.params) < 2:
         return
     left = parsed(parser)

@@ -75,7 +75,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class PacketStarted(Event):
-    """A packet enters the parser; `instance_type` as in v1model (0: it came from outside)."""
+    """A packet enters the parser; `instance_type` as in v1model (0: it came from outside), also of PSA."""
 
     port: int
     data: bytes

@@ -33,7 +33,8 @@ class Packet:
     """`data` are the bytes that were parsed, `payload` those behind the headers.
 
     `length` follows the validity of headers (simple_switch's register 0), `ingress_length` is what counters count.
-    Flags: `clone` is (session, field list), 0 of the others means not asked for.
+    Flags: `clone` is (session, field list), 0 of the others means not asked for. `sums` and `summed` are the states of
+    PSA's checksums: a sum, or the data so far with its width.
     """
 
     port: int
@@ -54,6 +55,8 @@ class Packet:
     truncate: int | None = None
     loops: int = 0
     messages: list[str] = field(default_factory=list)
+    sums: dict[str, int] = field(default_factory=dict)
+    summed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def copy(self) -> Packet:
         """Return a copy with the headers and metadata, without the flags."""

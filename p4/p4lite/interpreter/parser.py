@@ -20,7 +20,6 @@ from p4lite.interpreter.packet import Packet, ParserFailure, wrap
 from p4lite.interpreter.primitives import Primitives, Step
 from p4lite.switch.bmv2.model import HeaderType
 from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.program.load import main_parser
 
 MAX_STEPS = 1024
 """States that a packet may pass through, after which the parser stops with ParserTimeout."""
@@ -50,14 +49,13 @@ class ParseState:
 
 
 class Parser:
-    """The parser that packets go through."""
+    """A parser; without a `node` of the document, one that accepts every packet."""
 
-    def __init__(self, primitives: Primitives) -> None:
+    def __init__(self, primitives: Primitives, node: Node | None) -> None:
         self.primitives = primitives
         self.state = primitives.state
         self.model = primitives.model
         self.expr = primitives.expr
-        node = main_parser(self.model)
         self.init: str | None = None
         self.states: dict[str, ParseState] = {}
         if node is not None:

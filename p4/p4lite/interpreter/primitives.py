@@ -66,6 +66,8 @@ class Primitives:
         self.drop_port = drop_port
         self.externs = externs
         self.calculations = Calculations(self.model)
+        self.methods: dict[str, Callable[[list[Node]], Run]] = {}
+        """Methods of the architecture's externs, by the names of their primitives."""
 
     # --- actions ---
 
@@ -86,6 +88,8 @@ class Primitives:
             run = self._three(BINARY[op], args)
         elif op in ("add_to_field", "subtract_from_field"):
             run = self._three("+" if op == "add_to_field" else "-", [args[0], *args])
+        elif op in self.methods:
+            run = self.methods[op](args)
         elif op.startswith("_") and args and args[0]["type"].value == "extern":
             run = self._extern(op, args)
         else:

@@ -51,7 +51,7 @@ class State:
         self._random = seed % _LIMIT64
         self._counters = {c.name: [Counter() for _ in range(c.size)] for c in program.counters.values() if not c.direct}
         self._meters = {m.name: [Meter() for _ in range(m.size)] for m in program.meters.values() if not m.direct}
-        self._registers = {r.name: [0] * r.size for r in program.registers.values()}
+        self._registers = {r.name: [r.initial] * r.size for r in program.registers.values()}
         self._value_sets: dict[str, list[int]] = {v.name: [] for v in program.value_sets.values()}
 
     # --- for those who run and watch packets ---
@@ -173,9 +173,9 @@ class State:
         self._registers[register][index] = value
 
     def register_reset(self, register: str) -> None:
-        """Set all cells of a register to 0."""
+        """Set all cells of a register to its initial value, 0 unless the program says another."""
         array = find_array(self.program.registers, "register", register, None)
-        self._registers[register] = [0] * array.size
+        self._registers[register] = [array.initial] * array.size
 
     def _value_set(self, name: str, value: int = 0) -> ValueSet:
         values = self.program.value_sets.get(name)

@@ -11,6 +11,12 @@ class ProgramError(P4liteError):
     code = "bad_program"
 
 
+class InterpretedOnly(ProgramError):
+    """A program of an architecture that the compiled switch has not; the interpreter runs it."""
+
+    code = "interpreted_only"
+
+
 class BuildError(P4liteError):
     """The C compiler is missing or failed; the message says what to do."""
 

@@ -13,7 +13,9 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4lite import progress
+from p4lite.switch.bmv2.model import load_model
 from p4lite.switch.bmv2.reader import read_document
+from p4lite.switch.codegen.generate import check_compiled
 from p4lite.switch.errors import ProgramError
 from p4lite.switch.runtime.loader import Program, load_program
 
@@ -33,6 +35,10 @@ class Loaded:
             return load_program(self.bmv2, name=self.path.stem)
         except ProgramError as error:
             raise ProgramError(str(error).replace("<memory>", str(self.path), 1)) from None
+
+    def check_compiled(self) -> None:
+        """Raise InterpretedOnly if the compiled switch has not the program's architecture."""
+        check_compiled(load_model(self.bmv2, str(self.path)))
 
     def config(self) -> Any:
         """Return the ForwardingPipelineConfig; None without P4Info."""

@@ -137,7 +137,7 @@ class Debugger:
         elif words[0] in self.commands.names:
             return self.commands.complete(line, text)
         else:
-            known = [*self.inspector.names(), *self.inspector.interpreter.parser.states, *self._action_names()]
+            known = [*self.inspector.names(), *self.inspector.interpreter.states, *self._action_names()]
         return sorted({name for name in known if name.startswith(text)})
 
     def _action_names(self) -> list[str]:
@@ -270,7 +270,7 @@ class Debugger:
         file, _, line = text.rpartition(":")
         if line.isdecimal():
             return "line", self._line(file or self.program.name, int(line))
-        states = self.inspector.interpreter.parser.states
+        states = self.inspector.interpreter.states
         actions = dict.fromkeys(self._action_names())
         for kind, known in (("table", self.program.facts.tables), ("state", states), ("action", actions)):
             try:

@@ -32,4 +32,6 @@ def _executed(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from pipeline.get("conditionals", [])
     for action in document.get("actions", []):
         yield from action["primitives"]
+    for deparser in document.get("deparsers", []):
+        yield from deparser.get("primitives", [])
     yield from document.get("checksums", [])

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from p4lite.compiler.architecture import ARCHITECTURES
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.files import write_whole
 
@@ -43,6 +44,7 @@ REFUSED = {
 
 _P4_14 = {"14", "1.0", "1.1", "p4-14", "p4_14"}
 _P4_16 = {"16", "p4-16", "p4_16"}
+_ARCHITECTURES = [each.name for each in ARCHITECTURES]
 _TARGETS = {"bmv2", "bmv2-ss-p4org", "p4c-bm2-ss"}
 
 
@@ -65,7 +67,7 @@ def _parser(prog: str, driver: bool) -> argparse.ArgumentParser:
     p.add_argument("--p4v", metavar="16", help="version of the language")
     p.add_argument("-x", "--std", metavar="p4-16", help="version of the language")
     p.add_argument("-b", "--target", metavar="bmv2", help="only bmv2")
-    p.add_argument("-a", "--arch", metavar="v1model", help="only v1model")
+    p.add_argument("-a", "--arch", metavar="ARCH", help="v1model or psa; main says which it is")
     p.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes here")
     p.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     p.add_argument("-U", dest="undefines", metavar="NAME", action="append", default=[], help="undo -D NAME")
@@ -120,7 +122,7 @@ def _known(prog: str, argv: Sequence[str]) -> list[str]:
 
 
 def _check(prog: str, args: argparse.Namespace) -> None:
-    """Refuse what is not P4_16 for v1model on BMv2."""
+    """Refuse what is not P4_16 for BMv2."""
     for given in (args.p4v, args.std):
         if given in _P4_14:
             raise _refuse(prog, f"P4_14 is not supported ({given}); translate the program to P4_16")
@@ -128,8 +130,8 @@ def _check(prog: str, args: argparse.Namespace) -> None:
             raise _refuse(prog, f"'{given}' is not a version of P4: expected 16 or p4-16")
     if args.target is not None and args.target not in _TARGETS:
         raise _refuse(prog, f"target '{args.target}' is not supported: expected bmv2")
-    if args.arch is not None and args.arch != "v1model":
-        raise _refuse(prog, f"architecture '{args.arch}' is not supported: expected v1model")
+    if args.arch is not None and args.arch not in _ARCHITECTURES:
+        raise _refuse(prog, f"architecture '{args.arch}' is not supported: expected {' or '.join(_ARCHITECTURES)}")
     if args.program is None:
         raise _refuse(prog, "no program given: expected the name of a .p4 file")
 

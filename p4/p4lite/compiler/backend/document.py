@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4lite.compiler.backend.actions import action_json, primitive
-from p4lite.compiler.backend.expressions import Json, expression, hexstr, source_info
-from p4lite.compiler.backend.parser import parsers_json
+from p4lite.compiler.backend.actions import action_json, linearise
+from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr, source_info
+from p4lite.compiler.backend.parser import parser_json
 from p4lite.compiler.backend.pipelines import Ids, PipelineWriter
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.lir import Const, Field, LoweredProgram
@@ -28,7 +28,6 @@ def write(program: LoweredProgram) -> Json:
     pipelines = [PipelineWriter(p, n, ids).json() for n, p in enumerate(program.pipelines)]
     actions = [action_json(a, ids.actions[id(a)]) for a in (*program.actions, *ids.hidden)]
     headers = _Headers(program)
-    assert program.parser is not None
     return {
         "header_types": headers.types(),
         "headers": headers.instances(),
@@ -41,24 +40,26 @@ def write(program: LoweredProgram) -> Json:
         "enums": [
             {"name": name, "entries": [[member, value] for member, value in members]} for name, members in program.enums
         ],
-        "parsers": parsers_json(program.parser),
+        "parsers": [parser_json(p, n) for n, p in enumerate(program.parsers)],
         "parse_vsets": [
             {"name": v.name, "id": n, "compressed_bitwidth": v.width, "max_size": v.size}
             for n, v in enumerate(program.value_sets)
         ],
         "deparsers": [
             {
-                "name": "deparser",
-                "id": 0,
-                **source_info(program.deparse_loc),
-                "order": program.deparse_order,
-                "primitives": [primitive(op) for op in program.deparse_ops],
+                "name": d.name,
+                "id": n,
+                **source_info(d.loc),
+                "order": d.order,
+                "primitives": linearise(d.body),
             }
+            for n, d in enumerate(program.deparsers)
         ],
         "meter_arrays": [_meter(m, n) for n, m in enumerate(program.meters)],
         "counter_arrays": [_counter(c, n) for n, c in enumerate(program.counters)],
         "register_arrays": [
             {"name": r.name, "id": n, **source_info(r.loc), "size": r.size, "bitwidth": r.width}
+            | ({"initial_value": hexstr(r.initial, r.width)} if r.initial else {})
             for n, r in enumerate(program.registers)
         ],
         "calculations": [_calculation(c, n) for n, c in enumerate(program.calculations)],
@@ -80,9 +81,7 @@ def _extern(extern: lir.ExternObject, number: int) -> Json:
         "id": number,
         "type": extern.kind,
         **source_info(extern.loc),
-        "attribute_values": [
-            {"name": name, "type": "hexstr", "value": hexstr(value, width)} for name, value, width in extern.args
-        ],
+        "attribute_values": [{"name": name, **argument(value)} for name, value in extern.args],
     }
 
 

@@ -98,7 +98,7 @@ def argument(arg: Arg) -> Json:
     if isinstance(arg, lir.Text):
         return {"type": "string", "value": arg.value}
     if isinstance(arg, lir.Vector):
-        return {"type": "parameters_vector", "value": [argument(item) for item in arg.items]}
+        return {"type": arg.kind, "value": [argument(item) for item in arg.items]}
     if isinstance(arg, (Const, Field)):
         return expression(arg)
     made = expression(arg)

@@ -63,9 +63,9 @@ def _is_accept(block: Block) -> bool:
     return not block.ops and isinstance(block.term, lir.End) and block.name is None
 
 
-def parsers_json(entry: Block) -> list[Json]:
-    """Return the `parsers` section."""
-    first = entry
+def parser_json(parser: lir.Parser, number: int) -> Json:
+    """Return one item of `parsers`."""
+    first = parser.entry
     while not first.ops and isinstance(first.term, lir.Jump) and first.name is None:
         first = first.term.to
     blocks = [b for b in lir.reachable(first) if b is first or not _is_accept(b)]
@@ -76,7 +76,7 @@ def parsers_json(entry: Block) -> list[Json]:
         hint = "start" if "start" not in named and block is first else "state"
         names[id(block)] = block.name or unique.take(hint)
     states = [_state(block, number, names) for number, block in enumerate(blocks)]
-    return [{"name": "parser", "id": 0, "init_state": names[id(first)], "parse_states": states}]
+    return {"name": parser.name, "id": number, "init_state": names[id(first)], "parse_states": states}
 
 
 def _state(block: Block, number: int, names: dict[int, str | None]) -> Json:
@@ -99,4 +99,4 @@ def _state(block: Block, number: int, names: dict[int, str | None]) -> Json:
     }
 
 
-__all__ = ["Const", "parsers_json"]
+__all__ = ["Const", "parser_json"]

@@ -41,7 +41,8 @@ def check_program(program: ast.Program, source_name: str, reporter: Reporter) ->
         raise reporter.fatal(Pos(source_name, 0, 0), "the program is empty: it declares nothing")
     if main is None:
         raise reporter.fatal(
-            Pos(source_name, 0, 0), "the program has no package instance 'main': end it with V1Switch(...) main;"
+            Pos(source_name, 0, 0),
+            "the program has no package instance 'main': end it with V1Switch(...) main; (PSA: PSA_Switch(...) main;)",
         )
     check_flow(program.decls, main, reporter)
     return TypedProgram(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
+from p4lite.compiler.architecture import ARCHITECTURES, PSA, V1MODEL
 from p4lite.compiler.check import corelib
 from p4lite.compiler.check.calls import Calls
 from p4lite.compiler.check.coerce import Coercion, show
@@ -14,14 +15,23 @@ from p4lite.compiler.check.scope import closest
 from p4lite.compiler.check.statements import Statements
 from p4lite.compiler.types import Type
 
-_EXTERN_PROPERTIES = {
+_KINDS = {
     "implementation": ("action_profile", "action_selector"),
     "counters": ("direct_counter",),
     "meters": ("direct_meter",),
 }
+_EXTERN_PROPERTIES = {
+    each.properties[what]: [name for name, extern in each.externs.items() if extern.kind in kinds]
+    for each in ARCHITECTURES
+    for what, kinds in _KINDS.items()
+}
 _NUMBER_PROPERTIES = ("size", "priority_delta")
-_BOOL_PROPERTIES = ("largest_priority_wins", "support_timeout", "psa_idle_timeout")
-_KNOWN = {*_EXTERN_PROPERTIES, *_NUMBER_PROPERTIES, *_BOOL_PROPERTIES, "default_action", "key", "actions", "entries"}
+_BOOL_PROPERTIES = ("largest_priority_wins", V1MODEL.properties["timeout"])
+_ENUM_PROPERTIES = {PSA.properties["timeout"]: "PSA_IdleTimeout_t"}
+_KNOWN = {
+    *_EXTERN_PROPERTIES, *_NUMBER_PROPERTIES, *_BOOL_PROPERTIES, *_ENUM_PROPERTIES,
+    "default_action", "key", "actions", "entries",
+}  # fmt: skip
 
 
 class Tables:
@@ -208,6 +218,11 @@ class Tables:
                 self.run.error(prop.value.pos, f"property '{prop.name}' must be a compile-time constant")
         elif prop.name in _BOOL_PROPERTIES:
             prop.value = self.exprs.bool_expr(prop.value, f"property '{prop.name}'")
+        elif prop.name in _ENUM_PROPERTIES:
+            prop.value = self.exprs.value(prop.value)
+            given, wanted = prop.value.type or ty.UNKNOWN, _ENUM_PROPERTIES[prop.name]
+            if not isinstance(given, ty.UnknownType) and not (isinstance(given, ty.EnumType) and given.name == wanted):
+                self.run.error(prop.value.pos, f"property '{prop.name}' must be a member of {wanted}")
         else:
             prop.value = self.exprs.expr(prop.value)
             near = closest(prop.name, sorted(_KNOWN))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p4lite.compiler import ast
+from p4lite.compiler.architecture import Architecture
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.claims import Claims
 from p4lite.compiler.midend.lir import Block, Branch, Expr, Field, Jump, LOp
@@ -76,8 +77,15 @@ class Frame:
 class Emitter:
     """Emits operations and control flow into the current routine, whose frames and names it holds."""
 
-    def __init__(self, out: lir.LoweredProgram, sources: dict[str, list[str]], reporter: Reporter | None) -> None:
+    def __init__(
+        self,
+        out: lir.LoweredProgram,
+        architecture: Architecture,
+        sources: dict[str, list[str]],
+        reporter: Reporter | None,
+    ) -> None:
         self.out = out
+        self.architecture = architecture
         self.sources = sources
         self.reporter = reporter
         self.storage = Storage(out)

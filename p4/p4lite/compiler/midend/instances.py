@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend.arguments import bindings
 from p4lite.compiler.midend.emitter import Env
 from p4lite.compiler.midend.exprs import Expressions
 from p4lite.compiler.midend.names import control_plane_name, qualified
-from p4lite.compiler.midend.objects import ControlInstance, ExternInstance, ParserInstance, declare_extern
+from p4lite.compiler.midend.objects import ControlInstance, ExternInstance, ParserInstance
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.values import Data, IntConst, Object, Value, as_const
 
 
 class Instances:
-    """Makes instances when their declarations are reached."""
+    """Makes instances when their declarations are reached; `declare` puts an extern object into the output."""
 
-    def __init__(self, code: Places, exprs: Expressions, site_counts: dict[ast.Node, int]) -> None:
+    def __init__(
+        self,
+        code: Places,
+        exprs: Expressions,
+        site_counts: dict[ast.Node, int],
+        declare: Callable[[ExternInstance], None],
+    ) -> None:
         self.code = code
         self.exprs = exprs
         self.site_counts = site_counts
+        self.declare = declare
 
     def instance(self, decl: ast.Instantiation) -> Object:
         """Return the instance of a declaration in the current environment."""
@@ -60,7 +69,7 @@ class Instances:
             kind = ty.name if isinstance(ty, t.Nominal) else target.name
             types = ty.args if isinstance(ty, t.Nominal) else ()
             instance = ExternInstance(kind, path, args, types, site or call)
-            declare_extern(self.code, instance)
+            self.declare(instance)
             return Object(instance)
         if isinstance(target, (ast.ControlDecl, ast.ParserDecl)):
             env = Env(self.code.globals, path)

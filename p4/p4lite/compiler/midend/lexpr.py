@@ -169,9 +169,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """The values of a `log_msg`."""
+    """Several values in the place of one argument: those of a `log_msg`, or (`field_list`) the data of a hash."""
 
     items: tuple[Expr, ...]
+    kind: str = "parameters_vector"
 
 
 Expr: TypeAlias = (

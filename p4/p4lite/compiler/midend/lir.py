@@ -69,11 +69,15 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Prim:
-    """A primitive call by its BMv2 name."""
+    """A primitive call by its BMv2 name.
+
+    `result` is the argument that a method of an architecture's extern writes; it changes no other field.
+    """
 
     op: str
     args: tuple[Arg, ...]
     loc: SourceInfo | None = None
+    result: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,21 +368,22 @@ class Meter:
 
 @dataclass(slots=True)
 class Register:
-    """A register array."""
+    """A register array; all cells are `initial` at first."""
 
     name: str
     size: int
     width: int
     loc: SourceInfo | None = None
+    initial: int = 0
 
 
 @dataclass(slots=True)
 class ExternObject:
-    """An extern object of the program's own; `args` are the constructor's (name, value, width)."""
+    """An extern object that the target has by its type; `args` are the constructor's."""
 
     name: str
     kind: str
-    args: list[tuple[str, int, int]]
+    args: list[tuple[str, Const | Text]]
     loc: SourceInfo | None = None
 
 
@@ -433,6 +438,24 @@ class Pipeline:
 
 
 @dataclass(slots=True)
+class Parser:
+    """A parser."""
+
+    name: str
+    entry: Block
+
+
+@dataclass(slots=True)
+class Deparser:
+    """A deparser: what it computes first, then the headers that it emits."""
+
+    name: str
+    order: list[str]
+    body: Block
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
 class LoweredProgram:
     """All that the back end writes; order is the order of the output."""
 
@@ -446,11 +469,9 @@ class LoweredProgram:
     errors: list[tuple[str, int]] = field(default_factory=list)
     enums: list[tuple[str, list[tuple[str, int]]]] = field(default_factory=list)
     value_sets: list[ValueSet] = field(default_factory=list)
-    parser: Block | None = None
+    parsers: list[Parser] = field(default_factory=list)
     pipelines: list[Pipeline] = field(default_factory=list)
-    deparse_order: list[str] = field(default_factory=list)
-    deparse_ops: list[LOp] = field(default_factory=list)
-    deparse_loc: SourceInfo | None = None
+    deparsers: list[Deparser] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     counters: list[Counter] = field(default_factory=list)
     meters: list[Meter] = field(default_factory=list)
@@ -476,6 +497,7 @@ __all__ = [
     "Checksum",
     "Const",
     "Counter",
+    "Deparser",
     "ElemField",
     "ElemRef",
     "End",
@@ -500,6 +522,7 @@ __all__ = [
     "Named",
     "Op",
     "Param",
+    "Parser",
     "Pipeline",
     "Prim",
     "Ref",

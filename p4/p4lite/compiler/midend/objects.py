@@ -8,18 +8,14 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.emitter import Env
+from p4lite.compiler.midend.lir import Const, Text
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import Data, Value, as_const
 
 METER_KINDS = ("packets", "bytes")
-EXTERN_KINDS = {
-    "register": "register", "counter": "counter", "direct_counter": "counter", "meter": "meter",
-    "direct_meter": "meter", "action_profile": "action profile", "action_selector": "action profile",
-}  # fmt: skip
-"""Extern objects that the control plane sees; those of one kind share their names."""
-OF_V1MODEL = frozenset((*EXTERN_KINDS, "Checksum16", "packet_in", "packet_out"))
+"""How a meter of v1model and of PSA counts, by the members of its enum."""
 
 
 @dataclass(eq=False)
@@ -69,40 +65,34 @@ def int_argument(instance: ExternInstance, name: str, default: int | None = None
     return found
 
 
-def declare_extern(code: Places, instance: ExternInstance) -> None:
-    """Put a new extern object into the output."""
-    loc = code.loc(instance.node)
-    kind = EXTERN_KINDS.get(instance.kind)
+def claim(code: Places, instance: ExternInstance) -> None:
+    """Take the name of an object that the control plane sees; those of one kind share their names."""
+    kind = code.architecture.kind(instance.kind)
     if kind is not None:
-        code.claims.claim(kind, instance.name, instance, instance.node.pos)
-    if instance.kind == "register":
-        shape = data_shape(instance.types[0])
-        if shape is None:
-            raise unsupported(instance.node.pos, f"a register of type {instance.types[0]}")
-        size = int_argument(instance, "size")
-        if size == 0:
-            raise unsupported(instance.node.pos, "a register of size 0")
-        code.out.registers.append(lir.Register(instance.name, size, shape[0], loc))
-    elif instance.kind == "counter":
-        code.out.counters.append(lir.Counter(instance.name, int_argument(instance, "size"), None, loc))
-    elif instance.kind == "meter":
-        kind = METER_KINDS[int_argument(instance, "type")]
-        code.out.meters.append(lir.Meter(instance.name, int_argument(instance, "size"), kind, loc=loc))
-    elif instance.kind not in OF_V1MODEL:
-        _declare_own(code, instance)
-    elif instance.kind not in ("direct_counter", "direct_meter", "action_profile", "action_selector"):
-        raise unsupported(instance.node.pos, f"extern '{instance.kind}'")
+        shared = kind.removeprefix("direct_").replace("_selector", "_profile").replace("_", " ")
+        code.claims.claim(shared, instance.name, instance, instance.node.pos)
 
 
-def _declare_own(code: Places, instance: ExternInstance) -> None:
+def add_register(code: Places, instance: ExternInstance, initial: int = 0) -> None:
+    """Put a register into the output."""
+    shape = data_shape(instance.types[0])
+    if shape is None:
+        raise unsupported(instance.node.pos, f"a register of type {instance.types[0]}")
+    size = int_argument(instance, "size")
+    if size == 0:
+        raise unsupported(instance.node.pos, "a register of size 0")
+    code.out.registers.append(lir.Register(instance.name, size, shape[0], code.loc(instance.node), initial))
+
+
+def add_own(code: Places, instance: ExternInstance) -> None:
     """Put an extern of the program's own into the output, for targets that have it."""
     code.claims.claim("extern", instance.name, instance, instance.node.pos)
     if instance.types:
         raise unsupported(instance.node.pos, f"extern '{instance.kind}' with type arguments")
-    args = []
+    args: list[tuple[str, Const | Text]] = []
     for name, value in instance.args.items():
         number = as_const(value)
         if number is None or not isinstance(value, Data):
             raise unsupported(instance.node.pos, f"an argument '{name}' that is not a constant of type bit or int")
-        args.append((name, number, value.width))
+        args.append((name, Const(number, value.width)))
     code.out.externs.append(lir.ExternObject(instance.name, instance.kind, args, code.loc(instance.node)))

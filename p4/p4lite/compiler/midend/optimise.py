@@ -68,12 +68,19 @@ def _rewrite(arg: Arg, known: dict[Field, Expr]) -> Arg:
         assert isinstance(right_ref, (lir.HeaderRef, lir.ElemRef))
         return lir.SameHeader(left_ref, right_ref)
     if isinstance(arg, lir.Vector):
-        return lir.Vector(tuple(_expr(item, known) for item in arg.items))
+        if arg.kind == "field_list":  # BMv2 takes fields only
+            return arg
+        return replace(arg, items=tuple(_expr(item, known) for item in arg.items))
     return arg
 
 
 def _expr(expr: Expr, known: dict[Field, Expr]) -> Expr:
     return cast(Expr, _rewrite(expr, known))
+
+
+def _result(op: Prim) -> int | None:
+    """Return which argument of a primitive is a field that it writes."""
+    return op.result if op.result is not None else DESTINATIONS.get(op.op)
 
 
 def operands(op: LOp) -> Iterator[Arg]:
@@ -83,7 +90,7 @@ def operands(op: LOp) -> Iterator[Arg]:
         if isinstance(op.target, lir.ElemField):
             yield op.target.index
     elif isinstance(op, Prim):
-        written = DESTINATIONS.get(op.op)
+        written = _result(op)
         yield from (a for i, a in enumerate(op.args) if i != written)
     elif isinstance(op, lir.Extract):
         if op.length is not None:
@@ -98,8 +105,9 @@ def written_field(op: LOp) -> Field | None:
     """Return the field that an operation writes, if it is a single one."""
     if isinstance(op, Assign):
         return op.target if isinstance(op.target, Field) else None
-    if isinstance(op, Prim) and op.op in DESTINATIONS:
-        target = op.args[DESTINATIONS[op.op]]
+    written = _result(op) if isinstance(op, Prim) else None
+    if isinstance(op, Prim) and written is not None:
+        target = op.args[written]
         return target if isinstance(target, Field) else None
     return None
 
@@ -119,7 +127,7 @@ def _map_operands(op: LOp, known: dict[Field, Expr]) -> LOp:
             target = replace(target, index=_expr(target.index, known))
         return replace(op, target=target, value=_expr(op.value, known))
     if isinstance(op, Prim):
-        written = DESTINATIONS.get(op.op)
+        written = _result(op)
         args = tuple(a if i == written else _rewrite(a, known) for i, a in enumerate(op.args))
         return replace(op, args=args)
     if isinstance(op, lir.Extract):
@@ -255,8 +263,7 @@ def _graph_fields(entry: Block) -> set[Field]:
 def optimise(program: lir.LoweredProgram, keep: Callable[[Field], bool]) -> None:
     """Simplify all graphs of a program; `keep` are the scalars of the user."""
     entries = [p.entry for p in program.pipelines] + [a.body for a in program.actions]
-    if program.parser is not None:
-        entries.append(program.parser)
+    entries += [p.entry for p in program.parsers] + [d.body for d in program.deparsers]
     outside = fields_used(program)
     uses: dict[Field, int] = {}
     for entry in entries:
@@ -279,9 +286,6 @@ def _drop_unused(
     used = set(outside)
     for entry in entries:
         used |= _graph_fields(entry)
-    for op in program.deparse_ops:
-        for arg in operands(op):
-            used.update(fields_in(arg))
     for checksum in program.checksums:
         used.update(fields_in(checksum.cond))
     names = {f.name for f in used if f.header == SCALARS}

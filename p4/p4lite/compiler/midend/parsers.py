@@ -37,6 +37,11 @@ class Parsers:
         self._state_names = UniqueNames()
         self._value_sets: set[str] = set()
 
+    def whole(self, decl: ast.ParserDecl) -> None:
+        """Lower a parser of the package, whose states have names of their own."""
+        self._reject, self._no_match, self._state_names = Block(term=lir.End()), None, UniqueNames()
+        self.states(decl, Block(term=lir.End()), "")
+
     def states(self, decl: ast.ParserDecl, accept: Block, prefix: str) -> None:
         """Lower all states of a parser that can be reached from `start`; acceptance continues in the block `accept`."""
         self.calls.declare_locals(decl.locals)

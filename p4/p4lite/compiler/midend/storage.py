@@ -33,7 +33,6 @@ from p4lite.compiler.midend.values import (
 
 SCALARS = "scalars"
 SCALARS_TYPE = "scalars_0"
-STANDARD_METADATA = "standard_metadata"
 
 
 def data_shape(ty: t.Type) -> tuple[int, bool] | None:
@@ -182,24 +181,29 @@ class Storage:
             return UnionStack(name, ty, ty.element)
         return Struct({str(i): self.allocate(ty.element, f"{hint}[{i}]", pos) for i in range(ty.size)})
 
-    def standard_metadata(self, ty: t.StructType) -> Struct:
-        """Return the `standard_metadata` instance with its field aliases."""
-        made = HeaderType(STANDARD_METADATA, metadata=True)
+    def intrinsic_metadata(self, ty: t.StructType, name: str, type_name: str = "") -> Struct:
+        """Return the metadata instance `name` of a struct of the architecture, with its field aliases."""
+        made = HeaderType(type_name or name, metadata=True)
         fields: dict[str, Value] = {}
         decl = ty.decl
         assert isinstance(decl, ast.StructDecl)
         for f in decl.fields:
-            shape = data_shape(ty.fields[f.name])
-            if shape is None:
-                raise unsupported(f.pos, f"field '{f.name}' of type {ty.fields[f.name]} in standard_metadata_t")
+            inner = t.strip_newtypes(ty.fields[f.name])
+            shape = data_shape(inner)
+            if shape is not None:
+                fields[f.name] = Data(Field(name, f.name, *shape), *shape)
+            elif isinstance(inner, t.BoolType):
+                shape = 1, False
+                fields[f.name] = boolean(Field(name, f.name, 1))
+            else:
+                raise unsupported(f.pos, f"field '{f.name}' of type {ty.fields[f.name]} in {ty.name}")
             made.fields.append(FieldDef(f.name, *shape))
-            fields[f.name] = Data(Field(STANDARD_METADATA, f.name, *shape), *shape)
             alias = f.annotation("alias")
             if alias is not None and alias.args:
                 made.aliases.append((str(alias.args[0]), f.name))
-        self.out.header_types[STANDARD_METADATA] = made
-        self.out.headers[STANDARD_METADATA] = HeaderInst(STANDARD_METADATA, STANDARD_METADATA, metadata=True)
-        self._names.take(STANDARD_METADATA)
+        self.out.header_types[made.name] = made
+        self.out.headers[name] = HeaderInst(name, made.name, metadata=True)
+        self._names.take(name)
         return Struct(fields)
 
 

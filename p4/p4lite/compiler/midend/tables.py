@@ -33,12 +33,13 @@ from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.stmts import Statements
 from p4lite.compiler.midend.storage import data_shape
-from p4lite.compiler.midend.values import Boolean, Data, Object, Value, as_const
+from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Value, as_const
 
 MATCH_KINDS = frozenset({"exact", "lpm", "ternary", "range", "optional", "selector"})
-PROPERTIES = frozenset(
-    {"size", "implementation", "counters", "meters", "support_timeout", "largest_priority_wins", "priority_delta"}
-)
+PROPERTIES = frozenset({"size", "largest_priority_wins", "priority_delta"})
+"""Properties of tables in every architecture."""
+TIMEOUTS = (lir.Bool(True), Const(1, ENUM_WIDTH))
+"""What asks for the timeout: true of v1model, and PSA's NOTIFY_CONTROL."""
 
 
 @dataclass
@@ -223,14 +224,15 @@ class Tables:
             info.actions[ref.decl] = action
             table.actions.append(action)
         for prop in decl.properties:
-            if prop.name not in PROPERTIES:
+            if prop.name not in PROPERTIES and prop.name not in self.code.architecture.properties.values():
                 self.code.warn(prop.pos, f"table property '{prop.name}' is not known and ignored")
         size = decl.property("size")
         if size is not None:
             table.size = as_const(self.exprs.eval(size.value)) or DEFAULT_TABLE_SIZE
-        timeout = decl.property("support_timeout")
+        timeout = self.code.architecture.property(decl, "timeout")
         if timeout is not None:
-            table.support_timeout = self.exprs.eval_truth(timeout.value) == lir.Bool(True)
+            asked = self.exprs.eval(timeout.value)
+            table.support_timeout = isinstance(asked, (Boolean, Data)) and asked.expr in TIMEOUTS
         self._implementation(decl, home, table, selected)
         self._default_action(decl, home, info)
         if decl.entries is not None:
@@ -251,7 +253,7 @@ class Tables:
         return made.what
 
     def _implementation(self, decl: ast.TableDecl, home: Env, table: Table, selected: list[Field]) -> None:
-        prop = decl.property("implementation")
+        prop = self.code.architecture.property(decl, "implementation")
         if prop is None:
             if selected:
                 self.code.warn(
@@ -260,12 +262,13 @@ class Tables:
             return
         instance = self._property_instance(prop, table, home)
         known = next((u for u in instance.users if isinstance(u, ActionProfile)), None)
-        if instance.kind == "action_profile":
+        kind = self.code.architecture.kind(instance.kind)
+        if kind == "action_profile":
             profile = known or ActionProfile(
                 instance.name, int_argument(instance, "size"), loc=self.code.loc(instance.node)
             )
-        elif instance.kind == "action_selector":
-            algo = self._hash_names()[int_argument(instance, "algorithm")]
+        elif kind == "action_selector":
+            algo = self._algorithm(instance)
             profile = known or ActionProfile(
                 instance.name, int_argument(instance, "size"), algo, selected, self.code.loc(instance.node)
             )
@@ -276,11 +279,16 @@ class Tables:
         instance.users[:] = [profile]
         table.profile = profile
 
-    def _hash_names(self) -> tuple[str, ...]:
+    def _algorithm(self, selector: ExternInstance) -> str:
+        """Return BMv2's name of an action selector's algorithm."""
+        architecture = self.code.architecture
+        number = int_argument(selector, architecture.externs[selector.kind].algorithm)
         for decl in self._decls:
-            if isinstance(decl, ast.EnumDecl) and decl.name == "HashAlgorithm":
-                return tuple(m.name for m in decl.members)
-        return ()
+            if isinstance(decl, ast.EnumDecl) and decl.name == architecture.hash_enum:
+                found = architecture.algorithm(decl.members[number].name)
+                if found is not None:
+                    return found
+        raise unsupported(selector.node.pos, f"the algorithm of '{selector.name}'")
 
     def _default_action(self, decl: ast.TableDecl, home: Env, info: TableInfo) -> None:
         ref, table = decl.default_action, info.table
@@ -317,10 +325,10 @@ class Tables:
         return data
 
     def _direct_objects(self, decl: ast.TableDecl, home: Env, table: Table) -> None:
-        counters = decl.property("counters")
+        counters = self.code.architecture.property(decl, "counters")
         if counters is not None:
             instance = self._property_instance(counters, table, home)
-            if instance.kind != "direct_counter":
+            if self.code.architecture.kind(instance.kind) != "direct_counter":
                 raise unsupported(counters.pos, f"'{instance.kind}' as counters of a table")
             if instance.users:
                 raise unsupported(counters.pos, f"direct counter '{instance.name}' for several tables")
@@ -329,10 +337,10 @@ class Tables:
             self.code.out.counters.append(
                 lir.Counter(instance.name, table.size, table.name, self.code.loc(instance.node))
             )
-        meters = decl.property("meters")
+        meters = self.code.architecture.property(decl, "meters")
         if meters is not None:
             instance = self._property_instance(meters, table, home)
-            if instance.kind != "direct_meter":
+            if self.code.architecture.kind(instance.kind) != "direct_meter":
                 raise unsupported(meters.pos, f"'{instance.kind}' as meters of a table")
             if not instance.users or not isinstance(instance.users[0], Field):
                 raise unsupported(meters.pos, f"direct meter '{instance.name}', which no action of the table reads")

@@ -14,18 +14,27 @@ from dataclasses import dataclass, field
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as t
+from p4lite.compiler.architecture import ARCHITECTURES
 from p4lite.compiler.midend.names import control_plane_name, qualified
 
 Kind = ast.CallKind
-DIRECT = ("direct_counter", "direct_meter")
+DIRECT = frozenset(
+    name
+    for each in ARCHITECTURES
+    for name, extern in each.externs.items()
+    if extern.kind in ("direct_counter", "direct_meter")
+)
 Bindings = dict[ast.Declaration, ast.Value | None]
 
 
 @dataclass(eq=False)
 class Extern:
-    """An extern object: `args` are its constructor's arguments by parameter, `notes` where its annotations stand."""
+    """An extern object: `args` are its constructor's arguments by parameter, `notes` where its annotations stand.
 
-    kind: str
+    `type` is its type's name, which the architecture knows.
+    """
+
+    type: str
     name: str
     args: dict[str, ast.Value | None]
     types: tuple[t.Type, ...]
@@ -138,7 +147,7 @@ def _drop_tables(block: Block, kept: Set[str]) -> None:
     used = {name for each in local if each not in gone for name in _named(each)}
     for table in gone:
         for direct in _named(table) - used:
-            if direct in block.externs and block.externs[direct].kind in DIRECT:
+            if direct in block.externs and block.externs[direct].type in DIRECT:
                 del block.externs[direct]
     for child in [*block.children.values(), *block.passed.values()]:
         _drop_tables(child, kept)

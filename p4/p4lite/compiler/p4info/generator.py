@@ -9,22 +9,21 @@ from p4.config.v1 import p4info_pb2
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
+from p4lite.compiler.architecture import architecture
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.names import control_plane_name
 from p4lite.compiler.p4info.blocks import Extern, Flat, Item, calls_in_action, flatten, top_externs
 from p4lite.compiler.p4info.ids import Symbols, field_ids
 from p4lite.compiler.p4info.notes import add_annotations, add_documentation, is_hidden, pairs_of
-from p4lite.compiler.p4info.tables import Tables, property_extern, set_match_type
-from p4lite.compiler.p4info.typeinfo import TypeInfo, flat_fields
+from p4lite.compiler.p4info.tables import Tables, set_match_type
+from p4lite.compiler.p4info.typeinfo import TypeInfo, flat_fields, type_name
 
-BLOCKS = ("p", "vr", "ig", "eg", "ck", "dep")
-COUNTERS = ("counter", "direct_counter")
 INDEXED = ("counter", "meter", "register")
 PROFILES = ("action_profile", "action_selector")
 PROFILE_NOTES = frozenset({"max_group_size", "selector_size_semantics", "max_member_weight"})
 UNITS = {"bytes": 1, "packets": 2, "packets_and_bytes": 3}
-"""Values of CounterSpec.Unit and MeterSpec.Unit."""
+"""Values of CounterSpec.Unit and MeterSpec.Unit, by the members of the architectures' enums in small letters."""
 
 
 def generate(program: TypedProgram, tables: Set[str]) -> Any:
@@ -45,11 +44,12 @@ def generate(program: TypedProgram, tables: Set[str]) -> Any:
 class _Generator:
     def __init__(self, program: TypedProgram, tables: Set[str]) -> None:
         self.program = program
+        self.architecture = architecture(program.main)
         self.reached = tables
         self.info = p4info_pb2.P4Info()
         self.symbols = Symbols()
         self.types = TypeInfo(self.info.type_info, program.errors)
-        self.tables = Tables(self.info, self.symbols, self.types)
+        self.tables = Tables(self.info, self.symbols, self.types, self.architecture)
         self.top = top_externs(program.decls)
         self.flats = list(self._flatten())
         self.table_items = [item for item in self._items() if isinstance(item.decl, ast.TableDecl)]
@@ -96,14 +96,14 @@ class _Generator:
     # -- the objects of the program -----------------------------------------------------------------------
 
     def _flatten(self) -> Iterator[Flat]:
-        args = self.program.main.args
-        names = [name for name in BLOCKS if name in args] or list(args)
-        for name in names:
-            instance = args[name]
-            if isinstance(instance, ast.Instance):
-                flat = flatten(instance, self.top, self.reached)
-                if flat is not None:
-                    yield flat
+        for _, instance in self.architecture.instances(self.program.main):
+            flat = flatten(instance, self.top, self.reached)
+            if flat is not None:
+                yield flat
+
+    def _kind(self, made: Extern) -> str:
+        """Return what an extern object is to the control plane, "" if nothing."""
+        return self.architecture.kind(made.type) or ""
 
     def _items(self) -> Iterator[Item]:
         for flat in self.flats:
@@ -128,20 +128,21 @@ class _Generator:
     def _collect(self) -> None:
         """Note every object's name, for identifiers and aliases."""
         for name, each in self._externs():
-            if each.kind in PROFILES:
+            kind = self._kind(each)
+            if kind in PROFILES:
                 self.symbols.add("action_profile", name, each.notes)
-            elif each.kind in (*INDEXED, "direct_counter", "direct_meter"):
-                self.symbols.add(each.kind, name, each.notes)
+            elif kind:
+                self.symbols.add(kind, name, each.notes)
         for item in self._items():
             kind = {ast.TableDecl: "table", ast.ActionDecl: "action", ast.ValueSetDecl: "value_set"}[type(item.decl)]
             self.symbols.add(kind, item.name, item.decl)
         for item in self.table_items:
             for prop in ("implementation", "counters", "meters"):
-                found = property_extern(item, prop)
+                found = self.tables.property_extern(item, prop)
                 if found is None:
                     continue
                 made, in_place = found
-                kind = "action_profile" if made.kind in PROFILES else made.kind
+                kind = "action_profile" if self._kind(made) in PROFILES else self._kind(made)
                 if in_place:
                     self.symbols.add(kind, made.name)
                 if kind == "action_profile":
@@ -177,7 +178,7 @@ class _Generator:
         for call in self._calls(flat):
             self.info.type_info.SetInParent()
             if call.method == "digest":
-                self._digest(call)
+                self._digest(self._digest_name(call), call.types[0] if call.types else None)
 
     def _digest_name(self, call: ast.Call) -> str:
         ty = call.types[0] if call.types else None
@@ -186,14 +187,13 @@ class _Generator:
         known = self.__dict__.setdefault("_unnamed", {})
         return str(known.setdefault(call, f"digest_{len(known)}"))
 
-    def _digest(self, call: ast.Call) -> None:
-        name = self._digest_name(call)
+    def _digest(self, name: str, ty: t.Type | None, notes: ast.Declaration | None = None) -> None:
         if ("digest", name) in self.written:
             return
         self.written.add(("digest", name))
         message = self.info.digests.add()
-        self.tables.preamble(message.preamble, "digest", name, None)
-        message.type_spec.CopyFrom(self.types.spec(call.types[0] if call.types else None))
+        self.tables.preamble(message.preamble, "digest", name, notes)
+        message.type_spec.CopyFrom(self.types.spec(ty))
 
     def _value_set(self, item: Item, decl: ast.ValueSetDecl) -> None:
         message = self.info.value_sets.add()
@@ -225,43 +225,55 @@ class _Generator:
 
     def _table(self, item: Item) -> None:
         message = self.tables.table(item)
-        implementation = property_extern(item, "implementation")
+        implementation = self.tables.property_extern(item, "implementation")
         if implementation is not None:
             made, in_place = implementation
             message.implementation_id = self.symbols.id("action_profile", made.name)
             if in_place:
                 self._profile(made)
         for prop in ("counters", "meters"):
-            direct = property_extern(item, prop)
+            direct = self.tables.property_extern(item, prop)
             if direct is not None:
                 made, _ = direct
-                message.direct_resource_ids.append(self.symbols.id(made.kind, made.name))
+                message.direct_resource_ids.append(self.symbols.id(self._kind(made), made.name))
                 self._counter_or_meter(made, table=item.name)
 
     def _extern(self, name: str, made: Extern) -> None:
-        if made.kind in PROFILES:
+        kind = self._kind(made)
+        if kind in PROFILES:
             self._profile(made)
-        elif made.kind in INDEXED:
+        elif kind in INDEXED:
             self._counter_or_meter(made)
+        elif kind == "digest":
+            self._digest(made.name, made.types[0], made.notes)
         # The rest of the message may follow: p4c enters the types of any object of the program.
         self.info.type_info.SetInParent()
 
     def _counter_or_meter(self, made: Extern, table: str | None = None) -> None:
-        if (made.kind, made.name) in self.written:
+        kind = self._kind(made)
+        if (kind, made.name) in self.written:
             return
-        self.written.add((made.kind, made.name))
-        message = getattr(self.info, made.kind + "s").add()
-        self.tables.preamble(message.preamble, made.kind, made.name, made.notes)
-        if made.kind in INDEXED:
-            message.size = made.number("size")
-        if made.kind == "register":
+        self.written.add((kind, made.name))
+        message = getattr(self.info, kind + "s").add()
+        self.tables.preamble(message.preamble, kind, made.name, made.notes)
+        if kind in INDEXED:
+            message.size = made.number(self.architecture.externs[made.type].size)
+            self._index_type(message, kind, made.types)
+        if kind == "register":
             message.type_spec.CopyFrom(self.types.spec(made.types[0] if made.types else None))
             return
         unit = made.args.get("type")
         if isinstance(unit, ast.EnumValue):
-            message.spec.unit = UNITS[unit.member]
+            message.spec.unit = UNITS[unit.member.lower()]
         if table is not None:
             message.direct_table_id = self.symbols.id("table", table)
+
+    def _index_type(self, message: Any, kind: str, types: tuple[t.Type, ...]) -> None:
+        """Set the type of an array's index, if it has a name: the last type argument (a register's first is data)."""
+        named = type_name(types[-1]) if len(types) > (kind == "register") else None
+        if named is not None:
+            self.types.spec(types[-1])
+            message.index_type_name.name = named
 
     def _profile(self, made: Extern) -> None:
         if ("action_profile", made.name) in self.written:
@@ -269,7 +281,7 @@ class _Generator:
         self.written.add(("action_profile", made.name))
         message = self.info.action_profiles.add()
         self.tables.preamble(message.preamble, "action_profile", made.name, made.notes, PROFILE_NOTES)
-        message.with_selector = made.kind == "action_selector"
+        message.with_selector = self._kind(made) == "action_selector"
         message.size = made.number("size")
         tables = sorted(self.profile_tables.get(made.name, ()), key=str.encode)
         message.table_ids.extend(self.symbols.id("table", name) for name in tables)
@@ -315,7 +327,7 @@ class _Generator:
 
     def _pkg_info(self) -> None:
         package = self.info.pkg_info
-        package.arch = "v1model"
+        package.arch = self.architecture.name
         site = self.program.main.site
         if site is None:
             return

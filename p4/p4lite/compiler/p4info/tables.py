@@ -8,6 +8,7 @@ from p4.config.v1 import p4info_pb2
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as t
+from p4lite.compiler.architecture import Architecture
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
 from p4lite.compiler.p4info.blocks import Block, Extern, Item, make_extern
@@ -42,29 +43,29 @@ def action_name(decl: ast.ActionDecl, home: Block | None) -> str:
     return name.lstrip(".")
 
 
-def property_extern(item: Item, name: str) -> tuple[Extern, bool] | None:
-    """Return the extern object in a table's property, and whether it is constructed there."""
-    assert isinstance(item.decl, ast.TableDecl)
-    home = item.home
-    prop = item.decl.property(name)
-    if prop is None or home is None:
-        return None
-    value = prop.value
-    if isinstance(value, ast.Name):
-        found = home.extern(value.decl)
-        return None if found is None else (found, False)
-    if isinstance(value, ast.Call) and value.kind is ast.CallKind.CONSTRUCTOR:
-        return make_extern(value, in_place_name(prop, item.name), prop, home.consts), True
-    return None
-
-
 class Tables:
     """Writes tables and actions into a message."""
 
-    def __init__(self, info: Any, symbols: Symbols, types: TypeInfo) -> None:
+    def __init__(self, info: Any, symbols: Symbols, types: TypeInfo, architecture: Architecture) -> None:
         self.info = info
         self.symbols = symbols
         self.types = types
+        self.architecture = architecture
+
+    def property_extern(self, item: Item, what: str) -> tuple[Extern, bool] | None:
+        """Return the extern object in a table's property, and whether it is constructed there."""
+        assert isinstance(item.decl, ast.TableDecl)
+        home = item.home
+        prop = self.architecture.property(item.decl, what)
+        if prop is None or home is None:
+            return None
+        value = prop.value
+        if isinstance(value, ast.Name):
+            found = home.extern(value.decl)
+            return None if found is None else (found, False)
+        if isinstance(value, ast.Call) and value.kind is ast.CallKind.CONSTRUCTOR:
+            return make_extern(value, in_place_name(prop, item.name), prop, home.consts), True
+        return None
 
     def action(self, item: Item) -> None:
         """Describe an action with the parameters that the control plane gives."""
@@ -115,8 +116,9 @@ class Tables:
         self._keys(message, decl)
         message.is_const_table = decl.entries is not None and decl.entries_const
         message.has_initial_entries = bool(decl.entries)
-        timeout = decl.property("support_timeout")
-        if timeout is not None and timeout.value.const is True:
+        timeout = self.architecture.property(decl, "timeout")
+        asked = timeout.value.const if timeout is not None else None
+        if asked is True or (isinstance(asked, ast.EnumValue) and asked.member == "NOTIFY_CONTROL"):
             message.idle_timeout_behavior = p4info_pb2.Table.NOTIFY_CONTROL
         return message
 

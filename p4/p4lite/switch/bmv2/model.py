@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from p4lite.switch.bmv2.reader import Node
@@ -23,6 +24,13 @@ CORE_ERRORS = (
     "ParserInvalidArgument",
 )
 T = TypeVar("T")
+
+
+class Architecture(StrEnum):
+    """What a document's program expects around it."""
+
+    V1MODEL = "v1model"
+    PSA = "psa"
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,12 @@ class Model:
     enums: dict[str, dict[str, int]] = field(default_factory=dict)
     calculations: dict[str, Node] = field(default_factory=dict)
     vsets: dict[str, Node] = field(default_factory=dict)
+
+    @property
+    def architecture(self) -> Architecture:
+        """What is around the program: PSA parses a packet at ingress and at egress."""
+        names = {node["name"].value for node in self.root.items("parsers")}
+        return Architecture.PSA if "ingress_parser" in names else Architecture.V1MODEL
 
     def find(self, table: dict[str, T], node: Node, what: str) -> T:
         """Return the object that `node` (a string) names."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4lite.switch.bmv2.model import FieldRef
+from p4lite.switch.bmv2.model import Architecture, FieldRef, Model
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.entries import load_initial
@@ -14,6 +14,7 @@ from p4lite.switch.codegen.parsers import Parsers
 from p4lite.switch.codegen.phv import Layout, c_string, comment
 from p4lite.switch.codegen.pipelines import Pipelines, table_flags
 from p4lite.switch.codegen.primitives import Primitives
+from p4lite.switch.errors import InterpretedOnly
 from p4lite.switch.program.facts import Action, Facts
 
 # Names under which simple_switch looks for the fields of enum p4_field_id, through field_aliases.
@@ -61,8 +62,22 @@ class Code:
 
 
 def generate(facts: Facts) -> Code:
-    """Return the C of a program; check that every reference in the JSON leads to an object (ProgramError)."""
+    """Return the C of a program; check that every reference in the JSON leads to an object (ProgramError).
+
+    Raises InterpretedOnly for a program of another architecture than v1model.
+    """
+    check_compiled(facts.model)
     return _Generator(facts).code()
+
+
+def check_compiled(model: Model) -> None:
+    """Raise InterpretedOnly for a program of another architecture than v1model."""
+    if model.architecture is not Architecture.V1MODEL:
+        raise InterpretedOnly(
+            f"{model.root.source}: the program is for the architecture {model.architecture.value}, and the compiled "
+            f"switch runs {Architecture.V1MODEL.value} only; run it in the interpreter: p4lite trace, p4lite stf, "
+            "p4lite debug, or p4lite.Switch(program) in Python"
+        )
 
 
 class _Generator:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.bmv2.model import FieldRef, Header, Model
+from p4lite.switch.bmv2.model import Architecture, FieldRef, Header, Model
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.program.entry import ActionCall, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.layout import KeyField
@@ -115,7 +115,8 @@ class Profile:
 class Array:
     """A counter, meter or register array. A direct one belongs to the entries of `table`.
 
-    `width`: bits of a register, else 0. Of a meter, which has two rates and three colours, `unit` is bytes or packets.
+    `width`: bits of a register, else 0; `initial`: what its cells hold first. Of a meter, which has two rates and three
+    colours, `unit` is bytes or packets.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Array:
     unit: str = ""
     direct: bool = False
     table: str | None = None
+    initial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,11 @@ class Facts:
     value_sets: dict[str, ValueSet]
     learn_lists: tuple[Digest, ...]
     field_lists: dict[int, tuple[FieldRef, ...]]  # by id: what a clone, resubmission or recirculation keeps
+
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture of the program, which shows in its parsers."""
+        return self.model.architecture
 
     @property
     def source(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from p4lite.switch.bmv2.model import MAX_FIELD_BITS, VALID_FIELD, FieldRef, Model, load_model, read_named
+from p4lite.switch.bmv2.model import MAX_FIELD_BITS, VALID_FIELD, Architecture, FieldRef, Model, load_model, read_named
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.program.facts import (
@@ -27,6 +27,8 @@ from p4lite.switch.program.layout import arg_words, key_layout
 KINDS = ("exact", "lpm", "ternary", "range")
 MATCHES = {"exact", "lpm", "ternary", "range", "optional", "valid"}
 MAX_KEY_BITS = 8192
+METER_EXTERN = "Meter"
+"""PSA's meter, which has no array of its own in the document."""
 MAX_ARRAY = 1 << 26  # cells of a register, counter or meter array
 
 
@@ -94,7 +96,9 @@ def _registers(model: Model) -> dict[str, Array]:
     def make(node: Node) -> Array:
         width = node["bitwidth"].int(1, MAX_FIELD_BITS)
         size = node["size"].int(0, MAX_ARRAY)
-        return Array(node["name"].str(), node["id"].int(), len(found), size, node, width)
+        initial = node.get("initial_value")
+        first = 0 if initial is None else initial.hex() & ((1 << width) - 1)
+        return Array(node["name"].str(), node["id"].int(), len(found), size, node, width, initial=first)
 
     read_named(found, model.root, "register_arrays", make)
     return found
@@ -137,6 +141,13 @@ def _meters(model: Model) -> dict[str, Array]:
         return _cells(node, len(found), unit)
 
     read_named(found, model.root, "meter_arrays", make)
+    if model.architecture is Architecture.PSA:
+        for node in model.root.items("extern_instances"):
+            if node["type"].value == METER_EXTERN:
+                given = {a["name"].str(): a["value"] for a in node.items("attribute_values")}
+                size, unit = given["n_meters"].hex(), given["type"].str()
+                meter = Array(node["name"].str(), node["id"].int(), len(found), size, node, unit=unit)
+                found[meter.name] = meter
     return found
 
 
@@ -339,8 +350,10 @@ def _set_widths(model: Model) -> dict[str, tuple[int, ...]]:
     C.
     """
     out: dict[str, tuple[int, ...]] = {}
-    parser = main_parser(model)
-    for state in parser.items("parse_states") if parser is not None else ():
+    main = main_parser(model)
+    others = [] if model.architecture is Architecture.V1MODEL else list(model.root.items("parsers"))
+    parsers = [main, *others] if main is not None else others
+    for state in (state for parser in parsers for state in parser.items("parse_states")):
         for t in state.items("transitions"):
             kind = t.get("type")
             if kind is not None and kind.value == "parse_vset" and t["value"].str() not in out:

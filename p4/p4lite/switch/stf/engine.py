@@ -7,15 +7,16 @@ a second for `wait`. At the end every port must have sent exactly the packets it
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits
-from p4lite.switch.multicast import Nodes
+from p4lite.switch.multicast import Groups, Nodes
 from p4lite.switch.program.entry import ActionCall, EntryAction, MemberRef
-from p4lite.switch.program.facts import Array, Table
+from p4lite.switch.program.facts import Array, Facts, Table
 from p4lite.switch.runtime.instance import MeterConfig
 from p4lite.switch.runtime.loader import Program
 from p4lite.switch.stf.diff import hex_diff, mismatches
@@ -60,41 +61,86 @@ class StfResult:
         return not self.failures
 
 
+class Replication(Groups, Protocol):
+    """The multicast groups and mirror sessions of a switch under test."""
+
+    def set_clone_session(self, session: int, config: CloneSession) -> None: ...
+    def delete_clone_session(self, session: int) -> None: ...
+    def clone_sessions(self) -> dict[int, CloneSession]: ...
+
+
+class Bench(Protocol):
+    """A switch under test, on a clock of its own. `control` has the operations of `ProgramInstance`."""
+
+    @property
+    def program(self) -> Facts: ...
+    @property
+    def control(self) -> Any: ...
+    @property
+    def replication(self) -> Replication: ...
+    def send(self, port: int, data: bytes) -> list[tuple[int, bytes]]: ...
+    def advance(self, duration_ns: int) -> list[tuple[int, bytes]]: ...
+
+
+class _Compiled:
+    """The compiled switch with some ports."""
+
+    def __init__(self, fabric: Fabric, program: Program, ports: Iterable[int], priority_queues: int) -> None:
+        self._fabric = fabric
+        self._switch = fabric.add_switch(1, priority_queues=priority_queues)
+        self._switch.load(program)
+        self.program: Facts = program
+        self.control = self._switch.instance
+        self.replication = self._switch
+        for port in ports:
+            try:
+                self._switch.add_port(port).set_queue(QueueLimits(packets=0))
+            except FabricError as error:
+                raise FabricError(f"port {port}: {error}") from None
+
+    def send(self, port: int, data: bytes) -> list[tuple[int, bytes]]:
+        self._fabric.inject(self._switch.port(port), data)
+        return self.advance(0)
+
+    def advance(self, duration_ns: int) -> list[tuple[int, bytes]]:
+        return [(port, data) for _, _, port, data in self._fabric.run_until(self._fabric.now_ns + duration_ns)]
+
+
+def ports_of(statements: Sequence[Statement]) -> list[int]:
+    """Return the ports that a test names."""
+    return sorted({item.port for item in statements if isinstance(item, Packet | Expect)})
+
+
 def run_stf(
     program: Program, statements: Sequence[Statement], filename: str = "<stf>", *, priority_queues: int = 1
 ) -> StfResult:
-    """Run a test on a fresh switch. Raises StfError for a statement that cannot be executed."""
+    """Run a test on a fresh compiled switch. Raises StfError for a statement that cannot be executed."""
     with Fabric("virtual", seed=1) as fabric:
-        return _Run(fabric, program, statements, filename, priority_queues).run()
+        try:
+            bench = _Compiled(fabric, program, ports_of(statements), priority_queues)
+        except FabricError as error:
+            raise StfError(f"{filename}: {error}") from None
+        return run_on(bench, statements, filename)
+
+
+def run_on(bench: Bench, statements: Sequence[Statement], filename: str = "<stf>") -> StfResult:
+    """Run a test on a switch. Raises StfError for a statement that cannot be executed."""
+    return _Run(bench, statements, filename).run()
 
 
 class _Run:
-    def __init__(
-        self,
-        fabric: Fabric,
-        program: Program,
-        statements: Sequence[Statement],
-        filename: str,
-        priority_queues: int,
-    ) -> None:
-        self.fabric = fabric
-        self.program = program
+    def __init__(self, bench: Bench, statements: Sequence[Statement], filename: str) -> None:
+        self.bench = bench
+        self.program = bench.program
         self.statements = statements
         self.filename = filename
         self.result = StfResult()
-        self.switch = fabric.add_switch(1, priority_queues=priority_queues)
-        self.switch.load(program)
-        self.instance = self.switch.instance
+        self.switch = bench.replication
+        self.instance = bench.control
         self.received: dict[int, list[bytes]] = {}
         self.unchecked = 0  # packets out since the last `packet` or `no_packet`
         self.handles: dict[str, tuple[str, int]] = {}  # an entry's id -> table, handle
         self.nodes = Nodes(self.switch)
-        ports = {item.port for item in statements if isinstance(item, Packet | Expect)}
-        for port in sorted(ports):
-            try:
-                self.switch.add_port(port).set_queue(QueueLimits(packets=0))
-            except FabricError as error:
-                raise StfError(f"{filename}: port {port}: {error}") from None
 
     def run(self) -> StfResult:
         for statement in self.statements:
@@ -116,10 +162,10 @@ class _Run:
             case Packet():
                 self.unchecked = 0
                 self.result.packets_in += 1
-                self.fabric.inject(self.switch.port(statement.port), statement.data)
-                self.let_pass(PACKET_GAP_NS)
+                self.came(self.bench.send(statement.port, statement.data))
+                self.came(self.bench.advance(PACKET_GAP_NS))
             case Wait():
-                self.let_pass(WAIT_NS)
+                self.came(self.bench.advance(WAIT_NS))
             case NoPacket():
                 if self.unchecked:
                     self.fail(statement, f"no_packet: {self.unchecked} packets came out")
@@ -139,8 +185,8 @@ class _Run:
             case Expect():
                 pass  # compared at the end
 
-    def let_pass(self, duration_ns: int) -> None:
-        for _, _, port, data in self.fabric.run_until(self.fabric.now_ns + duration_ns):
+    def came(self, packets: Iterable[tuple[int, bytes]]) -> None:
+        for port, data in packets:
             self.received.setdefault(port, []).append(data)
             self.unchecked += 1
             self.result.packets_out += 1

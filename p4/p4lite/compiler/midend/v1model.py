@@ -1,0 +1,278 @@
+"""The lowering for v1model: its externs, and its six blocks."""
+
+from __future__ import annotations
+
+from p4lite.compiler import ast
+from p4lite.compiler import types as t
+from p4lite.compiler.midend import lir
+from p4lite.compiler.midend.blocks import Blocks, Target
+from p4lite.compiler.midend.checksums import Checksums
+from p4lite.compiler.midend.exprs import Expressions, data_width
+from p4lite.compiler.midend.externs import Externs
+from p4lite.compiler.midend.field_lists import FieldLists
+from p4lite.compiler.midend.lir import Block, Const, Field, Named, Prim
+from p4lite.compiler.midend.names import control_plane_name
+from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, add_register, int_argument
+from p4lite.compiler.midend.places import Places
+from p4lite.compiler.midend.report import unsupported
+from p4lite.compiler.midend.values import Data, IntConst, Object, Struct, Value
+from p4lite.compiler.unparse import expression
+
+DROP_PORT = 511
+MAX_EXTERN_DATA_BITS = 64
+PARSER_PARAMS = 4
+STANDARD_METADATA = "standard_metadata"
+FIELD_LIST_FUNCTIONS = {
+    "clone3": "clone_preserving_field_list",
+    "resubmit": "resubmit_preserving_field_list",
+    "recirculate": "recirculate_preserving_field_list",
+}
+"""Functions of the v1model.p4 of 2020 and before, and those that came after them."""
+
+
+def strip_casts(expr: ast.Expr) -> ast.Expr:
+    """Return an expression without the casts that the checker put around it."""
+    while isinstance(expr, ast.Cast) and expr.implicit:
+        expr = expr.expr
+    return expr
+
+
+class V1ModelExterns(Externs):
+    """Lowers calls of the externs of v1model.p4."""
+
+    standard_metadata: Struct
+
+    def __init__(self, code: Places, exprs: Expressions, field_lists: FieldLists) -> None:
+        super().__init__(code, exprs)
+        self.field_lists = field_lists
+        self._unnamed_digests = 0
+
+    def function(self, call: ast.Call, name: str) -> Value | None:
+        """Lower a call of an extern function."""
+        if name in FIELD_LIST_FUNCTIONS:
+            raise unsupported(call.pos, f"extern function '{name}'; {self._rewrite(call, name)}")
+        return super().function(call, name)
+
+    def declare(self, instance: ExternInstance) -> None:
+        """Put a new extern object into the output."""
+        loc = self.code.loc(instance.node)
+        if instance.kind == "register":
+            add_register(self.code, instance)
+        elif instance.kind == "counter":
+            self.code.out.counters.append(lir.Counter(instance.name, int_argument(instance, "size"), None, loc))
+        elif instance.kind == "meter":
+            kind = METER_KINDS[int_argument(instance, "type")]
+            self.code.out.meters.append(lir.Meter(instance.name, int_argument(instance, "size"), kind, loc=loc))
+        elif self.code.architecture.kind(instance.kind) is None:
+            raise unsupported(instance.node.pos, f"extern '{instance.kind}'")
+
+    def _rewrite(self, call: ast.Call, name: str) -> str:
+        """Return what to write instead of one of v1model's functions that took the data to keep as an argument."""
+        *others, data = [strip_casts(e) for e in self.arguments(call)]
+        items = data.items if isinstance(data, ast.ListExpr) else [data]
+        if isinstance(data, ast.StructExpr):
+            items = [f.expr for f in data.fields]
+        kept = [expression(strip_casts(item)) for item in items]
+        arguments = ", ".join([*(expression(e) for e in others), "1"])
+        annotate = f"annotate {', '.join(kept)} with @field_list(1) (fields outside of the user metadata: copies in it)"
+        if not kept:
+            annotate = "annotate no field"
+        return f"{annotate} and call {FIELD_LIST_FUNCTIONS[name]}({arguments})"
+
+    def _fn_mark_to_drop(self, call: ast.Call) -> None:
+        args = self.arguments(call)
+        target = self.exprs.destination(args[0]) if args else self.standard_metadata
+        if target == self.standard_metadata:
+            self.code.emit(Prim("mark_to_drop", (lir.HeaderRef(STANDARD_METADATA),), self.code.loc(call)))
+            return
+        assert isinstance(target, Struct)
+        self.code.copy(target.fields["egress_spec"], IntConst(DROP_PORT), call.pos)
+        self.code.copy(target.fields["mcast_grp"], IntConst(0), call.pos)
+
+    def _fn_hash(self, call: ast.Call) -> None:
+        result, algo, base, data, limit = self.arguments(call)
+        algorithm = self.enum_member(algo)
+        target, _, base_value, data_value, limit_value = self.values(call)
+        inputs = self.hash_input(data_value, data.pos)
+        name = self.calculation(algorithm, inputs)
+        low, size = self.operand(base_value, base), self.operand(limit_value, limit)
+        for expr in (result, base, limit):
+            self._check_width(expr)
+        self.into_field(
+            target,
+            result,
+            lambda field: self.code.emit(
+                Prim(
+                    "modify_field_with_hash_based_offset",
+                    (field, low, Named("calculation", name), size),
+                    self.code.loc(call),
+                )
+            ),
+        )
+
+    def _check_width(self, expr: ast.Expr) -> None:
+        width = data_width(expr)
+        if width is not None and width > MAX_EXTERN_DATA_BITS:
+            raise unsupported(expr.pos, f"an argument of {width} bits here (at most {MAX_EXTERN_DATA_BITS})")
+
+    def _fn_random(self, call: ast.Call) -> None:
+        result, low, high = self.arguments(call)
+        for expr in (result, low, high):
+            self._check_width(expr)
+        target, low_data, high_data = self.values(call)
+        low_value, high_value = self.operand(low_data, low), self.operand(high_data, high)
+        self.into_field(
+            target,
+            result,
+            lambda field: self.code.emit(
+                Prim("modify_field_rng_uniform", (field, low_value, high_value), self.code.loc(call))
+            ),
+        )
+
+    def _fn_digest(self, call: ast.Call) -> None:
+        receiver, data = self.arguments(call)
+        receiver_data, value = self.values(call)
+        receiver_value = self.operand(receiver_data, receiver)
+        ty = call.types[0] if call.types else data.type
+        key: object = ty if isinstance(ty, t.StructType) else call
+        name = ""
+        if isinstance(ty, t.StructType):
+            name = control_plane_name(ast.declaration_of(ty))
+            self.code.claims.claim("digest", name, ty.decl, ty.decl.pos)
+        elif key not in self.learn_lists:
+            name = f"digest_{self._unnamed_digests}"
+            self._unnamed_digests += 1
+        assert data.type is not None
+        self.generate_digest(key, name, ty or data.type, value, receiver_value, call)
+
+    def _clone(self, call: ast.Call, list_id: int) -> None:
+        kind, session = self.arguments(call)[:2]
+        egress = self.enum_member(kind) == "E2E"
+        if self.code.routine.region != ("egress" if egress else "ingress"):
+            raise unsupported(
+                call.pos, f"clone({'E2E' if egress else 'I2E'}) in {self.code.routine.region or 'this block'}"
+            )
+        op = "clone_egress_pkt_to_egress" if egress else "clone_ingress_pkt_to_egress"
+        session_value = self.operand(self.exprs.eval(session), session)
+        self.code.emit(Prim(op, (session_value, Const(list_id, 32)), self.code.loc(call)))
+
+    def _fn_clone(self, call: ast.Call) -> None:
+        self._clone(call, self.field_lists.empty())
+
+    def _fn_clone_preserving_field_list(self, call: ast.Call) -> None:
+        self._clone(call, self.field_lists.named(self.arguments(call)[2]))
+
+    def _again(self, call: ast.Call, op: str, region: str) -> None:
+        if self.code.routine.region != region:
+            raise unsupported(call.pos, f"{call.method} outside of {region}")
+        self.code.emit(Prim(op, (Const(self.field_lists.named(self.arguments(call)[0]), 32),), self.code.loc(call)))
+
+    def _fn_resubmit_preserving_field_list(self, call: ast.Call) -> None:
+        self._again(call, "resubmit", "ingress")
+
+    def _fn_recirculate_preserving_field_list(self, call: ast.Call) -> None:
+        self._again(call, "recirculate", "egress")
+
+    def _fn_truncate(self, call: ast.Call) -> None:
+        (length,) = self.arguments(call)
+        self.code.emit(Prim("truncate", (self.operand(self.exprs.eval(length), length),), self.code.loc(call)))
+
+    def _on_register_read(self, call: ast.Call, register: ExternInstance) -> None:
+        result, index = self.arguments(call)
+        target, number = self.values(call)
+        at = self.operand(number, index)
+        named = Named("register_array", register.name)
+        self.into_field(
+            target, result, lambda field: self.code.emit(Prim("register_read", (field, named, at), self.code.loc(call)))
+        )
+
+    def _on_register_write(self, call: ast.Call, register: ExternInstance) -> None:
+        index, value = self.arguments(call)
+        number, content = self.values(call)
+        at, new = self.operand(number, index), self.operand(content, value)
+        named = Named("register_array", register.name)
+        self.code.emit(Prim("register_write", (named, at, new), self.code.loc(call)))
+
+    def _on_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
+        (index,) = self.arguments(call)
+        at = self.operand(self.exprs.eval(index), index)
+        self.code.emit(Prim("count", (Named("counter_array", counter.name), at), self.code.loc(call)))
+
+    def _on_meter_execute_meter(self, call: ast.Call, meter: ExternInstance) -> None:
+        index, result = self.arguments(call)
+        number, target = self.values(call)
+        at = self.operand(number, index)
+        named = Named("meter_array", meter.name)
+        self.into_field(
+            target, result, lambda field: self.code.emit(Prim("execute_meter", (named, at, field), self.code.loc(call)))
+        )
+
+    def _on_direct_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
+        """Emit nothing: BMv2 counts every hit of the table by itself."""
+        if self.code.routine.kind != "action":
+            raise unsupported(call.pos, f"'{counter.name}.count()' outside of an action of its table")
+
+    def _on_direct_meter_read(self, call: ast.Call, meter: ExternInstance) -> None:
+        """Record the field for the colour; BMv2 meters every hit of the table by itself."""
+        if self.code.routine.kind != "action":
+            raise unsupported(call.pos, f"'{meter.name}.read()' outside of an action of its table")
+        target = self.exprs.destination(self.arguments(call)[0])
+        if not isinstance(target, Data) or not isinstance(target.expr, Field):
+            raise unsupported(call.pos, "a direct meter's result anywhere but in a field or variable")
+        if meter.users and meter.users[0] != target.expr:
+            raise unsupported(call.pos, f"results of direct meter '{meter.name}' in different fields")
+        meter.users[:] = [target.expr]
+
+
+class V1Model(Target):
+    """The lowering of the program around the externs."""
+
+    externs: V1ModelExterns
+
+    def __init__(self, blocks: Blocks) -> None:
+        super().__init__(blocks)
+        self.field_lists = FieldLists(blocks.code, blocks.exprs, blocks.decls)
+        self.externs = V1ModelExterns(blocks.code, blocks.exprs, self.field_lists)
+
+    def lower(self) -> None:
+        """Lower the six blocks."""
+        blocks, code = self.blocks, self.blocks.code
+        checksums = Checksums(code, blocks.exprs, blocks.instances, blocks.calls, self.externs)
+        parser = blocks.instance("parser").decl
+        assert isinstance(parser, ast.ParserDecl)
+        params = parser.params
+        if len(params) != PARSER_PARAMS:
+            raise unsupported(parser.pos, "a V1Switch other than v1model's")
+        headers_type, meta_type, standard_type = (blocks.type_of(p) for p in params[1:])
+        assert isinstance(standard_type, t.StructType)
+        headers = code.storage.allocate(headers_type, "", params[1].pos)
+        meta = code.storage.allocate(meta_type, blocks.USER_METADATA, params[2].pos)
+        standard = code.storage.intrinsic_metadata(standard_type, STANDARD_METADATA)
+        self.externs.standard_metadata = standard
+        self.field_lists.declare(meta_type, meta)
+        blocks.lower_parser("parser", "parser", [Object("packet_in"), headers, meta, standard])
+        for name in ("ingress", "egress"):
+            blocks.lower_pipeline(name, [headers, meta, standard])
+        self._deparser([Object("packet_out"), headers])
+        for name, verify in (("compute", False), ("verify", True)):
+            control = blocks.control(name)
+            checksums.lower(control, blocks.environment(name, [headers, meta]), verify)
+
+    def _deparser(self, values: list[Value]) -> None:
+        """Lower the deparser, which may emit headers and check."""
+        entry, decl = self.blocks.lower_deparser("deparser", values)
+        if not isinstance(entry.term, lir.End):
+            raise unsupported(decl.pos, "conditions in a deparser")
+        order: list[str] = []
+        others: list[lir.LOp] = []
+        for op in entry.ops:
+            if isinstance(op, Prim) and op.op == "emit":
+                target = op.args[0]
+                assert isinstance(target, lir.HeaderRef)
+                order.append(target.name)
+            elif isinstance(op, Prim) and op.op in ("log_msg", "assert", "assume"):
+                others.append(op)
+            else:
+                raise unsupported(decl.pos, "computations in a deparser")
+        body = Block(others, lir.End())
+        self.blocks.code.out.deparsers.append(lir.Deparser("deparser", order, body, self.blocks.code.loc(decl)))
