@@ -16,7 +16,7 @@ from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.interruption import interruptible
 from mrc_scale import caveat as caveats
-from mrc_scale import validate
+from mrc_scale import limits, validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_scale.effective import INTERVALS
@@ -87,6 +87,8 @@ def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
     _show(made)
     typer.echo(f"report: {folder / files[0]}")
     typer.echo(caveat())
+    if near := limits.note(loaded):
+        typer.echo(near)
 
 
 def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
@@ -105,6 +107,7 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "seconds": made.seconds,
         "folder": str(folder),
         "caveat": caveat(),
+        "limits": limits.limits_of(result.loaded),
     }
 
 

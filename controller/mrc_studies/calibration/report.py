@@ -13,6 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from mrc_common import look
+from mrc_scale import limits
 from mrc_scale.caveat import caveat
 from mrc_scale.effective import INTERVALS, EffectiveTime
 from mrc_scale.fabric import Bools, FabricShape, Floats
@@ -49,6 +50,7 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         style=Markup(look.part(look.STYLE)),
         script=Markup(script),
         caveat=caveat(),
+        limits=limits.note(result.loaded),
         tiles=_tiles(made, series),
         charts={name: Markup(chart) for name, chart in charts.items()},
         maps=Markup(_maps(result)),
