@@ -470,10 +470,10 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
 
 def main(arguments: list[str]) -> int:
     """Print a page, or the list of pages."""
-    if len(arguments) != 1 or arguments[0] not in PAGES:
-        print("\n".join(PAGES))
-        return 0 if not arguments else 2
-    print(PAGES[arguments[0]][1]())
+    parser = argparse.ArgumentParser(description="Print a page that is made from the program.")
+    parser.add_argument("page", nargs="?", choices=PAGES, help="which one (default: list them)")
+    page: str | None = parser.parse_args(arguments).page
+    print("\n".join(PAGES) if page is None else PAGES[page][1]())
     return 0
 
 

@@ -1,6 +1,7 @@
 """What `mkdocs.yml` asks of this project beyond docs/: pages made from the program, and pages that live elsewhere.
 
-* Reference pages (`reference.py`) are generated at each build.
+* Reference pages (`reference.py`) are generated at each build. The files of their names in `reference/` are for readers
+  of a checkout, and say how to make the pages.
 * READMEs of the workshop and the experiments, CONTRIBUTING.md and CHANGELOG.md are pages; their links, and those of
   docs/ to them, lead to where they are on the site. A file that a page links to comes along in `files/`.
 * Flow charts in Mermaid become pictures by graphviz's `dot`, so that no script is fetched; without it they stay text.
@@ -94,6 +95,8 @@ def _filled(nav: list[Any], parts: dict[str, list[dict[str, str]]]) -> list[Any]
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/, and what they link to."""
     for place, (_, text) in generated().items():
+        if (standing_in := files.get_file_from_path(place)) is not None:
+            files.remove(standing_in)
         files.append(File.generated(config, place, content=text))
     pages = outside()
     for place, path in pages.items():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mrc_cli.listed import Kind
 from mrc_host.workloads import WORKLOADS
-from mrc_host.workloads.base import Workload
 from mrc_runs.compare import known_comparisons, load_comparison
 from mrc_runs.experiment import known_experiments, load_experiment
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
@@ -76,7 +73,7 @@ def _sweeps() -> list[Available]:
 
 
 def _workloads() -> list[Available]:
-    return [Available(name, _purpose(each), {}) for name, each in sorted(WORKLOADS.items())]
+    return [Available(name, each.title, {}) for name, each in sorted(WORKLOADS.items())]
 
 
 def _clusters() -> list[Available]:
@@ -95,13 +92,6 @@ def _exercises() -> list[Available]:
 
 def _figures() -> list[Available]:
     return [Available(each.name, each.title, {}) for each in FIGURES.values()]
-
-
-def _purpose(workload: type[Workload[Any]]) -> str:
-    """Return the first sentence about a workload: its own, or its module's if its own are about its parameters."""
-    own = inspect.getdoc(workload) or ""
-    text = (inspect.getdoc(inspect.getmodule(workload)) or "") if own.startswith("Parameters") else own
-    return " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
 
 
 SECTIONS = {

@@ -74,6 +74,7 @@ PARAMETERS: dict[str | tuple[str, str], Kind] = {
     ("validate", "scenario"): Kind.SCENARIO,
     ("web", "what"): Kind.EXPERIMENT,
     ("web", "port"): Kind.FREE,
+    ("events", "host"): Kind.FREE,
     ("web", "host"): Kind.FREE,
     ("p4sh", "switch"): Kind.SWITCH,
     ("trace", "switch"): Kind.SWITCH,

@@ -41,7 +41,7 @@ def check_page() -> None:
 
 @contextlib.contextmanager
 def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
-    """Serve a page while the context lasts, and print its address.
+    """Serve a page while the context lasts, and print its address on standard output.
 
     Raises:
         RunError: a part of the live view is missing, or the port is taken.
@@ -58,5 +58,5 @@ def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
                 "can break this lab",
                 err=True,
             )
-        typer.echo(f"live view: {made.url}", err=True)
+        typer.echo(f"live view: {made.url}")  # which flushes, so that a program can read it from a pipe
         yield made

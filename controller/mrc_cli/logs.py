@@ -13,7 +13,7 @@ import typer
 from mrc_cli import progress
 from mrc_cli.common import LabOption, the_lab
 from mrc_common.document import printable
-from mrc_lab.records.record import read_untrusted
+from mrc_lab.records.record import GrowingFile
 from mrc_lab.records.rundir import RunDir, RunError
 
 #: The role under which the log of the lab's first process is shown; the log is outside the lab's folder.
@@ -50,13 +50,33 @@ def logs_of(run: RunDir) -> list[Log]:
     return found
 
 
-def lines_of(path: pathlib.Path) -> list[str]:
-    """Return the lines of a log, made printable; none if there is no file. A lab may have written anything."""
-    try:
-        text = read_untrusted(path, LONGEST).decode(errors="replace")
-    except OSError:
-        return []
-    return [printable(line) for line in text.splitlines()]
+class LogTail:
+    """The lines of a log, made printable: each is returned once, when it is complete.
+
+    A lab may have written anything.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._file = GrowingFile(path)
+        self._begun = b""
+
+    def new_lines(self, *, whole: bool = True) -> list[str]:
+        """Return the lines that were written since the last call; none if there is no file.
+
+        Args:
+            whole: keep a last line without its end until the rest of it is there.
+        """
+        try:
+            before, appended = self._file.taken, self._file.read(LONGEST)
+        except OSError:
+            self._file, self._begun = GrowingFile(self._file.path), b""
+            return []
+        # A file that was cut off or replaced is another: what was begun in the old one never ends.
+        begun = b"" if self._file.taken - len(appended) < before else self._begun
+        *lines, self._begun = (begun + appended).split(b"\n")
+        if self._begun and not whole:
+            lines, self._begun = [*lines, self._begun], b""
+        return [printable(line.decode(errors="replace").rstrip("\r")) for line in lines]
 
 
 def verb(
@@ -73,16 +93,17 @@ def verb(
     run = RunDir(the_lab(lab))
     logs = chosen(logs_of(run), process)
     width = max(len(each.title) for each in logs)
-    shown: dict[Log, int] = {}
-    for log in logs:
-        found = lines_of(log.path)
-        shown[log] = len(found)
+    tails = {log: LogTail(log.path) for log in logs}
+    written = False
+    for log, tail in tails.items():
+        found = tail.new_lines(whole=follow)
+        written |= bool(found)
         for line in found[len(found) - min(lines, len(found)) :]:
             _print(log, line, width, len(logs))
-    if not any(shown.values()):
+    if not written:
         progress.warn(f"nothing is written so far: {len(logs)} logs, which processes write only if something is wrong")
     if follow:
-        for log, line in _new_lines(run, shown):
+        for log, line in _new_lines(run, tails):
             _print(log, line, width, len(logs))
 
 
@@ -103,16 +124,13 @@ def _print(log: Log, line: str, width: int, count: int) -> None:
     typer.echo(line if count == 1 else f"{log.title:<{width}} | {line}")
 
 
-def _new_lines(run: RunDir, shown: Mapping[Log, int]) -> Iterator[tuple[Log, str]]:
+def _new_lines(run: RunDir, tails: Mapping[Log, LogTail]) -> Iterator[tuple[Log, str]]:
     """Yield lines as they are written, until the lab has ended."""
-    at = dict(shown)
     while True:
         ended = not run.exists() or run.is_dead()
-        for log in at:
-            found = lines_of(log.path)
-            for line in found[at[log] :]:
+        for log, tail in tails.items():
+            for line in tail.new_lines(whole=not ended):
                 yield log, line
-            at[log] = max(at[log], len(found)) if found else at[log]
         if ended:
             return
         time.sleep(POLL_S)

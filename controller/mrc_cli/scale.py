@@ -16,7 +16,7 @@ from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.interruption import interruptible
 from mrc_scale import caveat as caveats
-from mrc_scale import validate
+from mrc_scale import limits, validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_scale.effective import INTERVALS
@@ -87,6 +87,8 @@ def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
     _show(made)
     typer.echo(f"report: {folder / files[0]}")
     typer.echo(caveat())
+    if near := limits.note(loaded):
+        typer.echo(near)
 
 
 def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
@@ -98,6 +100,7 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "goodput_bps": [step.goodput for step in result.steps],
         "at_s": [step.bin * result.loaded.cluster.bin / 1e9 for step in result.steps],
         "packets_lost": [step.lost for step in result.steps],
+        "probes_lost_per_s": [step.probes for step in result.steps],
         "others": [vars(each) for each in made.others],
         "year": [{**vars(each), "lost_h": each.lost_h, "availability": each.availability} for each in made.year],
         "effective": [vars(each) for each in made.effective],
@@ -105,19 +108,20 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "seconds": made.seconds,
         "folder": str(folder),
         "caveat": caveat(),
+        "limits": limits.limits_of(result.loaded),
     }
 
 
 def _show(made: CalibrationRun) -> None:
     console, result = Console(), made.result
     table = Table(title=f"{result.loaded.cluster.name}: {len(result.flows):,} queue pairs", title_justify="left")
-    for column in ("at", "goodput", "packets lost", "queue pairs that lost", "EVs out", "slowest step"):
+    for column in ("at", "goodput", "data lost", "probes lost/s", "queue pairs that lost", "EVs out", "slowest step"):
         table.add_column(column)
     for step in result.steps:
         at = f"{step.bin * result.loaded.cluster.bin / 1e9:.3g} s"
         slowest = f"{max(step.jobs) * 1e3:.3f} ms"
-        row = (at, format_rate(round(step.goodput)), f"{step.lost:,.0f}", f"{step.hit:,}", f"{step.evs['bad']:,}")
-        table.add_row(*row, slowest)
+        row = (at, format_rate(round(step.goodput)), f"{step.lost:,.0f}", f"{step.probes:,.0f}", f"{step.hit:,}")
+        table.add_row(*row, f"{step.evs['bad']:,}", slowest)
     console.print(table)
     console.print(report.fullest(result), highlight=False)
     for each in made.others:

@@ -130,6 +130,11 @@ VERBS = {
         "Serve a live view in a browser, of a lab, a simulation or a recorded run, until Ctrl-C.",
         ("mrclab web", "mrclab web --clock virtual"),
     ),
+    "events": Verb(
+        Group.LOOK,
+        "Print what happened in a recorded run, in order of time, with host, peer, plane, path and cause.",
+        ("mrclab events results/fabric-links-virtual", "mrclab events results/fabric-links-virtual --host h3 --json"),
+    ),
     "capture": Verb(
         Group.LOOK,
         "Capture both directions of a port into a pcapng file (Wireshark: load docs/mrc.lua).",

@@ -13,7 +13,7 @@ from mrc_cli.livepage import Port, check_page, page
 from mrc_cli.outcome import Clock, clock_of
 from mrc_common.linux import not_linux
 from mrc_lab.records.rundir import RunError, all_runs
-from mrc_results.reading import RESULT, FolderError
+from mrc_results.reading import RESULT, FolderError, folder_of, recorded_in
 from mrc_runs import precheck
 from mrc_runs.experiment import load_experiment
 from mrc_runs.interruption import interruptible
@@ -60,7 +60,7 @@ def verb(
             raise RunError(
                 f"{what} is a recorded run: its lab and clock are its own; leave out --lab, --clock, --paused"
             )
-        show = replay(folder.parent if folder.name == RESULT else folder, 1.0 if speed is None else speed)
+        show = replay(folder_of(folder), 1.0 if speed is None else speed)
     elif what is not None or clock == "virtual" or (clock is None and lab is not None and not all_runs()):
         if clock == "real":
             raise RunError(f"{what}: no results of a run; an experiment is shown with --clock virtual")
@@ -80,12 +80,7 @@ def replay(folder: pathlib.Path, speed: float) -> Show:
         raise FolderError(
             f"{folder}: results of a cluster; open {folder / 'report.html'}, which has a map of all links"
         )
-    if not (folder / RESULT).is_file():
-        inside = sorted(each.parent.name for each in folder.glob(f"*/{RESULT}"))[:8]
-        raise FolderError(
-            f"{folder}: no recorded run: it has no {RESULT}; "
-            + (f"there are some in it: {', '.join(inside)}" if inside else "`mrclab run NAME -o FOLDER` records one")
-        )
+    recorded_in(folder)
     # With numpy, which other verbs do without.
     from mrc_web.replay import Recorded
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_cli import classroom
+from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.files import write_whole
 from mrc_common.plain import encode
@@ -97,11 +99,24 @@ def check(
     as_json: Json = False,
     keep: Annotated[bool, typer.Option(help="write a small capture and a report into DIR/check")] = True,
 ) -> None:
-    """Check your files in simulated time. Exit with 1 if a check fails."""
+    """Check your files in simulated time. Exit with 1 if a check fails.
+
+    Each check is printed as soon as it is judged; meanwhile, standard error has the run that has begun.
+    """
     progress = learner.Progress()
     exercise, place = _meant(number, folder, progress)
-    with interruptible():
-        report = judge.check(exercise, place, keep_in=place / "check" if keep else None)
+    if not as_json:
+        typer.echo(f"{exercise.name}: {exercise.content.title}\n")
+    kept = place / "check" if keep else None
+    with interruptible(), contextlib.ExitStack() as status:
+        tell = status.enter_context(steps("preparing", lines=not as_json))
+
+        def judged(line: CheckLine) -> None:
+            if not as_json:
+                status.close()  # rich would take the lines to standard error
+                _show_line(line)
+
+        report = judge.check(exercise, place, keep_in=kept, progress=tell, judged=judged)
     progress.checked(exercise.name, passed=report.passed)
     standing = progress.of(exercise.name)
     if as_json:
@@ -372,12 +387,14 @@ def _wrapped(text: str, indent: str = "") -> None:
     typer.echo(textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
-def _show(exercise: Exercise, report: Report, hints: int) -> None:
-    typer.echo(f"{exercise.name}: {exercise.content.title}\n")
+def _show_line(line: CheckLine) -> None:
     words = {True: "ok", False: "FAIL", None: "-"}
-    for line in report.lines:
-        measured = f": {line.measured}" if line.measured else ""
-        _wrapped(f"  {words[line.passed]:<5} {line.what}{measured}", " " * 8)
+    measured = f": {line.measured}" if line.measured else ""
+    _wrapped(f"  {words[line.passed]:<5} {line.what}{measured}", " " * 8)
+
+
+def _show(exercise: Exercise, report: Report, hints: int) -> None:
+    """Print what follows the lines of the checks."""
     first = report.first_failure
     if first is None:
         typer.echo("\nPassed." + ("" if report.score is None else f" Score: {report.score:.3f}"))

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mrc_host.answers import MrcHostStatistics, PortEvent
+from mrc_host.answers import PortEvent
 from mrc_lab.faults.action import Action
 from mrc_results import analysis
 from mrc_results.check import Check
 from mrc_results.expectation import Evidence
+from mrc_results.history import peers_of
 from mrc_results.record import BIN_S, RunResult
 from mrc_results.series import TIME, Series
-from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Switch, Topology
 
@@ -141,17 +141,13 @@ class _Found:
 
     def evs_lost(self) -> int:
         topology, paths = self.topology, Paths(self.topology)
-        by_address = {addressing.text(host.address): host.index for host in topology.hosts}
-        peers = {
-            (host, qp.qpn): by_address.get(qp.peer or "")
-            for host, each in self.result.statistics.items()
-            if isinstance(each, MrcHostStatistics)
-            for qp in each.qps
-        }
+        peers = peers_of(self.result, topology)
         found = set()
         for host, event in self.recording.events.bad_evs(self.begin, self.end):
             peer = peers.get((host, event.qpn))
-            if peer is not None and paths.may_cross(self.element, topology.host(host).index, peer, event.ev):
+            if peer is not None and paths.may_cross(
+                self.element, topology.host(host).index, topology.host(peer).index, event.ev
+            ):
                 found.add((host, event.qpn, event.ev))
         return len(found)
 

@@ -32,6 +32,26 @@ class FolderError(UsageError):
     """A folder in which results cannot be written or read; the text gives the reason and the remedy."""
 
 
+def folder_of(path: pathlib.Path) -> pathlib.Path:
+    """Return the folder of a run for its own path or that of its result.json."""
+    return path.parent if path.name == RESULT else path
+
+
+def recorded_in(folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder if it is that of a run.
+
+    Raises:
+        FolderError: it is not; names the runs in it, if there are some.
+    """
+    if not (folder / RESULT).is_file():
+        inside = [printable(name) for name in sorted(each.parent.name for each in folder.glob(f"*/{RESULT}"))[:8]]
+        raise FolderError(
+            f"{printable(str(folder))}: no recorded run: it has no {RESULT}; "
+            + (f"there are some in it: {', '.join(inside)}" if inside else "`mrclab run NAME -o FOLDER` records one")
+        )
+    return folder
+
+
 @contextlib.contextmanager
 def readable(path: pathlib.Path) -> Iterator[None]:
     """Name the file in every error about its contents.

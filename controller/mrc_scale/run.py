@@ -78,7 +78,8 @@ class ClusterResult:
     payload: float
 
     def series(self) -> dict[str, Floats]:
-        """Return a row per bin: time, goodput, losses per second and NIC, EVs by state, step times."""
+        """Return a row per bin: time, goodput, losses of data and of probes per second and NIC, EVs by state, step
+        times."""
         cluster = self.loaded.cluster
         count = -(-cluster.duration // cluster.bin)
         at = np.searchsorted([step.bin for step in self.steps], np.arange(count), side="right") - 1
@@ -86,13 +87,14 @@ class ClusterResult:
         nics = self.loaded.shape.nics
         rows: dict[str, Floats] = {"time_s": np.arange(count, dtype=np.float64) * seconds}
         rows["goodput_bps"] = np.array([self.steps[i].goodput for i in at])
-        lost = np.array([self.steps[i].probes + self.steps[i].grey for i in at]) * seconds
+        lost = np.array([self.steps[i].grey for i in at]) * seconds
         worst = np.zeros(count)
         for step in self.steps:
             lost[step.bin] += step.lost
             worst[step.bin] = step.worst_nic / seconds
         rows["lost_per_s_nic"] = lost / seconds / nics
         rows["lost_per_s_worst_nic"] = worst
+        rows["probes_lost_per_s_nic"] = np.array([self.steps[i].probes for i in at]) / nics
         for state in ("active", "backup", "bad", "denied"):
             rows[f"ev_{state}"] = np.array([self.steps[i].evs[state] for i in at])
         for number, job in enumerate(cluster.jobs):

@@ -12,20 +12,15 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from pydantic import ValidationError
 
-from mrc_common.document import printable
 from mrc_host.answers import Event, RoceHostStatistics
 from mrc_lab.faults.action import Action
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.kinds import effects_of
 from mrc_lab.session.fidelity import UNMEASURED
-from mrc_results.reading import RESULT, FolderError, readable
+from mrc_results.history import topology_of
+from mrc_results.reading import RESULT, readable
 from mrc_results.record import LabEvent, RunResult
-from mrc_topo.graph_topology import build_topology
-from mrc_topo.labfile import LabError, load_lab
-from mrc_topo.schema import Lab
-from mrc_topo.topology import Topology, TopologyError
 from mrc_web import actions
 from mrc_web.hub import POINTS, Answer, CommandError, Hub
 from mrc_web.log import LogWriter
@@ -378,25 +373,6 @@ class Replay:
                 mine[key] = sum(total(switch.name, port, column) for port in switch.links)  # type: ignore[literal-required]
             switches.append(mine)
         return links, switches
-
-
-def topology_of(result: RunResult, folder: pathlib.Path) -> Topology:
-    """Return the lab of a run: the one recorded with it, or else the lab of that name that comes with mrclab.
-
-    Raises:
-        FolderError: neither exists.
-    """
-    try:
-        given = result.topology
-        topology = load_lab(result.lab) if given is None else build_topology(Lab.model_validate(given))
-    except (LabError, ValidationError, TopologyError) as error:
-        lab = printable(str(result.lab))
-        raise FolderError(f"{folder}: its lab '{lab}' is not known here: {printable(str(error))}") from error
-    known = {host.name for host in topology.hosts}
-    if not set(result.ranks) <= known:
-        lab = printable(str(result.lab))
-        raise FolderError(f"{folder}: the lab '{lab}' has other hosts now than the run had")
-    return topology
 
 
 def transport_of(result: RunResult) -> str:

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -293,6 +293,7 @@ def run(
     hide: Sequence[pathlib.Path] = (),
     plays: bool = True,
     stop: threading.Event | None = None,
+    look: Callable[[], object] = bool,
 ) -> Outcome:
     """Run a job whose files are in the scratch folders; leave captures and report in `scratch.out`.
 
@@ -300,6 +301,7 @@ def run(
         hide: folders that the processes must not see, beyond the scratch folders.
         plays: the learner has written classes.
         stop: once it is set, the processes are ended.
+        look: called several times a second while they run.
     """
     (scratch.perform / JOB).write_text(job.model_dump_json(), encoding="utf-8")
     owner = lab_owner()
@@ -331,7 +333,7 @@ def run(
             running.append(_Process(order, pipe))
             if pipe is not None:
                 pipe.close()  # so that each process reads the end of the other's stream
-        _collect_output(running, begin, allowed, idle, stop)
+        _collect_output(running, begin, allowed, idle, stop, look)
     except _LimitExceeded as ended:
         reason = str(ended)
     except _NotGraded as ended:
@@ -386,7 +388,12 @@ def _pids(running: Sequence[_Process]) -> list[int]:
 
 
 def _collect_output(
-    running: Sequence[_Process], begin: float, allowed: Limits, idle: IdleTime, stop: threading.Event | None
+    running: Sequence[_Process],
+    begin: float,
+    allowed: Limits,
+    idle: IdleTime,
+    stop: threading.Event | None,
+    look: Callable[[], object],
 ) -> None:
     """Collect the output until the first process ends, and then wait a while for the others.
 
@@ -395,6 +402,7 @@ def _collect_output(
         allowed: the processes may be idle for `wall_s` of it.
         idle: adds up how long they are.
         stop: ends the wait once it is set.
+        look: is called whenever the processes are looked at.
 
     Raises:
         _LimitExceeded: a process exceeds a limit.
@@ -413,6 +421,7 @@ def _collect_output(
             return
         if now - looked > LOOK_S:
             looked = now
+            look()
             idle.look(now, use_of(_pids(running)))
             _check_time(now - begin, allowed, idle)
             for process in running:

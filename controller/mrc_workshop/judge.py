@@ -7,7 +7,7 @@ import os
 import pathlib
 import stat
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -103,7 +103,8 @@ def check(
     seeds: Sequence[int] = (),
     quick: bool = False,
     hide: Sequence[pathlib.Path] = (),
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], object] = bool,
+    judged: Callable[[CheckLine], object] = bool,
     stop: threading.Event | None = None,
 ) -> Report:
     """Check a learner's folder.
@@ -113,6 +114,8 @@ def check(
         seeds: hidden seeds beyond those of the exercise.
         quick: with the first visible seed alone.
         hide: folders that the learner's code must not see.
+        progress: receives the run that has begun.
+        judged: is given each line of the report when it is known.
         stop: once it is set, the run is ended.
 
     Raises:
@@ -123,23 +126,41 @@ def check(
     try:
         orders = _orders(exercise, sources, seeds, quick)
     except _Refused as refused:
+        judged(refused.line)
         return Report(exercise.name, [refused.line])
-    progress("running")
     with confine.scratch_folders() as scratch:
         scratch.write(sources)
         job = Job(edit=exercise.content.edit, orders=orders)
         plays = any(run.policies for run in exercise.content.runs)
         hidden = [shipped("workshop"), exercise.folder, *hide]
-        outcome = confine.run(job, scratch, exercise.content.limits, hidden, plays, stop)
+        look = _teller(orders, scratch.out, progress)
+        outcome = confine.run(job, scratch, exercise.content.limits, hidden, plays, stop, look)
         if outcome.not_graded:
             raise NotGraded(f"not graded: {outcome.not_graded}")
-        progress("judging")
-        lines, score = _judge(exercise, sources, orders, outcome, scratch.out)
+        lines, score = [], None
+        for line, scored in _judge(exercise, sources, orders, outcome, scratch.out):
+            judged(line)
+            lines.append(line)
+            score = scored if score is None else score
         report = Report(exercise.name, lines, outcome.output, score, outcome.spent_s, outcome.isolation)
         if keep_in is not None:
             files = keep.keep(report.document(), exercise, lines, scratch.out, keep_in)
             report = Report(exercise.name, lines, outcome.output, score, outcome.spent_s, outcome.isolation, files)
     return report
+
+
+def _teller(orders: Sequence[RunOrder], out: pathlib.Path, progress: Callable[[str], object]) -> Callable[[], None]:
+    """Return a function that tells which run has begun; a run begins with a folder in `out`."""
+    told = 0
+
+    def look() -> None:
+        nonlocal told
+        begun = min(sum(each.is_dir() for each in out.iterdir()), len(orders))
+        if begun > told:
+            told = begun
+            progress(f"run {begun} of {len(orders)}: {orders[begun - 1].name}")
+
+    return look
 
 
 # -- before: the job -----------------------------------------------------------------------------------------
@@ -316,35 +337,34 @@ STAGES = {
 
 def _judge(
     exercise: Exercise, sources: dict[str, str], orders: list[RunOrder], outcome: confine.Outcome, out: pathlib.Path
-) -> tuple[list[CheckLine], float | None]:
+) -> Iterator[tuple[CheckLine, float | None]]:
+    """Yield each line with the score that it gives."""
     content = exercise.content
     programs = [name for name in sources if name.endswith(".p4")]
     modules = [name for name in sources if name.endswith(".py")]
     facts = outcome.facts.runs
     runs = [Run(each, order, out) for each, order in zip(facts, orders, strict=False) if _same(each, order)]
-    lines = []
+    first = None
     broken = next((run for run in runs if run.facts.stage), None)
     if outcome.reason:
-        lines.append(CheckLine("it comes to an end within its limits", False, mistake=outcome.reason))
+        first = CheckLine("it comes to an end within its limits", False, mistake=outcome.reason)
     elif len(runs) < len(orders):
-        lines.append(
-            CheckLine("it leaves what was recorded", False, mistake="its process left other facts than those asked for")
-        )
+        mistake = "its process left other facts than those asked for"
+        first = CheckLine("it leaves what was recorded", False, mistake=mistake)
     elif broken is not None:
         files = ", ".join(programs if broken.facts.stage == "program" else modules) or "it"
         what = STAGES.get(broken.facts.stage, "it runs").format(files=files)
-        lines.append(CheckLine(what, False, mistake=broken.facts.problem, where=broken.label))
+        first = CheckLine(what, False, mistake=broken.facts.problem, where=broken.label)
     elif programs or modules:
         stage = "program" if programs else "python"
-        lines.append(CheckLine(STAGES[stage].format(files=", ".join(programs or modules)), True))
-    if lines and lines[0].passed is False:
-        return [*lines, *(CheckLine(spec.statement, None) for spec in content.checks)], None
-    score = None
+        first = CheckLine(STAGES[stage].format(files=", ".join(programs or modules)), True)
+    if first is not None:
+        yield first, None
     for spec in content.checks:
-        line, scored = _line(spec, runs, sources)
-        lines.append(line)
-        score = scored if score is None else score
-    return lines, score
+        if first is not None and first.passed is False:
+            yield CheckLine(spec.statement, None), None
+        else:
+            yield _line(spec, runs, sources)
 
 
 def _same(facts: Any, order: RunOrder) -> bool:

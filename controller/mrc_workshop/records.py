@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import csv
 import io
-import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from mrc_host.answers import Event, EvEvent, MrcHostStatistics
+from mrc_host.answers import Event
 from mrc_host.proto.events import EvState
+from mrc_results.history import EvChange, ev_changes
 from mrc_results.record import RunResult
-from mrc_topo.paths import Paths
 from mrc_topo.topology import Path, Topology
 
 #: Width of the bins of hosts.csv, seconds.
@@ -24,54 +22,23 @@ BIN_S = 0.1
 SHOWN = (EvState.ASSUMED_BAD.name, EvState.GOOD.name)
 
 
-@dataclass(frozen=True)
-class EvChange:
-    """An EV of a host that became good or bad: when (ms after the start), its path, and the host's reason."""
-
-    t_ms: float
-    host: str
-    peer: str
-    plane: int
-    ev: int
-    path: Path
-    old: str
-    new: str
-    cause: str
-
-
-def ev_changes(result: RunResult, events: Mapping[str, Iterable[Event]], topology: Topology) -> Iterator[EvChange]:
-    """Yield what happened to the EVs of each host that are on one known path, in the order of time."""
-    paths, hosts = Paths(topology), {str(ipaddress.IPv6Address(host.address)): host for host in topology.hosts}
-    found = []
-    for name in events:
-        statistics = result.statistics.get(name)
-        if not isinstance(statistics, MrcHostStatistics):
-            continue
-        peers = {each.qpn: hosts[each.peer] for each in statistics.qps if each.peer is not None}
-        source = topology.host(name)
-        for event in events[name]:
-            if not isinstance(event, EvEvent) or event.old == event.new or event.qpn not in peers:
-                continue
-            path = paths.path_of_ev(source.index, peers[event.qpn].index, event.ev)
-            if path is None or event.new not in SHOWN or event.old not in SHOWN:
-                continue
-            t_ms = 1000 * result.since_start(event.t_ns)
-            found.append(
-                EvChange(
-                    t_ms, name, peers[event.qpn].name, event.plane, event.ev, path, event.old, event.new, event.cause
-                )
-            )
-    yield from sorted(found, key=lambda each: (each.t_ms, each.host, each.ev))
+def path_changes(
+    result: RunResult, events: Mapping[str, Iterable[Event]], topology: Topology
+) -> Iterator[tuple[EvChange, Path]]:
+    """Yield each time that a host gave up an EV on a known path or took it into use again, in the order of time."""
+    for each in ev_changes(result, events, topology):
+        if each.path is not None and each.old in SHOWN and each.new in SHOWN:
+            yield each, each.path
 
 
 def tables(result: RunResult, topology: Topology) -> dict[str, str]:
     """Return the tables of a run as CSV, by file name."""
     changes = [
         (
-            f"{each.t_ms:.1f}", each.host, each.peer, each.plane, f"{each.ev:08x}", " ".join(each.path.switches),
+            f"{each.t_ms:.1f}", each.host, each.peer, each.plane, f"{each.ev:08x}", " ".join(path.switches),
             each.old, each.new, each.cause,
         )
-        for each in ev_changes(result, result.events, topology)
+        for each, path in path_changes(result, result.events, topology)
     ]  # fmt: skip
     edges = result.grid(BIN_S)
     received = []

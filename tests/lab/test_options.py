@@ -25,7 +25,7 @@ from mrc_cli.run import lasting
 from mrc_cli.settings import parse_setting
 from mrc_common.errors import UsageError
 from mrc_lab.faults.action import FailureError
-from mrc_lab.records.record import Record, State
+from mrc_lab.records.record import GrowingFile, Record, State
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_runs import compare
 from mrc_runs.experiment import ExperimentError, load_experiment
@@ -284,3 +284,40 @@ def test_the_question_on_a_terminal(answer: str, wanted: str) -> None:
     assert b"-m pip install no-such-thing` now?" in shown
     assert wanted.encode() in shown
     assert process.returncode == (2 if answer == "n" else 1)
+
+
+def test_following_reads_only_what_was_appended(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs of long runs are megabytes, and are looked at five times a second."""
+    path = tmp_path / "h0.log"
+    tail = logs.LogTail(path)
+    assert tail.new_lines() == []  # there is no file yet
+    path.write_text("one\ntwo\nthr")
+    assert tail.new_lines() == ["one", "two"]
+    with path.open("a") as file:
+        file.write("ee\nfour\x1b\n")
+    read: list[int] = []
+    real = GrowingFile.read
+    monkeypatch.setattr(GrowingFile, "read", lambda file, limit: (text := real(file, limit), read.append(len(text)))[0])
+    assert tail.new_lines() == ["three", "four\\x1b"]
+    assert tail.new_lines() == []
+    assert read == [len("ee\nfour\x1b\n"), 0]
+
+
+def test_following_a_log_that_is_cut_off_or_replaced_begins_again(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "h0.log"
+    path.write_text("one\nbegun")
+    tail = logs.LogTail(path)
+    assert tail.new_lines() == ["one"]
+    path.write_text("new\n")  # shorter
+    assert tail.new_lines() == ["new"]
+    path.rename(tmp_path / "old.log")
+    assert tail.new_lines() == []
+    path.write_text("another, and longer than before\nits last")
+    assert tail.new_lines() == ["another, and longer than before"]
+    assert tail.new_lines(whole=False) == ["its last"]
+
+
+def test_following_a_link_shows_nothing(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "secret").write_text("one\n")
+    (tmp_path / "h0.log").symlink_to(tmp_path / "secret")
+    assert logs.LogTail(tmp_path / "h0.log").new_lines() == []

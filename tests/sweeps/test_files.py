@@ -18,7 +18,7 @@ from mrc_cli.app import main
 from mrc_common.document import unknown_key
 from mrc_runs import sessions
 from mrc_runs.experiment import ExperimentError
-from mrc_studies.sweeps import curves, design, plan
+from mrc_studies.sweeps import curves, design, page, plan, store
 from mrc_studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
 from mrc_topo.schema import Lab
 
@@ -254,3 +254,38 @@ def test_the_command_refuses_in_one_line_and_makes_nothing(
     assert said.startswith("mrclab: error: big.yaml:12: grid: 1000000000 runs")
     assert said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["big.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([4, 0.25, "mrc", None], ["4", "0.25", "mrc", "default"]),
+        ([[{"at": 1, "loss": 0.1}], [{"at": 1, "loss": 0.2}]], ["loss=0.1", "loss=0.2"]),
+        ([{"loss": 0.1, "seed": 3}, {"loss": 0.2, "seed": 4}], ["loss=0.1, seed=3", "loss=0.2, seed=4"]),
+        ([[{"at": 1}, {"at": 2}], [{"at": 3}, {"at": 4}]], ["0.at=1, 1.at=2", "0.at=3, 1.at=4"]),
+        ([[], [{"at": 1}]], ["nothing", "at=1"]),
+        ([{"loss": 0.1}, "mrc"], ["loss=0.1", "mrc"]),
+    ],
+)
+def test_a_value_with_parts_is_called_by_what_differs(values: list[object], wanted: list[str]) -> None:
+    assert design.labels(values) == wanted
+
+
+def test_curves_and_runs_of_a_report_have_short_labels() -> None:
+    """A schedule is a JSON text in sweep.csv."""
+    schedules = (
+        "[{at: 0.5, fail: p0-t0.0, evidence: {dropped: 1}}]",
+        "[{at: 0.7, fail: p0-t0.0, evidence: {dropped: 1}}]",
+    )
+    grid = f"grid: {{experiment.schedule: [{', '.join(schedules)}], lab.ev.active: [4, 8]}}\n"
+    found = made(grid + "plots: [{y: goodput_share, x: lab.ev.active}]\n")
+    kinds = store.columns(found)
+    rows = [
+        dict.fromkeys(kinds)
+        | {key: store.cell(run.point.values.get(key), kinds[key]) for key in found.keys}
+        | {"run": run.digest, "status": "good", "goodput_share": 0.5}
+        for run in found.runs
+    ]
+    (chart,) = curves.charts(found, rows)
+    assert list(chart.curves) == ["at=0.5", "at=0.7"]
+    assert [row["experiment.schedule"] for row in page._labelled(found, rows)] == ["at=0.5"] * 2 + ["at=0.7"] * 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import sys
 
 import pytest
 
+from mrc_cli import livepage
 from mrc_cli.app import main
 from mrc_lab.records.rundir import RunDir
 from mrc_web import assets
@@ -57,10 +59,22 @@ def test_what_cannot_be_shown_gets_no_address(
     monkeypatch.setattr(sys, "argv", ["mrclab", "web", *words.split()])
     with pytest.raises(SystemExit) as ended:
         main()
-    printed = capsys.readouterr().err
-    assert ended.value.code == 2, printed
-    assert re.search(said, " ".join(printed.split())), printed
-    assert "live view:" not in printed
+    printed = capsys.readouterr()
+    assert ended.value.code == 2, printed.err
+    assert re.search(said, " ".join(printed.err.split())), printed.err
+    assert "live view:" not in printed.out + printed.err
+
+
+def test_address_is_one_line_on_standard_output_while_the_page_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that starts the view reads the address from a pipe, to which Python writes whole blocks."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with livepage.page(port=0):
+            os.set_blocking(reader, False)
+            told = os.read(reader, 4096).decode()
+    os.close(reader)
+    assert re.fullmatch(r"live view: http://127\.0\.0\.1:[0-9]+/\S*\n", told), told
 
 
 def test_another_lab_than_those_that_are_up(

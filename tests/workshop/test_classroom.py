@@ -322,6 +322,22 @@ def test_archive_that_a_learner_made_by_hand_counts_by_its_marker(tmp_path: path
 # --- what is shown and exported -----------------------------------------------------------------------------
 
 
+def test_canvas_gets_the_login_of_the_roster_or_else_the_account_or_the_name_in_the_email(
+    tmp_path: pathlib.Path,
+) -> None:
+    roster = (
+        "id,name,folder,account,email,canvas_login\n"
+        "s1,Ann Lee,,alee,ann@example.org,a.lee@uni.example\n"
+        "s2,Bob Roy,,broy,bob@example.org,\n"
+        "s3,Eve Roy,,,eve@example.org,\n"
+        "s4,Tom Roy,,,,\n"
+    )
+    classroom = made(tmp_path / "class", roster=roster)
+    found = standing.standings(classroom, Store(classroom))
+    _, _, *table = csv.reader(io.StringIO(gradebook.export(classroom, found, Form.CANVAS), newline=""))
+    assert [row[2:4] for row in table] == [["s1", "a.lee@uni.example"], ["s2", "broy"], ["s3", "eve"], ["s4", ""]]
+
+
 def test_gradebooks_have_the_forms_that_moodle_and_canvas_import(tmp_path: pathlib.Path) -> None:
     classroom = made(tmp_path / "class")
     start(classroom, "s1")

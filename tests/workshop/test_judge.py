@@ -320,12 +320,37 @@ def test_drawn_failures_join_the_schedule_in_the_order_of_time(tmp_path: pathlib
 def test_passing_check_tells_what_was_measured(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, planted: list[list[Run]]
 ) -> None:
-    told: list[str] = []
-    report, _ = checked(made(tmp_path), monkeypatch, progress=told.append)
+    told: list[object] = []
+    report, _ = checked(made(tmp_path), monkeypatch, judged=told.append)
     assert report.lines == [CheckLine("the first", True, "measured", where="incast, seed 1")]
     assert (report.output, report.spent_s, report.isolation) == ("printed\n", 1.5, {"network": True})
-    assert (report.exercise, report.files, told) == ("42-made", [], ["running", "judging"])
+    assert (report.exercise, report.files, told) == ("42-made", [], report.lines)
     assert [[run.facts.seed for run in each] for each in planted] == [[1, 7]]
+
+
+def test_check_tells_each_run_when_it_begins_and_each_line_when_it_is_judged(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, planted: list[list[Run]]
+) -> None:
+    """Runs take seconds, and a learner waits for them: what is known is told at once, and once."""
+    made_, told = made(tmp_path, checks=CHECKS * 2), list[str]()
+    asked: list[RunOrder] = []
+
+    def run(job: Job, scratch: confine.Scratch, *given: Any) -> Outcome:
+        look, names = given[-1], [each.name for each in job.orders]
+        asked.extend(job.orders)
+        look()
+        for number, name in enumerate(names):
+            (scratch.out / f"{number:02d}-{name}").mkdir(parents=True)
+            look()
+            look()
+        assert told == [f"run {number} of {len(names)}: {name}" for number, name in enumerate(names, 1)]
+        return Outcome(ran(job), "", "", 1.0, {})
+
+    monkeypatch.setattr(confine, "run", run)
+    report = judge.check(made_, made_.starter, progress=told.append, judged=lambda line: told.append(line.what))
+    assert len(asked) == 2
+    assert told[2:] == [each.what for each in report.lines]
+    assert len(report.lines) == 2
 
 
 def test_failing_check_shows_its_hint_and_where(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,7 +465,7 @@ def test_process_sees_neither_the_exercises_nor_what_is_hidden(
 ) -> None:
     stop = threading.Event()
     exercise_ = made(tmp_path, limits={"cpu_s": 7})
-    _, ((job, scratch, limits, hidden, plays, stopped),) = checked(
+    _, ((job, scratch, limits, hidden, plays, stopped, _),) = checked(
         exercise_, monkeypatch, hide=[tmp_path / "others"], stop=stop
     )
     assert job.edit == ["lab.yaml"]
@@ -453,7 +478,7 @@ def test_process_sees_neither_the_exercises_nor_what_is_hidden(
 def test_policies_get_a_process_of_their_own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = {"policies": {"ev": "mine:Ev"}}
     exercise_ = made(tmp_path, {"mine.py": ""}, runs=[run], edit=["lab.yaml", "mine.py"])
-    _, ((*_, plays, _),) = checked(exercise_, monkeypatch)
+    _, ((*_, plays, _, _),) = checked(exercise_, monkeypatch)
     assert plays is True
 
 

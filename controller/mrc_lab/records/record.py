@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import stat
 import urllib.parse
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
@@ -35,13 +38,45 @@ def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
     Raises:
         OSError: there is no such file.
     """
+    return GrowingFile(path).read(limit)
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[BinaryIO]:
+    """Open a file that a lab wrote. Raises OSError unless it is a regular file and no link."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise FileNotFoundError(f"{path} is not a file")
-        file.seek(max(0, found.st_size - limit))
-        return file.read(limit)
+        yield file
+
+
+@dataclass
+class GrowingFile:
+    """A file to which a lab appends, read as it grows; `taken`: bytes that were read.
+
+    It may be missing at first. If it is cut off or replaced by another, it is read from its beginning.
+    """
+
+    path: pathlib.Path
+    taken: int = 0
+    identity: tuple[int, int] | None = None
+
+    def read(self, limit: int) -> bytes:
+        """Return what was appended since the last call: at most `limit` bytes, those before the end.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        with _opened(self.path) as file:
+            found = os.fstat(file.fileno())
+            if self.identity != (found.st_dev, found.st_ino) or found.st_size < self.taken:
+                self.taken = 0
+            self.identity = found.st_dev, found.st_ino
+            file.seek(max(self.taken, found.st_size - limit))
+            text = file.read(limit)
+            self.taken = file.tell()
+        return text
 
 
 def last_line(path: pathlib.Path) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from mrc_common import look
+from mrc_scale import limits
 from mrc_scale.caveat import caveat
 from mrc_scale.effective import INTERVALS, EffectiveTime
 from mrc_scale.fabric import Bools, FabricShape, Floats
@@ -35,7 +36,8 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
     time = series["time_s"]
     states = {name: series[f"ev_{name}"] for name in ("active", "backup", "bad", "denied")}
     steps = {job.name: series[f"step_s_{job.name}"] * 1e3 for job in cluster.jobs}
-    lost = {"mean": series["lost_per_s_nic"], "worst NIC": series["lost_per_s_worst_nic"]}
+    lost = {"data, mean": series["lost_per_s_nic"], "data, worst NIC": series["lost_per_s_worst_nic"]}
+    lost["probes, mean"] = series["probes_lost_per_s_nic"]
     charts = {
         "goodput": _chart(time, {"all NICs": series["goodput_bps"] / 1e12}, "Tb/s"),
         "lost": _chart(time, lost, "1/s"),
@@ -49,6 +51,7 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         style=Markup(look.part(look.STYLE)),
         script=Markup(script),
         caveat=caveat(),
+        limits=limits.note(result.loaded),
         tiles=_tiles(made, series),
         charts={name: Markup(chart) for name, chart in charts.items()},
         maps=Markup(_maps(result)),
@@ -148,6 +151,7 @@ def _steps(made: CalibrationRun) -> list[list[str]]:
                 what or ("start" if step.bin == 0 else "probes have succeeded"),
                 _rate(step.goodput),
                 f"{step.lost:,.0f}",
+                f"{step.probes:,.0f}",
                 f"{step.hit:,}",
                 format_time(round(step.found_s * 1e9)) if step.found_s else "-",
                 f"{step.evs['bad']:,}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.cells.intervals import interval
-from mrc_studies.sweeps import measure, store
+from mrc_studies.sweeps import design, measure, store
 from mrc_studies.sweeps.measure import Row, Scalar
 from mrc_studies.sweeps.plan import SweepPlan
 from mrc_studies.sweeps.spec import Plot, nearest, quantity
@@ -100,26 +100,42 @@ def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
     for row in rows:
         if all(row[key] == value for key, value in wanted.items()):
             found.setdefault(tuple(row[key] for key in by), {}).setdefault(row[x], []).append(row)
-    curves = {}
+    curves, short = {}, labels_of(plan)
     for name, spots in found.items():
         xs = list(spots)
         if all(isinstance(each, int | float) for each in xs):
             xs.sort()
-        curves[_label(by, name)] = [_spot(each, spots[each], plot.y) for each in xs]
+        curves[_label(by, name, short)] = [_spot(each, spots[each], plot.y, short.get((x, each))) for each in xs]
     title = plot.title or f"{measure.METRICS[plan.base.kind][plot.y]}"
     return Chart(title, x, plot.y, plot.scale, curves)
 
 
-def _label(by: Sequence[str], values: Sequence[Scalar]) -> str:
+def labels_of(plan: SweepPlan) -> dict[tuple[str, Scalar], str]:
+    """Return a short label for each value that is a list or a mapping, by key and by the value's cell in the rows."""
+    kinds = store.columns(plan)
+    found: dict[tuple[str, Scalar], str] = {}
+    for key in plan.keys:
+        given = [run.point.values[key] for run in plan.runs if run.point.values.get(key) is not None]
+        values = {store.cell(value, kinds[key]): value for value in given}
+        if any(isinstance(value, dict | list) for value in values.values()):
+            texts = design.labels(list(values.values()))
+            found |= {(key, cell): text for cell, text in zip(values, texts, strict=True)}
+    return found
+
+
+def _label(by: Sequence[str], values: Sequence[Scalar], short: Mapping[tuple[str, Scalar], str]) -> str:
     parts = []
     for key, value in zip(by, values, strict=True):
+        if (text := short.get((key, value))) is not None:
+            parts.append(text)
+            continue
         text = "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-        parts.append(text if key in ("case", "variant", "condition") else f"{key.rpartition('.')[2]} {text}")
+        parts.append(text if key in ("case", "variant", "condition") else f"{key.rpartition('.')[2]}={text}")
     return ", ".join(parts)
 
 
-def _spot(x: Scalar, rows: Sequence[Row], y: str) -> CurvePoint:
+def _spot(x: Scalar, rows: Sequence[Row], y: str, label: str | None) -> CurvePoint:
     known = ((row[y], str(row["run"])[: store.SHORT]) for row in rows)
     runs = [(float(value), run) for value, run in known if value is not None]
     mean, half = interval([value for value, _ in runs])
-    return CurvePoint(x, mean, half, runs, len(rows) - len(runs))
+    return CurvePoint(x if label is None else label, mean, half, runs, len(rows) - len(runs))

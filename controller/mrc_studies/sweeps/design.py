@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mrc_common import document
@@ -42,6 +42,50 @@ class Point:
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def labels(values: Sequence[object]) -> list[str]:
+    """Return a short text for each of the values that a key has in a sweep.
+
+    Of lists and mappings only what differs between them is in it: `at=0.5, loss=0.1`. A part that another has and this
+    one lacks is left out.
+    """
+    parts = [dict(_leaves(value, ())) for value in values]
+    paths = list(dict.fromkeys(path for each in parts for path in each))
+    differing = [path for path in paths if len({_scalar(each.get(path)) for each in parts}) > 1]
+    names = _names(differing)
+    made = []
+    for value, each in zip(values, parts, strict=True):
+        if not isinstance(value, Mapping | list):
+            made.append(_scalar(value))
+            continue
+        shown = [f"{names[path]}={_scalar(each[path])}" for path in differing if path in each]
+        made.append(", ".join(shown) or ("nothing" if not value else "without the others' parts"))
+    return made
+
+
+def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    """Yield each part of a value that has no parts, with its place."""
+    if not isinstance(value, Mapping | list):
+        yield path, value
+        return
+    for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _leaves(each, (*path, key))
+
+
+def _names(paths: Sequence[KeyPath]) -> dict[KeyPath, str]:
+    """Return the shortest ends of some paths by which they differ, one length for all."""
+    for length in range(1, max(map(len, paths), default=0) + 1):
+        names = {path: ".".join(map(str, path[-length:])) for path in paths}
+        if len(set(names.values())) == len(paths):
+            return names
+    return {path: ".".join(map(str, path)) for path in paths}
+
+
+def _scalar(value: object) -> str:
+    if value is None:
+        return "default"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def key_path(key: str) -> KeyPath:

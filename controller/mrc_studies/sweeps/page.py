@@ -62,10 +62,16 @@ def render(plan: SweepPlan, rows: Sequence[Row]) -> str:
         charts=[(chart, Markup(draw(number, chart, all_listed))) for number, chart in enumerate(made)],
         heads=_heads(plan, made),
         all_listed=all_listed,
-        listed=rows if all_listed else [row for row in rows if row["status"] != Status.GOOD],
+        listed=_labelled(plan, rows if all_listed else [row for row in rows if row["status"] != Status.GOOD]),
         short=store.SHORT,
         software=plan.software,
     )
+
+
+def _labelled(plan: SweepPlan, rows: Sequence[Row]) -> list[Row]:
+    """Return rows with short labels in place of JSON texts, which are in sweep.csv."""
+    short = curves.labels_of(plan)
+    return [{key: short.get((key, value), value) for key, value in row.items()} for row in rows]
 
 
 def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:

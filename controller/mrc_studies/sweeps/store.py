@@ -229,12 +229,13 @@ def rows(made: SweepPlan, answers: Iterable[tuple[SweepRun, Answer]]) -> Iterato
         about |= {"run": run.digest, "index": run.index, "point": run.point.number, "case": run.point.case}
         about |= {"seed": run.seed, "repetition": run.repetition, "command": command(run)}
         about |= {"status": answer.status.value, "failure": answer.failure}
-        about |= {key: _cell(run.point.values.get(key), heads[key]) for key in made.keys}
+        about |= {key: cell(run.point.values.get(key), heads[key]) for key in made.keys}
         for numbers in answer.rows or [{}]:
-            yield about | {key: _cell(value, heads[key]) for key, value in numbers.items() if key in heads}
+            yield about | {key: cell(value, heads[key]) for key, value in numbers.items() if key in heads}
 
 
-def _cell(value: object, kind: Kind) -> Scalar:
+def cell(value: object, kind: Kind) -> Scalar:
+    """Return a value of a point as it stands in a row; lists and mappings are JSON texts."""
     if value is None or (isinstance(value, bool) and kind is Kind.TRUTH):
         return value
     if kind is Kind.TEXT:

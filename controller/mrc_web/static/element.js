@@ -100,6 +100,7 @@ export class ElementPanel {
     this.facts = new Facts();
     this.force = el("div", { class: "row" });
     this.capture = null;
+    this.all = null;
     const words = { link: "Link", port: "Host port", switch: "Switch", host: "Host" };
     const parts = [el("h2", {}, `${words[kind]} ${name}`)];
     if (kind !== "host" && this.can("fail")) parts.push(this.actions(kind));
@@ -128,10 +129,11 @@ export class ElementPanel {
     const usual = USUAL[kind];
     this.deny = this.can("deny")
       ? el("button", { type: "button", onclick: () => act(this.denied() ? "allow" : "deny", { elements: [this.name] }) }) : null;
+    this.all = el("button", { type: "button", id: "mend", hidden: true, onclick: () => this.mend() }, "Restore all of it");
     return el("div", { class: "row actions" },
       el("button", { type: "button", class: "break", id: "fail", onclick: () => act("fail", { target: this.name, kind: usual }) },
         `Break: ${usual.replaceAll("_", " ")}`),
-      el("button", { type: "button", id: "mend", onclick: () => this.mend() }, "Restore"), this.deny);
+      this.all, this.deny);
   }
 
   mend() {
@@ -238,6 +240,8 @@ export class ElementPanel {
     const key = JSON.stringify(mine);
     if (key === this.shownForce) return;
     this.shownForce = key;
+    // The button of the only failure does the same, and says which it is.
+    if (this.all) this.all.hidden = mine.length < 2;
     this.force.replaceChildren(...mine.map((each) => (this.can("restore")
       ? el("button", { type: "button", class: "primary", onclick: () => act("restore", { target: each.target, kind: each.kind }, [each]) },
         `Restore: ${each.text}`)

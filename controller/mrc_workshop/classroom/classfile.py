@@ -25,12 +25,15 @@ MAX_STUDENTS = 5000
 FOLDER = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
 #: The names that useradd(8) of Debian accepts.
 ACCOUNT = r"^[a-z_][a-z0-9_-]{0,31}$"
+#: What a course system may take for a log-in: it can be an address.
+LOGIN = r"^[^\s,;\"]{1,255}$"
 EMAIL = r"^[A-Za-z0-9][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+$"
 
 #: What to write for a value that does not match a pattern of this file.
 _REMEDIES = {
     FOLDER: "write a folder below the other one, such as mrclab or course/mrc: letters, digits and . _ - only",
     ACCOUNT: "write the name of an account of this machine: lower-case letters, digits, _ and -",
+    LOGIN: "write the column SIS Login ID of Canvas' export: up to 255 characters without spaces and separators",
     EMAIL: "write an address such as ann@example.org, or leave it empty",
 }
 
@@ -82,7 +85,8 @@ class ClassFile(Model):
 
 class Student(Model):
     """A row of the roster. The work is in the home of `account`, or in `folder` beside the class file; with neither,
-    files with the student's `id` in the inbox are theirs. `canvas`: the student's number in Canvas."""
+    files with the student's `id` in the inbox are theirs. `canvas`: the student's number in Canvas; `canvas_login`: the
+    name with which the student logs in there (default: `account`, else what stands before the @ of `email`)."""
 
     id: Annotated[str, Field(pattern=NAME)]
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -91,6 +95,7 @@ class Student(Model):
     group: Annotated[str, Field(max_length=100)] = ""
     email: Annotated[str, Field(pattern=EMAIL)] | None = None
     canvas: Annotated[str, Field(pattern=r"^[0-9]{1,20}$")] | None = None
+    canvas_login: Annotated[str, Field(pattern=LOGIN)] | None = None
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -282,7 +287,7 @@ def _add(row: dict[str, str], place: str, found: list[Student], problems: list[s
             pattern = str(each.get("ctx", {}).get("pattern", ""))
             problems.append(f"{place}: {printable(key)}: {_REMEDIES.get(pattern) or explain(Student, each)}"[:400])
         return
-    for key in ("id", "account", "folder", "email", "canvas"):
+    for key in ("id", "account", "folder", "email", "canvas", "canvas_login"):
         value = getattr(student, key)
         if value is not None and any(str(getattr(each, key)).lower() == value.lower() for each in found):
             problems.append(f"{place}: {key}: '{value}' is in an earlier line, too; each student has a different one")

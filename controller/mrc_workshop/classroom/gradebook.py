@@ -94,7 +94,8 @@ def _canvas(classroom: Classroom, found: Found) -> Rows:
 
 
 def _login(student: Student) -> str:
-    return student.account or (student.email or "").partition("@")[0]
+    """Return the student's name of log-in at Canvas: that of the roster, or else what is most often the same."""
+    return student.canvas_login or student.account or (student.email or "").partition("@")[0]
 
 
 def _feedback(standing: Standing) -> str:

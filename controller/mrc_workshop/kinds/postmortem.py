@@ -61,9 +61,9 @@ def truth(run: Run) -> Truth:
     name = steps["fail"].action.target
     element = run.topology.element(name)
     taken: dict[bool, set[tuple[str, int]]] = {True: set(), False: set()}
-    for each in records.ev_changes(run.result, run.events, run.topology):
+    for each, path in records.path_changes(run.result, run.events, run.topology):
         if each.new == EvState.ASSUMED_BAD.name:
-            taken[Paths.crosses(element, each.path)].add((each.host, each.ev))
+            taken[Paths.crosses(element, path)].add((each.host, each.ev))
     return Truth(name, failed, mended, frozenset(taken[True]), frozenset(taken[False]))
 
 
@@ -132,8 +132,8 @@ def _not_it(name: str, actual: Truth, run: Run) -> str:
         return f"there is no {name} in this lab"
     crossing = {
         (each.host, each.ev)
-        for each in records.ev_changes(run.result, run.events, run.topology)
-        if each.new == EvState.ASSUMED_BAD.name and Paths.crosses(element, each.path)
+        for each, path in records.path_changes(run.result, run.events, run.topology)
+        if each.new == EvState.ASSUMED_BAD.name and Paths.crosses(element, path)
     }
     missed = len(actual.lost - crossing)
     if missed:

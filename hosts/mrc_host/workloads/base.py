@@ -72,6 +72,8 @@ class Workload(abc.ABC, Generic[P]):
     """
 
     name: ClassVar[str]
+    #: What it is, in one sentence, for lists of workloads.
+    title: ClassVar[str]
     #: The class of `P`, with the defaults.
     parameters: ClassVar[type[Parameters]] = Parameters
     #: The names of parameters that are paths of files.

@@ -26,6 +26,9 @@ class Broadcast(Workload[BroadcastParameters]):
     """
 
     name = "broadcast"
+    title = (
+        "Broadcast: the root's bytes go from rank to rank in pieces, so that all links are at work; verified everywhere"
+    )
     parameters = BroadcastParameters
 
     def __init__(self, rank: int, size: int, params: BroadcastParameters, channel: Channel, memory: memoryview) -> None:

@@ -22,6 +22,7 @@ class AllToAll(Workload[AllToAllParameters]):
     """
 
     name = "all_to_all"
+    title = "All-to-all: every rank has a block for every other; each block verified where it lands"
     parameters = AllToAllParameters
 
     def __init__(self, rank: int, size: int, params: AllToAllParameters, channel: Channel, memory: memoryview) -> None:

@@ -49,6 +49,7 @@ class ConnectionMatrix(Workload[FlowsParameters]):
     """
 
     name = "flows"
+    title = "A connection matrix: flows of any size between any ranks, each from a time of its own; every byte verified"
     parameters = FlowsParameters
 
     def __init__(self, rank: int, size: int, params: FlowsParameters, channel: Channel, memory: memoryview) -> None:

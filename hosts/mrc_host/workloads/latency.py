@@ -25,6 +25,7 @@ class WriteLat(Workload[LatencyParameters]):
     """
 
     name = "write_lat"
+    title = "write_lat, as perftest's ib_write_lat: two ranks write to each other in turn, and the round trip is halved"
     parameters = LatencyParameters
 
     def __init__(self, rank: int, size: int, params: LatencyParameters, channel: Channel, memory: memoryview) -> None:

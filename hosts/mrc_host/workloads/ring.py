@@ -165,12 +165,14 @@ class RingAllReduce(Ring):
     """Reduce-scatter, then all-gather."""
 
     name = "ring_all_reduce"
+    title = "Reduce-scatter, then all-gather"
 
 
 class ReduceScatter(Ring):
     """Rank r ends with the sum of chunk r + 1."""
 
     name = "reduce_scatter"
+    title = "Rank r ends with the sum of chunk r + 1"
     gathers = False
 
 
@@ -178,4 +180,5 @@ class AllGather(Ring):
     """Every rank ends with the chunks of all."""
 
     name = "all_gather"
+    title = "Every rank ends with the chunks of all"
     reduces = False

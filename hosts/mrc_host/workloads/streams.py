@@ -188,6 +188,7 @@ class Permutation(Streams[PermutationParameters]):
     """Rank r sends to rank r + `shift`."""
 
     name = "permutation"
+    title = "Rank r sends to rank r + `shift`"
     parameters = PermutationParameters
 
     @classmethod
@@ -211,6 +212,7 @@ class Incast(Streams[IncastParameters]):
     """
 
     name = "incast"
+    title = "Every rank of `sources` sends to `target`; the victim flow goes from `victim[0]` to `victim[1]`"
     parameters = IncastParameters
 
     @classmethod
@@ -240,6 +242,7 @@ class SendRecv(Streams[StreamParameters]):
     """Neighbours in pairs, both ways: 0 with 1, 2 with 3, and so on."""
 
     name = "send_recv"
+    title = "Neighbours in pairs, both ways: 0 with 1, 2 with 3, and so on"
 
     @classmethod
     def pairs(cls, size: int, params: StreamParameters) -> list[tuple[int, int]]:
@@ -259,6 +262,7 @@ class WriteBw(Streams[WriteBwParameters]):
     """As perftest's ib_write_bw: `source` writes to `target` as fast as it can."""
 
     name = "write_bw"
+    title = "As perftest's ib_write_bw: `source` writes to `target` as fast as it can"
     parameters = WriteBwParameters
 
     @classmethod

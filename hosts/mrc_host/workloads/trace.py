@@ -152,6 +152,7 @@ class Trace(Workload[TraceParameters]):
     """Parameters: see `mrc_graph.source.Source`; `iterations`, how often the graph runs."""
 
     name = "trace"
+    title = "A graph of operations: a Chakra trace, a GOAL schedule, or a generated step of training (`mrc_graph`)"
     parameters = TraceParameters
     files = frozenset({"file", "groups"})
 

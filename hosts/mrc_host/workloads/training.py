@@ -91,6 +91,9 @@ class Training(Workload[TrainingParameters]):
     """
 
     name = "training"
+    title = (
+        "Training: steps of computation and of the communication that a model's parallelism needs, every byte verified"
+    )
     parameters = TrainingParameters
 
     def __init__(self, rank: int, size: int, params: TrainingParameters, channel: Channel, memory: memoryview) -> None:

@@ -27,6 +27,7 @@ class TreeAllReduce(Workload[TreeParameters]):
     """
 
     name = "tree_all_reduce"
+    title = "Rank 0 is the root; rank r's children are 2r+1 and 2r+2"
     parameters = TreeParameters
 
     def __init__(self, rank: int, size: int, params: TreeParameters, channel: Channel, memory: memoryview) -> None:

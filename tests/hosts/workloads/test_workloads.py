@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrc_cli.available import SECTIONS
+from mrc_cli.listed import Kind
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import PERIOD, differing, fill, period
 from mrc_host.workloads.flows import ConnectionMatrix, FlowsParameters, _placed
@@ -288,3 +290,12 @@ def test_permutation_needs_memory_for_three_flows_at_most() -> None:
     order = random.Random(1).sample(range(64), 64)
     flows = FlowsParameters(flows=[(rank, (rank + 1) % 64, 1 << 20) for rank in order])
     assert ConnectionMatrix.plan(64, flows) <= 3 << 20
+
+
+def test_each_workload_says_what_it_is_in_one_sentence() -> None:
+    """`mrclab list workloads` prints it; docstrings of some begin with their parameters."""
+    titles = {name: vars(kind).get("title", "") for name, kind in WORKLOADS.items()}
+    assert [name for name, title in titles.items() if not title or title.endswith(".") or "\n" in title] == []
+    assert len(set(titles.values())) == len(titles)
+    shown = {each.name: each.title for each in SECTIONS[Kind.WORKLOADS].found()}
+    assert shown == titles
