@@ -28,6 +28,7 @@ from mrc_lab.records.rundir import RunDir
 from mrc_lab.switches.program import SOURCE
 from support.lab import users
 from support.lab.labs import lab_file
+from support.lab.users import PATIENCE_S
 from support.namespaces import lab_processes, left_behind, machine
 
 LAUNCH = [sys.executable, "-P", "-m", "mrc_lab.processes.launch"]
@@ -36,7 +37,7 @@ NOBODY = 65534
 
 
 def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*users.MRCLAB, *words], capture_output=True, text=True, timeout=users.PATIENCE_S, check=False)
+    done = subprocess.run([*users.MRCLAB, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -121,7 +122,7 @@ def test_nothing_of_a_lab_listens_on_tcp(lab: RunDir) -> None:
 @pytest.mark.lab
 def test_loopback_is_up_inside() -> None:
     command = [*LAUNCH, "--run", "cat", "/sys/class/net/lo/flags", "/sys/class/net/lo/ifindex"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=users.PATIENCE_S, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stdout == "0x9\n1\n"
 
 
@@ -129,7 +130,7 @@ def test_loopback_is_up_inside() -> None:
 def test_programs_of_root_are_found_whatever_the_users_path() -> None:
     environment = os.environ | {"PATH": "/usr/bin:/bin"}
     command = [*LAUNCH, "--run", "sh", "-c", "command -v sysctl"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=users.PATIENCE_S, check=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=environment)
     assert done.stdout == "/usr/sbin/sysctl\n"
 
 
@@ -177,7 +178,7 @@ def test_a_command_does_not_outlive_its_exec(lab: RunDir, number: signal.Signals
 def test_who_is_interrupted_ends_in_his_own_way(lab: RunDir) -> None:
     with command("trap 'sleep 1; echo ended; exit 3' INT; echo ready; while :; do sleep 1; done") as process:
         os.killpg(process.pid, signal.SIGINT)
-        assert process.communicate(timeout=users.PATIENCE_S) == ("ended\n", None)
+        assert process.communicate(timeout=PATIENCE_S) == ("ended\n", None)
         assert process.returncode == 3
 
 
@@ -193,7 +194,7 @@ def test_an_interrupted_command_of_the_prompt_does_not_end_the_prompt(lab: RunDi
         while "ready" not in process.stdout.readline():
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
-        said, _ = process.communicate("h1 echo still here\n", timeout=users.PATIENCE_S)
+        said, _ = process.communicate("h1 echo still here\n", timeout=PATIENCE_S)
         assert "ended" in said
         assert "still here" in said
         assert process.returncode == 0
@@ -325,7 +326,7 @@ def test_a_machine_without_user_namespaces_names_the_setting(words: list[str], t
     environment = {**os.environ, "MRCLAB_RUN": str(tmp_path / "run")}
     script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
     command = [*LAUNCH, "--run", "sh", "-c", script, "sh", *users.MRCLAB, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=users.PATIENCE_S, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "user.max_user_namespaces = 0" in done.stderr
     assert "sudo mrclab" in done.stderr
@@ -354,7 +355,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 def test_a_seccomp_filter_is_named(tmp_path: pathlib.Path) -> None:
     environment = {**os.environ, "MRCLAB_RUN": str(tmp_path / "run")}
     command = [sys.executable, "-c", SECCOMP, *users.MRCLAB, "up", "tiny"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=users.PATIENCE_S, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "a seccomp filter (of a container?) forbids it" in done.stderr
     assert "--clock virtual" in done.stderr
@@ -395,7 +396,7 @@ def test_a_lab_in_a_user_namespace_that_has_one_user(tmp_path: pathlib.Path) -> 
     path = lab_file(tmp_path, "tiny", **SMALL)
     script = f'"$@" up {path} && "$@" exec h0 ls /sys/class/net && "$@" down'
     command = [*LAUNCH, "--run", "sh", "-c", script, "sh", *users.MRCLAB]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=users.PATIENCE_S, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "h0-p0\nh0-p1\nlo\n" in done.stdout
 
@@ -486,7 +487,9 @@ exec chroot {chroot} "$@"
     command = ["unshare", "--mount", "sh", "-c", script, "sh"]
     plain = ["unshare", "--user", "true"]
     assert subprocess.run([*command, *plain], capture_output=True, check=False).returncode != 0
-    done = subprocess.run([*command, *LAUNCH, "--probe"], capture_output=True, text=True, timeout=users.PATIENCE_S, check=False)
+    done = subprocess.run(
+        [*command, *LAUNCH, "--probe"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -566,7 +569,7 @@ def test_two_labs_of_two_users_at_once() -> None:
         try:
             running = [users.popen(uid, folder, *users.MRCLAB, *words) for uid, folder in folders.items()]
             for process in running:
-                output, errors = process.communicate(timeout=users.PATIENCE_S)
+                output, errors = process.communicate(timeout=PATIENCE_S)
                 assert process.returncode == 0, output + errors
                 assert json.loads(output)["passed"]
             assert users.run(61190, second, *users.MRCLAB, "list", "running").stdout == "no lab is up\n"
