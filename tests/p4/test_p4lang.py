@@ -178,7 +178,7 @@ def test_p4c_writes_into_a_folder(
     [
         (["--p4v", "14", "x.p4"], "P4_14 is not supported (14)"),
         (["--std", "p4-15", "x.p4"], "'p4-15' is not a version of P4"),
-        (["--arch", "psa", "x.p4"], "architecture 'psa' is not supported: expected v1model"),
+        (["--arch", "pna", "x.p4"], "architecture 'pna' is not supported: expected v1model or psa"),
         (["--target", "dpdk", "x.p4"], "target 'dpdk' is not supported: expected bmv2"),
         (["--toJSON", "x.json", "x.p4"], "--toJSON is not supported"),
         (["--frobnicate", "x.p4"], "unrecognized arguments: --frobnicate"),
