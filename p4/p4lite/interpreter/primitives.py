@@ -39,6 +39,8 @@ BINARY = {
     "shift_right": ">>",
 }
 Run = Callable[[Packet, Arguments], None]
+#: What v1model's meters store for green, yellow and red.
+COLOURS = (0, 1, 2)
 #: An extern object that is written in Python: its public methods are those of P4.
 PythonExtern = Any
 
@@ -458,8 +460,11 @@ class Primitives:
         return run
 
     def _do_count(self, args: list[Node]) -> Run:
-        array = self._array(args[0], "counter_array", self.state.program.counters)
-        index = self.expr.number(args[1])
+        return self.counting(self._array(args[0], "counter_array", self.state.program.counters), args[1])
+
+    def counting(self, array: Array, at_index: Node) -> Run:
+        """Return the call that counts a packet in a cell of a counter."""
+        index = self.expr.number(at_index)
 
         def run(packet: Packet, arguments: Arguments) -> None:
             at = index(packet, arguments)
@@ -471,7 +476,13 @@ class Primitives:
 
     def _do_execute_meter(self, args: list[Node]) -> Run:
         array = self._array(args[0], "meter_array", self.state.program.meters)
-        index, target = self.expr.number(args[1]), self.expr.target(args[2])
+        return self.metering(array, args[1], args[2], COLOURS)
+
+    def metering(self, array: Array, at_index: Node, result: Node, colours: Sequence[int]) -> Run:
+        """Return the call that meters a packet by a cell of a meter; `colours`: what green, yellow and red are stored
+        as.
+        """
+        index, target = self.expr.number(at_index), self.expr.target(result)
 
         def run(packet: Packet, arguments: Arguments) -> None:
             at = index(packet, arguments)
@@ -480,7 +491,7 @@ class Primitives:
                 return
             if self.state.observers:
                 self.state.emit(Metered(self.state.where, array.name, at, colour))
-            self.store(target, lambda p, a: colour)(packet, arguments)
+            self.store(target, lambda p, a: colours[colour])(packet, arguments)
 
         return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from p4lite.interpreter.core import LOOP_LIMIT, Core, Output
+from p4lite.interpreter.core import LOOP_LIMIT, Core, Deparser, Output
 from p4lite.interpreter.events import Cloned, Recirculated, Resubmitted
 from p4lite.interpreter.packet import Packet, fresh_packet
 from p4lite.switch.bmv2.model import FieldRef
@@ -77,6 +77,18 @@ class Psa:
         self.core.preserve(packet, again, self._kept.get(path, ()))
         return again
 
+    def _run(self, packet: Packet, pipeline: str, port: int, deparser: Deparser) -> bytes:
+        """Run a pipeline and its deparser, tell what they logged and learned, and return the bytes of the packet."""
+        core = self.core
+        core.pipelines.run(packet, pipeline, port)
+        packet.exited = False
+        data = core.deparse(packet, deparser)
+        core.finish_messages(packet)
+        if packet.digest:
+            core.send_digest(packet)
+        core.where = None
+        return data
+
     # --- ingress ---
 
     def _ingress(self, packet: Packet, work: deque[Packet], sent: list[Output]) -> None:
@@ -99,14 +111,8 @@ class Psa:
             io_multicast_group=0,
             io_egress_port=0,
         )
-        core.pipelines.run(packet, "ingress", packet.port)
-        packet.exited = False
         # The deparser computes what the paths keep, also for a packet that is not sent.
-        data = core.deparse(packet, self._deparsers[0])
-        core.finish_messages(packet)
-        if packet.digest:
-            core.send_digest(packet)
-        core.where = None
+        data = self._run(packet, "ingress", packet.port, self._deparsers[0])
         if core.get(packet, "io_clone"):
             self._clone(packet, packet.data, "ingress", work, sent)
         if core.get(packet, "io_drop"):
@@ -189,13 +195,7 @@ class Psa:
             eo_drop=0,
             ed_egress_port=port,
         )
-        core.pipelines.run(packet, "egress", port)
-        packet.exited = False
-        data = core.deparse(packet, self._deparsers[1])
-        core.finish_messages(packet)
-        if packet.digest:
-            core.send_digest(packet)
-        core.where = None
+        data = self._run(packet, "egress", port, self._deparsers[1])
         if core.get(packet, "eo_clone"):
             self._clone(packet, data, "egress", work, sent)
         core.current = packet

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4lite.interpreter.events import Counted, Metered
 from p4lite.interpreter.expressions import Arguments
 from p4lite.interpreter.hashes import find_hash
 from p4lite.interpreter.packet import Packet
@@ -84,30 +83,11 @@ class PsaExterns:
 
     def _count(self, args: list[Node]) -> Run:
         array = self.model.find(self.state.program.counters, args[0]["value"], "counter")
-        index = self.expr.number(args[1])
-
-        def run(packet: Packet, arguments: Arguments) -> None:
-            at = index(packet, arguments)
-            cell = self.state.count_cell(array, at, packet.ingress_length)
-            if cell is not None and self.state.observers:
-                self.state.emit(Counted(self.state.where, array.name, at, cell.packets, cell.bytes))
-
-        return run
+        return self.primitives.counting(array, args[1])
 
     def _meter(self, args: list[Node]) -> Run:
         array = self.model.find(self.state.program.meters, args[0]["value"], "meter")
-        index, target = self.expr.number(args[1]), self.expr.target(args[2])
-
-        def run(packet: Packet, arguments: Arguments) -> None:
-            at = index(packet, arguments)
-            colour = self.state.execute_meter(array, at, packet.ingress_length)
-            if colour is None:
-                return
-            if self.state.observers:
-                self.state.emit(Metered(self.state.where, array.name, at, colour))
-            self.primitives.store(target, lambda p, a: COLOURS[colour])(packet, arguments)
-
-        return run
+        return self.primitives.metering(array, args[1], args[2], COLOURS)
 
     # --- hashes ---
 
