@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from p4lite.switch.fabric.values import CloneSession, Replica
+from p4lite.switch.multicast import Replication
 from p4lite.switch.program.entry import ActionCall, EntryAction, MatchValue
 from p4lite.switch.program.facts import Facts
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
@@ -65,17 +65,6 @@ class Control(Protocol):
     def group_modify(self, profile: str, group: int, members: Iterable[int]) -> None: ...
     def group_delete(self, profile: str, group: int) -> None: ...
     def groups(self, profile: str) -> Iterator[Group]: ...
-
-
-class Replication(Protocol):
-    """Multicast groups and mirror sessions of a switch."""
-
-    def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None: ...
-    def delete_multicast_group(self, group: int) -> None: ...
-    def multicast_groups(self) -> dict[int, tuple[Replica, ...]]: ...
-    def set_clone_session(self, session: int, config: CloneSession) -> None: ...
-    def delete_clone_session(self, session: int) -> None: ...
-    def clone_sessions(self) -> dict[int, CloneSession]: ...
 
 
 class Backend(Protocol):

@@ -7,13 +7,14 @@ from typing import Literal
 
 from p4lite.api.arrays import Counter, MeterArray, Named, Register
 from p4lite.api.backends import CompiledBackend, InterpreterBackend
-from p4lite.api.control import Backend, Control, Replication
+from p4lite.api.control import Backend, Control
 from p4lite.api.program import Program
 from p4lite.api.tables import Table
 from p4lite.interpreter.events import Observer
 from p4lite.interpreter.primitives import PythonExtern
 from p4lite.switch.errors import BuildError, InterpretedOnly, InvalidArgument
 from p4lite.switch.fabric.values import CloneSession, Replica
+from p4lite.switch.multicast import Replication
 from p4lite.switch.program.facts import Array
 from p4lite.switch.program.facts import Table as TableFacts
 

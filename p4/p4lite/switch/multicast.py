@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from p4lite.switch.errors import InvalidArgument
-from p4lite.switch.fabric.values import Replica
+from p4lite.switch.fabric.values import CloneSession, Replica
 
 
 class Groups(Protocol):
@@ -15,6 +15,15 @@ class Groups(Protocol):
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None: ...
     def delete_multicast_group(self, group: int) -> None: ...
+
+
+class Replication(Groups, Protocol):
+    """The multicast groups and mirror sessions of a switch."""
+
+    def multicast_groups(self) -> dict[int, tuple[Replica, ...]]: ...
+    def set_clone_session(self, session: int, config: CloneSession) -> None: ...
+    def delete_clone_session(self, session: int) -> None: ...
+    def clone_sessions(self) -> dict[int, CloneSession]: ...
 
 
 class Nodes:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from p4lite.api.control import Control, Replication
+from p4lite.api.control import Control
 from p4lite.api.tables import action_call, match_key
 from p4lite.api.values import find
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.errors import ControlError, ProgramError
 from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
+from p4lite.switch.multicast import Replication
 from p4lite.tools.commands import CommandError, Commands
 
 

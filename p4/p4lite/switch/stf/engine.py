@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits
-from p4lite.switch.multicast import Groups, Nodes
+from p4lite.switch.multicast import Nodes, Replication
 from p4lite.switch.program.entry import ActionCall, EntryAction, MemberRef
 from p4lite.switch.program.facts import Array, Facts, Table
 from p4lite.switch.runtime.instance import MeterConfig
@@ -59,14 +59,6 @@ class StfResult:
     @property
     def passed(self) -> bool:
         return not self.failures
-
-
-class Replication(Groups, Protocol):
-    """The multicast groups and mirror sessions of a switch under test."""
-
-    def set_clone_session(self, session: int, config: CloneSession) -> None: ...
-    def delete_clone_session(self, session: int) -> None: ...
-    def clone_sessions(self) -> dict[int, CloneSession]: ...
 
 
 class Bench(Protocol):
