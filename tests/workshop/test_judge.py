@@ -331,7 +331,7 @@ def test_passing_check_tells_what_was_measured(
 def test_check_tells_each_run_when_it_begins_and_each_line_when_it_is_judged(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, planted: list[list[Run]]
 ) -> None:
-    """Runs take seconds, and a learner waits for them: what is known is told at once, and once."""
+    """A learner waits seconds for a run. Each check is printed as soon as its result is known, and only once."""
     made_, told = made(tmp_path, checks=CHECKS * 2), list[str]()
     asked: list[RunOrder] = []
 
