@@ -63,11 +63,8 @@ def grey(model: Model, fabric: Fabric, prices: LinkPrices) -> Grey | None:
     kept = (1.0 - ports[:, ends.src_nic]) * (1.0 - ports[:, ends.dst_nic])
     trapped: Bools = kept < 1.0
     if links.any() or upper.any():
-        passing = LinkPrices.both_ways(1 - links, 1 - upper)
-        whole, part = model.weights(prices), model.weights(prices.divided(passing))
-        kept = kept * np.where(
-            ends.src == ends.dst, 1.0, np.divide(part, whole, out=np.ones(part.shape), where=whole > 0)
-        )
+        passing = model.passing(prices, LinkPrices.both_ways(1 - links, 1 - upper))
+        kept = kept * np.where(ends.src == ends.dst, 1.0, passing)
         bad = shape.halves(links > 0, upper > 0, np.logical_or)
         trapped = trapped | (clean(model, bad | fabric.dead_paths()) == 0)
     return Grey(1.0 - kept, trapped & model.use & (shape.t1s > 0))

@@ -61,8 +61,8 @@ class ClusterStep:
 
 @dataclass
 class ClusterResult:
-    """A run: its steps; loads (share of the capacity) of links at the first step and at the one with most failures;
-    rates of queue pairs at both."""
+    """A run: its steps; loads (share of the capacity) of links at the first step and at the worst of those with a
+    failure; rates of queue pairs at both."""
 
     loaded: Loaded
     flows: Flows
@@ -212,7 +212,7 @@ class ClusterRun:
         steps: list[ClusterStep] = []
         first = worst = LinkLoads.none(self.loaded.shape)
         rates = worst_rates = np.zeros(len(self.flows))
-        worst_bin, least = 0, math.inf
+        worst_bin, least, failed = 0, (True, math.inf), 0
         dead_then = self.fabric.dead()
         prices, load = LinkPrices.fresh(self.loaded.shape), first
         done = 0
@@ -223,6 +223,7 @@ class ClusterRun:
             )
             due = [event for event in waiting if event.at // cluster.bin <= now]
             waiting = waiting[len(due) :]
+            failed += sum(event.by for event in due)
             step, revived = self.change(
                 model, evs, Interval(rates, prices, load), due, now, steps[-1] if steps else None
             )
@@ -242,9 +243,11 @@ class ClusterRun:
             ]
             if not steps:
                 first, first_rates, cwnd = load, rates, self._windows(rates)
-            broken = float(rates.sum())
-            if broken < least * (1 - 1e-9):
-                worst, worst_rates, worst_bin, least = load, rates, now, broken
+            # The worst moment is one with a failure, if there is any: after a repair other EVs are active, and goodput
+            # may be a little lower than during the failure.
+            intact, total = failed == 0, float(rates.sum())
+            if (intact, total) < (least[0], least[1] * (1 - 1e-9)):
+                worst, worst_rates, worst_bin, least = load, rates, now, (intact, total)
                 dead_then = self.fabric.dead()
             steps.append(step)
             done += 1
@@ -459,12 +462,11 @@ class ClusterRun:
         spec, shape = self.loaded.cluster.model, self.loaded.shape
         parts = []
         for carried in until.load.fabric().each():
-            # Thresholds are of one queue; its room counts twice (`queueing.places`).
+            # Thresholds are of one queue; its room counts twice (`queueing.places`), so a path across two such links is
+            # marked as often as one of them says: the geometric mean of the two.
             share = queueing.marked(carried / shape.fabric_bps, self.room, spec.ecn_low, spec.ecn_high)
-            parts.append(1.0 / (1.0 + share))
-        weight = model.weights(until.prices)
-        turned = model.weights(until.prices, LinkPrices(*parts).halves(shape, np.minimum))
-        return np.divide(turned, weight, out=np.ones(weight.shape), where=weight > 0)
+            parts.append((1.0 + share) ** -0.5)
+        return model.passing(until.prices, LinkPrices(*parts))
 
     def _line_rates(self) -> tuple[float, ...]:
         fabric, port = self.loaded.shape.fabric_bps, self.loaded.shape.port_bps

@@ -169,9 +169,9 @@ class Calibration(Model):
     long packets go on an EV that has died, in base round trips, and `port_rtts` towards a port that went down; these
     three follow from windows and queues if they are left out (`queueing`). `ecn_low`, `ecn_high`: at which queueing
     delay marks begin, and at which all packets are marked, in shares of NSCC's target delay. `steering`: how much an
-    EV's share falls at most where a link marks; `steps`: passes in which load moves off such. `trim_rtts`: what a queue
-    holds when its switch trims, in base round trips at the link's full rate; `min_rtt`: the round trip of a packet
-    through empty queues, by which endpoints bound their window, if it is shorter than `base_rtt`.
+    EV's share falls at most where links of its path mark; `steps`: passes in which load moves off such. `trim_rtts`:
+    what a queue holds when its switch trims, in base round trips at the link's full rate; `min_rtt`: the round trip of
+    a packet through empty queues, by which endpoints bound their window, if it is shorter than `base_rtt`.
     """
 
     detection_rtts: Annotated[float, Field(gt=0, le=1000)] | None = None

@@ -59,10 +59,6 @@ class LinkPrices:
         """Return all four arrays."""
         return self.up, self.dn, self.upper_up, self.upper_dn
 
-    def divided(self, by: LinkPrices) -> LinkPrices:
-        """Return what is left of these, divided by others: prices by what passes are weights that pass."""
-        return LinkPrices(*(one / other for one, other in zip(self.each(), by.each(), strict=True)))
-
     def halves(self, shape: FabricShape, by: np.ufunc) -> Halves:
         """Return what halves of paths have of their links, by a function of two values."""
         return shape.halves(self.up, self.upper_up, by), shape.halves(self.dn, self.upper_dn, by)
@@ -107,8 +103,9 @@ class Model:
     ) -> None:  # fmt: skip
         """Create a model.
 
-        `usable`: what share of NIC ports and of links between switches can be used; `steering`: the highest price;
-        `room`: the packets that a queue has place for, from which the usable share of a link between switches follows.
+        `usable`: what share of NIC ports and of links between switches can be used; `steering`: the highest price of
+        a path; `room`: the packets that a queue has place for, from which the usable share of a link between switches
+        follows.
         """
         self.shape, self.ends, self.evs = shape, ends, evs
         self.kernels, self.pool = kernels, pool
@@ -147,19 +144,25 @@ class Model:
 
     def weights(self, prices: LinkPrices, values: Halves | None = None) -> Floats:
         """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
-        `values`: each multiplied by the lower value of the halves of its path."""
+        `values`: each multiplied by the values of the halves of its path."""
         ends, found = self.ends, np.zeros(self.use.shape)
         up, dn = prices.halves(self.shape, np.multiply)
         values_up, values_dn = values or (np.ones(up.shape), np.ones(dn.shape))
         tasks = [
             (
-                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, up[p], dn[p], values_up[p], values_dn[p],
-                found[p],
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, self.steering, up[p], dn[p], values_up[p],
+                values_dn[p], found[p],
             )
             for p in range(self.shape.planes)
         ]  # fmt: skip
         list(self.pool.map(lambda task: self.kernels.weigh(*task), tasks))
         return found
+
+    def passing(self, prices: LinkPrices, shares: LinkPrices) -> Floats:
+        """Return the share of packets that passes their paths, by plane and queue pair, 1 where there is none, from the
+        shares that pass each link."""
+        whole, part = self.weights(prices), self.weights(prices, shares.halves(self.shape, np.multiply))
+        return np.divide(part, whole, out=np.ones(whole.shape), where=whole > 0)
 
     def idle(self, wanted: Floats, rates: Floats, load: LinkLoads, prices: LinkPrices) -> tuple[Floats, LinkLoads]:
         """Return rates and load, less what links between switches idle although they are wanted: packets meet at
@@ -184,9 +187,7 @@ class Model:
             # A T0 or pod with a single path has no choice that could leave one idle while another has a queue.
             share[np.isfinite(price).sum(axis=2) < 2] = 1.0
             shares.append(share)
-        whole = self.weights(prices)
-        passed = self.weights(prices.divided(LinkPrices(*shares)))
-        each = np.divide(passed, whole, out=np.ones(whole.shape), where=whole > 0)
+        each = self.passing(prices, LinkPrices(*shares))
         part = np.divide((each * self.use).sum(axis=0), self.planes, out=np.ones(len(rates)), where=self.planes > 0)
         return rates * part, self.load(rates * part, prices)
 
@@ -203,8 +204,9 @@ class Model:
             out[p] = np.bincount(ends.src_nic, value, shape.nics)
             into[p] = np.bincount(ends.dst_nic, value, shape.nics)
             self.kernels.spread(
-                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, value, price_up[p], price_dn[p], up[p], dn[p]
-            )
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, value, self.steering, price_up[p], price_dn[p],
+                up[p], dn[p],
+            )  # fmt: skip
 
         list(self.pool.map(part, range(shape.planes)))
         (up, upper_up), (dn, upper_dn) = shape.links_of(up), shape.links_of(dn)

@@ -121,7 +121,7 @@ class _State:
         through = _share(shape.by_pod(offered.up * up), shape.by_pod(offered.up))
         above, below, arrives = self._across_t2s(offered, through)
         dn, wait_dn = self._link(*self._mixed(offered.dn, arrives[:, shape.pod_of]), model.capacity.dn)
-        passed = model.weights(prices.divided(LinkPrices(up, dn, above[0], below[0]))) / self.whole
+        passed = model.passing(prices, LinkPrices(up, dn, above[0], below[0]))
         wait, halves = self._path(LinkPrices(wait_up, wait_dn, above[1], below[1])), self._path(self._halves(offered))
         self.passed = self._mean(passed)
         # A packet that is trimmed counts as a base RTT of delay.
@@ -193,8 +193,8 @@ class _State:
         """Return the sum of a time of all links of a path, by plane and queue pair."""
         model = self.model
         up, dn = times.halves(model.shape, np.add)
-        none = np.full(up.shape, np.inf)
-        found: Floats = sum(model.weights(self.prices, each) for each in ((up, none), (none, dn))) / self.whole
+        same = np.ones(up.shape)
+        found: Floats = sum(model.weights(self.prices, each) for each in ((up, same), (same, dn))) / self.whole
         return np.where(self.away, found, 0.0)
 
     def _mean(self, values: Floats) -> Floats:

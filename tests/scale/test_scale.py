@@ -67,7 +67,9 @@ def test_failures_cost_what_they_must_and_all_comes_back(made: Any) -> None:
     # All is back; which EVs are active has changed, so goodput may be another where few of them can be chosen from.
     assert by_bin[40].evs == by_bin[0].evs
     assert by_bin[40].cut == 0
-    assert result.worst_bin in by_bin
+    # Goodput is lower after the repair, when other EVs are active; the worst moment is one with a failure all the same.
+    assert min(result.steps, key=lambda step: step.goodput).bin == 20
+    assert result.worst_bin == 10
 
 
 def test_series_say_what_steps_say(made: Any) -> None:

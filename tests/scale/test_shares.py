@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,18 @@ def broken(made: Model, links: set[tuple[int, int, int]], prices: LinkPrices) ->
     for plane, t0, t1 in links:
         fabric.links[plane, t0, t1] += 1
     made.set_dead(fabric.dead(), prices)
+
+
+def test_a_path_across_two_full_links_keeps_as_much_as_across_one() -> None:
+    """MRC passes over an EV once for a mark, wherever on the path that was set."""
+    with ThreadPoolExecutor(1) as pool:
+        made, prices = model(pool, [(0, 3)], active=8), LinkPrices.fresh(SHAPE)
+        made.steering = 2.0
+        prices.up[:, 0, 0] = prices.dn[:, 1, 0] = 2.0
+        prices.up[:, 0, 1] = 2.0
+        load = made.load(np.array([70.0]), prices)
+    for plane in range(2):
+        assert load.up[plane, 0] == pytest.approx([35 / 6, 35 / 6, 35 / 3, 35 / 3])
 
 
 @settings(max_examples=30, deadline=None)

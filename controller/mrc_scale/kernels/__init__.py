@@ -29,9 +29,12 @@ class Kernels(Protocol):
         often as any other), order by that of `second`. `far[qp]`: EVs have an uplink, too."""
 
     def spread(
-        self, hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any
-    ) -> None:
-        """Add `value[qp]` to the halves of its active EVs' paths, each EV with the weight 1 / (price of its halves)."""
+        self, hop: Any, active: Any, src: Any, dst: Any, value: Any, most: float, price_up: Any, price_dn: Any,
+        up: Any, dn: Any,
+    ) -> None:  # fmt: skip
+        """Add `value[qp]` to the halves of its active EVs' paths, each EV with a weight of 1 / (price of its halves),
+        or of 1 / `most` where that is more. An EV with an infinite price has none.
+        """
 
     def least(
         self, hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any,
@@ -43,10 +46,11 @@ class Kernels(Protocol):
         """Set `out[qp]` to the number of active EVs that cross nothing dead."""
 
     def weigh(
-        self, hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
-    ) -> None:
-        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times the lower value of the two halves
-        of the EV's path.
+        self, hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any,
+        out: Any,
+    ) -> None:  # fmt: skip
+        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times the values of the two halves of
+        the EV's path.
         """
 
     def take_out(

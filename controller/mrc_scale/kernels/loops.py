@@ -181,8 +181,13 @@ def draw(
 
 
 @_compile
+def _weight(price: float, most: float) -> float:
+    return 0.0 if price == np.inf else 1.0 / min(price, most)
+
+
+@_compile
 def spread(
-    hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any
+    hop: Any, active: Any, src: Any, dst: Any, value: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any
 ) -> None:
     """See `Kernels`."""
     weights = np.zeros(hop.shape[1])
@@ -196,7 +201,7 @@ def spread(
         total = 0.0
         for i in range(active[q]):
             h = hop[q, i]
-            weights[i] = 1.0 / (price_up[a, h] * price_dn[b, h])
+            weights[i] = _weight(price_up[a, h] * price_dn[b, h], most)
             total += weights[i]
         if total <= 0.0:
             continue
@@ -246,14 +251,16 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 
 @_compile
-def weigh(hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any) -> None:
+def weigh(
+    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
+) -> None:
     """See `Kernels`."""
     for q in range(hop.shape[0]):
         a, b = src[q], dst[q]
         total = 0.0
         for i in range(active[q]):
             h = hop[q, i]
-            total += 1.0 if a == b else min(up[a, h], dn[b, h]) / (price_up[a, h] * price_dn[b, h])
+            total += 1.0 if a == b else up[a, h] * dn[b, h] * _weight(price_up[a, h] * price_dn[b, h], most)
         out[q] = total
 
 

@@ -56,11 +56,16 @@ def _used(hop: Any, active: Any, src: Any, dst: Any) -> Any:
     return (np.arange(hop.shape[1]) < active[:, None]) & (src != dst)[:, None]
 
 
+def _weights(hop: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any) -> Any:
+    price = price_up[src[:, None], hop] * price_dn[dst[:, None], hop]
+    return np.where(np.isinf(price), 0.0, 1.0 / np.minimum(price, most))
+
+
 def spread(
-    hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any
+    hop: Any, active: Any, src: Any, dst: Any, value: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any
 ) -> None:
     """See `Kernels`."""
-    weight = 1.0 / (price_up[src[:, None], hop] * price_dn[dst[:, None], hop])
+    weight = _weights(hop, src, dst, most, price_up, price_dn)
     weight[~_used(hop, active, src, dst)] = 0.0
     total = weight.sum(axis=1)
     scale = np.divide(value, total, out=np.zeros_like(total), where=total > 0)
@@ -86,10 +91,12 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
     out[:] = (inside & ~dead).sum(axis=1)
 
 
-def weigh(hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any) -> None:
+def weigh(
+    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
+) -> None:
     """See `Kernels`."""
-    weight = 1.0 / (price_up[src[:, None], hop] * price_dn[dst[:, None], hop])
-    weight *= np.minimum(up[src[:, None], hop], dn[dst[:, None], hop])
+    weight = _weights(hop, src, dst, most, price_up, price_dn)
+    weight *= up[src[:, None], hop] * dn[dst[:, None], hop]
     weight[(src == dst)] = 1.0
     weight[np.arange(hop.shape[1]) >= active[:, None]] = 0.0
     out[:] = weight.sum(axis=1)

@@ -73,6 +73,16 @@ def _far(senders: int) -> Callable[[int], list[FlowSpec]]:
     return flows
 
 
+def _long(name: str, of: str, packets: int) -> Scenario:
+    """Return a scenario under another name, with flows of this many packets."""
+    known = by_name()[of]
+
+    def flows(seed: int) -> list[FlowSpec]:
+        return [dataclasses.replace(each, bytes=packets * MTU) for each in known.flows(seed)]
+
+    return dataclasses.replace(known, name=name, flows=flows)
+
+
 def controls() -> list[Control]:
     """Return all controlled runs."""
     bitmap = next(each.algorithm for each in VARIANTS if each.name == "bitmap")
@@ -95,7 +105,10 @@ def controls() -> list[Control]:
         ),
         Control(
             "bitmap, as in htsim, for MRC's sprayer", "slow-t1", _with("slow-t1-bitmap", "slow-t1"),
-            {Backend.FLUID: _TIMES, Backend.HTSIM: _TIMES}, bitmap, spraying="bitmap",
+            {Backend.HTSIM: _TIMES}, bitmap, spraying="bitmap",
+        ),
+        Control(
+            "flows of 1500 packets", "slow-t1", _long("slow-t1-long", "slow-t1", 1500), {Backend.FLUID: _TIMES},
         ),
         Control(
             "all EVs are active", "permutation-planes", _with("planes-all-evs", "permutation-planes", all_evs=True),
