@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -103,8 +104,8 @@ def verb(
     if not written:
         progress.warn(f"nothing is written so far: {len(logs)} logs, which processes write only if something is wrong")
     if follow:
-        for log, line in _new_lines(run, tails):
-            _print(log, line, width, len(logs))
+        for log, line in _new_lines(run, process, tails):
+            _print(log, line, width, len(tails))
 
 
 def chosen(logs: list[Log], process: str | None) -> list[Log]:
@@ -124,10 +125,13 @@ def _print(log: Log, line: str, width: int, count: int) -> None:
     typer.echo(line if count == 1 else f"{log.title:<{width}} | {line}")
 
 
-def _new_lines(run: RunDir, tails: Mapping[Log, LogTail]) -> Iterator[tuple[Log, str]]:
-    """Yield lines as they are written, until the lab has ended."""
+def _new_lines(run: RunDir, process: str | None, tails: dict[Log, LogTail]) -> Iterator[tuple[Log, str]]:
+    """Yield lines as they are written, until the lab has ended; logs that appear meanwhile join `tails`."""
     while True:
         ended = not run.exists() or run.is_dead()
+        with contextlib.suppress(RunError):  # The lab ends, and has no record any more.
+            for log in chosen(logs_of(run), process):
+                tails.setdefault(log, LogTail(log.path))
         for log, tail in tails.items():
             for line in tail.new_lines(whole=not ended):
                 yield log, line

@@ -303,6 +303,17 @@ def test_following_reads_only_what_was_appended(tmp_path: pathlib.Path, monkeypa
     assert read == [len("ee\nfour\x1b\n"), 0]
 
 
+def test_following_takes_up_a_log_that_appears_later(lab: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.folder.log("h2").unlink()
+    tails = {log: logs.LogTail(log.path) for log in logs.logs_of(lab)}
+    for tail in tails.values():
+        tail.new_lines()
+    looks = iter((False, True))
+    monkeypatch.setattr(RunDir, "is_dead", lambda run: next(looks))
+    monkeypatch.setattr("mrc_cli.logs.time.sleep", lambda seconds: lab.folder.log("h2").write_text("late\n"))
+    assert [(log.title, line) for log, line in logs._new_lines(lab, None, tails)] == [("h2", "late")]
+
+
 def test_following_a_log_that_is_cut_off_or_replaced_begins_again(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "h0.log"
     path.write_text("one\nbegun")
