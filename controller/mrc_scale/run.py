@@ -460,13 +460,20 @@ class ClusterRun:
     def taken(self, model: Model, until: Interval) -> Floats:
         """Return the share of the turns of active EVs that no mark makes pass over, by plane and queue pair."""
         spec, shape = self.loaded.cluster.model, self.loaded.shape
-        parts = []
-        for carried in until.load.fabric().each():
-            # Thresholds are of one queue; its room counts twice (`queueing.places`), so a path across two such links is
-            # marked as often as one of them says: the geometric mean of the two.
-            share = queueing.marked(carried / shape.fabric_bps, self.room, spec.ecn_low, spec.ecn_high)
-            parts.append((1.0 + share) ** -0.5)
-        return model.passing(until.prices, LinkPrices(*parts))
+        shares = [
+            queueing.marked(carried / shape.fabric_bps, self.room, spec.ecn_low, spec.ecn_high)
+            for carried in until.load.fabric().each()
+        ]
+
+        def across(links: int) -> Floats:
+            # Each queue's room is that of a whole path (`queueing.places`), so a path is marked as often as one of its
+            # links says: the geometric mean of all.
+            parts = LinkPrices(*((1.0 + share) ** (-1 / links) for share in shares))
+            return model.passing(until.prices, parts)
+
+        # A path between pods has four links between switches.
+        near, far = across(2), shape.pod_of[model.ends.src] != shape.pod_of[model.ends.dst]
+        return np.where(far, across(4), near) if far.any() else near
 
     def _line_rates(self) -> tuple[float, ...]:
         fabric, port = self.loaded.shape.fabric_bps, self.loaded.shape.port_bps

@@ -15,7 +15,7 @@ import pytest
 from mrc_scale import baselines, kernels, queueing, year
 from mrc_scale.clusterfile import ClusterError, Loaded, load_cluster, parse_cluster
 from mrc_scale.fabric import DEAD, Fabric
-from mrc_scale.run import ClusterResult, ClusterRun
+from mrc_scale.run import ClusterResult, ClusterRun, Interval
 from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads, LinkPrices
 from mrc_scale.shedding import Protocol, shed
@@ -38,6 +38,26 @@ def pods(**changes: Any) -> Loaded:
 
 def run(**changes: Any) -> ClusterResult:
     return ClusterRun(pods(**changes), kernels.reference()).mrc()
+
+
+@pytest.mark.parametrize("load", [0.7, 0.95, 1.5])
+def test_a_path_between_pods_is_marked_as_often_as_one_within_a_pod_where_all_links_are_loaded_alike(
+    load: float,
+) -> None:
+    cluster = ClusterRun(pods(), kernels.reference())
+    shape = cluster.loaded.shape
+    with ThreadPoolExecutor(1) as pool:
+        model = cluster.model(pool, cluster.draw(pool, cluster.loaded.cluster.ev))
+        until = Interval(
+            np.ones(len(cluster.flows)), LinkPrices.fresh(shape), LinkLoads.none(shape, shape.fabric_bps * load)
+        )
+        taken = cluster.taken(model, until)
+    ends = cluster.ends
+    far, near = cluster.far, ~cluster.far & (ends.src != ends.dst)
+    assert far.any()
+    assert near.any()
+    assert np.allclose(taken[:, far | near], taken[0, far][0])
+    assert taken[0, far][0] < 1
 
 
 WRONG = [
