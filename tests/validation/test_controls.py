@@ -16,7 +16,7 @@ from mrc_studies.validation.controls import Control, ControlledDifference
 from mrc_studies.validation.differences import Difference
 from mrc_studies.validation.htsim import Htsim
 from mrc_studies.validation.packets import Algorithm
-from mrc_studies.validation.scenario import Backend, Quantity
+from mrc_studies.validation.scenario import MTU, Backend, Quantity
 from mrc_studies.validation.scenarios import by_name
 from mrc_topo.topology import Topology
 
@@ -51,7 +51,9 @@ def test_one_thing_is_changed_in_the_lab() -> None:
     assert changed("on-off-marked") == {"queues"}
     assert changed("incast-32-no-qa") == {"cc"}
     assert changed("slow-t1-bitmap") == set()
-    assert changed("planes-all-evs") == changed("lossy-all-evs") == {"ev"}
+    assert changed("planes-all-evs") == changed("lossy-all-evs") == changed("pods-all-evs") == {"ev"}
+    assert changed("slow-t1-long") == set()
+    assert {flow.bytes for flow in ALL["slow-t1-long"].scenario.flows(1)} == {1500 * MTU}
     assert changed("incast-8-drops") == {"queues"}
 
 

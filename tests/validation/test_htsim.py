@@ -33,6 +33,16 @@ def test_topology_file_has_tiers_radix_and_oversubscription() -> None:
     )
 
 
+def test_topology_file_of_pods_has_three_tiers() -> None:
+    assert htsim.topology(by_name()["pods-oversubscribed-2"]) == (
+        "Nodes 32\nTiers 3\nPodsize 8\n\n"
+        "Tier 0\nDownlink_speed_Gbps 100\nRadix_Down 4\nRadix_Up 4\nDownlink_Latency_ns 1000\nSwitch_Latency_ns 0\n\n"
+        "Tier 1\nDownlink_speed_Gbps 100\nRadix_Down 2\nRadix_Up 1\nDownlink_Latency_ns 1000\nSwitch_Latency_ns 0\n"
+        "Oversubscribed 2\n\nTier 2\nDownlink_speed_Gbps 100\nRadix_Down 4\nDownlink_Latency_ns 1000\n"
+        "Switch_Latency_ns 0\n"
+    )
+
+
 @pytest.mark.parametrize("name", ["permutation-planes", "dead-uplink", "mixed-rtt"])
 def test_a_scenario_that_htsim_has_not_is_refused(name: str) -> None:
     with pytest.raises(ScenarioError, match="htsim has no planes"):

@@ -31,6 +31,8 @@ KNOWN = scenarios.by_name()
         ("oversubscribed-4", 0.25),
         ("slow-t1", 0.8125),
         ("slow-plane", 0.775),
+        ("pods", 1.0),
+        ("pods-oversubscribed-2", 0.5),
     ],
 )
 def test_maximum_flow_of_a_permutation_is_what_its_uplinks_carry(name: str, share: float) -> None:

@@ -101,25 +101,31 @@ def _wire_bytes(topology: Topology, flows: Sequence[FlowSpec], outcome: Outcome)
 def max_flow_bps(scenario: Scenario, flows: Sequence[FlowSpec]) -> float:
     """Return the rate on the wire at which all flows can end at the same time, at most: the smallest cut.
 
-    In a two-tier fabric the cuts are the ports of each host, and the links of each T0 to the T1s. Where all flows
-    spread over T1s by the rates of their links, these are reached, so this is the maximum flow of all commodities.
+    The cuts are the ports of each host, the links of each T0 to the T1s, and with three tiers those of each pod to the
+    T2s. Where all flows spread over these by their rates, they are reached, so this is the maximum flow of all
+    commodities.
     """
     fabric = scenario.fabric
     uplinks = fabric.port_bps * sum(fabric.share(p, t1) for p in range(fabric.planes) for t1 in range(fabric.t1s))
+    pod_uplinks = fabric.port_bps * fabric.planes * fabric.t1s * fabric.t1_uplinks
+    times = [
+        _most_across(flows, 1) / NIC_BPS,
+        _most_across(flows, fabric.per_t0) / uplinks,
+        _most_across(flows, fabric.hosts_per_pod) / pod_uplinks if pod_uplinks else 0.0,
+    ]
+    return sum(flow.bytes for flow in flows) / max(times)
+
+
+def _most_across(flows: Sequence[FlowSpec], size: int) -> int:
+    """Return the most bytes that leave or reach one of the groups of this many hosts."""
     out: Counter[int] = Counter()
     into: Counter[int] = Counter()
-    up: Counter[int] = Counter()
-    down: Counter[int] = Counter()
     for flow in flows:
-        out[flow.source] += flow.bytes
-        into[flow.target] += flow.bytes
-        source, target = flow.source // fabric.per_t0, flow.target // fabric.per_t0
+        source, target = flow.source // size, flow.target // size
         if source != target:
-            up[source] += flow.bytes
-            down[target] += flow.bytes
-    ports = max(*out.values(), *into.values()) / NIC_BPS
-    fabric_links = max(0, *up.values(), *down.values()) / uplinks
-    return sum(flow.bytes for flow in flows) / max(ports, fabric_links)
+            out[source] += flow.bytes
+            into[target] += flow.bytes
+    return max(0, *out.values(), *into.values())
 
 
 def evs_found_bad(topology: Topology) -> float:

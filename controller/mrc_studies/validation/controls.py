@@ -115,6 +115,9 @@ def controls() -> list[Control]:
             {Backend.FLUID: _TIMES},
         ),
         Control(
+            "all EVs are active", "pods", _with("pods-all-evs", "pods", all_evs=True), {Backend.FLUID: _TIMES},
+        ),
+        Control(
             "all EVs are active", "lossy-uplink", _with("lossy-all-evs", "lossy-uplink", all_evs=True),
             {Backend.FLUID: (Quantity.P50,)},
         ),

@@ -14,7 +14,8 @@ from mrc_scale.schema import EvSpec
 from mrc_scale.shares import LinkLoads
 from mrc_scale.transfers import Transfer
 from mrc_studies.validation.outcome import Outcome, of_flows
-from mrc_studies.validation.scenario import Backend, Failure, Scenario
+from mrc_studies.validation.scenario import Backend, Fabric, Failure, Scenario
+from mrc_topo.graph_topology import build_topology
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 
@@ -48,14 +49,14 @@ def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
     base_rtt = describe.base_rtt_ns(topology, "virtual")
     # The fastest paths bound the window, and base RTT is that of the slowest.
     fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
-    shortest = describe.base_rtt_ns(Topology(fast), "virtual")
+    shortest = describe.base_rtt_ns(build_topology(fast), "virtual")
     # A lab gives slow links shorter queues. One that does not trim drops what is beyond its limit.
     slowest = min((link for link in topology.links.values() if not link.is_host_link), key=lambda link: link.spec.rate)
     trim = slowest.queue.trim
     held = slowest.queue.limit if trim is None else trim.threshold + describe.frame_bytes(topology)
     document = {
         "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
-        "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, "t1_per_plane": fabric.t1s, "port_rate": fabric.port_bps,
+        "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, **_tiers(fabric), "port_rate": fabric.port_bps,
         "base_rtt": base_rtt, "path_mtu": lab.path_mtu, "duration": "1s",
         "bin": "100us", "ev": {"size": fabric.planes, "active": fabric.planes, "min_active": fabric.planes},
         "jobs": [{"name": "flows", "kind": "ring"}], "seed": lab.seed, "denylist": False,
@@ -63,6 +64,16 @@ def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
         "failures": [_failure(each) for each in scenario.failures],
     }  # fmt: skip
     return parse_cluster(json.dumps(document), f"<{scenario.name}>")
+
+
+def _tiers(fabric: Fabric) -> dict[str, int]:
+    """Return the keys of a cluster file that say how T0s are connected."""
+    if fabric.tiers == 2:
+        return {"t1_per_plane": fabric.t1s}
+    return {
+        "tiers": 3, "t0_per_pod": fabric.t0s // fabric.pods, "t1_per_pod": fabric.t1s, "t1_uplinks": fabric.t1_uplinks,
+        "t2_per_plane": fabric.t1s * fabric.t1_uplinks,
+    }  # fmt: skip
 
 
 def _failure(failure: Failure) -> dict[str, object]:

@@ -112,7 +112,7 @@ class Htsim:
 
 
 def topology(scenario: Scenario) -> str:
-    """Return htsim's topology file of a scenario: T0s are its tier 0, T1s its tier 1.
+    """Return htsim's topology file of a scenario: T0s are its tier 0, T1s its tier 1, T2s its tier 2.
 
     Raises:
         ScenarioError: it has no such topology.
@@ -121,14 +121,13 @@ def topology(scenario: Scenario) -> str:
     if not scenario.htsim or fabric.planes > 1:
         raise ScenarioError(f"{scenario.name}: htsim has no planes, and no failures while it runs")
     rate = NIC_BPS // 10**9
-    ratio = fabric.per_t0 // fabric.t1s
-    lines = [
-        f"Nodes {fabric.hosts}", "Tiers 2", f"Podsize {fabric.hosts}", "",
-        "Tier 0", f"Downlink_speed_Gbps {rate}", f"Radix_Down {fabric.per_t0}", f"Radix_Up {fabric.t1s}",
-        f"Downlink_Latency_ns {DELAY_NS}", "Switch_Latency_ns 0", *([f"Oversubscribed {ratio}"] if ratio > 1 else []),
-        "", "Tier 1", f"Downlink_speed_Gbps {rate}", f"Radix_Down {fabric.t0s}", f"Downlink_Latency_ns {DELAY_NS}",
-        "Switch_Latency_ns 0",
-    ]  # fmt: skip
+    radix = [(fabric.per_t0, fabric.t1s), (fabric.t0s // fabric.pods, fabric.t1_uplinks), (fabric.pods, 0)]
+    lines = [f"Nodes {fabric.hosts}", f"Tiers {fabric.tiers}", f"Podsize {fabric.hosts_per_pod}"]
+    for tier, (down, up) in enumerate(radix[: fabric.tiers]):
+        lines += ["", f"Tier {tier}", f"Downlink_speed_Gbps {rate}", f"Radix_Down {down}"]
+        lines += [f"Radix_Up {up}"] if up else []
+        lines += [f"Downlink_Latency_ns {DELAY_NS}", "Switch_Latency_ns 0"]
+        lines += [f"Oversubscribed {down // up}"] if up and down > up else []
     return "\n".join(lines) + "\n"
 
 

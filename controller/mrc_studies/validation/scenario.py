@@ -90,8 +90,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Fabric:
-    """A two-tier fabric whose NICs have the same rate whatever the number of planes.
+    """A fabric whose NICs have the same rate whatever the number of planes, in two tiers, or in three.
 
+    `pods`: with more than one, each has as many of the T0s, `t1s` T1s in a plane, and `t1_uplinks` from each of these
+    to T2s; a T2 has a link to each pod.
     `slow_t1s`: this many T1s of each plane have links of a quarter of the rate (as uet-htsim's `-failed`).
     `slow_plane`: the links of plane 0 between switches have a tenth. `far_ns`: host links of odd hosts take this many
     ns more. Without `trims` queues drop what they would have trimmed. `all_evs`: a queue pair has half as many EVs, and
@@ -102,6 +104,8 @@ class Fabric:
     per_t0: int = 4
     t1s: int = 4
     planes: int = 1
+    pods: int = 1
+    t1_uplinks: int = 0
     slow_t1s: int = 0
     slow_plane: bool = False
     far_ns: int = 0
@@ -118,6 +122,16 @@ class Fabric:
     def port_bps(self) -> int:
         """The rate of a port of a NIC, and of a link between switches."""
         return NIC_BPS // self.planes
+
+    @property
+    def hosts_per_pod(self) -> int:
+        """The hosts of a pod; all in two tiers."""
+        return self.hosts // self.pods
+
+    @property
+    def tiers(self) -> int:
+        """2 or 3."""
+        return 2 if self.pods == 1 else 3
 
     def share(self, plane: int, t1: int) -> float:
         """Return the rate of the links of a T1, as a share of what they should have."""
@@ -143,8 +157,7 @@ class Fabric:
         trim = max(bdp, 5 * MTU)
         limit = 4 * max(bdp, 8 * MTU) if self.trims else trim
         given = {
-            "name": name, "planes": self.planes, "t0_per_plane": self.t0s, "t1_per_plane": self.t1s,
-            "hosts": self.hosts, "hosts_per_t0": self.per_t0, "links": {"host": link, "fabric": link},
+            "name": name, **self._shape(), "links": {"host": link, "fabric": link},
             "path_mtu": MTU, "clock": "virtual", "payload": "length", "seed": seed, "overrides": overrides,
             "queues": {
                 "limit": limit, "control_limit": CONTROL_LIMIT,
@@ -158,6 +171,32 @@ class Fabric:
             "reliability": {"timeout": 8}, "policies": dict(policies), "cc": dict(cc),
         }  # fmt: skip
         return Lab.model_validate(given)
+
+    def _shape(self) -> dict[str, Any]:
+        """Return the keys of a lab file that give switches, hosts and links.
+
+        A Clos of labs has two tiers, so three are a graph: its links have the names that `mrclab scale` gives them.
+        """
+        if self.pods == 1:
+            return {
+                "planes": self.planes, "t0_per_plane": self.t0s, "t1_per_plane": self.t1s, "hosts": self.hosts,
+                "hosts_per_t0": self.per_t0,
+            }  # fmt: skip
+        t0_per_pod, switches, links = self.t0s // self.pods, [], []
+        for plane in range(self.planes):
+            sizes = (self.t0s, self.pods * self.t1s, self.t1s * self.t1_uplinks)
+            t0s, t1s, t2s = ([f"p{plane}-t{tier}.{index}" for index in range(size)] for tier, size in enumerate(sizes))
+            switches += t0s + t1s + t2s
+            links += [[f"h{host}:{plane}", t0s[host // self.per_t0]] for host in range(self.hosts)]
+            for index, t1 in enumerate(t1s):
+                pod, own = divmod(index, self.t1s)
+                links += [[t0, t1] for t0 in t0s[pod * t0_per_pod : (pod + 1) * t0_per_pod]]
+                links += [[t1, t2] for t2 in t2s[own * self.t1_uplinks : (own + 1) * self.t1_uplinks]]
+        graph = {
+            "kind": "graph", "switches": switches, "hosts": [f"h{host}" for host in range(self.hosts)], "links": links,
+            "paths": {"limit": self.t1s * self.t1_uplinks},
+        }  # fmt: skip
+        return {"topology": graph}
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,16 @@ def incast(senders: int) -> Flows:
     return flows
 
 
-def permutation(hosts: int) -> Flows:
-    """Return a flow from each host to another one below another T0, so that all cross the fabric."""
+def permutation(hosts: int, group: int = 4) -> Flows:
+    """Return a flow from each host to another one in another group of this many, below a T0 or in a pod, so that all
+    cross the fabric."""
 
     def flows(seed: int) -> list[FlowSpec]:
         rng = random.Random(f"permutation/{seed}")
         while True:
             targets = list(range(hosts))
             rng.shuffle(targets)
-            if all(source // 4 != target // 4 for source, target in enumerate(targets)):
+            if all(source // group != target // group for source, target in enumerate(targets)):
                 return [FlowSpec(source, target, FLOW_BYTES) for source, target in enumerate(targets)]
 
     return flows
@@ -78,7 +79,26 @@ def _incasts() -> list[Scenario]:
 
 
 #: Of plane 0, from 40 us on: when all flows are at their full rate.
-UPLINK, EARLY_NS = "p0-t0.0--p0-t1.0", 40 * MICROSECOND
+UPLINK, POD_UPLINK, EARLY_NS = "p0-t0.0--p0-t1.0", "p0-t1.0--p0-t2.0", 40 * MICROSECOND
+
+
+def _pods() -> list[Scenario]:
+    flows = permutation(32, group=8)
+    one, four = (Fabric(t0s=8, pods=4, t1_uplinks=2, planes=planes) for planes in (1, 4))
+    short = Fabric(t0s=8, pods=4, t1_uplinks=1)
+    return [
+        Scenario("pods", "permutation between four pods, three tiers", one, flows, both_ways=True, htsim=True),
+        Scenario("pods-planes", "permutation between four pods on four planes", four, flows, both_ways=True),
+        Scenario(
+            "pods-oversubscribed-2", "permutation between four pods, T1s oversubscribed 2:1", short, flows,
+            both_ways=True, htsim=True,
+        ),
+        Scenario(
+            "pods-dead-uplink", "permutation between four pods on four planes, a T1-T2 link dies", four, flows,
+            [Failure(POD_UPLINK, EARLY_NS)], both_ways=True,
+        ),
+    ]  # fmt: skip
+
 
 SCENARIOS: tuple[Scenario, ...] = (
     *_incasts(),
@@ -123,6 +143,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "cold-start", "permutation on four planes, a T1 is dead from the start", Fabric(planes=4), permutation(16),
         [Failure("p0-t1.0", of_t1=True)], both_ways=True,
     ),
+    *_pods(),
 )  # fmt: skip
 
 
