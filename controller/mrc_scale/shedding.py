@@ -20,8 +20,10 @@ from mrc_scale.fabric import Bools, Floats
 from mrc_scale.queueing import queued
 from mrc_scale.shares import LinkLoads, LinkPrices, Model
 
-#: Passes in which rates and delays find their balance: each halves what is not known of a rate.
+#: Passes in which rates and delays find their balance, at most: each halves what is not known of a rate.
 PASSES = 10
+#: What is not known of a rate in the end.
+ENOUGH = 1.02
 #: What shedding must gain over waiting for the slowest plane to be looked at.
 GAIN = 1.05
 #: The average delay that NSCC holds, as a share of its target: it takes more of a window at once than it gives back in
@@ -108,6 +110,8 @@ class _State:
             self.look(sent)
             held = holds(sent)
             low, high = np.where(held, sent, low), np.where(held, high, sent)
+            if (high <= low * ENOUGH).all():
+                break
             sent = np.sqrt(low * high)
         self.look(low)
         return low
@@ -121,7 +125,7 @@ class _State:
         through = _share(shape.by_pod(offered.up * up), shape.by_pod(offered.up))
         above, below, arrives = self._across_t2s(offered, through)
         dn, wait_dn = self._link(*self._mixed(offered.dn, arrives[:, shape.pod_of]), model.capacity.dn)
-        passed = model.passing(prices, LinkPrices(up, dn, above[0], below[0]))
+        passed = model.passing(prices, LinkPrices(up, dn, above[0], below[0]), self.whole)
         wait, halves = self._path(LinkPrices(wait_up, wait_dn, above[1], below[1])), self._path(self._halves(offered))
         self.passed = self._mean(passed)
         # A packet that is trimmed counts as a base RTT of delay.
@@ -191,10 +195,7 @@ class _State:
 
     def _path(self, times: LinkPrices) -> Floats:
         """Return the sum of a time of all links of a path, by plane and queue pair."""
-        model = self.model
-        up, dn = times.halves(model.shape, np.add)
-        same = np.ones(up.shape)
-        found: Floats = sum(model.weights(self.prices, each) for each in ((up, same), (same, dn))) / self.whole
+        found: Floats = self.model.weights(self.prices, times.halves(self.model.shape, np.add), add=True) / self.whole
         return np.where(self.away, found, 0.0)
 
     def _mean(self, values: Floats) -> Floats:

@@ -211,7 +211,7 @@ def test_compiled_kernels_do_what_numpy_does(seed: int) -> None:
     value = rng.choice([0.0, 1.0, 2.5], count)
     prices = [np.where(rng.random((t0s, t1s)) < 0.2, np.inf, rng.uniform(1, 3, (t0s, t1s))) for _ in range(2)]
     values = [rng.uniform(0, 1, (t0s, t1s)) for _ in range(2)]
-    wanted, most = rng.random(count) < 0.7, rng.choice([1.5, 4.0, np.inf])
+    wanted, most, add = rng.random(count) < 0.7, rng.choice([1.5, 4.0, np.inf]), bool(rng.random() < 0.5)
     results = []
     for made in (kernels.reference(), kernels.compiled()):
         up, dn, out = np.zeros((t0s, t1s)), np.zeros((t0s, t1s)), np.full(count, 0.9)
@@ -220,7 +220,7 @@ def test_compiled_kernels_do_what_numpy_does(seed: int) -> None:
         alive = np.zeros(count, np.int32)
         made.living(hop, active, src, dst, np.isinf(prices[0]), np.isinf(prices[1]), alive)
         weight = np.zeros(count)
-        made.weigh(hop, active, src, dst, most, *prices, *values, weight)  # type: ignore[call-arg]
+        made.weigh(hop, active, src, dst, most, *prices, *values, add, weight)  # type: ignore[call-arg]
         results.append((up, dn, out, alive, weight))
     for one, other in zip(*results, strict=True):
         assert np.allclose(one, other, rtol=1e-12)

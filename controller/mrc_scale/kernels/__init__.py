@@ -47,10 +47,10 @@ class Kernels(Protocol):
 
     def weigh(
         self, hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any,
-        out: Any,
+        add: bool, out: Any,
     ) -> None:  # fmt: skip
-        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times the values of the two halves of
-        the EV's path.
+        """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times what the two halves of the EV's
+        path have: the product of their values, or with `add` the sum.
         """
 
     def take_out(

@@ -252,15 +252,20 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 @_compile
 def weigh(
-    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
-) -> None:
+    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, add: bool,
+    out: Any,
+) -> None:  # fmt: skip
     """See `Kernels`."""
     for q in range(hop.shape[0]):
         a, b = src[q], dst[q]
         total = 0.0
         for i in range(active[q]):
             h = hop[q, i]
-            total += 1.0 if a == b else up[a, h] * dn[b, h] * _weight(price_up[a, h] * price_dn[b, h], most)
+            if a == b:
+                total += 1.0
+                continue
+            value = up[a, h] + dn[b, h] if add else up[a, h] * dn[b, h]
+            total += value * _weight(price_up[a, h] * price_dn[b, h], most)
         out[q] = total
 
 

@@ -92,11 +92,12 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 
 def weigh(
-    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
-) -> None:
+    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, add: bool,
+    out: Any,
+) -> None:  # fmt: skip
     """See `Kernels`."""
     weight = _weights(hop, src, dst, most, price_up, price_dn)
-    weight *= up[src[:, None], hop] * dn[dst[:, None], hop]
+    weight *= (np.add if add else np.multiply)(up[src[:, None], hop], dn[dst[:, None], hop])
     weight[(src == dst)] = 1.0
     weight[np.arange(hop.shape[1]) >= active[:, None]] = 0.0
     out[:] = weight.sum(axis=1)
