@@ -7,14 +7,14 @@ are compared with it (`random_tree`) have none of these.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.ast import ErrorValue, Instance
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.types import Type
-from support.p4.ast_machine import Exit, Machine, Return
+from support.p4.ast_machine import Exit, Return
+from support.p4.ast_tables import Tables
 from support.p4.ast_values import (
     UNSET,
     Header,
@@ -23,12 +23,14 @@ from support.p4.ast_values import (
     Struct,
     Undefined,
     Union,
-    Unset,
     initial,
+    packed,
+    unpacked,
     wrap,
     zero,
 )
 from support.p4.bmv2_hash import HASHES
+from support.p4.control_plane import ControlItem
 
 DROP_PORT = 511
 MAX_STATES = 200
@@ -42,28 +44,14 @@ class ParserError(Exception):
         self.name = name
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An entry that the control plane makes: keys as (value, 0), (value, prefix), (value, mask) or (low, high)."""
-
-    table: str
-    keys: tuple[tuple[int, int], ...]
-    action: str
-    data: tuple[int, ...]
-    priority: int
-
-
-class AstSwitch(Machine):
+class AstSwitch(Tables):
     """One switch running a program. `process(port, data)` gives the (port, data) that it sends. Raises Undefined."""
 
-    def __init__(self, program: TypedProgram, entries: list[Entry]) -> None:
-        super().__init__()
+    def __init__(self, program: TypedProgram, items: list[ControlItem]) -> None:
+        super().__init__(items)
         blocks = {name: i.decl for name, i in program.main.args.items() if isinstance(i, Instance)}
         self.parser = blocks["p"]
         self.controls = {name: blocks[name] for name in ("ig", "eg", "dep")}
-        self.entries: dict[str, list[Entry]] = {}
-        for entry in entries:
-            self.entries.setdefault(entry.table, []).append(entry)
         self.registers: dict[str, list[Held]] = {}
         self.counters: dict[str, list[int]] = {}
         """By the names of their control and their own, as in BMv2 JSON."""
@@ -160,22 +148,9 @@ class AstSwitch(Machine):
         for case in select.cases:
             if len(case.keys) == 1 and isinstance(case.keys[0], ast.DontCare):
                 return case.target
-            if all(self._matches(k, v, e.type) for k, v, e in zip(case.keys, values, select.exprs, strict=True)):
+            if all(self.matches(k, v, e.type) for k, v, e in zip(case.keys, values, select.exprs, strict=True)):
                 return case.target
         raise ParserError("NoMatch")
-
-    def _matches(self, key: ast.Expr, value: Held, t: Type | None) -> bool:
-        """Return whether a value is in the set of a keyset expression."""
-        if isinstance(key, ast.DontCare | ast.DefaultExpr):
-            return True
-        if isinstance(value, Unset):
-            raise Undefined("an undefined key")
-        if isinstance(key, ast.Mask):
-            mask = self.number(key.mask)
-            return self._int(value) & mask == self.number(key.value) & mask
-        if isinstance(key, ast.Range):
-            return self.number(key.lo) <= self._int(value) <= self.number(key.hi)
-        return self.value(key) == value
 
     def _need(self, bits: int) -> int:
         """Return the next bits of the packet as a number. Raises ParserError."""
@@ -301,119 +276,3 @@ class AstSwitch(Machine):
             parts = v.members if isinstance(v, Union) else v.fields if isinstance(v, Struct) else {}
             for name, part in t.fields.items():
                 self._emit_value(parts[name], part)
-
-    # --- tables ---
-
-    def apply_table(self, e: ast.Call) -> tuple[bool, ast.ActionDecl | None]:
-        table = e.target
-        assert isinstance(table, ast.TableDecl)
-        values = [self.value(k.expr) for k in table.keys or []]
-        if any(isinstance(v, Unset) for v in values):
-            raise Undefined("an undefined key")
-        found = self._const_entry(table, values) if table.entries is not None else None
-        if found is not None:
-            self._run(found, {})
-            return True, found.decl
-        entry = self._entry(table, values)
-        if entry is not None:
-            ref = next(r for r in table.actions or [] if r.decl is not None and r.decl.name == entry.action)
-            assert ref.decl is not None
-            params = [p for p in ref.decl.params if not p.direction]
-            data = {p.name: unpacked(d, p.type or ty.UNKNOWN) for p, d in zip(params, entry.data, strict=True)}
-            self._run(ref, data)
-            return True, ref.decl
-        default = table.default_action
-        if default is not None:
-            self._run(default, {})
-        return False, default.decl if default is not None else None
-
-    def _run(self, ref: ast.ActionRef, data: dict[str, Held]) -> None:
-        assert ref.decl is not None
-        self.invoke(ref.decl, ref.args or [], lambda action: self.stmt(action.body), data)
-
-    def _const_entry(self, table: ast.TableDecl, values: list[Held]) -> ast.ActionRef | None:
-        best: tuple[int, ast.ActionRef] | None = None
-        for number, entry in enumerate(table.entries or []):
-            keys = entry.keys
-            if len(keys) == 1 and isinstance(keys[0], ast.DontCare):
-                keys = keys * len(values)
-            pairs = zip(keys, values, table.keys or [], strict=True)
-            if not all(self._matches(k, v, element.expr.type) for k, v, element in pairs):
-                continue
-            rank = number
-            for key, element in zip(keys, table.keys or [], strict=True):
-                if element.match_kind.name == "lpm" and self._by_prefix(table):
-                    mask = key.mask.const if isinstance(key, ast.Mask) else 0 if isinstance(key, ast.DontCare) else -1
-                    assert isinstance(mask, int)
-                    rank = -(mask % (1 << 200)).bit_count()
-            if best is None or rank < best[0]:
-                best = (rank, entry.action)
-        return None if best is None else best[1]
-
-    @staticmethod
-    def _by_prefix(table: ast.TableDecl) -> bool:
-        kinds = {k.match_kind.name for k in table.keys or []}
-        return "lpm" in kinds and not kinds & {"ternary", "range", "optional"}
-
-    def _entry(self, table: ast.TableDecl, values: list[Held]) -> Entry | None:
-        best: tuple[int, Entry] | None = None
-        elements = table.keys or []
-        numbers = [packed(v, k.expr.type or ty.UNKNOWN) for v, k in zip(values, elements, strict=True)]
-        for entry in self.entries.get(table.name, []):
-            prefix = 0
-            for (value, width), element, (first, second) in zip(numbers, elements, entry.keys, strict=True):
-                kind = element.match_kind.name
-                if kind == "exact":
-                    hit = value == first
-                elif kind == "lpm":
-                    hit, prefix = value >> (width - second) == first >> (width - second), second
-                elif kind == "range":
-                    hit = first <= value <= second
-                else:
-                    hit = value & second == first & second
-                if not hit:
-                    break
-            else:
-                rank = -prefix if self._by_prefix(table) else entry.priority
-                if best is None or rank < best[0]:
-                    best = (rank, entry)
-        return None if best is None else best[1]
-
-
-def unpacked(value: int, t: Type) -> Held:
-    """Return the value of type `t` that bits stand for."""
-    t = ty.strip_newtypes(t)
-    bits = ty.underlying_bits(t)
-    if bits is not None:
-        return wrap(value, bits.width, bits.signed)
-    if isinstance(t, ty.BoolType):
-        return value != 0
-    assert isinstance(t, ty.FieldsType)
-    fields: dict[str | int, Held] = {}
-    for name, part in reversed(list(t.fields.items())):
-        width = ty.max_width_bits(part)
-        assert width is not None
-        fields[name], value = unpacked(value % (1 << width), part), value >> width
-    return Header(fields, True) if isinstance(t, ty.HeaderType) else Struct(fields)
-
-
-def packed(v: Held, t: Type) -> tuple[int, int]:
-    """Return a value as bits, and how many. Raises Undefined."""
-    t = ty.strip_newtypes(t)
-    if isinstance(v, Unset):
-        raise Undefined("undefined bits")
-    if isinstance(v, Struct | Header):
-        types = (
-            t.fields
-            if isinstance(t, ty.FieldsType)
-            else dict(enumerate(t.items if isinstance(t, ty.TupleType) else ()))
-        )
-        value = width = 0
-        for name, part in types.items():
-            more, size = packed(v.fields[name], part)
-            value, width = value << size | more, width + size
-        return value, width
-    bits = ty.max_width_bits(t)
-    assert bits is not None, t
-    assert isinstance(v, int), v
-    return int(v) % (1 << bits), bits

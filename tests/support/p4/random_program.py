@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import random
 
+from support.p4.control_plane import ControlItem, RuntimeEntry
 from support.p4.random_expressions import Callee, Env, bits
 from support.p4.random_statements import Statements
-from support.p4.random_tree import Items, Node, Part, RuntimeEntry, Tree
+from support.p4.random_tree import Items, Node, Part, Tree
 
 INCLUDES = "#include <core.p4>\n#include <v1model.p4>\n"
 TYPES = (
@@ -58,7 +59,7 @@ class Maker(Statements):
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
-        self.entries: list[RuntimeEntry] = []
+        self.entries: list[ControlItem] = []
 
     def tree(self, packets: int) -> Tree:
         """Return the program, its entries, and packets."""
@@ -216,6 +217,7 @@ class Maker(Statements):
             bound[action.name] = names
             listed.append(Node([f"{action.name}({', '.join(names)});" if names else f"{action.name};"]))
         rows: list[Node] = []
+        made: list[RuntimeEntry] = []
         seen = set()
         for number in range(rng.randint(0, 5)):
             action = rng.choice(chosen)
@@ -224,15 +226,15 @@ class Maker(Statements):
                 continue
             seen.add(tuple(values))
             data = tuple(self._data(type_) for type_, _ in action.data)
-            self.entries.append(RuntimeEntry(name, tuple(values), action.name, data, number + 1))
+            made.append(RuntimeEntry(name, tuple(values), action.name, data, number + 1))
         if rng.random() < 0.4:
-            mine = [e for e in self.entries if e.table == name]
-            self.entries = [e for e in self.entries if e.table != name]
-            for entry in mine:
+            for entry in made:
                 written = ", ".join(self._written(k, v) for k, v in zip(types, entry.keys, strict=True))
                 callee = next(a for a in chosen if a.name == entry.action)
                 args = [*bound[entry.action], *(self.constant(t) for t, _ in callee.data)]
                 rows.append(Node([f"({written}): {entry.action}({', '.join(args)});"]))
+        else:
+            self.entries += made
         parts: list[Part] = [f"table {name} {{\nkey = {{ ", Items(keys, " "), " }\nactions = { "]
         parts += [Items([*listed, Node(["NoAction;"])], " "), " }\n"]
         default = rng.choice(chosen)
