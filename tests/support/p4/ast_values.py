@@ -58,8 +58,16 @@ class Stack:
     following: int = field(default=0)
 
 
+@dataclass(frozen=True)
+class VarBits:
+    """What a varbit holds: as many bits as it has at present."""
+
+    value: int
+    width: int
+
+
 Scalar: TypeAlias = bool | int | EnumValue | ErrorValue
-Held: TypeAlias = Scalar | Unset | Struct | Header | Union | Stack
+Held: TypeAlias = Scalar | VarBits | Unset | Struct | Header | Union | Stack
 
 
 def initial(t: Type) -> Held:
@@ -170,8 +178,8 @@ def wrap(value: int, width: int, signed: bool) -> int:
     return value - (1 << width) if signed and value >= 1 << (width - 1) else value
 
 
-def unpacked(value: int, t: Type) -> Held:
-    """Return the value of type `t` that bits stand for."""
+def unpacked(value: int, t: Type, varbits: int = 0) -> Held:
+    """Return the value of type `t` that bits stand for; its varbit has `varbits` of them."""
     t = ty.strip_newtypes(t)
     bits = ty.underlying_bits(t)
     if bits is not None:
@@ -181,6 +189,9 @@ def unpacked(value: int, t: Type) -> Held:
     assert isinstance(t, ty.FieldsType)
     fields: dict[str | int, Held] = {}
     for name, part in reversed(list(t.fields.items())):
+        if isinstance(part, ty.VarbitType):
+            fields[name], value = VarBits(value % (1 << varbits), varbits), value >> varbits
+            continue
         width = ty.max_width_bits(part)
         assert width is not None
         fields[name], value = unpacked(value % (1 << width), part), value >> width
@@ -203,6 +214,8 @@ def packed(v: Held, t: Type) -> tuple[int, int]:
             more, size = packed(v.fields[name], part)
             value, width = value << size | more, width + size
         return value, width
+    if isinstance(v, VarBits):
+        return v.value, v.width
     bits = ty.max_width_bits(t)
     assert bits is not None, t
     assert isinstance(v, int), v

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from p4lite.api.control import Backend
 from p4lite.switch.program.entry import ActionCall
@@ -31,8 +31,22 @@ class RuntimeEntry:
         control.table_add(table.name, key, ActionCall(f"Ig.{self.action}", self.data), priority=priority)
 
 
-ControlItem = RuntimeEntry
-KINDS: dict[str, type[ControlItem]] = {kind.__name__: kind for kind in (RuntimeEntry,)}
+@dataclass(frozen=True)
+class SetMember:
+    """A member of a value set of the parser P: the parts of the key, concatenated."""
+
+    value_set: str
+    value: int
+
+    def insert(self, switch: Backend) -> None:
+        """Add the member, unless the program has lost the value set."""
+        name = f"P.{self.value_set}"
+        if name in switch.control.program.value_sets:
+            switch.control.value_set_add(name, self.value)
+
+
+ControlItem = RuntimeEntry | SetMember
+KINDS: dict[str, type[ControlItem]] = {kind.__name__: kind for kind in get_args(ControlItem)}
 
 
 def written(item: ControlItem) -> list[Any]:

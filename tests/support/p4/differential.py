@@ -113,7 +113,7 @@ def difference(switch: Backend, tree: Tree, want: Expected) -> str:
     for item in tree.entries:
         item.insert(switch)
     for number, (port, data, sent) in enumerate(want.packets):
-        got = switch.send(port, data)
+        got = sorted(switch.send(port, data))
         if got != sent:
             return _packet(number, port, data, got, sent)
     control = switch.control

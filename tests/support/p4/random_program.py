@@ -13,7 +13,7 @@ import random
 
 from support.p4.control_plane import ControlItem, RuntimeEntry
 from support.p4.random_expressions import Callee, Env, bits
-from support.p4.random_statements import Statements
+from support.p4.random_features import Features
 from support.p4.random_tree import Items, Node, Part, Tree
 
 INCLUDES = "#include <core.p4>\n#include <v1model.p4>\n"
@@ -54,7 +54,7 @@ TAIL = (
 )
 
 
-class Maker(Statements):
+class Maker(Features):
     """Draws one program."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -63,6 +63,7 @@ class Maker(Statements):
 
     def tree(self, packets: int) -> Tree:
         """Return the program, its entries, and packets."""
+        self.draw()
         # Few names, so that calls meet variables that others write.
         places = {**HEADER, **META}
         chosen = {"hdr.h.a", "hdr.h.b", *self.rng.sample(list(places), self.rng.randint(3, 10))}
@@ -81,13 +82,13 @@ class Maker(Statements):
         parser = self.parser(outside.functions)
         ingress = self.ingress(outside)
         egress = Env({**places, "g": "bit<16>"}, {**places, "g": "bit<16>"}, outside.functions)
-        egress.kinds = ("guard", "validity", "for", "return", "exit", "register", "hash")
+        egress.kinds = ("guard", "validity", "for", "return", "exit", "register", "hash", *self.texts("egress"))
         body = self.block(egress, 1, self.rng.randint(0, 2))
         parts: list[Part] = [
             INCLUDES,
-            _removable(*TYPES),
+            _removable(*TYPES, *self.texts("types")),
             "\nstruct headers { ",
-            _removable(*FIELDS, between=" "),
+            _removable(*FIELDS, *self.texts("fields"), between=" "),
         ]
         parts += [
             " }\nstruct meta_t { ",
@@ -111,12 +112,13 @@ class Maker(Statements):
     def parser(self, functions: list[Callee]) -> Node:
         rng = self.rng
         env = Env({**HEADER, **META}, {"meta.m": "bit<8>", "meta.n": "bit<16>"}, functions)
-        ways = []
+        ways: list[Node] = []
+        to = ("stack", "opt", "union", "accept", *self.texts("states"))
         for i in range(rng.randint(1, 3)):
             low, high = sorted((rng.getrandbits(8), rng.getrandbits(8)))
             key = rng.choice((f"{low}", f"{low} &&& {rng.getrandbits(8)}", f"{low} .. {high}", f"8w{i}"))
-            ways.append(Node([f"({key}, _): {rng.choice(('stack', 'opt', 'union', 'accept'))};"]))
-        ways.append(Node([f"(_, {rng.getrandbits(3)} &&& {rng.getrandbits(3)}): {rng.choice(('stack', 'opt'))};"]))
+            ways.append(Node([f"({key}, _): {rng.choice(to)};"]))
+        ways.append(Node([f"(_, {rng.getrandbits(3)} &&& {rng.getrandbits(3)}): {rng.choice(to[:2] + to[4:])};"]))
         more = "hdr.s.last.more" if rng.random() < 0.6 else "pkt.lookahead<bit<1>>()"
         check = Node(["verify(", self.expr(env, "bool", 2), ", error.ParserInvalidArgument);"])
         skip = Node(["pkt.advance(8);"])
@@ -140,7 +142,7 @@ class Maker(Statements):
             f"state one {{ pkt.extract(hdr.u.x); transition {rng.choice(('accept', 'stack'))}; }}",
             "state two { pkt.extract(hdr.u.y); transition accept; }",
         )
-        return Node([*first, _removable(*states), "\n}"])
+        return Node([*first, Items([*(Node([s]) for s in states), *self.var_states(env)]), "\n}"])
 
     def ingress(self, outside: Env) -> Node:
         rng = self.rng
@@ -172,6 +174,7 @@ class Maker(Statements):
             "hash",
             "drop",
             "control",
+            *self.texts("ingress"),
         )
         body = self.block(env, 2, rng.randint(2, 6))
         # BMv2 applies a table once on a path: each gets its place between the statements.
