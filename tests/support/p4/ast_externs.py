@@ -5,10 +5,12 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.types import Type
+from support.p4.ast_machine import Place
 from support.p4.ast_parser import Parsing
-from support.p4.ast_values import UNSET, Header, Held, Stack, Struct, Union, packed, wrap
-from support.p4.bmv2_hash import HASHES
-from support.p4.control_plane import ControlItem
+from support.p4.ast_tables import Buckets
+from support.p4.ast_values import UNSET, Header, Held, Stack, Struct, Undefined, Union, packed, wrap
+from support.p4.bmv2_hash import HASHES, hashed
+from support.p4.control_plane import ControlItem, Rate
 
 DROP_PORT = 511
 
@@ -22,8 +24,29 @@ class Externs(Parsing):
         self.counters: dict[str, list[int]] = {}
         """By the names of their control and their own, as in BMv2 JSON."""
         self.names: dict[ast.Declaration, str] = {}
+        self.meters: dict[str, list[Buckets | None]] = {}
+        self.byte_meters: set[str] = set()
+        self.length = 0
+        """Bytes of the packet that entered the parser, which meters of bytes take."""
+        self.payload = b""
+        """What the parser left of the packet, which checksums may cover."""
+        self.checksum_error = False
+        self.clone: tuple[int, int] | None = None
+        """What the control asked for last: session and field list (0: none) of a clone."""
+        self.again: int | None = None
+        """Field list of a resubmission or recirculation that the control asked for last."""
+        self.rates = [item for item in items if isinstance(item, Rate)]
         self.out: list[bytes] = []
         self.extern_calls |= {
+            "verify_checksum": lambda e: self._verify_checksum(e, b""),
+            "verify_checksum_with_payload": lambda e: self._verify_checksum(e, self.payload),
+            "update_checksum": lambda e: self._update_checksum(e, b""),
+            "update_checksum_with_payload": lambda e: self._update_checksum(e, self.payload),
+            "clone": self._clone,
+            "clone_preserving_field_list": self._clone,
+            "resubmit_preserving_field_list": self._again,
+            "recirculate_preserving_field_list": self._again,
+            "execute_meter": self._execute_meter,
             "read": self._read,
             "write": self._write,
             "count": self._count,
@@ -45,6 +68,14 @@ class Externs(Parsing):
             self.registers[name] = [0] * size
         elif isinstance(size, int) and kind == "counter":
             self.counters[name] = [0] * size
+        elif isinstance(size, int) and kind == "meter":
+            cells = self.meters[name] = [None] * size
+            for rate in self.rates:
+                if name.endswith(f".{rate.meter}"):
+                    cells[rate.index] = Buckets(rate.committed, rate.peak)
+            unit = instance.args["type"]
+            if isinstance(unit, ast.EnumValue) and unit.member == "bytes":
+                self.byte_meters.add(name)
 
     def _cell(self, e: ast.Call) -> tuple[list[Held], str]:
         assert isinstance(e.receiver, ast.Name)
@@ -52,8 +83,75 @@ class Externs(Parsing):
         name = self.names[e.receiver.decl]
         return self.registers.get(name, []), name
 
+    def _read_colour(self, e: ast.Call) -> Held:
+        """Read a direct meter, which the hit of its table has executed."""
+        if self.colour is None:
+            raise Undefined("a direct meter's colour without a hit")
+        target = e.args[0].expr
+        assert target is not None
+        self.store(self.place(target), self.colour)
+        return UNSET
+
+    def _execute_meter(self, e: ast.Call) -> Held:
+        _, name = self._cell(e)
+        index, target = (a.expr for a in e.args)
+        assert index is not None
+        assert target is not None
+        i, place = self.number(index), self.place(target)
+        cell = self.meters[name][i]
+        self.store(place, 0 if cell is None else cell.colour(self.length if name in self.byte_meters else 1))
+        return UNSET
+
+    # --- checksums ---
+
+    def _checksum(self, e: ast.Call, payload: bytes) -> tuple[Place, int, int] | None:
+        """Return where a checksum is, its width and its right value; None if the condition does not hold."""
+        condition, data, target, algorithm = (a.expr for a in e.args)
+        assert condition is not None
+        assert data is not None
+        assert target is not None
+        assert algorithm is not None
+        if not self.truth(condition):
+            return None
+        value, width = packed(self.value(data), data.type or ty.UNKNOWN)
+        bits = ty.underlying_bits(target.type or ty.UNKNOWN)
+        assert bits is not None
+        if width % bits.width:
+            raise Undefined("data of a checksum that is no multiple of its size")
+        assert isinstance(algorithm.const, ast.EnumValue)
+        right = HASHES[algorithm.const.member](value.to_bytes(width // 8, "big") + payload)
+        return self.place(target), bits.width, right % (1 << bits.width)
+
+    def _verify_checksum(self, e: ast.Call, payload: bytes) -> Held:
+        found = self._checksum(e, payload)
+        if found is not None and self.load(found[0]) != found[2]:
+            self.checksum_error = True
+        return UNSET
+
+    def _update_checksum(self, e: ast.Call, payload: bytes) -> Held:
+        found = self._checksum(e, payload)
+        if found is not None:
+            self.store(found[0], found[2])
+        return UNSET
+
+    # --- copies ---
+
+    def _clone(self, e: ast.Call) -> Held:
+        _, session, *index = (a.expr for a in e.args)
+        assert session is not None
+        number = self.number(session)
+        self.clone = number, self.number(index[0]) if index and index[0] is not None else 0
+        return UNSET
+
+    def _again(self, e: ast.Call) -> Held:
+        assert e.args[0].expr is not None
+        self.again = self.number(e.args[0].expr)
+        return UNSET
+
     def _read(self, e: ast.Call) -> Held:
-        cells, _ = self._cell(e)
+        cells, name = self._cell(e)
+        if name not in self.registers:
+            return self._read_colour(e)
         target, index = (a.expr for a in e.args)
         assert target is not None
         assert index is not None
@@ -95,9 +193,7 @@ class Externs(Parsing):
         assert limit is not None
         place, kind, start = self.place(target), algo.const, self.number(base)
         assert isinstance(kind, ast.EnumValue)
-        value, width = packed(self.value(data), data.type or ty.UNKNOWN)
-        pad = -width % 8
-        made = HASHES[kind.member]((value << pad).to_bytes((width + pad) // 8, "big"))
+        made = hashed(kind.member, [packed(self.value(data), data.type or ty.UNKNOWN)])
         bits = ty.underlying_bits(target.type or ty.UNKNOWN)
         assert bits is not None
         self.store(place, wrap(start + made % self.number(limit), bits.width, bits.signed))

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.types import Type
 from support.p4.ast_machine import Machine
 from support.p4.ast_values import Held, Undefined, Unset, packed, unpacked
-from support.p4.control_plane import ControlItem, RuntimeEntry
+from support.p4.bmv2_hash import hashed
+from support.p4.control_plane import ControlItem, Member, MemberGroup, RuntimeEntry
+
+
+@dataclass
+class Buckets:
+    """A two-rate three-colour marker (RFC 2698, colour-blind) while no time passes, so that no token arrives."""
+
+    committed: int
+    peak: int
+
+    def colour(self, amount: int) -> int:
+        """Take tokens; return 0 for green, 1 for yellow, 2 for red."""
+        if self.peak < amount:
+            return 2
+        self.peak -= amount
+        if self.committed < amount:
+            return 1
+        self.committed -= amount
+        return 0
 
 
 class Tables(Machine):
@@ -16,9 +37,18 @@ class Tables(Machine):
     def __init__(self, items: list[ControlItem]) -> None:
         super().__init__()
         self.entries: dict[str, list[RuntimeEntry]] = {}
+        self.members: dict[tuple[str, int], Member] = {}
+        self.groups: dict[tuple[str, int], MemberGroup] = {}
         for item in items:
             if isinstance(item, RuntimeEntry):
                 self.entries.setdefault(item.table, []).append(item)
+            elif isinstance(item, Member):
+                self.members[item.profile, item.number] = item
+            elif isinstance(item, MemberGroup):
+                self.groups[item.profile, item.number] = item
+        self.buckets = {e: Buckets(*e.bursts) for entries in self.entries.values() for e in entries if e.bursts}
+        self.colour: int | None = None
+        """Of the direct meter whose table's entry is executed."""
 
     def apply_table(self, e: ast.Call) -> tuple[bool, ast.ActionDecl | None]:
         table = e.target
@@ -32,11 +62,17 @@ class Tables(Machine):
             return True, found.decl
         entry = self._entry(table, values)
         if entry is not None:
-            ref = next(r for r in table.actions or [] if r.decl is not None and r.decl.name == entry.action)
+            does = self._chosen(table, entry, values)
+            ref = next(r for r in table.actions or [] if r.decl is not None and r.decl.name == does.action)
             assert ref.decl is not None
             params = [p for p in ref.decl.params if not p.direction]
-            data = {p.name: unpacked(d, p.type or ty.UNKNOWN) for p, d in zip(params, entry.data, strict=True)}
-            self._run(ref, data)
+            data = {p.name: unpacked(d, p.type or ty.UNKNOWN) for p, d in zip(params, does.data, strict=True)}
+            if table.property("meters") is not None:
+                self.colour = self.buckets[entry].colour(1) if entry in self.buckets else 0
+            try:
+                self._run(ref, data)
+            finally:
+                self.colour = None
             return True, ref.decl
         default = table.default_action
         if default is not None:
@@ -46,6 +82,26 @@ class Tables(Machine):
     def _run(self, ref: ast.ActionRef, data: dict[str, Held]) -> None:
         assert ref.decl is not None
         self.invoke(ref.decl, ref.args or [], lambda action: self.stmt(action.body), data)
+
+    def _chosen(self, table: ast.TableDecl, entry: RuntimeEntry, values: list[Held]) -> RuntimeEntry | Member:
+        """Return what has the action of an entry: itself, or a member of the table's action profile."""
+        if entry.member < 0 and entry.group < 0:
+            return entry
+        used = table.property("implementation")
+        assert used is not None
+        assert isinstance(used.value, ast.Name)
+        assert isinstance(used.value.decl, ast.Instantiation)
+        profile, instance = used.value.name, used.value.decl.instance
+        if entry.member >= 0:
+            return self.members[profile, entry.member]
+        assert instance is not None
+        algorithm = instance.args["algorithm"]
+        assert isinstance(algorithm, ast.EnumValue)
+        keys = [(v, k.expr) for v, k in zip(values, table.keys or [], strict=True) if k.match_kind.name == "selector"]
+        chosen = hashed(algorithm.member, [packed(v, e.type or ty.UNKNOWN) for v, e in keys])
+        # BMv2 takes the member at this place in the order of their handles.
+        members = sorted(self.groups[profile, entry.group].members)
+        return self.members[profile, members[chosen % len(members)]]
 
     def _const_entry(self, table: ast.TableDecl, values: list[Held]) -> ast.ActionRef | None:
         best: tuple[int, ast.ActionRef] | None = None
@@ -73,8 +129,9 @@ class Tables(Machine):
 
     def _entry(self, table: ast.TableDecl, values: list[Held]) -> RuntimeEntry | None:
         best: tuple[int, RuntimeEntry] | None = None
-        elements = table.keys or []
-        numbers = [packed(v, k.expr.type or ty.UNKNOWN) for v, k in zip(values, elements, strict=True)]
+        matched = [(k, v) for k, v in zip(table.keys or [], values, strict=True) if k.match_kind.name != "selector"]
+        elements = [k for k, _ in matched]
+        numbers = [packed(v, k.expr.type or ty.UNKNOWN) for k, v in matched]
         for entry in self.entries.get(table.name, []):
             prefix = 0
             for (value, width), element, (first, second) in zip(numbers, elements, entry.keys, strict=True):

@@ -6,8 +6,13 @@ from dataclasses import astuple, dataclass
 from typing import Any, get_args
 
 from p4lite.api.control import Backend
-from p4lite.switch.program.entry import ActionCall
+from p4lite.switch.fabric.values import CloneSession, Replica
+from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MemberRef
+from p4lite.switch.runtime.arrays import MeterConfig
 from support.p4.oracle import match_value
+
+RATE = 1
+"""Tokens per second of every meter: none arrive, as the clock stands still."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,11 @@ class RuntimeEntry:
     action: str
     data: tuple[int, ...]
     priority: int
+    member: int = -1
+    group: int = -1
+    """Of the table's action profile, instead of an action."""
+    bursts: tuple[int, ...] = ()
+    """Committed and peak burst of the table's direct meter, in packets; () for none."""
 
     def insert(self, switch: Backend) -> None:
         """Add the entry to the table, unless the program has lost the table."""
@@ -28,7 +38,15 @@ class RuntimeEntry:
             return
         key = tuple(match_value(k, *v) for k, v in zip(table.key, self.keys, strict=True))
         priority = self.priority if table.needs_priority else 0
-        control.table_add(table.name, key, ActionCall(f"Ig.{self.action}", self.data), priority=priority)
+        action: EntryAction = ActionCall(f"Ig.{self.action}", self.data)
+        if self.member >= 0:
+            action = MemberRef(self.member)
+        elif self.group >= 0:
+            action = GroupRef(self.group)
+        handle = control.table_add(table.name, key, action, priority=priority)
+        if self.bursts:
+            committed, peak = self.bursts
+            control.direct_meter_set(table.name, handle, MeterConfig(RATE, committed, RATE, peak))
 
 
 @dataclass(frozen=True)
@@ -45,7 +63,82 @@ class SetMember:
             switch.control.value_set_add(name, self.value)
 
 
-ControlItem = RuntimeEntry | SetMember
+@dataclass(frozen=True)
+class Group:
+    """A multicast group: replicas as (port, rid)."""
+
+    number: int
+    replicas: tuple[tuple[int, int], ...]
+
+    def insert(self, switch: Backend) -> None:
+        """Make the group."""
+        switch.replication.set_multicast_group(self.number, [Replica(*r) for r in self.replicas])
+
+
+@dataclass(frozen=True)
+class Session:
+    """A clone session: copies to a port (-1: none), to a multicast group (0: none), and to replicas."""
+
+    number: int
+    port: int
+    group: int
+    replicas: tuple[tuple[int, int], ...]
+
+    def insert(self, switch: Backend) -> None:
+        """Make the session."""
+        port, group = (None if self.port < 0 else self.port), self.group or None
+        made = CloneSession(port, group, tuple(Replica(*r) for r in self.replicas))
+        switch.replication.set_clone_session(self.number, made)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The bursts of a cell of a meter of the ingress control, in packets or bytes."""
+
+    meter: str
+    index: int
+    committed: int
+    peak: int
+
+    def insert(self, switch: Backend) -> None:
+        """Configure the cell, unless the program has lost the meter."""
+        name = f"Ig.{self.meter}"
+        if name in switch.control.program.meters:
+            switch.control.meter_set(name, self.index, MeterConfig(RATE, self.committed, RATE, self.peak))
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of the action profile or selector of the ingress control."""
+
+    profile: str
+    number: int
+    action: str
+    data: tuple[int, ...]
+
+    def insert(self, switch: Backend) -> None:
+        """Add the member, unless the program has lost the profile."""
+        name = f"Ig.{self.profile}"
+        if name in switch.control.program.action_profiles:
+            switch.control.member_add(name, ActionCall(f"Ig.{self.action}", self.data), self.number)
+
+
+@dataclass(frozen=True)
+class MemberGroup:
+    """A group of members of a selector."""
+
+    profile: str
+    number: int
+    members: tuple[int, ...]
+
+    def insert(self, switch: Backend) -> None:
+        """Add the group, unless the program has lost the selector."""
+        name = f"Ig.{self.profile}"
+        if name in switch.control.program.action_profiles:
+            switch.control.group_add(name, self.members, self.number)
+
+
+ControlItem = RuntimeEntry | SetMember | Group | Session | Rate | Member | MemberGroup
 KINDS: dict[str, type[ControlItem]] = {kind.__name__: kind for kind in get_args(ControlItem)}
 
 

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -35,6 +36,7 @@ from p4lite.compiler.diagnostics import CompileError
 from support.p4.ast_switch import AstSwitch
 from support.p4.ast_values import Undefined
 from support.p4.control_plane import read, written
+from support.p4.random_features import FEATURES
 from support.p4.random_program import random_program
 from support.p4.random_tree import Node, Tree
 from support.p4.shrink import shrunk
@@ -76,18 +78,15 @@ class Expected:
 
 
 def expected(program: TypedProgram, tree: Tree) -> Expected:
-    """Execute the tree of the program. After an undefined value the state is unknown, and so it is set back."""
+    """Execute the tree of the program."""
     switch = AstSwitch(program, tree.entries)
     packets, skipped = [], 0
     with frontend.deep_recursion():
         for port, data in tree.packets:
-            registers = {n: list(cells) for n, cells in switch.registers.items()}
-            counters = {n: list(cells) for n, cells in switch.counters.items()}
             try:
                 packets.append((port, data, switch.process(port, data)))
             except Undefined:
                 skipped += 1
-                switch.registers, switch.counters = registers, counters
     return Expected(packets, switch.registers, switch.counters, skipped)
 
 
@@ -176,13 +175,15 @@ def p4c_difference(p4c: str, text: str, tree: Tree, want: Expected) -> str:
     return f"p4c: {why}" if why else ""
 
 
-def run_seed(seed: int, packets: int, every: int, p4c: str | None) -> tuple[int, Result]:
+def run_seed(
+    seed: int, packets: int, every: int, p4c: str | None, features: Sequence[str] | None = None
+) -> tuple[int, Result]:
     """Judge the program of a seed; every `every`th also in the switch (0: none)."""
     with_switch = every > 0 and seed % every == 0
-    return seed, judge(random_program(seed, packets), with_switch=with_switch, p4c=p4c)
+    return seed, judge(random_program(seed, packets, features), with_switch=with_switch, p4c=p4c)
 
 
-def keep(seed: int, packets: int, why: str, out: Path, *, with_switch: bool) -> Path:
+def keep(tree: Tree, name: str, why: str, out: Path, *, with_switch: bool) -> Path:
     """Reduce a failing program and write it, with its packets and entries; return the file."""
 
     def fails(tree: Tree) -> bool:
@@ -192,10 +193,10 @@ def keep(seed: int, packets: int, why: str, out: Path, *, with_switch: bool) -> 
             # A reduced program may be one that no generator would draw.
             return False
 
-    tree = shrunk(random_program(seed, packets), fails)
+    tree = shrunk(tree, fails)
     final = judge(tree, with_switch=with_switch)
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"seed{seed}.p4"
+    path = out / f"{name}.p4"
     path.write_text(f"// {final.why or why}\n{compact(tree.root.text())}", encoding="utf-8")
     case = {
         "entries": [written(e) for e in tree.entries],
@@ -233,10 +234,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--switch", type=int, default=50, help="run every N-th program in the switch, too (0: none)")
     parser.add_argument("--out", type=Path, default=Path("build/differential"), help="folder of failing programs")
+    parser.add_argument(
+        "--features", nargs="*", choices=FEATURES, help="what each program has of these, instead of what it draws"
+    )
     options = parser.parse_args(argv)
     p4c = shutil.which(P4C)
     print(f"{P4C}: {p4c or 'not on PATH, so its JSON is not compared'}")
-    run = partial(run_seed, packets=options.packets, every=options.switch, p4c=p4c)
+    run = partial(run_seed, packets=options.packets, every=options.switch, p4c=p4c, features=options.features)
     seeds = range(options.seed, options.seed + options.programs)
     outcomes: Counter[Outcome] = Counter()
     refused: Counter[str] = Counter()
@@ -251,7 +255,8 @@ def main(argv: list[str] | None = None) -> int:
             elif result.outcome is Outcome.DIFFERENT:
                 print(f"seed {seed}: {result.why}", flush=True)
                 found = result.why.startswith("switch")
-                path = keep(seed, options.packets, result.why, options.out, with_switch=found)
+                tree = random_program(seed, options.packets, options.features)
+                path = keep(tree, f"seed{seed}", result.why, options.out, with_switch=found)
                 print(f"  reduced to {path}", flush=True)
             if outcomes.total() % PROGRESS == 0:
                 print(f"{outcomes.total()} programs, up to seed {seed}", flush=True)

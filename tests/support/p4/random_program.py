@@ -10,8 +10,9 @@ register, counter and hash. Not there: see `ast_switch`.
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 
-from support.p4.control_plane import ControlItem, RuntimeEntry
+from support.p4.control_plane import RuntimeEntry
 from support.p4.random_expressions import Callee, Env, bits
 from support.p4.random_features import Features
 from support.p4.random_tree import Items, Node, Part, Tree
@@ -46,9 +47,8 @@ VARIABLES = (
 )  # fmt: skip
 BASE_BYTES = 31
 PARAMS = "inout headers hdr, inout meta_t meta, inout standard_metadata_t sm"
+BOTH = "inout headers hdr, inout meta_t meta"
 TAIL = (
-    "control VC(inout headers hdr, inout meta_t meta) { apply { } } "
-    "control CC(inout headers hdr, inout meta_t meta) { apply { } }\n"
     "control Dep(packet_out pkt, in headers hdr) { apply { pkt.emit(hdr); } } "
     "V1Switch(P(), VC(), Ig(), Eg(), CC(), Dep()) main;\n"
 )
@@ -57,13 +57,9 @@ TAIL = (
 class Maker(Features):
     """Draws one program."""
 
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self.entries: list[ControlItem] = []
-
     def tree(self, packets: int) -> Tree:
         """Return the program, its entries, and packets."""
-        self.draw()
+        self.configure()
         # Few names, so that calls meet variables that others write.
         places = {**HEADER, **META}
         chosen = {"hdr.h.a", "hdr.h.b", *self.rng.sample(list(places), self.rng.randint(3, 10))}
@@ -81,7 +77,10 @@ class Maker(Features):
             outside.controls.append(callee)
         parser = self.parser(outside.functions)
         ingress = self.ingress(outside)
-        egress = Env({**places, "g": "bit<16>"}, {**places, "g": "bit<16>"}, outside.functions)
+        egress = Env(
+            {**places, "g": "bit<16>", **self.standard(egress=True)}, {**places, "g": "bit<16>"}, outside.functions
+        )
+        egress.egress = True
         egress.kinds = ("guard", "validity", "for", "return", "exit", "register", "hash", *self.texts("egress"))
         body = self.block(egress, 1, self.rng.randint(0, 2))
         parts: list[Part] = [
@@ -92,7 +91,7 @@ class Maker(Features):
         ]
         parts += [
             " }\nstruct meta_t { ",
-            _removable(*META_FIELDS, between=" "),
+            _removable(*(self.annotated(f) for f in (*META_FIELDS, *self.texts("meta"))), between=" "),
             " }\n",
             Items(functions),
             "\n",
@@ -106,7 +105,8 @@ class Maker(Features):
             _removable(*EXTERNS, "bit<16> g = 0;", between=" "),
             "\n",
         ]
-        root = Node([*parts, "apply {\n", body, "\n}\n}\n", TAIL])
+        parts += ["apply {\n", body, "\n}\n}\n", f"control VC({BOTH}) {{ apply {{ ", self.checksums("verify"), " } }\n"]
+        root = Node([*parts, f"control CC({BOTH}) {{ apply {{ ", self.checksums("update"), " } }\n", TAIL])
         return Tree(root, self.entries, [self.packet() for _ in range(packets)])
 
     def parser(self, functions: list[Callee]) -> Node:
@@ -123,7 +123,9 @@ class Maker(Features):
         check = Node(["verify(", self.expr(env, "bool", 2), ", error.ParserInvalidArgument);"])
         skip = Node(["pkt.advance(8);"])
         first: list[Part] = [
-            f"parser P(packet_in pkt, out headers hdr, {PARAMS[19:]}) {{\nstate start {{\npkt.extract(hdr.h);\n",
+            f"parser P(packet_in pkt, out headers hdr, {PARAMS[19:]}) {{\n",
+            Items(self.set_states(env, to[:4])),
+            "\nstate start {\npkt.extract(hdr.h);\n",
             Items([self._assign(env, 1) for _ in range(rng.randint(0, 2))]),
             "\n",
             Items([s for s in (check, skip) if rng.random() < 0.2]),
@@ -146,7 +148,7 @@ class Maker(Features):
 
     def ingress(self, outside: Env) -> Node:
         rng = self.rng
-        env = outside.with_names(LOCALS, LOCALS)
+        env = outside.with_names({**LOCALS, **self.standard(egress=False)}, LOCALS)
         declared: list[Node] = []
         data_actions = []
         for i in range(rng.randint(1, 4)):
@@ -159,6 +161,14 @@ class Maker(Features):
             made, actions = self.table(f"t{i}", env, data_actions)
             declared.append(made)
             tables.append((f"t{i}", actions))
+        if "profile" in self.names_drawn:
+            made, actions = self.profiled(env, data_actions)
+            declared.append(made)
+            tables.append(("ta", actions))
+        if "meter" in self.names_drawn:
+            made, actions = self.metered()
+            declared.append(made)
+            tables.append(("tm", actions))
         self.tables = tuple(tables)
         env.readable |= {"tp[0]": "bit<8>", "tp[1]": "int<16>"}
         env.kinds = (
@@ -184,7 +194,13 @@ class Maker(Features):
             use = getattr(self, rng.choice(("_table", "_hit", "_action_run")))(env, 1)
             pieces.insert(rng.randint(0, len(pieces)), use)
         instances = [f"Sub{i}() Sub{i}_inst;" for i in range(len(env.controls))]
-        head = Node([f"control Ig({PARAMS}) {{\n", _removable(*EXTERNS, *VARIABLES, *instances, between=" "), "\n"])
+        head = Node(
+            [
+                f"control Ig({PARAMS}) {{\n",
+                _removable(*EXTERNS, *VARIABLES, *instances, *self.texts("locals"), between=" "),
+                "\n",
+            ]
+        )
         return Node([head, Items(declared), "\napply { sm.egress_spec = 2;\n", Items(pieces), "\n} }"])
 
     # --- tables ---
@@ -209,16 +225,7 @@ class Maker(Features):
             keys.append(Node([expr, f': {kind} @name("k{i}");']))
             types.append((kind, (bits(type_) or (8, False))[0]))
         chosen = rng.sample(actions, rng.randint(1, len(actions)))
-        listed, bound = [], {}
-        for action in chosen:
-            names = []
-            for direction, type_, _ in action.params:
-                if direction == "in":
-                    names.append(rng.choice(self.names(env.readable, type_) or [self.constant(type_)]))
-                else:
-                    names.append(rng.choice(self.names(env.writable, type_)))
-            bound[action.name] = names
-            listed.append(Node([f"{action.name}({', '.join(names)});" if names else f"{action.name};"]))
+        listed, bound = self.listed(env, chosen)
         rows: list[Node] = []
         made: list[RuntimeEntry] = []
         seen = set()
@@ -228,7 +235,7 @@ class Maker(Features):
             if tuple(values) in seen:
                 continue
             seen.add(tuple(values))
-            data = tuple(self._data(type_) for type_, _ in action.data)
+            data = tuple(self.data(type_) for type_, _ in action.data)
             made.append(RuntimeEntry(name, tuple(values), action.name, data, number + 1))
         if rng.random() < 0.4:
             for entry in made:
@@ -239,7 +246,7 @@ class Maker(Features):
         else:
             self.entries += made
         parts: list[Part] = [f"table {name} {{\nkey = {{ ", Items(keys, " "), " }\nactions = { "]
-        parts += [Items([*listed, Node(["NoAction;"])], " "), " }\n"]
+        parts += [listed, " }\n"]
         default = rng.choice(chosen)
         if rng.random() < 0.5:
             args = [*bound[default.name], *(self.constant(t) for t, _ in default.data)]
@@ -276,12 +283,6 @@ class Maker(Features):
         mask = ((1 << second) - 1) << (width - second) if name == "lpm" else second
         return f"{width}w{first} &&& {width}w{mask}"
 
-    def _data(self, type_: str) -> int:
-        if type_ == "SE":
-            return self.rng.choice((1, 2, 200))
-        width = 1 if type_ == "bool" else (bits(type_) or (8, False))[0]
-        return self.rng.getrandbits(width)
-
     def packet(self) -> tuple[int, bytes]:
         """Return a port and a packet; few are too short for their headers."""
         rng = self.rng
@@ -295,6 +296,6 @@ def _removable(*texts: str, between: str = "\n") -> Items:
     return Items([Node([text]) for text in texts], between)
 
 
-def random_program(seed: int, packets: int = 20) -> Tree:
-    """Return the program of a seed."""
-    return Maker(random.Random(seed)).tree(packets)
+def random_program(seed: int, packets: int = 20, features: Collection[str] | None = None) -> Tree:
+    """Return the program of a seed. `features`: what it has of `FEATURES`, instead of what it draws."""
+    return Maker(random.Random(seed), features).tree(packets)
