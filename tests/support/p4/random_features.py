@@ -11,7 +11,7 @@ from support.p4.random_expressions import Callee, Env, bits
 from support.p4.random_statements import Statements
 from support.p4.random_tree import Items, Node, Part
 
-SHARE = 0.2
+SHARE = 0.3
 """Of the programs that have a feature."""
 SMALL = (0, 1, 2, 3, 128, 255)
 """Bytes that packets often have."""
@@ -45,9 +45,9 @@ FEATURES = {
     ),
     "value_set": Feature(types=("struct pair_t { bit<8> f; bit<3> g; }",), states=("set", "pair")),
     "checksum": Feature(),
-    "multicast": Feature(ingress=("multicast",) * 2, egress=("drop",)),
-    "clone": Feature(ingress=("clone",) * 2, egress=("clone",) * 2 + ("drop",)),
-    "again": Feature(ingress=("again",) * 2, egress=("again",) * 2 + ("drop",)),
+    "multicast": Feature(ingress=("multicast",) * 3, egress=("drop",)),
+    "clone": Feature(ingress=("clone",) * 4, egress=("clone",) * 4 + ("drop",)),
+    "again": Feature(ingress=("again",) * 4, egress=("again",) * 4 + ("drop",)),
     "profile": Feature(),
     "meter": Feature(
         meta=("bit<8> colour;",),
@@ -179,7 +179,7 @@ class Features(Statements):
     def profiled(self, env: Env, actions: list[Callee]) -> tuple[Node, tuple[str, ...]]:
         """Return an action profile or selector with its table `ta`, and the names of the table's actions."""
         rng, groups = self.rng, self.rng.random() < 0.7
-        keys: list[Node] = [Node(["hdr.h.a: ternary;"]), Node(["hdr.h.b: exact;"])]
+        keys: list[Node] = [Node(["hdr.h.a: ternary;"]), Node(["hdr.h.b: ternary;"])]
         made = "action_profile(16) ap;"
         if groups:
             algorithm = rng.choice(("crc16", "crc32", "csum16", "xor16", "identity"))
@@ -195,10 +195,10 @@ class Features(Statements):
         if groups:
             for number in (1, 2):
                 self.entries.append(MemberGroup("ap", number, tuple(rng.sample(numbers, rng.randint(1, len(numbers))))))
-        masks, rows = ((0, 0), (1, 1), (0, 1), (2, 255)), {}
+        masks, rows = ((0, 0), (0, 0), (1, 1), (0, 1), (2, 255)), {}
         for priority in range(rng.randint(2, 8)):
             to = {"group": rng.randint(1, 2)} if groups and rng.random() < 0.7 else {"member": rng.choice(numbers)}
-            key = (rng.choice(masks), (rng.choice(SMALL), 0))
+            key = (rng.choice(masks), rng.choice(masks))
             rows[key] = RuntimeEntry("ta", key, "", (), priority + 1, **to)
         self.entries += rows.values()
         table: list[Part] = [f"{made}\ntable ta {{\nkey = {{ ", Items(keys, " "), " }\nactions = { "]

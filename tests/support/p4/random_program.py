@@ -119,6 +119,8 @@ class Maker(Features):
             key = rng.choice((f"{low}", f"{low} &&& {rng.getrandbits(8)}", f"{low} .. {high}", f"8w{i}"))
             ways.append(Node([f"({key}, _): {rng.choice(to)};"]))
         ways.append(Node([f"(_, {rng.getrandbits(3)} &&& {rng.getrandbits(3)}): {rng.choice(to[:2] + to[4:])};"]))
+        ways += [Node([f"(_, {rng.getrandbits(2)} &&& 3): {name};"]) for name in self.texts("states")]
+        rng.shuffle(ways)
         more = "hdr.s.last.more" if rng.random() < 0.6 else "pkt.lookahead<bit<1>>()"
         check = Node(["verify(", self.expr(env, "bool", 2), ", error.ParserInvalidArgument);"])
         skip = Node(["pkt.advance(8);"])
