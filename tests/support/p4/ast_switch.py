@@ -95,9 +95,9 @@ class AstSwitch(Externs):
         clone, again, standard = self.clone, self.again, packet.standard.fields
         if clone is not None and clone[0] in self.sessions:
             # The parser sees the packet as it was received, but what it finds in metadata that were kept is open.
-            kept = dict.fromkeys(arrival.kept, UNSET)
-            copied_packet = self._parsed(Arrival(arrival.data, arrival.port, arrival.kind, {**kept}))
-            self._send_clone(copied_packet, self.sessions[clone[0]], self._kept(packet, clone[1]), INGRESS_CLONE)
+            kept: dict[str | int, Held] = dict.fromkeys(arrival.kept, UNSET)
+            received = self._parsed(Arrival(arrival.data, arrival.port, arrival.kind, kept))
+            self._send_clone(received, self.sessions[clone[0]], self._kept(packet, clone[1]), INGRESS_CLONE)
         if again is not None:
             self.work.append(Arrival(arrival.data, UNSET, RESUBMITTED, self._kept(packet, again)))
             return

@@ -197,9 +197,13 @@ class Features(Statements):
                 self.entries.append(MemberGroup("ap", number, tuple(rng.sample(numbers, rng.randint(1, len(numbers))))))
         masks, rows = ((0, 0), (0, 0), (1, 1), (0, 1), (2, 255)), {}
         for priority in range(rng.randint(2, 8)):
-            to = {"group": rng.randint(1, 2)} if groups and rng.random() < 0.7 else {"member": rng.choice(numbers)}
+            member = group = -1
+            if groups and rng.random() < 0.7:
+                group = rng.randint(1, 2)
+            else:
+                member = rng.choice(numbers)
             key = (rng.choice(masks), rng.choice(masks))
-            rows[key] = RuntimeEntry("ta", key, "", (), priority + 1, **to)
+            rows[key] = RuntimeEntry("ta", key, "", (), priority + 1, member, group)
         self.entries += rows.values()
         table: list[Part] = [f"{made}\ntable ta {{\nkey = {{ ", Items(keys, " "), " }\nactions = { "]
         return Node([*table, listed, " }\nimplementation = ap;\n}"]), tuple(a.name for a in chosen)

@@ -4,7 +4,7 @@ What it draws: bit and int of 1 to 100 bits, bool, enums with and without values
 union; a parser with a loop over the stack, lookahead and select with masks and ranges; functions and actions with
 parameters of every direction and data of the control plane; every operator; slices on both sides; calls in any place;
 if, switch, loops, return and exit; tables of every match kind with constant entries and entries of the control plane;
-register, counter and hash. Not there: see `ast_switch`.
+register, counter and hash; some of the kinds of `random_features`.
 """
 
 from __future__ import annotations
