@@ -8,6 +8,7 @@ import pytest
 
 from p4lite.interpreter.state import AssertionFailed
 from p4lite.switch.fabric.values import CloneSession, Replica
+from p4lite.switch.runtime.arrays import MeterConfig
 from support.p4.bmv2_hash import HASHES
 from support.p4.cases import INPUT, compile_text, pack, run, run_on, source, switch, unpack
 from support.p4.oracle import Switch
@@ -68,7 +69,25 @@ def test_direct_counter_and_meter() -> None:
     assert counter["is_direct"]
     assert counter["binding"] == "Ig.t"
     (meter,) = sw.doc["meter_arrays"]
-    assert (meter["binding"], meter["size"], meter["result_target"]) == ("Ig.t", 77, ["scalars", "colour"])
+    assert (meter["binding"], meter["size"]) == ("Ig.t", 77)
+
+
+def test_direct_meter_changes_only_what_an_action_reads_it_into() -> None:
+    """BMv2 writes the colour before the action runs, and also when the action does not ask for it."""
+    text = """
+        direct_meter<bit<8>>(MeterType.packets) dm; bit<8> colour;
+        action old() { hdr.h.a = colour; dm.read(colour); hdr.h.c = (bit<16>) colour; }
+        action none() { hdr.h.a = colour; }
+        action slice() { dm.read(hdr.h.d[15:8]); hdr.h.a = colour; }
+        table t { key = { hdr.h.b: exact; } actions = { old; none; slice; NoAction; } meters = dm; }
+    """
+    sw = switch(locals=text, body="colour = 9; t.apply();")
+    for b, action in enumerate(("old", "none", "slice")):
+        handle = sw.add("Ig.t", [(b, 0)], action, [])
+        sw.direct_meter_set("Ig.t", handle, MeterConfig(1, 0, 1, 9))
+    assert run_on(sw, b=0) == INPUT | {"a": 9, "b": 0, "c": 1}
+    assert run_on(sw, b=1) == INPUT | {"a": 9, "b": 1}
+    assert run_on(sw, b=2) == INPUT | {"a": 9, "b": 2, "d": 0x9ABC01F0}
 
 
 FIELDS = bytes([B]) + C.to_bytes(2, "big") + bytes([0xA5])

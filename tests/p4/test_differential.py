@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from p4lite.compiler.midend import calls
+from p4lite.compiler.midend.places import Places
+from p4lite.interpreter.core import Core
+from p4lite.interpreter.meters import GREEN, Meter
+from p4lite.interpreter.state import State
+from p4lite.interpreter.tables import Tables
+from p4lite.interpreter.v1model import V1Model
+from p4lite.switch.fabric.values import Replica
+from p4lite.switch.program.entry import ActionCall, EntryAction
+from p4lite.switch.program.facts import Table
 from support.p4.differential import P4C, Outcome, compact, judge, kept, main, run_seed
 from support.p4.random_program import random_program
 from support.p4.random_tree import Tree, nodes
 from support.p4.shrink import shrunk
 
-KEPT = sorted((Path(__file__).parents[1] / "vectors/p4").glob("*.p4"))
-PROGRAMS, PACKETS, PARTS = 150, 10, 3
+VECTORS = Path(__file__).parents[1] / "vectors/p4"
+KEPT = sorted(VECTORS.glob("*.p4"))
+PROGRAMS, PACKETS, PARTS = 120, 10, 3
 EVERY = 15
 """One program in this many also runs as C, because the C compiler takes as long as five programs do."""
 ALIAS = next(path for path in KEPT if path.stem == "argument_is_a_global")
@@ -48,6 +59,36 @@ def test_a_wrong_compiler_is_found_and_its_program_reduced(monkeypatch: pytest.M
     """An argument that the body writes by its own name is not copied: seed 2040 shows it."""
     monkeypatch.setattr(calls, "may_overlap", lambda a, b: False)
     assert judge(kept(ALIAS)).outcome is Outcome.DIFFERENT
+
+
+RESOLVE = Tables.resolve
+
+
+def _first_member(tables: Tables, table: Table, action: EntryAction | None, choose: int | None) -> ActionCall | None:
+    return RESOLVE(tables, table, action, 0)
+
+
+FAULTS: tuple[tuple[str, str, type, str, Callable[..., object]], ...] = (
+    ("copy of a varbit", "parser_and_tables", Places, "_copy_varbit", lambda *args: None),
+    ("value set", "parser_and_tables", State, "value_set_iter", lambda *args: iter(())),
+    ("checksums", "parser_and_tables", V1Model, "_applies", lambda *args, **kwargs: False),
+    ("meter", "parser_and_tables", Meter, "execute", lambda *args: GREEN),
+    ("member of a group", "parser_and_tables", Tables, "resolve", _first_member),
+    ("multicast group", "copies", Core, "group", lambda *args: (Replica(3, 1),)),
+    ("what a copy keeps", "copies", V1Model, "_keep", lambda *args: None),
+    ("recirculation", "copies", V1Model, "_again", lambda *args: None),
+    ("clone of ingress", "copies", V1Model, "_clone_at_ingress", lambda *args: None),
+    ("clone of egress", "copies", V1Model, "_clone_at_egress", lambda *args: None),
+)
+"""What is wrong, the kept program that shows it, and what of the product is replaced by what."""
+
+
+@pytest.mark.parametrize(("program", "owner", "name", "wrong"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
+def test_a_planted_fault_is_found(
+    program: str, owner: type, name: str, wrong: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    assert judge(kept(VECTORS / f"{program}.p4")).outcome is Outcome.DIFFERENT
 
 
 def test_reduction_leaves_what_matters() -> None:

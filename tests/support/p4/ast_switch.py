@@ -1,419 +1,202 @@
-"""A v1model switch that executes a checked syntax tree: parser, tables, externs and deparser around `ast_machine`.
+"""A v1model switch that executes a checked syntax tree: the way of packets around `ast_machine` and its relatives.
 
-Not there: clones, resubmission, recirculation, multicast, meters, varbits, checksums, value sets. Random programs that
-are compared with it (`random_tree`) have none of these.
+What happens to a packet after ingress and egress is what v1model.p4 and the description of simple_switch say. What
+these leave open (such as the ingress port of a packet that was recirculated, or most standard metadata of a clone) is
+unset, so that a program that reads it proves nothing. Copies may leave in any order: `process` sorts them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import copy
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.ast import ErrorValue, Instance
 from p4lite.compiler.check import TypedProgram
-from p4lite.compiler.types import Type
-from support.p4.ast_machine import Exit, Machine, Return
-from support.p4.ast_values import (
-    UNSET,
-    Header,
-    Held,
-    Stack,
-    Struct,
-    Undefined,
-    Union,
-    Unset,
-    initial,
-    wrap,
-    zero,
-)
-from support.p4.bmv2_hash import HASHES
+from support.p4.ast_externs import DROP_PORT, Externs
+from support.p4.ast_machine import Exit, Return
+from support.p4.ast_parser import ParserError
+from support.p4.ast_values import UNSET, Held, Struct, Undefined, Unset, copied, initial, zero
+from support.p4.control_plane import ControlItem, Group, Session
 
-DROP_PORT = 511
-MAX_STATES = 200
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 0, 1, 2, 4, 5, 6
+"""Values of instance_type."""
 
 
-class ParserError(Exception):
-    """An error that the parser raises."""
+@dataclass
+class Arrival:
+    """A packet that enters the parser, with what it keeps of the user metadata."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An entry that the control plane makes: keys as (value, 0), (value, prefix), (value, mask) or (low, high)."""
-
-    table: str
-    keys: tuple[tuple[int, int], ...]
-    action: str
-    data: tuple[int, ...]
-    priority: int
+    data: bytes
+    port: int | Unset
+    kind: int = NORMAL
+    kept: dict[str | int, Held] = field(default_factory=dict)
 
 
-class AstSwitch(Machine):
+@dataclass
+class Parsed:
+    """A packet after the parser: headers, user metadata, standard metadata, and the bytes that were not parsed."""
+
+    headers: Held
+    meta: Held
+    standard: Struct
+    payload: bytes
+
+    def copy(self) -> Parsed:
+        """Return a packet that shares nothing with this one."""
+        standard = copied(self.standard)
+        assert isinstance(standard, Struct)
+        return Parsed(copied(self.headers), copied(self.meta), standard, self.payload)
+
+
+class AstSwitch(Externs):
     """One switch running a program. `process(port, data)` gives the (port, data) that it sends. Raises Undefined."""
 
-    def __init__(self, program: TypedProgram, entries: list[Entry]) -> None:
-        super().__init__()
+    def __init__(self, program: TypedProgram, items: list[ControlItem]) -> None:
+        super().__init__(items)
         blocks = {name: i.decl for name, i in program.main.args.items() if isinstance(i, Instance)}
-        self.parser = blocks["p"]
-        self.controls = {name: blocks[name] for name in ("ig", "eg", "dep")}
-        self.entries: dict[str, list[Entry]] = {}
-        for entry in entries:
-            self.entries.setdefault(entry.table, []).append(entry)
-        self.registers: dict[str, list[Held]] = {}
-        self.counters: dict[str, list[int]] = {}
-        """By the names of their control and their own, as in BMv2 JSON."""
-        self.names: dict[ast.Declaration, str] = {}
-        for control in (self.controls["ig"], self.controls["eg"]):
-            assert isinstance(control, ast.ControlDecl)
-            for local in control.locals:
-                self._instance(control.name, local)
-        self.packet, self.cursor = b"", 0
-        self.out: list[bytes] = []
-        self.extern_calls = {
-            "extract": self._extract,
-            "lookahead": self._lookahead,
-            "advance": self._advance,
-            "verify": self._verify,
-            "read": self._read,
-            "write": self._write,
-            "count": self._count,
-            "mark_to_drop": self._drop,
-            "hash": self._hash,
-            "emit": self._emit,
-        }
-
-    def _instance(self, control: str, local: ast.Declaration) -> None:
-        if not isinstance(local, ast.Instantiation) or local.instance is None:
-            return
-        size = local.instance.args.get("size")
-        self.names[local] = name = f"{control}.{local.name}"
-        if isinstance(size, int) and local.instance.decl.name == "register":
-            self.registers[name] = [0] * size
-        elif isinstance(size, int):
-            self.counters[name] = [0] * size
-
-    # --- packets ---
+        parser = blocks.pop("p")
+        assert isinstance(parser, ast.ParserDecl)
+        self.parser = parser
+        self.controls = {name: decl for name, decl in blocks.items() if isinstance(decl, ast.ControlDecl)}
+        for name in ("ig", "eg"):
+            self.declare_instances(self.controls[name])
+        self.multicast = {item.number: item.replicas for item in items if isinstance(item, Group)}
+        self.sessions = {item.number: item for item in items if isinstance(item, Session)}
+        self.lists = _field_lists(parser.params[2])
+        self.work: deque[Arrival] = deque()
+        self.sent: list[tuple[int, bytes]] = []
 
     def process(self, port: int, data: bytes) -> list[tuple[int, bytes]]:
-        """Send a packet in; return what is sent because of it. Raises Undefined."""
-        parser = self.parser
-        assert isinstance(parser, ast.ParserDecl)
-        self.packet, self.cursor, self.out = data, 0, []
-        _, headers, meta, standard = parser.params
+        """Send a packet in; return what is sent because of it, sorted. Raises Undefined; then nothing has happened."""
+        before = copy.deepcopy(self._state())
+        self.work, self.sent = deque([Arrival(data, port)]), []
+        try:
+            while self.work:
+                self._arrive(self.work.popleft())
+        except Undefined:
+            for now, old in zip(self._state(), before, strict=True):
+                now.clear()
+                now.update(old)
+            raise
+        return sorted(self.sent)
+
+    def _state(self) -> list[dict[Any, Any]]:
+        return [self.registers, self.counters, self.meters, self.buckets]
+
+    def _arrive(self, arrival: Arrival) -> None:
+        packet = self._parsed(arrival)
+        self.length = len(arrival.data)
+        self._control("ig", packet)
+        clone, again, standard = self.clone, self.again, packet.standard.fields
+        if clone is not None and clone[0] in self.sessions:
+            # The parser sees the packet as it was received, but what it finds in metadata that were kept is open.
+            kept: dict[str | int, Held] = dict.fromkeys(arrival.kept, UNSET)
+            received = self._parsed(Arrival(arrival.data, arrival.port, arrival.kind, kept))
+            self._send_clone(received, self.sessions[clone[0]], self._kept(packet, clone[1]), INGRESS_CLONE)
+        if again is not None:
+            self.work.append(Arrival(arrival.data, UNSET, RESUBMITTED, self._kept(packet, again)))
+            return
+        group, spec = standard["mcast_grp"], standard["egress_spec"]
+        assert isinstance(group, int)
+        assert isinstance(spec, int)
+        if group:
+            standard["instance_type"] = REPLICATED
+            for port, rid in self.multicast.get(group, ()):
+                self._leave(packet.copy(), port, rid)
+        elif spec != DROP_PORT:
+            standard["instance_type"] = NORMAL
+            self._leave(packet, spec, None)
+
+    def _kept(self, packet: Parsed, number: int) -> dict[str | int, Held]:
+        """Return what a field list keeps."""
+        assert isinstance(packet.meta, Struct)
+        return {name: copied(packet.meta.fields[name]) for name in self.lists.get(number, ())}
+
+    def _fresh_meta(self, kept: dict[str | int, Held]) -> Struct:
+        meta = zero(self.parser.params[2].type or ty.UNKNOWN)
+        assert isinstance(meta, Struct)
+        meta.fields |= kept
+        return meta
+
+    def _send_clone(self, packet: Parsed, session: Session, kept: dict[str | int, Held], kind: int) -> None:
+        """Send the copies of a session; most of their standard metadata is open."""
+        packet.meta = self._fresh_meta(kept)
+        packet.standard = Struct(dict.fromkeys(packet.standard.fields, UNSET))
+        packet.standard.fields["instance_type"] = kind
+        for port, rid in (*self.multicast.get(session.group, ()), *session.replicas):
+            self._leave(packet.copy(), port, rid)
+        if session.port >= 0:
+            self._leave(packet.copy(), session.port, None)
+
+    def _parsed(self, arrival: Arrival) -> Parsed:
+        self.packet, self.cursor = arrival.data, 0
+        _, headers, meta, standard = self.parser.params
         sm = zero(standard.type or ty.UNKNOWN)
         assert isinstance(sm, Struct)
-        sm.fields |= {"ingress_port": port, "packet_length": len(data), "parser_error": ErrorValue("NoError")}
-        values = [initial(headers.type or ty.UNKNOWN), zero(meta.type or ty.UNKNOWN), sm]
+        sm.fields |= {"ingress_port": arrival.port, "packet_length": len(arrival.data), "instance_type": arrival.kind}
+        sm.fields["parser_error"] = ErrorValue("NoError")
+        values = [initial(headers.type or ty.UNKNOWN), self._fresh_meta(arrival.kept), sm]
         self.cells.update(zip((headers, meta, standard), values, strict=True))
         try:
-            self._parse(parser)
+            self.parse(self.parser)
         except ParserError as error:
             sm.fields["parser_error"] = ErrorValue(error.name)
-        values = [self.cells[p] for p in (headers, meta, standard)]
-        values = self._control("ig", values)
-        spec = sm.fields["egress_spec"]
-        if spec == DROP_PORT:
-            return []
-        assert isinstance(spec, int)
-        sm.fields |= {"egress_port": spec, "egress_spec": 0}
-        values = self._control("eg", values)
-        if sm.fields["egress_spec"] == DROP_PORT:
-            return []
-        deparser = self.controls["dep"]
-        assert isinstance(deparser, ast.ControlDecl)
-        self.cells[deparser.params[1]] = values[0]
-        self.run_control(deparser)
-        return [(spec, b"".join(self.out) + data[self.cursor :])]
+        packet = Parsed(self.cells[headers], self.cells[meta], sm, arrival.data[self.cursor :])
+        self.checksum_error = False
+        self._control("vr", packet)
+        sm.fields["checksum_error"] = int(self.checksum_error)
+        return packet
 
-    def _control(self, name: str, values: list[Held]) -> list[Held]:
+    def _control(self, name: str, packet: Parsed) -> None:
         control = self.controls[name]
-        assert isinstance(control, ast.ControlDecl)
+        values: list[Held] = [packet.headers, packet.meta, packet.standard][: len(control.params)]
         self.cells.update(zip(control.params, values, strict=True))
+        self.clone = self.again = None
+        self.payload = packet.payload
         with contextlib.suppress(Exit, Return):
             self.run_control(control)
-        return [self.cells[p] for p in control.params]
+        packet.headers, packet.meta = (self.cells[p] for p in control.params[:2])
 
-    # --- parser ---
+    def _leave(self, packet: Parsed, port: int, rid: int | None) -> None:
+        """Run egress and send the packet."""
+        packet.standard.fields |= {"egress_port": port, "egress_spec": 0}
+        if rid is not None:
+            packet.standard.fields["egress_rid"] = rid
+        self._control("eg", packet)
+        clone, again = self.clone, self.again
+        if clone is not None and clone[0] in self.sessions:
+            self._send_clone(packet.copy(), self.sessions[clone[0]], self._kept(packet, clone[1]), EGRESS_CLONE)
+        if packet.standard.fields["egress_spec"] == DROP_PORT:
+            return
+        kept = {} if again is None else self._kept(packet, again)
+        data = self._deparsed(packet)
+        if again is None:
+            self.sent.append((port, data))
+        else:
+            self.work.append(Arrival(data, UNSET, RECIRCULATED, kept))
 
-    def _parse(self, parser: ast.ParserDecl) -> None:
-        for local in parser.locals:
-            if isinstance(local, ast.VarDecl):
-                self.declare(local)
-        state: ast.ParserState | None = next(s for s in parser.states or [] if s.name == "start")
-        for _ in range(MAX_STATES):
-            if state is ast.ACCEPT or state is ast.REJECT or state is None:
-                return
-            for s in state.stmts:
-                self.stmt(s)
-            transition = state.transition
-            assert transition is not None
-            state = transition.target if transition.select is None else self._select(transition.select)
-        raise Undefined("the parser does not end")
-
-    def _select(self, select: ast.Select) -> ast.ParserState | None:
-        values = [self.value(e) for e in select.exprs]
-        for case in select.cases:
-            if len(case.keys) == 1 and isinstance(case.keys[0], ast.DontCare):
-                return case.target
-            if all(self._matches(k, v, e.type) for k, v, e in zip(case.keys, values, select.exprs, strict=True)):
-                return case.target
-        raise ParserError("NoMatch")
-
-    def _matches(self, key: ast.Expr, value: Held, t: Type | None) -> bool:
-        """Return whether a value is in the set of a keyset expression."""
-        if isinstance(key, ast.DontCare | ast.DefaultExpr):
-            return True
-        if isinstance(value, Unset):
-            raise Undefined("an undefined key")
-        if isinstance(key, ast.Mask):
-            mask = self.number(key.mask)
-            return self._int(value) & mask == self.number(key.value) & mask
-        if isinstance(key, ast.Range):
-            return self.number(key.lo) <= self._int(value) <= self.number(key.hi)
-        return self.value(key) == value
-
-    def _need(self, bits: int) -> int:
-        """Return the next bits of the packet as a number. Raises ParserError."""
-        size = (bits + 7) // 8
-        if self.cursor * 8 + bits > len(self.packet) * 8:
-            raise ParserError("PacketTooShort")
-        return int.from_bytes(self.packet[self.cursor : self.cursor + size], "big") >> (size * 8 - bits)
-
-    def _extract(self, e: ast.Call) -> Held:
-        target = e.args[0].expr
-        assert target is not None
-        stack: Held = UNSET
-        if isinstance(target, ast.Member) and isinstance(target.expr.type, ty.StackType):
-            stack = self.value(target.expr)
-            assert isinstance(stack, Stack)
-            if stack.following >= len(stack.items):
-                raise ParserError("StackOutOfBounds")
-        place, t = self.place(target), ty.strip_newtypes(target.type or ty.UNKNOWN)
-        assert isinstance(t, ty.HeaderType)
-        width = ty.max_width_bits(t)
-        assert width is not None
-        self.store(place, unpacked(self._need(width), t))
-        self.cursor += width // 8
-        if isinstance(stack, Stack):
-            stack.following += 1
-        return UNSET
-
-    def _lookahead(self, e: ast.Call) -> Held:
-        width = ty.max_width_bits(e.types[0])
-        assert width is not None
-        return unpacked(self._need(width), e.types[0])
-
-    def _advance(self, e: ast.Call) -> Held:
-        assert e.args[0].expr is not None
-        bits = self.number(e.args[0].expr)
-        self._need(bits)
-        self.cursor += bits // 8
-        return UNSET
-
-    def _verify(self, e: ast.Call) -> Held:
-        cond, error = (a.expr for a in e.args)
-        assert cond is not None
-        assert error is not None
-        if not self.truth(cond):
-            code = self.value(error)
-            assert isinstance(code, ErrorValue)
-            raise ParserError(code.member)
-        return UNSET
-
-    # --- externs ---
-
-    def _cell(self, e: ast.Call) -> tuple[list[Held], str]:
-        assert isinstance(e.receiver, ast.Name)
-        assert isinstance(e.receiver.decl, ast.Instantiation)
-        name = self.names[e.receiver.decl]
-        return self.registers.get(name, []), name
-
-    def _read(self, e: ast.Call) -> Held:
-        cells, _ = self._cell(e)
-        target, index = (a.expr for a in e.args)
-        assert target is not None
-        assert index is not None
-        place, i = self.place(target), self.number(index)
-        self.store(place, cells[i] if i < len(cells) else UNSET)
-        return UNSET
-
-    def _write(self, e: ast.Call) -> Held:
-        cells, _ = self._cell(e)
-        index, value = (a.expr for a in e.args)
-        assert index is not None
-        assert value is not None
-        i, new = self.number(index), self.number(value)
-        if i < len(cells):
-            cells[i] = new
-        return UNSET
-
-    def _count(self, e: ast.Call) -> Held:
-        _, name = self._cell(e)
-        assert e.args[0].expr is not None
-        i = self.number(e.args[0].expr)
-        if i < len(self.counters[name]):
-            self.counters[name][i] += 1
-        return UNSET
-
-    def _drop(self, e: ast.Call) -> Held:
-        assert e.args[0].expr is not None
-        standard = self.load(self.place(e.args[0].expr))
-        assert isinstance(standard, Struct)
-        standard.fields |= {"egress_spec": DROP_PORT, "mcast_grp": 0}
-        return UNSET
-
-    def _hash(self, e: ast.Call) -> Held:
-        target, algo, base, data, limit = (a.expr for a in e.args)
-        assert target is not None
-        assert algo is not None
-        assert base is not None
-        assert data is not None
-        assert limit is not None
-        place, kind, start = self.place(target), algo.const, self.number(base)
-        assert isinstance(kind, ast.EnumValue)
-        value, width = packed(self.value(data), data.type or ty.UNKNOWN)
-        pad = -width % 8
-        made = HASHES[kind.member]((value << pad).to_bytes((width + pad) // 8, "big"))
-        bits = ty.underlying_bits(target.type or ty.UNKNOWN)
-        assert bits is not None
-        self.store(place, wrap(start + made % self.number(limit), bits.width, bits.signed))
-        return UNSET
-
-    def _emit(self, e: ast.Call) -> Held:
-        assert e.args[0].expr is not None
-        self._emit_value(self.value(e.args[0].expr), e.args[0].expr.type or ty.UNKNOWN)
-        return UNSET
-
-    def _emit_value(self, v: Held, t: Type) -> None:
-        if isinstance(v, Header):
-            if v.valid:
-                value, width = packed(v, t)
-                self.out.append(value.to_bytes(width // 8, "big"))
-        elif isinstance(v, Stack) and isinstance(t, ty.StackType):
-            for item in v.items:
-                self._emit_value(item, t.element)
-        elif isinstance(t, ty.FieldsType):
-            parts = v.members if isinstance(v, Union) else v.fields if isinstance(v, Struct) else {}
-            for name, part in t.fields.items():
-                self._emit_value(parts[name], part)
-
-    # --- tables ---
-
-    def apply_table(self, e: ast.Call) -> tuple[bool, ast.ActionDecl | None]:
-        table = e.target
-        assert isinstance(table, ast.TableDecl)
-        values = [self.value(k.expr) for k in table.keys or []]
-        if any(isinstance(v, Unset) for v in values):
-            raise Undefined("an undefined key")
-        found = self._const_entry(table, values) if table.entries is not None else None
-        if found is not None:
-            self._run(found, {})
-            return True, found.decl
-        entry = self._entry(table, values)
-        if entry is not None:
-            ref = next(r for r in table.actions or [] if r.decl is not None and r.decl.name == entry.action)
-            assert ref.decl is not None
-            params = [p for p in ref.decl.params if not p.direction]
-            data = {p.name: unpacked(d, p.type or ty.UNKNOWN) for p, d in zip(params, entry.data, strict=True)}
-            self._run(ref, data)
-            return True, ref.decl
-        default = table.default_action
-        if default is not None:
-            self._run(default, {})
-        return False, default.decl if default is not None else None
-
-    def _run(self, ref: ast.ActionRef, data: dict[str, Held]) -> None:
-        assert ref.decl is not None
-        self.invoke(ref.decl, ref.args or [], lambda action: self.stmt(action.body), data)
-
-    def _const_entry(self, table: ast.TableDecl, values: list[Held]) -> ast.ActionRef | None:
-        best: tuple[int, ast.ActionRef] | None = None
-        for number, entry in enumerate(table.entries or []):
-            keys = entry.keys
-            if len(keys) == 1 and isinstance(keys[0], ast.DontCare):
-                keys = keys * len(values)
-            pairs = zip(keys, values, table.keys or [], strict=True)
-            if not all(self._matches(k, v, element.expr.type) for k, v, element in pairs):
-                continue
-            rank = number
-            for key, element in zip(keys, table.keys or [], strict=True):
-                if element.match_kind.name == "lpm" and self._by_prefix(table):
-                    mask = key.mask.const if isinstance(key, ast.Mask) else 0 if isinstance(key, ast.DontCare) else -1
-                    assert isinstance(mask, int)
-                    rank = -(mask % (1 << 200)).bit_count()
-            if best is None or rank < best[0]:
-                best = (rank, entry.action)
-        return None if best is None else best[1]
-
-    @staticmethod
-    def _by_prefix(table: ast.TableDecl) -> bool:
-        kinds = {k.match_kind.name for k in table.keys or []}
-        return "lpm" in kinds and not kinds & {"ternary", "range", "optional"}
-
-    def _entry(self, table: ast.TableDecl, values: list[Held]) -> Entry | None:
-        best: tuple[int, Entry] | None = None
-        elements = table.keys or []
-        numbers = [packed(v, k.expr.type or ty.UNKNOWN) for v, k in zip(values, elements, strict=True)]
-        for entry in self.entries.get(table.name, []):
-            prefix = 0
-            for (value, width), element, (first, second) in zip(numbers, elements, entry.keys, strict=True):
-                kind = element.match_kind.name
-                if kind == "exact":
-                    hit = value == first
-                elif kind == "lpm":
-                    hit, prefix = value >> (width - second) == first >> (width - second), second
-                elif kind == "range":
-                    hit = first <= value <= second
-                else:
-                    hit = value & second == first & second
-                if not hit:
-                    break
-            else:
-                rank = -prefix if self._by_prefix(table) else entry.priority
-                if best is None or rank < best[0]:
-                    best = (rank, entry)
-        return None if best is None else best[1]
+    def _deparsed(self, packet: Parsed) -> bytes:
+        self._control("ck", packet)
+        deparser = self.controls["dep"]
+        self.out = []
+        self.cells[deparser.params[1]] = packet.headers
+        self.run_control(deparser)
+        return b"".join(self.out) + packet.payload
 
 
-def unpacked(value: int, t: Type) -> Held:
-    """Return the value of type `t` that bits stand for."""
-    t = ty.strip_newtypes(t)
-    bits = ty.underlying_bits(t)
-    if bits is not None:
-        return wrap(value, bits.width, bits.signed)
-    if isinstance(t, ty.BoolType):
-        return value != 0
-    assert isinstance(t, ty.FieldsType)
-    fields: dict[str | int, Held] = {}
-    for name, part in reversed(list(t.fields.items())):
-        width = ty.max_width_bits(part)
-        assert width is not None
-        fields[name], value = unpacked(value % (1 << width), part), value >> width
-    return Header(fields, True) if isinstance(t, ty.HeaderType) else Struct(fields)
-
-
-def packed(v: Held, t: Type) -> tuple[int, int]:
-    """Return a value as bits, and how many. Raises Undefined."""
-    t = ty.strip_newtypes(t)
-    if isinstance(v, Unset):
-        raise Undefined("undefined bits")
-    if isinstance(v, Struct | Header):
-        types = (
-            t.fields
-            if isinstance(t, ty.FieldsType)
-            else dict(enumerate(t.items if isinstance(t, ty.TupleType) else ()))
-        )
-        value = width = 0
-        for name, part in types.items():
-            more, size = packed(v.fields[name], part)
-            value, width = value << size | more, width + size
-        return value, width
-    bits = ty.max_width_bits(t)
-    assert bits is not None, t
-    assert isinstance(v, int), v
-    return int(v) % (1 << bits), bits
+def _field_lists(meta: ast.Param) -> dict[int, list[str]]:
+    """Return the fields of the user metadata that each @field_list names."""
+    lists: dict[int, list[str]] = {}
+    assert isinstance(meta.type, ty.StructType)
+    assert isinstance(meta.type.decl, ast.StructDecl)
+    for field_ in meta.type.decl.fields:
+        annotation = field_.annotation("field_list")
+        for token in () if annotation is None else annotation.tokens:
+            if token != ",":
+                lists.setdefault(int(token), []).append(field_.name)
+    return lists

@@ -58,8 +58,16 @@ class Stack:
     following: int = field(default=0)
 
 
+@dataclass(frozen=True)
+class VarBits:
+    """What a varbit holds: as many bits as it has at present."""
+
+    value: int
+    width: int
+
+
 Scalar: TypeAlias = bool | int | EnumValue | ErrorValue
-Held: TypeAlias = Scalar | Unset | Struct | Header | Union | Stack
+Held: TypeAlias = Scalar | VarBits | Unset | Struct | Header | Union | Stack
 
 
 def initial(t: Type) -> Held:
@@ -168,3 +176,47 @@ def wrap(value: int, width: int, signed: bool) -> int:
     """Return the low bits of a number as a number of its type (specification §§8.7, 8.8)."""
     value %= 1 << width
     return value - (1 << width) if signed and value >= 1 << (width - 1) else value
+
+
+def unpacked(value: int, t: Type, varbits: int = 0) -> Held:
+    """Return the value of type `t` that bits stand for; its varbit has `varbits` of them."""
+    t = ty.strip_newtypes(t)
+    bits = ty.underlying_bits(t)
+    if bits is not None:
+        return wrap(value, bits.width, bits.signed)
+    if isinstance(t, ty.BoolType):
+        return value != 0
+    assert isinstance(t, ty.FieldsType)
+    fields: dict[str | int, Held] = {}
+    for name, part in reversed(list(t.fields.items())):
+        if isinstance(part, ty.VarbitType):
+            fields[name], value = VarBits(value % (1 << varbits), varbits), value >> varbits
+            continue
+        width = ty.max_width_bits(part)
+        assert width is not None
+        fields[name], value = unpacked(value % (1 << width), part), value >> width
+    return Header(fields, True) if isinstance(t, ty.HeaderType) else Struct(fields)
+
+
+def packed(v: Held, t: Type) -> tuple[int, int]:
+    """Return a value as bits, and how many. Raises Undefined."""
+    t = ty.strip_newtypes(t)
+    if isinstance(v, Unset):
+        raise Undefined("undefined bits")
+    if isinstance(v, Struct | Header):
+        types = (
+            t.fields
+            if isinstance(t, ty.FieldsType)
+            else dict(enumerate(t.items if isinstance(t, ty.TupleType) else ()))
+        )
+        value = width = 0
+        for name, part in types.items():
+            more, size = packed(v.fields[name], part)
+            value, width = value << size | more, width + size
+        return value, width
+    if isinstance(v, VarBits):
+        return v.value, v.width
+    bits = ty.max_width_bits(t)
+    assert bits is not None, t
+    assert isinstance(v, int), v
+    return int(v) % (1 << bits), bits

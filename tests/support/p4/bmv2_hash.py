@@ -47,3 +47,12 @@ HASHES: dict[str, Callable[[bytes], int]] = {
     "xor16": _xor16,
     "identity": _identity,
 }
+
+
+def hashed(algorithm: str, parts: list[tuple[int, int]]) -> int:
+    """Return the hash of (value, width) in order, with zeros after the last one up to a whole byte."""
+    value = width = 0
+    for part, size in parts:
+        value, width = value << size | part, width + size
+    pad = -width % 8
+    return HASHES[algorithm]((value << pad).to_bytes((width + pad) // 8, "big"))

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -26,20 +27,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from p4lite.api.backends import CompiledBackend, InterpreterBackend
+from p4lite.api.control import Backend
+from p4lite.api.program import Program
 from p4lite.compiler import backend, frontend
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.switch.program.entry import ActionCall
-from p4lite.switch.runtime.loader import load_program
-from p4lite.switch.runtime.runner import Runner
-from support.p4.ast_switch import AstSwitch, Entry
+from support.p4.ast_switch import AstSwitch
 from support.p4.ast_values import Undefined
-from support.p4.oracle import Switch, match_value
+from support.p4.control_plane import read, written
+from support.p4.random_features import FEATURES
 from support.p4.random_program import random_program
-from support.p4.random_tree import Node, RuntimeEntry, Tree
+from support.p4.random_tree import Node, Tree
 from support.p4.shrink import shrunk
 
 P4C = "p4c-bm2-ss"
+PORTS = range(8)
 PROGRESS = 500
 """Programs after which the command says how far it is: `--seed` goes on from there."""
 LINE = 120
@@ -75,64 +78,53 @@ class Expected:
 
 
 def expected(program: TypedProgram, tree: Tree) -> Expected:
-    """Execute the tree of the program. After an undefined value the state is unknown, and so it is set back."""
-    entries = [Entry(e.table, e.keys, e.action, e.data, e.priority) for e in tree.entries]
-    switch = AstSwitch(program, entries)
+    """Execute the tree of the program."""
+    switch = AstSwitch(program, tree.entries)
     packets, skipped = [], 0
     with frontend.deep_recursion():
         for port, data in tree.packets:
-            registers = {n: list(cells) for n, cells in switch.registers.items()}
-            counters = {n: list(cells) for n, cells in switch.counters.items()}
             try:
                 packets.append((port, data, switch.process(port, data)))
             except Undefined:
                 skipped += 1
-                switch.registers, switch.counters = registers, counters
     return Expected(packets, switch.registers, switch.counters, skipped)
 
 
 def json_difference(document: dict[str, Any], tree: Tree, want: Expected) -> str:
     """Execute BMv2 JSON; return what differs, "" if nothing does."""
-    switch = Switch(document)
-    for e in tree.entries:
-        table = switch.program.tables.get(f"Ig.{e.table}")
-        if table is not None:
-            switch.add(table.name, list(e.keys), e.action, list(e.data), e.priority if table.needs_priority else 0)
-    for number, (port, data, sent) in enumerate(want.packets):
-        got = switch.process(port, data)
-        if got != sent:
-            return _packet(number, port, data, got, sent)
-    for name, cells in want.registers.items():
-        if name in switch.program.registers and (seen := switch.register_read_all(name)) != cells:
-            return f"register {name}: {seen}, not {cells}"
-    for name, counts in want.counters.items():
-        if name not in switch.program.counters:
-            continue
-        packets = [cell.packets for cell in switch.counter_read_all(name)]
-        if packets != counts:
-            return f"counter {name}: {packets}, not {counts}"
-    return ""
+    switch = InterpreterBackend(Program("random", document), PORTS, 1, 1)
+    switch.interpreter.strict = True
+    return difference(switch, tree, want)
 
 
 def switch_difference(document: dict[str, Any], tree: Tree, want: Expected) -> str:
     """Compile the JSON to C and execute it; return what differs, "" if nothing does."""
-    instance = load_program(document, name="random").instance()
+    switch = CompiledBackend(Program("random", document), PORTS, 1, 1)
     try:
-        for e in tree.entries:
-            table = instance.program.tables.get(f"Ig.{e.table}")
-            if table is None:
-                continue
-            key = tuple(match_value(k, *v) for k, v in zip(table.key, e.keys, strict=True))
-            priority = e.priority if table.needs_priority else 0
-            instance.table_add(table.name, key, ActionCall(f"Ig.{e.action}", tuple(e.data)), priority=priority)
-        runner = Runner(instance)
-        for number, (port, data, sent) in enumerate(want.packets):
-            result = runner.run(data, port)
-            got = [] if result.dropped else [(result.port, result.data)]
-            if got != sent:
-                return "switch: " + _packet(number, port, data, got, sent)
+        why = difference(switch, tree, want)
     finally:
-        instance.close()
+        switch.close()
+    return f"switch: {why}" if why else ""
+
+
+def difference(switch: Backend, tree: Tree, want: Expected) -> str:
+    """Execute a program on a switch; return what differs, "" if nothing does."""
+    for item in tree.entries:
+        item.insert(switch)
+    for number, (port, data, sent) in enumerate(want.packets):
+        got = sorted(switch.send(port, data))
+        if got != sent:
+            return _packet(number, port, data, got, sent)
+    control = switch.control
+    for name, cells in want.registers.items():
+        if name in control.program.registers and (seen := control.register_read_all(name)) != cells:
+            return f"register {name}: {seen}, not {cells}"
+    for name, counts in want.counters.items():
+        if name not in control.program.counters:
+            continue
+        packets = [cell.packets for cell in control.counter_read_all(name)]
+        if packets != counts:
+            return f"counter {name}: {packets}, not {counts}"
     return ""
 
 
@@ -183,13 +175,15 @@ def p4c_difference(p4c: str, text: str, tree: Tree, want: Expected) -> str:
     return f"p4c: {why}" if why else ""
 
 
-def run_seed(seed: int, packets: int, every: int, p4c: str | None) -> tuple[int, Result]:
+def run_seed(
+    seed: int, packets: int, every: int, p4c: str | None, features: Sequence[str] | None = None
+) -> tuple[int, Result]:
     """Judge the program of a seed; every `every`th also in the switch (0: none)."""
     with_switch = every > 0 and seed % every == 0
-    return seed, judge(random_program(seed, packets), with_switch=with_switch, p4c=p4c)
+    return seed, judge(random_program(seed, packets, features), with_switch=with_switch, p4c=p4c)
 
 
-def keep(seed: int, packets: int, why: str, out: Path, *, with_switch: bool) -> Path:
+def keep(tree: Tree, name: str, why: str, out: Path, *, with_switch: bool) -> Path:
     """Reduce a failing program and write it, with its packets and entries; return the file."""
 
     def fails(tree: Tree) -> bool:
@@ -199,13 +193,13 @@ def keep(seed: int, packets: int, why: str, out: Path, *, with_switch: bool) -> 
             # A reduced program may be one that no generator would draw.
             return False
 
-    tree = shrunk(random_program(seed, packets), fails)
+    tree = shrunk(tree, fails)
     final = judge(tree, with_switch=with_switch)
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"seed{seed}.p4"
+    path = out / f"{name}.p4"
     path.write_text(f"// {final.why or why}\n{compact(tree.root.text())}", encoding="utf-8")
     case = {
-        "entries": [[e.table, e.keys, e.action, e.data, e.priority] for e in tree.entries],
+        "entries": [written(e) for e in tree.entries],
         "packets": [[port, data.hex()] for port, data in tree.packets],
     }
     path.with_suffix(".json").write_text(json.dumps(case) + "\n", encoding="utf-8")
@@ -227,12 +221,8 @@ def compact(text: str) -> str:
 def kept(path: Path) -> Tree:
     """Return a program that `keep` has written, with its packets and entries."""
     case = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    entries = [
-        RuntimeEntry(table, tuple((a, b) for a, b in keys), action, tuple(data), priority)
-        for table, keys, action, data, priority in case["entries"]
-    ]
     packets = [(port, bytes.fromhex(data)) for port, data in case["packets"]]
-    return Tree(Node([path.read_text(encoding="utf-8")]), entries, packets)
+    return Tree(Node([path.read_text(encoding="utf-8")]), [read(e) for e in case["entries"]], packets)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -244,10 +234,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--switch", type=int, default=50, help="run every N-th program in the switch, too (0: none)")
     parser.add_argument("--out", type=Path, default=Path("build/differential"), help="folder of failing programs")
+    parser.add_argument(
+        "--features", nargs="*", choices=FEATURES, help="what each program has of these, instead of what it draws"
+    )
     options = parser.parse_args(argv)
     p4c = shutil.which(P4C)
     print(f"{P4C}: {p4c or 'not on PATH, so its JSON is not compared'}")
-    run = partial(run_seed, packets=options.packets, every=options.switch, p4c=p4c)
+    run = partial(run_seed, packets=options.packets, every=options.switch, p4c=p4c, features=options.features)
     seeds = range(options.seed, options.seed + options.programs)
     outcomes: Counter[Outcome] = Counter()
     refused: Counter[str] = Counter()
@@ -262,7 +255,8 @@ def main(argv: list[str] | None = None) -> int:
             elif result.outcome is Outcome.DIFFERENT:
                 print(f"seed {seed}: {result.why}", flush=True)
                 found = result.why.startswith("switch")
-                path = keep(seed, options.packets, result.why, options.out, with_switch=found)
+                tree = random_program(seed, options.packets, options.features)
+                path = keep(tree, f"seed{seed}", result.why, options.out, with_switch=found)
                 print(f"  reduced to {path}", flush=True)
             if outcomes.total() % PROGRESS == 0:
                 print(f"{outcomes.total()} programs, up to seed {seed}", flush=True)

@@ -38,6 +38,7 @@ class Env:
     kinds: tuple[str, ...] = ()
     guarded: bool = False
     controls: list[Callee] = field(default_factory=list)
+    egress: bool = False
 
     def with_names(self, readable: dict[str, str], writable: dict[str, str]) -> Env:
         return Env(
@@ -48,6 +49,7 @@ class Env:
             self.kinds,
             self.guarded,
             self.controls,
+            self.egress,
         )
 
 

@@ -4,16 +4,18 @@ What it draws: bit and int of 1 to 100 bits, bool, enums with and without values
 union; a parser with a loop over the stack, lookahead and select with masks and ranges; functions and actions with
 parameters of every direction and data of the control plane; every operator; slices on both sides; calls in any place;
 if, switch, loops, return and exit; tables of every match kind with constant entries and entries of the control plane;
-register, counter and hash. Not there: see `ast_switch`.
+register, counter and hash; some of the kinds of `random_features`.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 
+from support.p4.control_plane import RuntimeEntry
 from support.p4.random_expressions import Callee, Env, bits
-from support.p4.random_statements import Statements
-from support.p4.random_tree import Items, Node, Part, RuntimeEntry, Tree
+from support.p4.random_features import Features
+from support.p4.random_tree import Items, Node, Part, Tree
 
 INCLUDES = "#include <core.p4>\n#include <v1model.p4>\n"
 TYPES = (
@@ -45,23 +47,19 @@ VARIABLES = (
 )  # fmt: skip
 BASE_BYTES = 31
 PARAMS = "inout headers hdr, inout meta_t meta, inout standard_metadata_t sm"
+BOTH = "inout headers hdr, inout meta_t meta"
 TAIL = (
-    "control VC(inout headers hdr, inout meta_t meta) { apply { } } "
-    "control CC(inout headers hdr, inout meta_t meta) { apply { } }\n"
     "control Dep(packet_out pkt, in headers hdr) { apply { pkt.emit(hdr); } } "
     "V1Switch(P(), VC(), Ig(), Eg(), CC(), Dep()) main;\n"
 )
 
 
-class Maker(Statements):
+class Maker(Features):
     """Draws one program."""
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self.entries: list[RuntimeEntry] = []
 
     def tree(self, packets: int) -> Tree:
         """Return the program, its entries, and packets."""
+        self.configure()
         # Few names, so that calls meet variables that others write.
         places = {**HEADER, **META}
         chosen = {"hdr.h.a", "hdr.h.b", *self.rng.sample(list(places), self.rng.randint(3, 10))}
@@ -79,18 +77,21 @@ class Maker(Statements):
             outside.controls.append(callee)
         parser = self.parser(outside.functions)
         ingress = self.ingress(outside)
-        egress = Env({**places, "g": "bit<16>"}, {**places, "g": "bit<16>"}, outside.functions)
-        egress.kinds = ("guard", "validity", "for", "return", "exit", "register", "hash")
+        egress = Env(
+            {**places, "g": "bit<16>", **self.standard(egress=True)}, {**places, "g": "bit<16>"}, outside.functions
+        )
+        egress.egress = True
+        egress.kinds = ("guard", "validity", "for", "return", "exit", "register", "hash", *self.texts("egress"))
         body = self.block(egress, 1, self.rng.randint(0, 2))
         parts: list[Part] = [
             INCLUDES,
-            _removable(*TYPES),
+            _removable(*TYPES, *self.texts("types")),
             "\nstruct headers { ",
-            _removable(*FIELDS, between=" "),
+            _removable(*FIELDS, *self.texts("fields"), between=" "),
         ]
         parts += [
             " }\nstruct meta_t { ",
-            _removable(*META_FIELDS, between=" "),
+            _removable(*(self.annotated(f) for f in (*META_FIELDS, *self.texts("meta"))), between=" "),
             " }\n",
             Items(functions),
             "\n",
@@ -104,23 +105,29 @@ class Maker(Statements):
             _removable(*EXTERNS, "bit<16> g = 0;", between=" "),
             "\n",
         ]
-        root = Node([*parts, "apply {\n", body, "\n}\n}\n", TAIL])
+        parts += ["apply {\n", body, "\n}\n}\n", f"control VC({BOTH}) {{ apply {{ ", self.checksums("verify"), " } }\n"]
+        root = Node([*parts, f"control CC({BOTH}) {{ apply {{ ", self.checksums("update"), " } }\n", TAIL])
         return Tree(root, self.entries, [self.packet() for _ in range(packets)])
 
     def parser(self, functions: list[Callee]) -> Node:
         rng = self.rng
         env = Env({**HEADER, **META}, {"meta.m": "bit<8>", "meta.n": "bit<16>"}, functions)
-        ways = []
+        ways: list[Node] = []
+        to = ("stack", "opt", "union", "accept", *self.texts("states"))
         for i in range(rng.randint(1, 3)):
             low, high = sorted((rng.getrandbits(8), rng.getrandbits(8)))
             key = rng.choice((f"{low}", f"{low} &&& {rng.getrandbits(8)}", f"{low} .. {high}", f"8w{i}"))
-            ways.append(Node([f"({key}, _): {rng.choice(('stack', 'opt', 'union', 'accept'))};"]))
-        ways.append(Node([f"(_, {rng.getrandbits(3)} &&& {rng.getrandbits(3)}): {rng.choice(('stack', 'opt'))};"]))
+            ways.append(Node([f"({key}, _): {rng.choice(to)};"]))
+        ways.append(Node([f"(_, {rng.getrandbits(3)} &&& {rng.getrandbits(3)}): {rng.choice(to[:2] + to[4:])};"]))
+        ways += [Node([f"(_, {rng.getrandbits(2)} &&& 3): {name};"]) for name in self.texts("states")]
+        rng.shuffle(ways)
         more = "hdr.s.last.more" if rng.random() < 0.6 else "pkt.lookahead<bit<1>>()"
         check = Node(["verify(", self.expr(env, "bool", 2), ", error.ParserInvalidArgument);"])
         skip = Node(["pkt.advance(8);"])
         first: list[Part] = [
-            f"parser P(packet_in pkt, out headers hdr, {PARAMS[19:]}) {{\nstate start {{\npkt.extract(hdr.h);\n",
+            f"parser P(packet_in pkt, out headers hdr, {PARAMS[19:]}) {{\n",
+            Items(self.set_states(env, to[:4])),
+            "\nstate start {\npkt.extract(hdr.h);\n",
             Items([self._assign(env, 1) for _ in range(rng.randint(0, 2))]),
             "\n",
             Items([s for s in (check, skip) if rng.random() < 0.2]),
@@ -139,11 +146,11 @@ class Maker(Statements):
             f"state one {{ pkt.extract(hdr.u.x); transition {rng.choice(('accept', 'stack'))}; }}",
             "state two { pkt.extract(hdr.u.y); transition accept; }",
         )
-        return Node([*first, _removable(*states), "\n}"])
+        return Node([*first, Items([*(Node([s]) for s in states), *self.var_states(env)]), "\n}"])
 
     def ingress(self, outside: Env) -> Node:
         rng = self.rng
-        env = outside.with_names(LOCALS, LOCALS)
+        env = outside.with_names({**LOCALS, **self.standard(egress=False)}, LOCALS)
         declared: list[Node] = []
         data_actions = []
         for i in range(rng.randint(1, 4)):
@@ -156,6 +163,14 @@ class Maker(Statements):
             made, actions = self.table(f"t{i}", env, data_actions)
             declared.append(made)
             tables.append((f"t{i}", actions))
+        if "profile" in self.names_drawn:
+            made, actions = self.profiled(env, data_actions)
+            declared.append(made)
+            tables.append(("ta", actions))
+        if "meter" in self.names_drawn:
+            made, actions = self.metered()
+            declared.append(made)
+            tables.append(("tm", actions))
         self.tables = tuple(tables)
         env.readable |= {"tp[0]": "bit<8>", "tp[1]": "int<16>"}
         env.kinds = (
@@ -171,6 +186,7 @@ class Maker(Statements):
             "hash",
             "drop",
             "control",
+            *self.texts("ingress"),
         )
         body = self.block(env, 2, rng.randint(2, 6))
         # BMv2 applies a table once on a path: each gets its place between the statements.
@@ -180,7 +196,13 @@ class Maker(Statements):
             use = getattr(self, rng.choice(("_table", "_hit", "_action_run")))(env, 1)
             pieces.insert(rng.randint(0, len(pieces)), use)
         instances = [f"Sub{i}() Sub{i}_inst;" for i in range(len(env.controls))]
-        head = Node([f"control Ig({PARAMS}) {{\n", _removable(*EXTERNS, *VARIABLES, *instances, between=" "), "\n"])
+        head = Node(
+            [
+                f"control Ig({PARAMS}) {{\n",
+                _removable(*EXTERNS, *VARIABLES, *instances, *self.texts("locals"), between=" "),
+                "\n",
+            ]
+        )
         return Node([head, Items(declared), "\napply { sm.egress_spec = 2;\n", Items(pieces), "\n} }"])
 
     # --- tables ---
@@ -205,17 +227,9 @@ class Maker(Statements):
             keys.append(Node([expr, f': {kind} @name("k{i}");']))
             types.append((kind, (bits(type_) or (8, False))[0]))
         chosen = rng.sample(actions, rng.randint(1, len(actions)))
-        listed, bound = [], {}
-        for action in chosen:
-            names = []
-            for direction, type_, _ in action.params:
-                if direction == "in":
-                    names.append(rng.choice(self.names(env.readable, type_) or [self.constant(type_)]))
-                else:
-                    names.append(rng.choice(self.names(env.writable, type_)))
-            bound[action.name] = names
-            listed.append(Node([f"{action.name}({', '.join(names)});" if names else f"{action.name};"]))
+        listed, bound = self.listed(env, chosen)
         rows: list[Node] = []
+        made: list[RuntimeEntry] = []
         seen = set()
         for number in range(rng.randint(0, 5)):
             action = rng.choice(chosen)
@@ -223,18 +237,18 @@ class Maker(Statements):
             if tuple(values) in seen:
                 continue
             seen.add(tuple(values))
-            data = tuple(self._data(type_) for type_, _ in action.data)
-            self.entries.append(RuntimeEntry(name, tuple(values), action.name, data, number + 1))
+            data = tuple(self.data(type_) for type_, _ in action.data)
+            made.append(RuntimeEntry(name, tuple(values), action.name, data, number + 1))
         if rng.random() < 0.4:
-            mine = [e for e in self.entries if e.table == name]
-            self.entries = [e for e in self.entries if e.table != name]
-            for entry in mine:
+            for entry in made:
                 written = ", ".join(self._written(k, v) for k, v in zip(types, entry.keys, strict=True))
                 callee = next(a for a in chosen if a.name == entry.action)
                 args = [*bound[entry.action], *(self.constant(t) for t, _ in callee.data)]
                 rows.append(Node([f"({written}): {entry.action}({', '.join(args)});"]))
+        else:
+            self.entries += made
         parts: list[Part] = [f"table {name} {{\nkey = {{ ", Items(keys, " "), " }\nactions = { "]
-        parts += [Items([*listed, Node(["NoAction;"])], " "), " }\n"]
+        parts += [listed, " }\n"]
         default = rng.choice(chosen)
         if rng.random() < 0.5:
             args = [*bound[default.name], *(self.constant(t) for t, _ in default.data)]
@@ -271,12 +285,6 @@ class Maker(Statements):
         mask = ((1 << second) - 1) << (width - second) if name == "lpm" else second
         return f"{width}w{first} &&& {width}w{mask}"
 
-    def _data(self, type_: str) -> int:
-        if type_ == "SE":
-            return self.rng.choice((1, 2, 200))
-        width = 1 if type_ == "bool" else (bits(type_) or (8, False))[0]
-        return self.rng.getrandbits(width)
-
     def packet(self) -> tuple[int, bytes]:
         """Return a port and a packet; few are too short for their headers."""
         rng = self.rng
@@ -290,6 +298,6 @@ def _removable(*texts: str, between: str = "\n") -> Items:
     return Items([Node([text]) for text in texts], between)
 
 
-def random_program(seed: int, packets: int = 20) -> Tree:
-    """Return the program of a seed."""
-    return Maker(random.Random(seed)).tree(packets)
+def random_program(seed: int, packets: int = 20, features: Collection[str] | None = None) -> Tree:
+    """Return the program of a seed. `features`: what it has of `FEATURES`, instead of what it draws."""
+    return Maker(random.Random(seed), features).tree(packets)

@@ -33,6 +33,8 @@ class Statements(Expressions):
     """`block` draws statements; `Env.kinds` says which kinds are allowed."""
 
     fresh = 0
+    in_order: bool = True
+    """Whether packets pass each control in a known order, so that a register holds a known value."""
     tables: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Names of tables, and of their actions."""
 
@@ -146,6 +148,8 @@ class Statements(Expressions):
 
     def _register(self, env: Env, depth: int) -> Node:
         index: list[Part] = ["(bit<32>) (", self.expr(env, "bit<8>", 1), " & 8w3)"]
+        if not self.in_order:
+            return Node(["c.count(", *index, ");"])
         if self.rng.random() < 0.5:
             return Node(["r.write(", *index, ", ", self.expr(env, "bit<16>", 2), ");"])
         targets = self.names(env.writable, "bit<16>")

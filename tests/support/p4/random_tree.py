@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from support.p4.control_plane import ControlItem
+
 
 @dataclass
 class Node:
@@ -34,22 +36,11 @@ Part: TypeAlias = str | Node | Items
 
 @dataclass
 class Tree:
-    """A program, and what the control plane and the network do to it."""
+    """A program, and what the control plane (`entries`) and the network do to it."""
 
     root: Node
-    entries: list[RuntimeEntry] = field(default_factory=list)
+    entries: list[ControlItem] = field(default_factory=list)
     packets: list[tuple[int, bytes]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class RuntimeEntry:
-    """An entry of a table of the ingress control, as `ast_switch.Entry` has it."""
-
-    table: str
-    keys: tuple[tuple[int, int], ...]
-    action: str
-    data: tuple[int, ...]
-    priority: int
 
 
 def nodes(root: Node) -> Iterator[Node]:

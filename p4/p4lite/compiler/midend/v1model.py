@@ -7,7 +7,7 @@ from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.blocks import Blocks, Target
 from p4lite.compiler.midend.checksums import Checksums
-from p4lite.compiler.midend.exprs import Expressions, data_width
+from p4lite.compiler.midend.exprs import Expressions, data_width, needed_shape
 from p4lite.compiler.midend.externs import Externs
 from p4lite.compiler.midend.field_lists import FieldLists
 from p4lite.compiler.midend.lir import Block, Const, Field, Named, Prim
@@ -213,15 +213,17 @@ class V1ModelExterns(Externs):
             raise unsupported(call.pos, f"'{counter.name}.count()' outside of an action of its table")
 
     def _on_direct_meter_read(self, call: ast.Call, meter: ExternInstance) -> None:
-        """Record the field for the colour; BMv2 meters every hit of the table by itself."""
+        """Copy the colour from a field of the meter's own, which BMv2 writes at every hit before the action runs."""
         if self.code.routine.kind != "action":
             raise unsupported(call.pos, f"'{meter.name}.read()' outside of an action of its table")
-        target = self.exprs.destination(self.arguments(call)[0])
-        if not isinstance(target, Data) or not isinstance(target.expr, Field):
-            raise unsupported(call.pos, "a direct meter's result anywhere but in a field or variable")
-        if meter.users and meter.users[0] != target.expr:
-            raise unsupported(call.pos, f"results of direct meter '{meter.name}' in different fields")
-        meter.users[:] = [target.expr]
+        (target,) = self.values(call)
+        (result,) = self.arguments(call)
+        shape = needed_shape(result)
+        if not meter.users:
+            meter.users.append(self.code.temp(*shape, hint="colour"))
+        colour = meter.users[0]
+        assert isinstance(colour, Field)
+        self.code.assign(target, Data(colour, *shape), call.pos)
 
 
 class V1Model(Target):
