@@ -59,8 +59,8 @@ class Limits(Enum):
         ),
     )
     THREE_TIERS = Limit(
-        "three tiers (goodput too high by up to 15 %, where a T1-T2 link dies)",
-        ("and 15 % too high over 16 seeds where a T1-T2 link dies",),
+        "three tiers (goodput too high by up to 7 %, where a T1-T2 link dies)",
+        ("and 7 % too high over 16 seeds where a T1-T2 link dies",),
     )
 
 

@@ -25,7 +25,7 @@ from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_scale.shares import LinkPrices
 from mrc_topo.plan import plan
 
-# Rates that differ by 1 % are one level (`shares.LEVEL`): goodput is reported no finer.
+# Rates that differ by 3 % are one level (`shares.LEVEL`): goodput is reported no finer.
 PAPER = "the paper"
 PROOF = "own formula"
 #: Passes after which load moves no more.
