@@ -4,6 +4,7 @@
     README.md                how to check it
     runs/NUMBER-NAME/...     the folder of each run, as it was written
     code/NUMBER/...          the files of a run's policies and of its P4 program
+    data/NUMBER/KEY/...      the files that a run's workload reads, by its parameter
 
 An artifact of another author is data until it is repeated. Then the code that it holds would run as the user, so it is
 refused unless the user allows that.
@@ -26,6 +27,9 @@ from mrc_common.document import printable
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
+from mrc_graph.errors import GraphError
+from mrc_graph.source import files_of
+from mrc_host.workloads import WORKLOADS
 from mrc_results.provenance import checkout
 from mrc_results.reading import RESULT
 from mrc_results.recording import EVENTS, SAMPLES
@@ -57,8 +61,9 @@ class RepetitionFailed(ArtifactError):
 
 @dataclass(frozen=True)
 class PackedRun:
-    """A run in an artifact. `code`: the paths of policy and program files as the results name them, by their places in
-    the archive; `files`: SHA-256 of each packed file."""
+    """A run in an artifact. `code`: the places of policy and program files in the archive, by their paths as the
+    results name them; `files`: SHA-256 of each file of the run's folder; `data`: the place of what each parameter of
+    the workload names, a file or a prefix; `data_files`: SHA-256 of each of these files."""
 
     folder: str
     name: str
@@ -66,6 +71,8 @@ class PackedRun:
     command: str
     files: dict[str, str]
     code: dict[str, str] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
+    data_files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def pack(folders: Sequence[Path], output: Path) -> Artifact:
 
     Raises:
         FolderError, ExperimentError: a folder holds no results that can be repeated.
-        ArtifactError: a policy or program of a run is not where it was.
+        ArtifactError: a policy, program or trace of a run is not where it was.
         WriteError: the file cannot be written.
     """
     contents: dict[str, bytes] = {}
@@ -114,18 +121,21 @@ def pack(folders: Sequence[Path], output: Path) -> Artifact:
         files = {name: (folder / name).read_bytes() for name in PACKED if (folder / name).is_file()}
         contents |= {f"{place}/{name}": content for name, content in files.items()}
         code = {given: f"code/{number}/{path.name}" for given, path in _code(earlier).items()}
-        for given, inside in code.items():
+        data = dict(_data(earlier, f"data/{number}", folder))
+        for inside, path in [*((inside, Path(given)) for given, inside in code.items()), *data.items()]:
             try:
-                contents[inside] = Path(given).read_bytes()
+                contents[inside] = path.read_bytes()
             except OSError as error:
-                raise ArtifactError(
-                    f"{printable(given)}: {error.strerror}; {printable(str(folder))} names it: put it back, or leave "
-                    "that run out"
-                ) from error
-        digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+                raise _missing(path, folder, error.strerror or str(error)) from error
         experiment = earlier.experiment
-        command = f"mrclab run --again {place}"
-        runs.append(PackedRun(place, experiment.name, experiment.clock, command, digests, code))
+        given_files = _given_files(earlier)
+        runs.append(
+            PackedRun(
+                place, experiment.name, experiment.clock, f"mrclab run --again {place}", _digests(files), code,
+                {key: f"data/{number}/{key}/{path.name}" for key, path in given_files.items()},
+                _digests({inside: contents[inside] for inside in data}),
+            )
+        )  # fmt: skip
     commit, dirty = checkout()
     made = Artifact(
         FORMAT, importlib.metadata.version("mrclab"), commit, dirty, sources.software(), _python(), _packages(), runs
@@ -134,6 +144,32 @@ def pack(folders: Sequence[Path], output: Path) -> Artifact:
     contents[README] = _readme(made).encode()
     write_whole(output, _archive(contents))
     return made
+
+
+def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def _given_files(earlier: EarlierRun) -> dict[str, Path]:
+    """Return what the parameters of a run's workload name, a file or a prefix, by parameter."""
+    workload = earlier.experiment.workload
+    return {key: Path(workload.params[key]) for key in WORKLOADS[workload.name].files if workload.params.get(key)}
+
+
+def _data(earlier: EarlierRun, place: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files that a run's workload reads, with their places in the archive."""
+    for key, given in sorted(_given_files(earlier).items()):
+        try:
+            files = files_of(given)
+        except GraphError as error:
+            raise _missing(given, folder, str(error)) from error
+        for path in files:
+            yield f"{place}/{key}/{path.name}", path
+
+
+def _missing(path: Path, folder: Path, why: str) -> ArtifactError:
+    names = f"{printable(str(folder))} names it: put it back, or leave that run out"
+    return ArtifactError(f"{printable(str(path))}: {printable(why)}; {names}")
 
 
 def _python() -> str:
@@ -234,6 +270,12 @@ def unpack(path: Path, folder: Path) -> Artifact:
             file = folder / _inside(path, run.folder) / _inside(path, listed)
             if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
                 raise ArtifactError(f"{path}: {printable(run.folder)}/{printable(listed)} is missing or was changed")
+        for listed, wanted in run.data_files.items():
+            file = folder / _inside(path, listed)
+            if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
+                raise ArtifactError(f"{path}: {printable(listed)} is missing or was changed")
+        for listed in run.data.values():
+            _inside(path, listed)
         for listed in run.code.values():
             if not (folder / _inside(path, listed)).is_file():
                 raise ArtifactError(f"{path}: {printable(listed)} is missing")
@@ -288,7 +330,15 @@ def _repeat(run: PackedRun, folder: Path, work: Path, *, trust_code: bool) -> Re
             "program": moved.get(earlier.lab.program or "", earlier.lab.program),
         }
     )
-    experiment = earlier.experiment.model_copy(update={"policies": _moved(earlier.experiment.policies, moved)})
+    workload = earlier.experiment.workload
+    data = {key: str((folder / inside).absolute()) for key, inside in run.data.items()}
+    moved |= {str(workload.params[key]): now for key, now in data.items()}
+    experiment = earlier.experiment.model_copy(
+        update={
+            "policies": _moved(earlier.experiment.policies, moved),
+            "workload": workload.model_copy(update={"params": {**workload.params, **data}}),
+        }
+    )
     with again.repeatable(replace(earlier, lab=lab, experiment=experiment)) as repeated:
         outcome = execute(repeated, None, folder=work, live=False, trust_code=trust_code, recorded=earlier.experiment)
     if outcome.signal:

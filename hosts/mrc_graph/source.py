@@ -100,10 +100,19 @@ def _state(source: Source) -> object:
     """Return what changes with the files of a source."""
     if not source.file or source.model:
         return None
-    files = [path for _, path in _files(Path(source.file))]
+    files = files_of(Path(source.file))
     if source.groups and Path(source.groups).is_file():
         files.append(Path(source.groups))
     return tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+
+
+def files_of(given: Path) -> list[Path]:
+    """Return the files of a trace, of one rank or all of them, by its file or PREFIX.
+
+    Raises:
+        GraphError: there are none, or one is missing.
+    """
+    return [path for _, path in _files(given)]
 
 
 def _files(given: Path) -> list[tuple[int | None, Path]]:

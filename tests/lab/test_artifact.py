@@ -75,6 +75,29 @@ def test_runs_are_packed_and_give_the_same_bytes_again(
     ]
 
 
+SEND, RECEIVE = "num_ranks 2\nrank 0 {\nl1: send 4096b to 1 tag 1\n}\nrank 1 {\n", "l1: recv 4096b from 0 tag 1\n}\n"
+TRACE = "{name: traced, title: traced, lab: tiny, workload: {name: trace, params: {file: two.goal, iterations: 2}}}"
+
+
+def test_the_trace_of_a_workload_is_packed(
+    call: Call, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "two.goal").write_text(SEND + RECEIVE, encoding="utf-8")
+    (tmp_path / "traced.yaml").write_text(TRACE, encoding="utf-8")
+    assert call("run", str(tmp_path / "traced.yaml"), "--clock", "virtual", "-o", str(tmp_path / "own")) == 0
+    assert call("artifact", "pack", str(tmp_path / "own"), "-o", str(tmp_path / "a.zip")) == 0
+    (tmp_path / "two.goal").unlink()
+    capsys.readouterr()
+    assert call("artifact", "check", str(tmp_path / "a.zip")) == 0
+    assert "the same bytes" in capsys.readouterr().out
+    with pytest.raises(ArtifactError, match=r"two.goal: .*no such file.*own names it"):
+        artifact.pack([tmp_path / "own"], tmp_path / "b.zip")
+    rewritten(tmp_path / "a.zip", {"data/1/file/two.goal": (SEND + RECEIVE + "\n").encode()})
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ArtifactError, match=r"data/1/file/two\.goal is missing or was changed"):
+        artifact.unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
 def rewritten(path: pathlib.Path, changes: dict[str, bytes | None], more: dict[str, bytes] | None = None) -> None:
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
