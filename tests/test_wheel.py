@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -46,6 +47,8 @@ def environment(folder: pathlib.Path, wheels: list[pathlib.Path]) -> pathlib.Pat
     Its other packages are those of this environment: added to its path as plain folders, so that the path files of our
     editable installations in one of them have no effect.
     """
+    if tuple(map(int, importlib.metadata.version("pip").split(".")[:2])) < (22, 3):
+        pytest.skip("`pip --python` needs pip 22.3: python -m pip install -U pip")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", *wheels, cwd=folder)
