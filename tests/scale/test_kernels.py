@@ -220,7 +220,7 @@ def test_compiled_kernels_do_what_numpy_does(seed: int) -> None:
         alive = np.zeros(count, np.int32)
         made.living(hop, active, src, dst, np.isinf(prices[0]), np.isinf(prices[1]), alive)
         weight = np.zeros(count)
-        made.weigh(hop, active, src, dst, most, *prices, *values, add, weight)  # type: ignore[call-arg]
+        made.weigh(hop, active, src, dst, most, *prices, *values, add, weight)  # type: ignore[arg-type, call-arg]
         results.append((up, dn, out, alive, weight))
     for one, other in zip(*results, strict=True):
         assert np.allclose(one, other, rtol=1e-12)
