@@ -122,7 +122,7 @@ def history(result: RunResult, topology: Topology) -> list[HistoryEvent]:
 def _done(result: RunResult, happening: LabEvent) -> Iterator[HistoryEvent]:
     """Yield what was done to the lab, and what the hosts' probes made of it until the next action."""
     t_ms = 1000 * result.since_start(happening.done_ns)
-    cause = happening.error or ("a user of the live view" if happening.clicked else "the schedule")
+    cause = happening.error or ("a user, in the live view or by a command" if happening.clicked else "the schedule")
     what = What.FAIL if happening.fails else What.RESTORE
     yield HistoryEvent(t_ms, what, happening.action.describe(), cause=cause)
     if happening.localised:

@@ -106,13 +106,14 @@ class Loop:
         """
         if self.session.clock != "real":
             return
-        now, failures = self.session.now_ns(), self.session.failures
+        failures = self.session.failures
         before = failures.causes if self._causes is None else self._causes
         failures.reload()
         after = self._causes = failures.causes
         gone = [Action("restore", each.target, each.kind) for each in before if each not in after]
         for action in (*gone, *(each for each in after if each not in before)):
-            self._note(action, now, clicked=True)
+            asked, done = failures.changed_ns
+            self._note(action, asked, clicked=True, done=done)
             self._changed()
 
     def _run_due_steps(self) -> float:
@@ -144,10 +145,13 @@ class Loop:
         failures.perform(self.session, action)
         return action
 
-    def _note(self, action: Action, asked: int, error: str = "", *, clicked: bool = False) -> None:
+    def _note(
+        self, action: Action, asked: int, error: str = "", *, clicked: bool = False, done: int | None = None
+    ) -> None:
         failures = self.session.failures
         self._causes = failures.causes
         loss = failures.expected_loss() if action.loss is None else action.loss
         broken = sorted(failures.broken)
-        made = LabEvent(asked, self.session.now_ns(), action, loss, error, broken, clicked=clicked)
+        done = self.session.now_ns() if done is None else done
+        made = LabEvent(asked, done, action, loss, error, broken, clicked=clicked)
         self.record.happenings.append(made)

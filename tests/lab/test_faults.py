@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import pathlib
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -72,6 +73,7 @@ def test_restore_puts_back_exactly_what_was_there(fake: FakeLab, action: Action)
     assert fake.state() == before
     assert (f"refill {T1}" in fake.log) == (action.kind == "reboot")
     assert record.state == LedgerState([], {}, [])
+    assert 0 < record.state.began_ns <= record.state.done_ns <= time.monotonic_ns()
 
 
 def test_first_in_first_out(fake: FakeLab, ledger: FaultLedger) -> None:

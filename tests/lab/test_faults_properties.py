@@ -67,7 +67,7 @@ def test_the_ledger_knows_the_fabric(data: st.DataObject) -> None:
         ledger.restore(fake, target)
         check(fake, before, ledger)
     assert fake.state() == before
-    assert not any(vars(record.state).values())
+    assert record.state == LedgerState([], {}, [])
 
 
 def check(fake: FakeLab, before: tuple[Any, ...], ledger: FaultLedger) -> None:

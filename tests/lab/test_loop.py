@@ -107,6 +107,9 @@ def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule() -> None:
 
     def reload() -> None:
         due = [causes for at, causes in ledger.items() if made.clock.now >= at * SECOND]
+        if due:
+            at_ns = round(max(at for at in ledger if made.clock.now >= at * SECOND) * SECOND)
+            clock.failures.changed_ns = (at_ns - 2, at_ns)
         clock.failures.causes = [*(each for each in clock.failures.causes if each != other), *(due[-1] if due else [])]
 
     clock.failures.reload = reload
@@ -115,8 +118,11 @@ def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule() -> None:
     assert [each.action for each in made.happenings] == [DOWN, UP]
     clock.now, made.happenings, clock.clock = 0, [], "real"
     loop.go(made)
-    assert [(each.action.verb, each.action.target, each.clicked) for each in made.happenings] == [
-        ("fail", "other", True),
-        ("restore", "other", True),
+    # When the loop has seen it says nothing of when it was done.
+    assert [
+        (each.action.verb, each.action.target, each.clicked, each.at_ns, each.done_ns) for each in made.happenings
+    ] == [
+        ("fail", "other", True, 4 * SECOND // 10 - 2, 4 * SECOND // 10),
+        ("restore", "other", True, 8 * SECOND // 10 - 2, 8 * SECOND // 10),
     ]
     assert made.failures == []

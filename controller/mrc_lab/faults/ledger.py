@@ -13,6 +13,7 @@ or the next `restore`, puts them right.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,11 +30,17 @@ from p4lite.switch.fabric.values import SwitchState
 
 @dataclass(frozen=True)
 class LedgerState:
-    """The content of a ledger: the failures in force, the states found before them, and elements in doubt."""
+    """The content of a ledger: the failures in force, the states found before them, and elements in doubt.
+
+    `began_ns`, `done_ns`: when the latest change began and was done, by the machine's monotonic clock, which all
+    processes share; 0 for no change.
+    """
 
     causes: Sequence[Action] = ()
     found: Mapping[str, Found] = field(default_factory=dict)
     unsettled: Sequence[str] = ()
+    began_ns: int = field(default=0, compare=False)
+    done_ns: int = field(default=0, compare=False)
 
 
 class UnsettledError(MrclabError):
@@ -93,6 +100,7 @@ class FaultLedger:
         self._found: dict[str, Found] = {}
         self._unsettled: set[str] = set()
         self._own: list[Action] = []
+        self._began_ns = self._done_ns = 0
         self._capacity = Capacity(topology)
         self.reload()
 
@@ -102,6 +110,12 @@ class FaultLedger:
     def causes(self) -> Sequence[Action]:
         """The failures in force when this ledger last looked, oldest first."""
         return tuple(self._causes)
+
+    @property
+    def changed_ns(self) -> tuple[int, int]:
+        """When the latest change began and was done, by the machine's monotonic clock; of one under way, both are when
+        it began."""
+        return self._began_ns, max(self._began_ns, self._done_ns)
 
     @property
     def broken(self) -> dict[str, str]:
@@ -132,9 +146,10 @@ class FaultLedger:
         """Read the recorded state again."""
         state = self.record.read()
         self._causes, self._found, self._unsettled = list(state.causes), dict(state.found), set(state.unsettled)
+        self._began_ns, self._done_ns = state.began_ns, state.done_ns
 
     def _state(self) -> LedgerState:
-        return LedgerState(list(self._causes), dict(self._found), self.unsettled)
+        return LedgerState(list(self._causes), dict(self._found), self.unsettled, self._began_ns, self._done_ns)
 
     def _together(self, causes: Iterable[Action]) -> Effects:
         return together(kinds.effects_of(self.topology, each) for each in causes)
@@ -238,6 +253,7 @@ class FaultLedger:
         self._found |= fresh
         self._causes = before + list(come)
         self._unsettled |= touched
+        self._began_ns = time.monotonic_ns()
         write(self._state())
         undone = False
         try:
@@ -254,9 +270,11 @@ class FaultLedger:
             finally:
                 if undone:
                     self._settled(before, touched)
+                self._done_ns = time.monotonic_ns()
                 write(self._state())
             raise
         self._settled(after, touched)
+        self._done_ns = time.monotonic_ns()
         write(self._state())
 
     def _settled(self, causes: list[Action], names: Iterable[str]) -> None:
