@@ -118,6 +118,11 @@ def test_a_grid_is_every_combination_the_first_key_slowest() -> None:
     assert len({run.digest for run in found.runs}) == 8
 
 
+def test_a_comparison_needs_nothing_but_seeds() -> None:
+    found = made("seeds: 3\n", base="name: mine\ntitle: mine\ncomparison: mrc-vs-roce\n")
+    assert [run.seed for run in found.runs] == [1, 2, 3]
+
+
 def test_cases_change_several_keys_and_are_combined_with_the_grid() -> None:
     found = made(
         "set: {lab.path_mtu: 512}\ngrid: {lab.ev.active: [4, 8]}\n"

@@ -65,7 +65,7 @@ def check(plan: SweepPlan) -> None:
         for part, key in named:
             if key not in keys:
                 raise source.problem((*place, part), f"'{key[:60]}' is not a key of this sweep; {nearest(key, keys)}")
-    if not source.sweep.plots and not plan.keys:
+    if not source.sweep.plots and not keys:
         raise ExperimentError(str(source.problem((), "nothing is swept")))
 
 

@@ -153,7 +153,8 @@ class Sweep(Model):
     def _one(self) -> Self:
         if (self.experiment is None) == (self.comparison is None):
             raise ValueError("a sweep has exactly one of experiment and comparison")
-        if not self.grid and not self.cases and self.hypercube is None:
+        # A comparison has variants, and its seeds show how much they vary.
+        if not self.grid and not self.cases and self.hypercube is None and self.comparison is None:
             raise ValueError("nothing is swept: give grid, cases or hypercube")
         return self
 
