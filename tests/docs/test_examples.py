@@ -67,6 +67,8 @@ def test_yaml_example_of_a_page_is_accepted_by_its_schema(block: docs.Block, tmp
         assert [each["authorization"]["type"] for each in document["scrape_configs"]] == ["Bearer"]
     elif {"grid", "cases", "hypercube"} & set(document):
         curves.check(plan.make(spec.parse_sweep(block.text, block.place)))
+    elif "comparison" in document:  # its file is an example of its own
+        spec.parse_sweep(block.text, block.place)
     elif set(document) <= set(ClusterSpec.model_fields):
         ClusterSpec.model_validate(document)
     elif "workload" in document and "variants" not in document:
