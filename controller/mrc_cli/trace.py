@@ -113,6 +113,6 @@ def _arrived(tail: Any) -> list[Captured]:
 
     tail.copy()
     try:
-        return [packet for packet in read_capture(tail.output) if packet.inbound]
+        return [packet for packet in read_capture(tail.output, growing=True) if packet.inbound]
     except CaptureError:
-        return []  # the file's last packet is being written
+        return []  # its head is not there yet

@@ -32,20 +32,33 @@ class Captured:
     inbound: bool | None = None
 
 
-def read_capture(path: Path) -> list[Captured]:
-    """Return the packets of a file. Raises CaptureError."""
+def read_capture(path: Path, *, growing: bool = False) -> list[Captured]:
+    """Return the packets of a file; `growing`: it is being written, so a packet that is cut off is still to come.
+
+    Raises:
+        CaptureError: it is no capture, or is cut off.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise CaptureError(f"{path}: cannot read: {error.strerror}") from None
+    found: list[Captured] = []
     try:
-        if data[:4] == b"\x0a\x0d\x0d\x0a":
-            return list(_pcapng(data))
-        for order in "<>":
-            if len(data) >= 24 and struct.unpack_from(order + "I", data)[0] in _PCAP:
-                return list(_pcap(data, order))
+        # Those before the end are kept where it is cut off.
+        for packet in _packets(data, path):
+            found.append(packet)
     except struct.error:
-        raise CaptureError(f"{path}: the capture is cut off") from None
+        if not growing:
+            raise CaptureError(f"{path}: the capture is cut off") from None
+    return found
+
+
+def _packets(data: bytes, path: Path) -> Iterator[Captured]:
+    if data[:4] == b"\x0a\x0d\x0d\x0a":
+        return _pcapng(data)
+    for order in "<>":
+        if len(data) >= 24 and struct.unpack_from(order + "I", data)[0] in _PCAP:
+            return _pcap(data, order)
     raise CaptureError(f"{path}: not a capture: a pcap or pcapng file is expected")
 
 

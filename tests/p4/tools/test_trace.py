@@ -130,3 +130,7 @@ def test_capture_that_is_cut_off_is_refused(folder: pathlib.Path) -> None:
     (folder / "x.pcapng").write_bytes(section + interface + packet[:-8])
     with pytest.raises(CaptureError, match="cut off"):
         read_capture(folder / "x.pcapng")
+    # While it grows, the rest is still to come.
+    assert read_capture(folder / "x.pcapng", growing=True) == []
+    (folder / "x.pcapng").write_bytes(section + interface + packet + packet[:-8])
+    assert read_capture(folder / "x.pcapng", growing=True) == [captured]
