@@ -121,18 +121,18 @@ def pack(folders: Sequence[Path], output: Path) -> Artifact:
         files = {name: (folder / name).read_bytes() for name in PACKED if (folder / name).is_file()}
         contents |= {f"{place}/{name}": content for name, content in files.items()}
         code = {given: f"code/{number}/{path.name}" for given, path in _code(earlier).items()}
-        data = dict(_data(earlier, f"data/{number}", folder))
+        places = {key: f"data/{number}/{key}" for key in _given(earlier)}
+        data = dict(_data(earlier, places, folder))
         for inside, path in [*((inside, Path(given)) for given, inside in code.items()), *data.items()]:
             try:
                 contents[inside] = path.read_bytes()
             except OSError as error:
                 raise _missing(path, folder, error.strerror or str(error)) from error
         experiment = earlier.experiment
-        given_files = _given_files(earlier)
         runs.append(
             PackedRun(
                 place, experiment.name, experiment.clock, f"mrclab run --again {place}", _digests(files), code,
-                {key: f"data/{number}/{key}/{path.name}" for key, path in given_files.items()},
+                {key: f"{places[key]}/{path.name}" for key, path in _given(earlier).items()},
                 _digests({inside: contents[inside] for inside in data}),
             )
         )  # fmt: skip
@@ -150,21 +150,21 @@ def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def _given_files(earlier: EarlierRun) -> dict[str, Path]:
-    """Return what the parameters of a run's workload name, a file or a prefix, by parameter."""
-    workload = earlier.experiment.workload
-    return {key: Path(workload.params[key]) for key in WORKLOADS[workload.name].files if workload.params.get(key)}
+def _given(earlier: EarlierRun) -> dict[str, Path]:
+    """Return what the parameters of a run's workload name, a file or a prefix, by parameter, in their order."""
+    name, params = earlier.experiment.workload.name, earlier.experiment.workload.params
+    return {key: Path(params[key]) for key in sorted(WORKLOADS[name].files) if params.get(key)}
 
 
-def _data(earlier: EarlierRun, place: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files that a run's workload reads, with their places in the archive."""
-    for key, given in sorted(_given_files(earlier).items()):
+def _data(earlier: EarlierRun, places: Mapping[str, str], folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files that a run's workload reads, after their places in the archive."""
+    for key, given in _given(earlier).items():
         try:
             files = files_of(given)
         except GraphError as error:
             raise _missing(given, folder, str(error)) from error
         for path in files:
-            yield f"{place}/{key}/{path.name}", path
+            yield f"{places[key]}/{path.name}", path
 
 
 def _missing(path: Path, folder: Path, why: str) -> ArtifactError:
@@ -266,14 +266,13 @@ def unpack(path: Path, folder: Path) -> Artifact:
             except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
                 raise ArtifactError(f"{path}: {printable(info.filename)}: {printable(str(error))}") from error
     for run in made.runs:
-        for listed, wanted in run.files.items():
-            file = folder / _inside(path, run.folder) / _inside(path, listed)
+        place = _inside(path, run.folder)
+        digests = {place / _inside(path, listed): wanted for listed, wanted in run.files.items()}
+        digests |= {_inside(path, listed): wanted for listed, wanted in run.data_files.items()}
+        for inside, wanted in digests.items():
+            file = folder / inside
             if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
-                raise ArtifactError(f"{path}: {printable(run.folder)}/{printable(listed)} is missing or was changed")
-        for listed, wanted in run.data_files.items():
-            file = folder / _inside(path, listed)
-            if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
-                raise ArtifactError(f"{path}: {printable(listed)} is missing or was changed")
+                raise ArtifactError(f"{path}: {printable(str(inside))} is missing or was changed")
         for listed in run.data.values():
             _inside(path, listed)
         for listed in run.code.values():
