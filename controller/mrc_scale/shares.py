@@ -201,9 +201,7 @@ class Model:
         """Return the load of all links when queue pairs send at these rates."""
         shape, ends = self.shape, self.ends
         out, into = (np.zeros((shape.planes, shape.nics)) for _ in range(2))
-        # Progressive filling asks for the load of a few queue pairs at a time.
-        few = np.flatnonzero(rates)
-        some: slice | Ints = few if 4 * len(few) < len(rates) else slice(None)
+        some = _some(rates != 0)
         src, dst, planes = ends.src[some], ends.dst[some], self.planes[some]
         each = np.divide(rates[some], planes, out=np.zeros(len(planes)), where=planes > 0)
         price_up, price_dn = prices.halves(shape, np.multiply)
@@ -225,8 +223,7 @@ class Model:
     def least(self, wanted: Bools, values: LinkLoads, prices: LinkPrices) -> Floats:
         """Return for each wanted queue pair the least value on its links; infinite for the others."""
         ends = self.ends
-        asked = np.flatnonzero(wanted)
-        some: slice | Ints = asked if 2 * len(asked) < len(wanted) else slice(None)
+        some = _some(wanted)
         src, dst, src_nic, dst_nic = (each[some] for each in (ends.src, ends.dst, ends.src_nic, ends.dst_nic))
         found = np.full((self.shape.planes, len(src)), np.inf)
         price_up, price_dn = prices.halves(self.shape, np.multiply)
@@ -327,6 +324,12 @@ class Model:
             if worst <= 1 + enough or (self.steering < np.inf and (1 - SETTLED) * before < excess <= before):
                 break
         return load
+
+
+def _some(which: Bools) -> slice | Ints:
+    """Return the numbers of these queue pairs if they are few, as progressive filling asks for, else all."""
+    few = np.flatnonzero(which)
+    return few if 4 * len(few) < len(which) else slice(None)
 
 
 def window_bps(max_window_bytes: float, base_rtt_ns: float) -> float:
