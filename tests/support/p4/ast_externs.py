@@ -87,16 +87,13 @@ class Externs(Parsing):
         """Read a direct meter, which the hit of its table has executed."""
         if self.colour is None:
             raise Undefined("a direct meter's colour without a hit")
-        target = e.args[0].expr
-        assert target is not None
+        (target,) = self.given(e)
         self.store(self.place(target), self.colour)
         return UNSET
 
     def _execute_meter(self, e: ast.Call) -> Held:
         _, name = self._cell(e)
-        index, target = (a.expr for a in e.args)
-        assert index is not None
-        assert target is not None
+        index, target = self.given(e)
         i, place = self.number(index), self.place(target)
         cell = self.meters[name][i]
         self.store(place, 0 if cell is None else cell.colour(self.length if name in self.byte_meters else 1))
@@ -106,11 +103,7 @@ class Externs(Parsing):
 
     def _checksum(self, e: ast.Call, payload: bytes) -> tuple[Place, int, int] | None:
         """Return where a checksum is, its width and its right value; None if the condition does not hold."""
-        condition, data, target, algorithm = (a.expr for a in e.args)
-        assert condition is not None
-        assert data is not None
-        assert target is not None
-        assert algorithm is not None
+        condition, data, target, algorithm = self.given(e)
         if not self.truth(condition):
             return None
         value, width = packed(self.value(data), data.type or ty.UNKNOWN)
@@ -137,33 +130,28 @@ class Externs(Parsing):
     # --- copies ---
 
     def _clone(self, e: ast.Call) -> Held:
-        _, session, *index = (a.expr for a in e.args)
-        assert session is not None
+        _, session, *index = self.given(e)
         number = self.number(session)
-        self.clone = number, self.number(index[0]) if index and index[0] is not None else 0
+        self.clone = number, self.number(index[0]) if index else 0
         return UNSET
 
     def _again(self, e: ast.Call) -> Held:
-        assert e.args[0].expr is not None
-        self.again = self.number(e.args[0].expr)
+        (field_list,) = self.given(e)
+        self.again = self.number(field_list)
         return UNSET
 
     def _read(self, e: ast.Call) -> Held:
         cells, name = self._cell(e)
         if name not in self.registers:
             return self._read_colour(e)
-        target, index = (a.expr for a in e.args)
-        assert target is not None
-        assert index is not None
+        target, index = self.given(e)
         place, i = self.place(target), self.number(index)
         self.store(place, cells[i] if i < len(cells) else UNSET)
         return UNSET
 
     def _write(self, e: ast.Call) -> Held:
         cells, _ = self._cell(e)
-        index, value = (a.expr for a in e.args)
-        assert index is not None
-        assert value is not None
+        index, value = self.given(e)
         i, new = self.number(index), self.number(value)
         if i < len(cells):
             cells[i] = new
@@ -171,26 +159,21 @@ class Externs(Parsing):
 
     def _count(self, e: ast.Call) -> Held:
         _, name = self._cell(e)
-        assert e.args[0].expr is not None
-        i = self.number(e.args[0].expr)
+        (index,) = self.given(e)
+        i = self.number(index)
         if i < len(self.counters[name]):
             self.counters[name][i] += 1
         return UNSET
 
     def _drop(self, e: ast.Call) -> Held:
-        assert e.args[0].expr is not None
-        standard = self.load(self.place(e.args[0].expr))
+        (metadata,) = self.given(e)
+        standard = self.load(self.place(metadata))
         assert isinstance(standard, Struct)
         standard.fields |= {"egress_spec": DROP_PORT, "mcast_grp": 0}
         return UNSET
 
     def _hash(self, e: ast.Call) -> Held:
-        target, algo, base, data, limit = (a.expr for a in e.args)
-        assert target is not None
-        assert algo is not None
-        assert base is not None
-        assert data is not None
-        assert limit is not None
+        target, algo, base, data, limit = self.given(e)
         place, kind, start = self.place(target), algo.const, self.number(base)
         assert isinstance(kind, ast.EnumValue)
         made = hashed(kind.member, [packed(self.value(data), data.type or ty.UNKNOWN)])
@@ -200,8 +183,8 @@ class Externs(Parsing):
         return UNSET
 
     def _emit(self, e: ast.Call) -> Held:
-        assert e.args[0].expr is not None
-        self._emit_value(self.value(e.args[0].expr), e.args[0].expr.type or ty.UNKNOWN)
+        (emitted,) = self.given(e)
+        self._emit_value(self.value(emitted), emitted.type or ty.UNKNOWN)
         return UNSET
 
     def _emit_value(self, v: Held, t: Type) -> None:

@@ -183,6 +183,13 @@ class Machine:
             return e.const
         return self._expressions[type(e)](e)
 
+    @staticmethod
+    def given(e: ast.Call) -> list[ast.Expr]:
+        """Return the arguments of a call that leaves none out."""
+        found = [a.expr for a in e.args if a.expr is not None]
+        assert len(found) == len(e.args)
+        return found
+
     def number(self, e: ast.Expr) -> int:
         """Evaluate a number. Raises Undefined."""
         return self._int(self.value(e))
@@ -356,8 +363,8 @@ class Machine:
         stack = self.load(self.place(e.receiver))
         assert isinstance(stack, Stack)
         assert isinstance(e.receiver.type, ty.StackType)
-        assert e.args[0].expr is not None
-        count, size = self.number(e.args[0].expr), len(stack.items)
+        (argument,) = self.given(e)
+        count, size = self.number(argument), len(stack.items)
         count = min(count, size)
         fresh = [initial(e.receiver.type.element) for _ in range(count)]
         if e.method == "push_front":

@@ -78,8 +78,7 @@ class Parsing(Tables):
         return int.from_bytes(self.packet[self.cursor : self.cursor + size], "big") >> (size * 8 - bits)
 
     def _extract(self, e: ast.Call) -> Held:
-        target = e.args[0].expr
-        assert target is not None
+        target, *lengths = self.given(e)
         stack: Held = UNSET
         if isinstance(target, ast.Member) and isinstance(target.expr.type, ty.StackType):
             stack = self.value(target.expr)
@@ -91,8 +90,7 @@ class Parsing(Tables):
         fixed, most = ty.min_width_bits(t), ty.max_width_bits(t)
         assert fixed is not None
         assert most is not None
-        length = e.args[1].expr if len(e.args) > 1 else None
-        varbits = 0 if length is None else self.number(length)
+        varbits = self.number(lengths[0]) if lengths else 0
         if varbits % 8:
             raise Undefined("a length that targets may refuse (specification, extract with two arguments)")
         found = self._need(fixed + varbits)
@@ -110,16 +108,14 @@ class Parsing(Tables):
         return unpacked(self._need(width), e.types[0])
 
     def _advance(self, e: ast.Call) -> Held:
-        assert e.args[0].expr is not None
-        bits = self.number(e.args[0].expr)
+        (amount,) = self.given(e)
+        bits = self.number(amount)
         self._need(bits)
         self.cursor += bits // 8
         return UNSET
 
     def _verify(self, e: ast.Call) -> Held:
-        cond, error = (a.expr for a in e.args)
-        assert cond is not None
-        assert error is not None
+        cond, error = self.given(e)
         if not self.truth(cond):
             code = self.value(error)
             assert isinstance(code, ErrorValue)
