@@ -80,7 +80,7 @@ FAULTS: tuple[tuple[str, str, type, str, Callable[..., object]], ...] = (
     ("clone of ingress", "copies", V1Model, "_clone_at_ingress", lambda *args: None),
     ("clone of egress", "copies", V1Model, "_clone_at_egress", lambda *args: None),
 )
-"""What is wrong, the kept program that shows it, and what of the product is replaced by what."""
+"""Each plants a fault: its name, the kept program that shows it, the class and its method, and what replaces that."""
 
 
 @pytest.mark.parametrize(("program", "owner", "name", "wrong"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
