@@ -158,7 +158,8 @@ class _Ecmp:
                 fabric_bps = one.fabric_bps
                 parts = (link * fabric_bps, port * one.port_bps, upper * fabric_bps)
                 model.set_rates(LinkLoads(*(part for part in parts for _ in range(2))))
-            model.set_dead(fabric.dead().plane(plane), prices)
+            model.set_dead(fabric.dead().plane(plane))
+            prices.set_dead(fabric.dead().plane(plane))
             rates, _ = model.max_min(np.full(len(hop), demand), prices, LEVEL)
         return rates
 

@@ -52,7 +52,7 @@ def queued(load: Floats, places: float) -> Floats:
     safe = np.where(near, 0.5, rho)
     # Beyond 1 by the empty places, which are those of the inverse load.
     low = np.minimum(safe, 1 / np.maximum(safe, 1e-12))
-    power = low ** (room + 1)
+    power = np.exp((room + 1) * np.log(np.maximum(low, 1e-300)))
     mean = low / (1 - low) - (room + 1) * power / (1 - power)
     found: Floats = np.where(near, room / 2, np.where(safe > 1, room - mean, mean)) / 2
     return found

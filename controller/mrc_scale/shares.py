@@ -64,9 +64,21 @@ class LinkPrices:
         """Return all four arrays."""
         return self.up, self.dn, self.upper_up, self.upper_dn
 
+    def set_dead(self, dead: ByElement) -> None:
+        """Set the links that carry nothing. Those that came back cost what the others do."""
+        for price, links in zip(self.each(), (dead.links, dead.links, dead.upper, dead.upper), strict=True):
+            price[links] = np.inf
+            price[~links & np.isinf(price)] = 1.0
+
     def halves(self, shape: FabricShape, by: np.ufunc) -> Halves:
         """Return what halves of paths have of their links, by a function of two values."""
         return shape.halves(self.up, self.upper_up, by), shape.halves(self.dn, self.upper_dn, by)
+
+    def weights(self, shape: FabricShape) -> Halves:
+        """Return the weights of halves of paths, of prices: one over those of their links multiplied, 0 where nothing
+        passes."""
+        up, dn = self.halves(shape, np.multiply)
+        return 1 / up, 1 / dn
 
 
 @dataclass
@@ -99,7 +111,8 @@ class LinkLoads:
 class Model:
     """Queue pairs on a fabric: the passes over all of their EVs.
 
-    `use[plane, qp]` says in which planes a queue pair sends, and `planes[qp]` in how many.
+    `use[plane, qp]` says in which planes a queue pair sends, and `planes[qp]` in how many; `intact`: no active EV
+    crosses something dead.
     """
 
     def __init__(
@@ -114,6 +127,7 @@ class Model:
         """
         self.shape, self.ends, self.evs = shape, ends, evs
         self.kernels, self.pool = kernels, pool
+        self.intact = True
         self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
         self.planes: NDArray[np.int64] = np.full(len(ends.src), shape.planes)
         self.steering, self.room, self._usable = steering, room, usable
@@ -129,14 +143,8 @@ class Model:
         for mine, given, share in zip(self.capacity.each(), rates.each(), shares, strict=True):
             mine[:] = given * share
 
-    def set_dead(self, dead: ByElement, prices: LinkPrices) -> None:
-        """Set the elements that carry nothing; the planes of queue pairs and the prices follow.
-
-        Links that came back cost what the others do.
-        """
-        for price, links in zip(prices.each(), (dead.links, dead.links, dead.upper, dead.upper), strict=True):
-            price[links] = np.inf
-            price[~links & np.isinf(price)] = 1.0
+    def set_dead(self, dead: ByElement) -> None:
+        """Set the elements that carry nothing; the planes of queue pairs follow."""
         paths = self.shape.halves(dead.links, dead.upper, np.logical_or)
         ends, count = self.ends, np.zeros(self.use.shape, np.int32)
         tasks = [
@@ -144,6 +152,7 @@ class Model:
             for p in range(self.shape.planes)
         ]
         list(self.pool.map(lambda task: self.kernels.living(*task), tasks))
+        self.intact = bool((count == self.evs.active).all())
         self.use = (count > 0) & ~dead.ports[:, ends.src_nic] & ~dead.ports[:, ends.dst_nic]
         self.planes = self.use.sum(axis=0)
 
@@ -151,11 +160,11 @@ class Model:
         """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
         `values`: each multiplied by the values of the halves of its path, or with `add` by their sum."""
         ends, found = self.ends, np.zeros(self.use.shape)
-        up, dn = prices.halves(self.shape, np.multiply)
+        up, dn = prices.weights(self.shape)
         values_up, values_dn = values or (np.ones(up.shape), np.ones(dn.shape))
         tasks = [
             (
-                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, self.steering, up[p], dn[p], values_up[p],
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, 1 / self.steering, up[p], dn[p], values_up[p],
                 values_dn[p], add, found[p],
             )
             for p in range(self.shape.planes)
@@ -181,8 +190,8 @@ class Model:
         if self.room is None:
             return rates, load
         offered, shares = self.load(wanted, prices), []
-        for price, more, carried, rate in zip(
-            prices.each(), offered.fabric().each(), load.fabric().each(), self.capacity.fabric().each(), strict=True
+        for more, carried, rate in zip(
+            offered.fabric().each(), load.fabric().each(), self.capacity.fabric().each(), strict=True
         ):
             over = (carried >= rate * (1 - 2 * FULL)) & (more > rate * (1 + FULL))
             planes = np.maximum(over.any(axis=2).sum(axis=0), 1)
@@ -191,7 +200,7 @@ class Model:
             part = used(rho, np.where(over, room, self.room))
             share = np.divide(part, np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0)
             # A T0 or pod with a single path has no choice that could leave one idle while another has a queue.
-            share[np.isfinite(price).sum(axis=2) < 2] = 1.0
+            share[(more > 0).sum(axis=2) < 2] = 1.0
             shares.append(share)
         each = self.passing(prices, LinkPrices(*shares))
         part = np.divide((each * self.use).sum(axis=0), self.planes, out=np.ones(len(rates)), where=self.planes > 0)
@@ -199,34 +208,37 @@ class Model:
 
     def load(self, rates: Floats, prices: LinkPrices) -> LinkLoads:
         """Return the load of all links when queue pairs send at these rates."""
+        return self._load(rates, prices.weights(self.shape))
+
+    def _load(self, rates: Floats, weights: Halves) -> LinkLoads:
         shape, ends = self.shape, self.ends
         out, into = (np.zeros((shape.planes, shape.nics)) for _ in range(2))
         some = _some(rates != 0)
         src, dst, planes = ends.src[some], ends.dst[some], self.planes[some]
         each = np.divide(rates[some], planes, out=np.zeros(len(planes)), where=planes > 0)
-        price_up, price_dn = prices.halves(shape, np.multiply)
-        up, dn = np.zeros(price_up.shape), np.zeros(price_dn.shape)
+        weight_up, weight_dn = weights
+        up, dn = np.zeros(weight_up.shape), np.zeros(weight_dn.shape)
 
         def part(p: int) -> None:
             value = each * self.use[p][some]
             out[p] = np.bincount(ends.src_nic[some], value, shape.nics)
             into[p] = np.bincount(ends.dst_nic[some], value, shape.nics)
             self.kernels.spread(
-                self.evs.hop[p][some], self.evs.active[p][some], src, dst, value, self.steering, price_up[p],
-                price_dn[p], up[p], dn[p],
+                self.evs.hop[p][some], self.evs.active[p][some], src, dst, value, 1 / self.steering, weight_up[p],
+                weight_dn[p], up[p], dn[p],
             )  # fmt: skip
 
         list(self.pool.map(part, range(shape.planes)))
         (up, upper_up), (dn, upper_dn) = shape.links_of(up), shape.links_of(dn)
         return LinkLoads(up, dn, out, into, upper_up, upper_dn)
 
-    def least(self, wanted: Bools, values: LinkLoads, prices: LinkPrices) -> Floats:
+    def _least(self, wanted: Bools, values: LinkLoads, weights: Halves) -> Floats:
         """Return for each wanted queue pair the least value on its links; infinite for the others."""
         ends = self.ends
         some = _some(wanted)
         src, dst, src_nic, dst_nic = (each[some] for each in (ends.src, ends.dst, ends.src_nic, ends.dst_nic))
         found = np.full((self.shape.planes, len(src)), np.inf)
-        price_up, price_dn = prices.halves(self.shape, np.multiply)
+        weight_up, weight_dn = weights
         up, dn = values.fabric().halves(self.shape, np.minimum)
 
         def part(p: int) -> None:
@@ -234,8 +246,8 @@ class Model:
             ports = np.minimum(values.out[p][src_nic], values.into[p][dst_nic])
             found[p][here] = ports[here]
             self.kernels.least(
-                self.evs.hop[p][some], self.evs.active[p][some], src, dst, here, price_up[p], price_dn[p], up[p], dn[p],
-                found[p],
+                self.evs.hop[p][some], self.evs.active[p][some], src, dst, here, weight_up[p], weight_dn[p], up[p],
+                dn[p], found[p],
             )  # fmt: skip
 
         list(self.pool.map(part, range(self.shape.planes)))
@@ -253,8 +265,8 @@ class Model:
         """
         rates = np.zeros(len(demand))
         waiting: Bools = (self.planes > 0) & (demand > 0)
-        used = LinkLoads.none(self.shape)
-        share = self.load(waiting.astype(float), prices)
+        used, weights = LinkLoads.none(self.shape), prices.weights(self.shape)
+        share = self._load(waiting.astype(float), weights)
         while waiting.any():
             room = LinkLoads(
                 *(
@@ -262,11 +274,11 @@ class Model:
                     for have, gone, part in zip(self.capacity.each(), used.each(), share.each(), strict=True)
                 )
             )
-            reach = np.minimum(self.least(waiting, room, prices), demand)
+            reach = np.minimum(self._least(waiting, room, weights), demand)
             stop: Bools = waiting & (reach <= float(reach[waiting].min()) * (1 + level))
             rates[stop] = reach[stop]
             waiting = waiting & ~stop
-            gone, rest = self.load(np.where(stop, rates, 0.0), prices), self.load(stop.astype(float), prices)
+            gone, rest = self._load(np.where(stop, rates, 0.0), weights), self._load(stop.astype(float), weights)
             for total, more in zip(used.each(), gone.each(), strict=True):
                 total += more
             for total, less in zip(share.each(), rest.each(), strict=True):
@@ -304,26 +316,34 @@ class Model:
         more than `enough` above its capacity, or when prices at their bound (`steering`) leave nothing to move. Returns
         the last load, None for no step."""
         load, excess = None, np.inf
-        gain = GAIN / (4 if self.shape.pods > 1 else 2)
         for _ in range(steps):
             load = self.load(rates, prices)
-            worst, before, excess = 0.0, excess, 0.0
-            for price, carried, rate in zip(
-                prices.each(), load.fabric().each(), self.capacity.fabric().each(), strict=True
-            ):
-                over = carried / rate
-                worst = max(worst, float(over.max(initial=0.0)))
-                excess += float(np.maximum(over - 1, 0.0).sum())
-                # Where all links of a T0, or of a pod, together have too much, load moves until they share that.
-                alive = np.isfinite(price).sum(axis=2, keepdims=True)
-                over /= np.maximum(over.sum(axis=2, keepdims=True) / np.maximum(alive, 1), 1.0)
-                with np.errstate(invalid="ignore"):
-                    price *= np.maximum(over, 1e-3) ** gain
-                np.maximum(price, 1.0, out=price)
-                np.minimum(price, self.steering, out=price, where=np.isfinite(price))
+            links = list(zip(prices.each(), load.fabric().each(), self.capacity.fabric().each(), strict=True))
+
+            def part(p: int, links: list[tuple[Floats, Floats, Floats]] = links) -> tuple[float, float]:
+                found = [self._follow(price[p], carried[p] / rate[p]) for price, carried, rate in links]
+                return max(worst for worst, _ in found), sum(more for _, more in found)
+
+            planes = list(self.pool.map(part, range(self.shape.planes)))
+            worst, before, excess = max(most for most, _ in planes), excess, sum(more for _, more in planes)
             if worst <= 1 + enough or (self.steering < np.inf and (1 - SETTLED) * before < excess <= before):
                 break
         return load
+
+    def _follow(self, price: Floats, over: Floats) -> tuple[float, float]:
+        """Have the prices of a plane's links follow their load (`over`, of their rate), which changes. Returns the
+        highest load, and the sum of what is more than links carry."""
+        worst, excess = float(over.max(initial=0.0)), float(np.maximum(over - 1, 0.0).sum())
+        # Where all links of a T0, or of a pod, that EVs use have too much together, load moves until they share that.
+        carrying = over > 0
+        shared = over.sum(axis=1, keepdims=True) / np.maximum(carrying.sum(axis=1, keepdims=True), 1)
+        over /= np.maximum(shared, 1.0)
+        gain = GAIN / (4 if self.shape.pods > 1 else 2)
+        with np.errstate(invalid="ignore"):
+            price *= np.exp(gain * np.log(np.maximum(over, 1e-3)))
+        np.maximum(price, 1.0, out=price)
+        np.minimum(price, self.steering, out=price, where=carrying)
+        return worst, excess
 
 
 def _some(which: Bools) -> slice | Ints:

@@ -20,10 +20,13 @@ from mrc_scale.fabric import Bools, Floats
 from mrc_scale.queueing import queued
 from mrc_scale.shares import LinkLoads, LinkPrices, Model
 
-#: Passes in which rates and delays find their balance, at most: each halves what is not known of a rate.
-PASSES = 10
-#: What is not known of a rate in the end.
+#: Passes in which rates and delays find their balance, at most.
+PASSES = 12
+#: What a rate is off its balance in the end.
 ENOUGH = 1.02
+#: How far a pass moves a rate towards what the last one asks for, as a power: delays rise up to five times as steeply
+#: as rates.
+PACE = 1 / 3
 #: What shedding must gain over waiting for the slowest plane to be looked at.
 GAIN = 1.05
 #: The average delay that NSCC holds, as a share of its target: it takes more of a window at once than it gives back in
@@ -69,17 +72,16 @@ def shed(model: Model, wanted: Floats, waits: Floats, prices: LinkPrices, protoc
     if (waits >= wanted / GAIN).all():
         return None
     state = _State(model, prices, protocol)
-    sent = wanted.copy()
-    state.look(sent)
-    if (sent * state.passed <= waits * GAIN).all():
+    state.look(wanted)
+    if (wanted * state.passed <= waits * GAIN).all():
         return None
     # The window alone first: the delay is not largest at the largest rate, where most of a slow plane's packets are
     # trimmed and few wait. NSCC comes from there, and lowers the window more only while the delay is above its target.
-    sent = state.highest(waits, wanted, lambda at: at * state.trip <= state.window())
+    sent = state.balance(wanted, waits, lambda at: state.window() / state.trip)
     slow: Bools = state.delay > protocol.target
     if slow.any():
         most = protocol.target * HELD
-        sent = state.highest(waits, sent, lambda at: ~slow | (state.delay <= most))
+        sent = state.balance(sent, waits, lambda at: np.where(slow, at * most / np.maximum(state.delay, 1e-12), at))
     which: Bools = sent * state.passed > waits * GAIN
     if not which.any():
         return None
@@ -103,18 +105,22 @@ class _State:
         self.away = model.ends.src != model.ends.dst
         self.planes = np.maximum(self.here.sum(axis=0), 1)
 
-    def highest(self, low: Floats, high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
-        """Return the highest rates between these that hold, and look at them; `holds` is asked after a look."""
-        sent = high
+    def balance(self, high: Floats, low: Floats, asked: Callable[[Floats], Floats]) -> Floats:
+        """Return the rates that are what is asked for at them, between the lowest and the highest; both these and what
+        is returned have been looked at.
+
+        A rate that was too high in one pass and too low in the next moves half as far from then on.
+        """
+        sent, pace, before = high, np.full(len(high), PACE), np.zeros(len(high))
         for _ in range(PASSES):
-            self.look(sent)
-            held = holds(sent)
-            low, high = np.where(held, sent, low), np.where(held, high, sent)
-            if (high <= low * ENOUGH).all():
+            aim = np.clip(asked(sent), low, high)
+            step = np.log(np.divide(aim, sent, out=np.ones(len(sent)), where=sent > 0))
+            pace = np.where(step * before < 0, pace / 2, pace)
+            if (np.abs(step) * pace).max(initial=0.0) <= PACE * np.log(ENOUGH):
                 break
-            sent = np.sqrt(low * high)
-        self.look(low)
-        return low
+            sent, before = sent * np.exp(step * pace), step
+            self.look(sent)
+        return sent
 
     def look(self, sent: Floats) -> None:
         """Set what becomes of packets when queue pairs send at these rates."""

@@ -141,7 +141,8 @@ def _slowest(kernels: Kernels, name: str) -> float:
         for _ in range(8):
             ev_states.take_out(kernels, pool, evs, run.ends, (dead, dead), model.use, ev_states.ASSUMED_BAD)
         prices = LinkPrices.fresh(shape)
-        model.set_dead(run.fabric.dead(), prices)
+        model.set_dead(run.fabric.dead())
+        prices.set_dead(run.fabric.dead())
         wanted = model.ports_only(np.full(len(every), shape.nic_bps))
         load = model.steer(wanted, prices, STEERED, 0.0)
         assert load is not None

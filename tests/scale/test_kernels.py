@@ -209,18 +209,18 @@ def test_compiled_kernels_do_what_numpy_does(seed: int) -> None:
     active = rng.integers(0, each + 1, count).astype(np.int32)
     src, dst = (rng.integers(0, t0s, count).astype(np.int32) for _ in range(2))
     value = rng.choice([0.0, 1.0, 2.5], count)
-    prices = [np.where(rng.random((t0s, t1s)) < 0.2, np.inf, rng.uniform(1, 3, (t0s, t1s))) for _ in range(2)]
+    weights = [np.where(rng.random((t0s, t1s)) < 0.2, 0.0, rng.uniform(0.3, 1, (t0s, t1s))) for _ in range(2)]
     values = [rng.uniform(0, 1, (t0s, t1s)) for _ in range(2)]
-    wanted, most, add = rng.random(count) < 0.7, rng.choice([1.5, 4.0, np.inf]), bool(rng.random() < 0.5)
+    wanted, lowest, add = rng.random(count) < 0.7, rng.choice([0.7, 0.25, 0.0]), bool(rng.random() < 0.5)
     results = []
     for made in (kernels.reference(), kernels.compiled()):
         up, dn, out = np.zeros((t0s, t1s)), np.zeros((t0s, t1s)), np.full(count, 0.9)
-        made.spread(hop, active, src, dst, value, most, *prices, up, dn)  # type: ignore[call-arg]
-        made.least(hop, active, src, dst, wanted, *prices, *values, out)  # type: ignore[call-arg]
+        made.spread(hop, active, src, dst, value, lowest, *weights, up, dn)  # type: ignore[call-arg]
+        made.least(hop, active, src, dst, wanted, *weights, *values, out)  # type: ignore[call-arg]
         alive = np.zeros(count, np.int32)
-        made.living(hop, active, src, dst, np.isinf(prices[0]), np.isinf(prices[1]), alive)
+        made.living(hop, active, src, dst, weights[0] == 0, weights[1] == 0, alive)
         weight = np.zeros(count)
-        made.weigh(hop, active, src, dst, most, *prices, *values, add, weight)  # type: ignore[arg-type, call-arg]
+        made.weigh(hop, active, src, dst, lowest, *weights, *values, add, weight)  # type: ignore[arg-type, call-arg]
         results.append((up, dn, out, alive, weight))
     for one, other in zip(*results, strict=True):
         assert np.allclose(one, other, rtol=1e-12)

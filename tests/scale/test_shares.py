@@ -40,7 +40,8 @@ def broken(made: Model, links: set[tuple[int, int, int]], prices: LinkPrices) ->
     fabric = Fabric(SHAPE)
     for plane, t0, t1 in links:
         fabric.links[plane, t0, t1] += 1
-    made.set_dead(fabric.dead(), prices)
+    made.set_dead(fabric.dead())
+    prices.set_dead(fabric.dead())
 
 
 def test_a_path_across_two_full_links_keeps_as_much_as_across_one() -> None:
@@ -112,7 +113,8 @@ def test_shares_are_max_min_fair(pairs: list[tuple[int, int]], links: set[tuple[
 def test_levels_that_are_taken_as_one_overload_nothing(pairs: list[tuple[int, int]], level: float) -> None:
     with ThreadPoolExecutor(1) as pool:
         made, prices = model(pool, pairs), LinkPrices.fresh(SHAPE)
-        made.set_dead(Fabric(SHAPE).dead(), prices)
+        made.set_dead(Fabric(SHAPE).dead())
+        prices.set_dead(Fabric(SHAPE).dead())
         exact, _ = made.max_min(np.full(len(pairs), 400.0), prices, level=1e-9)
         rates, load = made.max_min(np.full(len(pairs), 400.0), prices, level=level)
     for part, whole in zip(load.each(), made.capacity.each(), strict=True):

@@ -40,7 +40,8 @@ def slow_plane(protocol: Protocol, wanted: float = 400.0) -> tuple[Shed | None, 
         rates = LinkLoads.none(SHAPE, SHAPE.port_bps)
         rates.up[0] = rates.dn[0] = SLOW * SHAPE.fabric_bps
         made.set_rates(rates)
-        made.set_dead(Fabric(SHAPE).dead(), prices)
+        made.set_dead(Fabric(SHAPE).dead())
+        prices.set_dead(Fabric(SHAPE).dead())
         demand = np.full(SHAPE.nics, wanted)
         waits, _ = made.max_min(demand, prices)
         return shed(made, demand, waits, prices, protocol), waits
@@ -108,7 +109,8 @@ def test_the_last_packet_of_a_message_waits_for_the_slow_plane() -> None:
 def test_nothing_is_shed_where_all_planes_are_alike() -> None:
     with ThreadPoolExecutor(1) as pool:
         made, prices = model(pool), LinkPrices.fresh(SHAPE)
-        made.set_dead(Fabric(SHAPE).dead(), prices)
+        made.set_dead(Fabric(SHAPE).dead())
+        prices.set_dead(Fabric(SHAPE).dead())
         demand = np.full(SHAPE.nics, 400.0)
         assert shed(made, demand, made.max_min(demand, prices)[0], prices, SHALLOW) is None
 
@@ -117,7 +119,8 @@ def test_links_that_idle_one_behind_the_other_cost_both() -> None:
     room = 20.0
     with ThreadPoolExecutor(1) as pool:
         made, prices = model(pool, room), LinkPrices.fresh(SHAPE)
-        made.set_dead(Fabric(SHAPE).dead(), prices)
+        made.set_dead(Fabric(SHAPE).dead())
+        prices.set_dead(Fabric(SHAPE).dead())
         wanted = np.full(SHAPE.nics, 400.0)
         rates, _ = made.idle(wanted, *made.max_min(wanted, prices), prices)
     # All links are brought just what they carry.
@@ -131,7 +134,8 @@ def test_the_fewer_planes_are_full_the_more_packets_wait_there() -> None:
         links = LinkLoads.none(SHAPE, SHAPE.port_bps)
         links.up[0] = links.dn[0] = 50.0
         made.set_rates(links)
-        made.set_dead(Fabric(SHAPE).dead(), prices)
+        made.set_dead(Fabric(SHAPE).dead())
+        prices.set_dead(Fabric(SHAPE).dead())
         wanted = np.full(SHAPE.nics, 400.0)
         rates, _ = made.idle(wanted, *made.max_min(wanted, prices), prices)
     one = (4 * room / (4 * room + 1)) ** 2

@@ -74,7 +74,8 @@ def broken(made: Model, names: Iterable[str], prices: LinkPrices) -> Fabric:
     fabric = Fabric(made.shape)
     for name in names:
         fabric.change(name, 1)
-    made.set_dead(fabric.dead(), prices)
+    made.set_dead(fabric.dead())
+    prices.set_dead(fabric.dead())
     return fabric
 
 

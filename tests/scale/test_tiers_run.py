@@ -271,7 +271,8 @@ def test_uplinks_of_a_plane_that_trim_cost_what_crosses_them_alone() -> None:
             rates = LinkLoads.none(shape, shape.port_bps)
             getattr(rates, part)[0] = 0.1 * shape.fabric_bps / 16
             model.set_rates(rates)
-            model.set_dead(Fabric(shape).dead(), prices)
+            model.set_dead(Fabric(shape).dead())
+            prices.set_dead(Fabric(shape).dead())
             wanted = np.full(2, shape.nic_bps)
             waits, _ = model.max_min(wanted, prices)
             found = shed(model, wanted, waits, prices, SHALLOW)

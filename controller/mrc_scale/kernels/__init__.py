@@ -29,15 +29,15 @@ class Kernels(Protocol):
         often as any other), order by that of `second`. `far[qp]`: EVs have an uplink, too."""
 
     def spread(
-        self, hop: Any, active: Any, src: Any, dst: Any, value: Any, most: float, price_up: Any, price_dn: Any,
+        self, hop: Any, active: Any, src: Any, dst: Any, value: Any, lowest: float, weight_up: Any, weight_dn: Any,
         up: Any, dn: Any,
     ) -> None:  # fmt: skip
-        """Add `value[qp]` to the halves of its active EVs' paths, each EV with a weight of 1 / (price of its halves),
-        or of 1 / `most` where that is more. An EV with an infinite price has none.
+        """Add `value[qp]` to the halves of its active EVs' paths, in proportion to the weights of EVs: each has that of
+        its two halves multiplied, or `lowest` where that is more. An EV across a half without a weight has none.
         """
 
     def least(
-        self, hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any,
+        self, hop: Any, active: Any, src: Any, dst: Any, wanted: Any, weight_up: Any, weight_dn: Any, up: Any, dn: Any,
         out: Any,
     ) -> None:  # fmt: skip
         """Lower `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on paths that carry them."""
@@ -46,8 +46,8 @@ class Kernels(Protocol):
         """Set `out[qp]` to the number of active EVs that cross nothing dead."""
 
     def weigh(
-        self, hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any,
-        add: bool, out: Any,
+        self, hop: Any, active: Any, src: Any, dst: Any, lowest: float, weight_up: Any, weight_dn: Any, up: Any,
+        dn: Any, add: bool, out: Any,
     ) -> None:  # fmt: skip
         """Set `out[qp]` to the sum over its active EVs of weight (see `spread`) times what the two halves of the EV's
         path have: the product of their values, or with `add` the sum.

@@ -29,10 +29,19 @@ _ALL = 0xFFFFFFFF
 
 
 @_compile
-def _seed(mt: Any, key: Any, words: int) -> None:
+def _fresh() -> Any:
+    """Return the state that every seed begins with: that of the number 19650218."""
+    mt = np.zeros(_N + 1, np.int64)
     mt[0] = 19650218
     for i in range(1, _N):
         mt[i] = (1812433253 * (mt[i - 1] ^ (mt[i - 1] >> 30)) + i) & _ALL
+    return mt
+
+
+@_compile
+def _seed(mt: Any, fresh: Any, key: Any, words: int) -> None:
+    for i in range(_N):
+        mt[i] = fresh[i]
     i, j = 1, 0
     for _ in range(max(_N, words)):
         mt[i] = ((mt[i] ^ ((mt[i - 1] ^ (mt[i - 1] >> 30)) * 1664525)) + np.int64(key[j]) + j) & _ALL
@@ -54,15 +63,26 @@ def _seed(mt: Any, key: Any, words: int) -> None:
 
 
 @_compile
+def _mixed(high: int, low: int) -> int:
+    y = (high & 0x80000000) | (low & 0x7FFFFFFF)
+    return (y >> 1) ^ (0x9908B0DF if y & 1 else 0)
+
+
+@_compile
+def _renew(mt: Any) -> None:
+    """Make the next `_N` numbers. Three loops, so that none needs a remainder."""
+    for k in range(_N - _M):
+        mt[k] = mt[k + _M] ^ _mixed(mt[k], mt[k + 1])
+    for k in range(_N - _M, _N - 1):
+        mt[k] = mt[k + _M - _N] ^ _mixed(mt[k], mt[k + 1])
+    mt[_N - 1] = mt[_M - 1] ^ _mixed(mt[_N - 1], mt[0])
+    mt[_N] = 0
+
+
+@_compile
 def _word(mt: Any) -> int:
     if mt[_N] >= _N:
-        for k in range(_N):
-            y = (mt[k] & 0x80000000) | (mt[(k + 1) % _N] & 0x7FFFFFFF)
-            mixed = mt[(k + _M) % _N] ^ (y >> 1)
-            if y & 1:
-                mixed ^= 0x9908B0DF
-            mt[k] = mixed
-        mt[_N] = 0
+        _renew(mt)
     y = mt[mt[_N]]
     mt[_N] += 1
     y ^= y >> 11
@@ -74,25 +94,39 @@ def _word(mt: Any) -> int:
 
 
 @_compile
-def _below(mt: Any, n: int) -> int:
-    """Do as `Random._randbelow`."""
+def _bits(n: int) -> int:
     bits = 0
     while n >> bits:
         bits += 1
-    r = _word(mt) >> (32 - bits)
+    return bits
+
+
+@_compile
+def _below(mt: Any, n: int) -> int:
+    """Do as `Random._randbelow`."""
+    shift = 32 - _bits(n)
+    r = _word(mt) >> shift
     while r >= n:
-        r = _word(mt) >> (32 - bits)
+        r = _word(mt) >> shift
     return r
 
 
 @_compile
 def _shuffle(mt: Any, x: Any, n: int) -> None:
-    """Do as `Random.shuffle`."""
-    for i in range(n - 1, 0, -1):
-        j = _below(mt, i + 1)
-        kept = x[i]
-        x[i] = x[j]
-        x[j] = kept
+    """Do as `Random.shuffle`. A number that is too large exchanges a place with itself: a processor that had to guess
+    whether one is too large would be wrong too often."""
+    i = n - 1
+    while i > 0:
+        bits = _bits(i + 1)
+        lowest = (1 << (bits - 1)) - 1  # the number of bits is the same down to here
+        while i >= max(lowest, 1):
+            r = _word(mt) >> (32 - bits)
+            fits = r <= i
+            j = r if fits else i
+            kept = x[i]
+            x[i] = x[j]
+            x[j] = kept
+            i -= 1 if fits else 0
 
 
 @_compile
@@ -145,13 +179,13 @@ def draw(
 ) -> None:  # fmt: skip
     """See `Kernels`."""
     planes, _, each = hop.shape
-    mt = np.zeros(_N + 1, np.int64)
+    fresh, mt = _fresh(), np.zeros(_N + 1, np.int64)
     turn = np.zeros(max(t1s, 1), np.int64)
     seen = np.zeros(each, np.int64)
     drawn = np.zeros(each, np.int64)
     order, taken = np.zeros((t1s, uplinks), np.int64), np.zeros(t1s, np.int64)
     for q in range(begin, end):
-        _seed(mt, first[q], first_words[q])
+        _seed(mt, fresh, first[q], first_words[q])
         for plane in range(planes):
             done = 0
             while not even and done < each:
@@ -168,7 +202,7 @@ def draw(
         if far[q]:
             for plane in range(planes):
                 _add_uplinks(mt, t1s, uplinks, even, order, taken, hop[plane, q])
-        _seed(mt, second[q], second_words[q])
+        _seed(mt, fresh, second[q], second_words[q])
         for plane in range(planes):
             for i in range(each):
                 drawn[i] = hop[plane, q, i]
@@ -181,14 +215,15 @@ def draw(
 
 
 @_compile
-def _weight(price: float, most: float) -> float:
-    return 0.0 if price == np.inf else 1.0 / min(price, most)
+def _weight(halves: float, lowest: float) -> float:
+    return 0.0 if halves == 0.0 else max(halves, lowest)
 
 
 @_compile
 def spread(
-    hop: Any, active: Any, src: Any, dst: Any, value: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any
-) -> None:
+    hop: Any, active: Any, src: Any, dst: Any, value: Any, lowest: float, weight_up: Any, weight_dn: Any, up: Any,
+    dn: Any,
+) -> None:  # fmt: skip
     """See `Kernels`."""
     weights = np.zeros(hop.shape[1])
     for q in range(hop.shape[0]):
@@ -201,7 +236,7 @@ def spread(
         total = 0.0
         for i in range(active[q]):
             h = hop[q, i]
-            weights[i] = _weight(price_up[a, h] * price_dn[b, h], most)
+            weights[i] = _weight(weight_up[a, h] * weight_dn[b, h], lowest)
             total += weights[i]
         if total <= 0.0:
             continue
@@ -215,7 +250,7 @@ def spread(
 
 @_compile
 def least(
-    hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
+    hop: Any, active: Any, src: Any, dst: Any, wanted: Any, weight_up: Any, weight_dn: Any, up: Any, dn: Any, out: Any
 ) -> None:
     """See `Kernels`."""
     for q in range(hop.shape[0]):
@@ -225,7 +260,7 @@ def least(
         lowest = out[q]
         for i in range(active[q]):
             h = hop[q, i]
-            if price_up[a, h] == np.inf or price_dn[b, h] == np.inf:
+            if weight_up[a, h] == 0.0 or weight_dn[b, h] == 0.0:
                 continue
             if up[a, h] < lowest:
                 lowest = up[a, h]
@@ -252,8 +287,8 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 @_compile
 def weigh(
-    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, add: bool,
-    out: Any,
+    hop: Any, active: Any, src: Any, dst: Any, lowest: float, weight_up: Any, weight_dn: Any, up: Any, dn: Any,
+    add: bool, out: Any,
 ) -> None:  # fmt: skip
     """See `Kernels`."""
     for q in range(hop.shape[0]):
@@ -265,7 +300,7 @@ def weigh(
                 total += 1.0
                 continue
             value = up[a, h] + dn[b, h] if add else up[a, h] * dn[b, h]
-            total += value * _weight(price_up[a, h] * price_dn[b, h], most)
+            total += value * _weight(weight_up[a, h] * weight_dn[b, h], lowest)
         out[q] = total
 
 

@@ -56,16 +56,17 @@ def _used(hop: Any, active: Any, src: Any, dst: Any) -> Any:
     return (np.arange(hop.shape[1]) < active[:, None]) & (src != dst)[:, None]
 
 
-def _weights(hop: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any) -> Any:
-    price = price_up[src[:, None], hop] * price_dn[dst[:, None], hop]
-    return np.where(np.isinf(price), 0.0, 1.0 / np.minimum(price, most))
+def _weights(hop: Any, src: Any, dst: Any, lowest: float, weight_up: Any, weight_dn: Any) -> Any:
+    halves = weight_up[src[:, None], hop] * weight_dn[dst[:, None], hop]
+    return np.where(halves == 0.0, 0.0, np.maximum(halves, lowest))
 
 
 def spread(
-    hop: Any, active: Any, src: Any, dst: Any, value: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any
-) -> None:
+    hop: Any, active: Any, src: Any, dst: Any, value: Any, lowest: float, weight_up: Any, weight_dn: Any, up: Any,
+    dn: Any,
+) -> None:  # fmt: skip
     """See `Kernels`."""
-    weight = _weights(hop, src, dst, most, price_up, price_dn)
+    weight = _weights(hop, src, dst, lowest, weight_up, weight_dn)
     weight[~_used(hop, active, src, dst)] = 0.0
     total = weight.sum(axis=1)
     scale = np.divide(value, total, out=np.zeros_like(total), where=total > 0)
@@ -75,11 +76,11 @@ def spread(
 
 
 def least(
-    hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
+    hop: Any, active: Any, src: Any, dst: Any, wanted: Any, weight_up: Any, weight_dn: Any, up: Any, dn: Any, out: Any
 ) -> None:
     """See `Kernels`."""
     counts = _used(hop, active, src, dst) & wanted[:, None].astype(bool)
-    counts &= np.isfinite(price_up[src[:, None], hop]) & np.isfinite(price_dn[dst[:, None], hop])
+    counts &= (weight_up[src[:, None], hop] > 0) & (weight_dn[dst[:, None], hop] > 0)
     values = np.where(counts, np.minimum(up[src[:, None], hop], dn[dst[:, None], hop]), np.inf)
     np.minimum(out, values.min(axis=1, initial=np.inf), out=out)
 
@@ -92,11 +93,11 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 
 def weigh(
-    hop: Any, active: Any, src: Any, dst: Any, most: float, price_up: Any, price_dn: Any, up: Any, dn: Any, add: bool,
-    out: Any,
+    hop: Any, active: Any, src: Any, dst: Any, lowest: float, weight_up: Any, weight_dn: Any, up: Any, dn: Any,
+    add: bool, out: Any,
 ) -> None:  # fmt: skip
     """See `Kernels`."""
-    weight = _weights(hop, src, dst, most, price_up, price_dn)
+    weight = _weights(hop, src, dst, lowest, weight_up, weight_dn)
     weight *= (np.add if add else np.multiply)(up[src[:, None], hop], dn[dst[:, None], hop])
     weight[(src == dst)] = 1.0
     weight[np.arange(hop.shape[1]) >= active[:, None]] = 0.0
