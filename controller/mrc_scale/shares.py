@@ -74,6 +74,10 @@ class LinkPrices:
         """Return what halves of paths have of their links, by a function of two values."""
         return shape.halves(self.up, self.upper_up, by), shape.halves(self.dn, self.upper_dn, by)
 
+    def plane(self, number: int) -> LinkPrices:
+        """Return the part of a plane, as the only one."""
+        return LinkPrices(*(part[number : number + 1] for part in self.each()))
+
     def weights(self, shape: FabricShape) -> Halves:
         """Return the weights of halves of paths, of prices: one over those of their links multiplied, 0 where nothing
         passes."""
@@ -106,6 +110,31 @@ class LinkLoads:
     def fabric(self) -> LinkPrices:
         """Return those of links between switches."""
         return LinkPrices(self.up, self.dn, self.upper_up, self.upper_dn)
+
+    def plane(self, number: int) -> LinkLoads:
+        """Return the part of a plane, as the only one."""
+        return LinkLoads(*(part[number : number + 1] for part in self.each()))
+
+
+@dataclass
+class _Sums:
+    """Sums over queue pairs, by halves of paths (`up` and `dn`, `[plane, T0, path]`) and NIC ports."""
+
+    up: Floats
+    dn: Floats
+    out: Floats
+    into: Floats
+
+    @classmethod
+    def none(cls, shape: FabricShape) -> _Sums:
+        """Return sums of nothing."""
+        sizes = ((shape.planes, shape.t0s, shape.numbers), (shape.planes, shape.nics))
+        return cls(*(np.zeros(size) for size in sizes for _ in range(2)))
+
+    def loads(self, shape: FabricShape, planes: slice = slice(None)) -> LinkLoads:
+        """Return those of links."""
+        (up, upper_up), (dn, upper_dn) = shape.links_of(self.up[planes]), shape.links_of(self.dn[planes])
+        return LinkLoads(up, dn, self.out[planes], self.into[planes], upper_up, upper_dn)
 
 
 class Model:
@@ -156,28 +185,38 @@ class Model:
         self.use = (count > 0) & ~dead.ports[:, ends.src_nic] & ~dead.ports[:, ends.dst_nic]
         self.planes = self.use.sum(axis=0)
 
-    def weights(self, prices: LinkPrices, values: Halves | None = None, *, add: bool = False) -> Floats:
-        """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
-        `values`: each multiplied by the values of the halves of its path, or with `add` by their sum."""
-        ends, found = self.ends, np.zeros(self.use.shape)
+    def weights(self, prices: LinkPrices) -> Floats:
+        """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none
+        marks."""
+        return np.stack(list(self.pool.map(lambda p: self.weigh(p, prices.plane(p)), range(self.shape.planes))))
+
+    def weigh(self, p: int, prices: LinkPrices, values: Halves | None = None, *, add: bool = False) -> Floats:
+        """Return what the active EVs of each queue pair weigh together in a plane; `values`: each multiplied by the
+        values of the halves of its path, or with `add` by their sum. Prices and values are of the plane, as the only
+        one."""
+        ends, found = self.ends, np.zeros(len(self.planes))
         up, dn = prices.weights(self.shape)
         values_up, values_dn = values or (np.ones(up.shape), np.ones(dn.shape))
-        tasks = [
-            (
-                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, 1 / self.steering, up[p], dn[p], values_up[p],
-                values_dn[p], add, found[p],
-            )
-            for p in range(self.shape.planes)
-        ]  # fmt: skip
-        list(self.pool.map(lambda task: self.kernels.weigh(*task), tasks))
+        self.kernels.weigh(
+            self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, 1 / self.steering, up[0], dn[0], values_up[0],
+            values_dn[0], add, found,
+        )  # fmt: skip
         return found
 
-    def passing(self, prices: LinkPrices, shares: LinkPrices, whole: Floats | None = None) -> Floats:
+    def passing(self, prices: LinkPrices, shares: LinkPrices) -> Floats:
         """Return the share of packets that passes their paths, by plane and queue pair, 1 where there is none, from the
-        shares that pass each link; `whole`: the weights of all EVs, if they are known."""
-        whole = self.weights(prices) if whole is None else whole
-        part = self.weights(prices, shares.halves(self.shape, np.multiply))
-        return np.divide(part, whole, out=np.ones(whole.shape), where=whole > 0)
+        shares that pass each link."""
+
+        def part(p: int) -> Floats:
+            mine = prices.plane(p)
+            return self.passing_of(p, mine, shares.plane(p), self.weigh(p, mine))
+
+        return np.stack(list(self.pool.map(part, range(self.shape.planes))))
+
+    def passing_of(self, p: int, prices: LinkPrices, shares: LinkPrices, whole: Floats) -> Floats:
+        """Return that share in a plane, of its prices and shares as the only one and the weights of all EVs."""
+        part = self.weigh(p, prices, shares.halves(self.shape, np.multiply))
+        return np.divide(part, whole, out=np.ones(len(whole)), where=whole > 0)
 
     def idle(self, wanted: Floats, rates: Floats, load: LinkLoads, prices: LinkPrices) -> tuple[Floats, LinkLoads]:
         """Return rates and load, less what links between switches idle although they are wanted: packets meet at
@@ -208,52 +247,36 @@ class Model:
 
     def load(self, rates: Floats, prices: LinkPrices) -> LinkLoads:
         """Return the load of all links when queue pairs send at these rates."""
-        return self._load(rates, prices.weights(self.shape))
+        sums, some = _Sums.none(self.shape), _some(rates != 0)
+        tasks = [(p, some, rates[some], prices.plane(p).weights(self.shape), sums) for p in range(self.shape.planes)]
+        list(self.pool.map(lambda task: self._add(*task), tasks))
+        return sums.loads(self.shape)
 
-    def _load(self, rates: Floats, weights: Halves) -> LinkLoads:
-        shape, ends = self.shape, self.ends
-        out, into = (np.zeros((shape.planes, shape.nics)) for _ in range(2))
-        some = _some(rates != 0)
-        src, dst, planes = ends.src[some], ends.dst[some], self.planes[some]
-        each = np.divide(rates[some], planes, out=np.zeros(len(planes)), where=planes > 0)
-        weight_up, weight_dn = weights
-        up, dn = np.zeros(weight_up.shape), np.zeros(weight_dn.shape)
+    def _add(self, p: int, some: slice | Ints, rates: Floats, weights: Halves, sums: _Sums) -> None:
+        """Add to the sums of a plane what these queue pairs send at these rates."""
+        ends, nics, planes = self.ends, self.shape.nics, self.planes[some]
+        each = np.divide(rates * self.use[p][some], planes, out=np.zeros(len(planes)), where=planes > 0)
+        sums.out[p] += np.bincount(ends.src_nic[some], each, nics)
+        sums.into[p] += np.bincount(ends.dst_nic[some], each, nics)
+        up, dn = weights
+        self.kernels.spread(
+            self.evs.hop[p][some], self.evs.active[p][some], ends.src[some], ends.dst[some], each, 1 / self.steering,
+            up[0], dn[0], sums.up[p], sums.dn[p],
+        )  # fmt: skip
 
-        def part(p: int) -> None:
-            value = each * self.use[p][some]
-            out[p] = np.bincount(ends.src_nic[some], value, shape.nics)
-            into[p] = np.bincount(ends.dst_nic[some], value, shape.nics)
-            self.kernels.spread(
-                self.evs.hop[p][some], self.evs.active[p][some], src, dst, value, 1 / self.steering, weight_up[p],
-                weight_dn[p], up[p], dn[p],
-            )  # fmt: skip
-
-        list(self.pool.map(part, range(shape.planes)))
-        (up, upper_up), (dn, upper_dn) = shape.links_of(up), shape.links_of(dn)
-        return LinkLoads(up, dn, out, into, upper_up, upper_dn)
-
-    def _least(self, wanted: Bools, values: LinkLoads, weights: Halves) -> Floats:
-        """Return for each wanted queue pair the least value on its links; infinite for the others."""
+    def _least(self, p: int, some: slice | Ints, wanted: Bools, values: LinkLoads, weights: Halves) -> Floats:
+        """Return for these queue pairs, if they are wanted, the least value on their links of a plane; infinite for the
+        others. `values`, `weights`: of the plane, as the only one."""
         ends = self.ends
-        some = _some(wanted)
-        src, dst, src_nic, dst_nic = (each[some] for each in (ends.src, ends.dst, ends.src_nic, ends.dst_nic))
-        found = np.full((self.shape.planes, len(src)), np.inf)
-        weight_up, weight_dn = weights
-        up, dn = values.fabric().halves(self.shape, np.minimum)
-
-        def part(p: int) -> None:
-            here = wanted[some] & self.use[p][some]
-            ports = np.minimum(values.out[p][src_nic], values.into[p][dst_nic])
-            found[p][here] = ports[here]
-            self.kernels.least(
-                self.evs.hop[p][some], self.evs.active[p][some], src, dst, here, weight_up[p], weight_dn[p], up[p],
-                dn[p], found[p],
-            )  # fmt: skip
-
-        list(self.pool.map(part, range(self.shape.planes)))
-        least = np.full(len(wanted), np.inf)
-        least[some] = found.min(axis=0)
-        return least
+        here = wanted[some] & self.use[p][some]
+        ports = np.minimum(values.out[0][ends.src_nic[some]], values.into[0][ends.dst_nic[some]])
+        found = np.where(here, ports, np.inf)
+        (weight_up, weight_dn), (up, dn) = weights, values.fabric().halves(self.shape, np.minimum)
+        self.kernels.least(
+            self.evs.hop[p][some], self.evs.active[p][some], ends.src[some], ends.dst[some], here, weight_up[0],
+            weight_dn[0], up[0], dn[0], found,
+        )  # fmt: skip
+        return found
 
     def max_min(self, demand: Floats, prices: LinkPrices, level: float = LEVEL) -> tuple[Floats, LinkLoads]:
         """Return the max-min fair rates of queue pairs that want `demand` and split it by the prices; and the load of
@@ -263,27 +286,46 @@ class Model:
         Those that would stop within `level` of the first stop together, each at what its own links allow: nothing is
         overloaded, and no rate is off by more than `level`.
         """
-        rates = np.zeros(len(demand))
+        shape = self.shape
+        rates, stopped = np.zeros(len(demand)), np.zeros(len(demand), bool)
         waiting: Bools = (self.planes > 0) & (demand > 0)
-        used, weights = LinkLoads.none(self.shape), prices.weights(self.shape)
-        share = self._load(waiting.astype(float), weights)
-        while waiting.any():
+        #: What those that stopped send, and how many of the others share a link.
+        used, share = _Sums.none(shape), _Sums.none(shape)
+        weights = [prices.plane(p).weights(shape) for p in range(shape.planes)]
+        list(
+            self.pool.map(
+                lambda p: self._add(p, slice(None), waiting.astype(float), weights[p], share), range(shape.planes)
+            )
+        )
+
+        def rise(p: int) -> Floats:
+            """Count in those that stopped last; return how far the others can rise in a plane."""
+            if stopped.any():
+                gone = _some(stopped)
+                self._add(p, gone, (rates * stopped)[gone], weights[p], used)
+                self._add(p, gone, -1.0 * stopped[gone], weights[p], share)
+            mine = slice(p, p + 1)
             room = LinkLoads(
                 *(
                     np.divide(np.maximum(have - gone, 0.0), part, out=np.full(part.shape, np.inf), where=part > NOTHING)
-                    for have, gone, part in zip(self.capacity.each(), used.each(), share.each(), strict=True)
+                    for have, gone, part in zip(
+                        self.capacity.plane(p).each(), used.loads(shape, mine).each(), share.loads(shape, mine).each(),
+                        strict=True,
+                    )
                 )
-            )
-            reach = np.minimum(self._least(waiting, room, weights), demand)
-            stop: Bools = waiting & (reach <= float(reach[waiting].min()) * (1 + level))
-            rates[stop] = reach[stop]
-            waiting = waiting & ~stop
-            gone, rest = self._load(np.where(stop, rates, 0.0), weights), self._load(stop.astype(float), weights)
-            for total, more in zip(used.each(), gone.each(), strict=True):
-                total += more
-            for total, less in zip(share.each(), rest.each(), strict=True):
-                total -= less
-        return rates, used
+            )  # fmt: skip
+            return self._least(p, _some(waiting), waiting, room, weights[p])
+
+        while True:
+            planes = np.min(list(self.pool.map(rise, range(shape.planes))), axis=0)
+            if not waiting.any():
+                return rates, used.loads(shape)
+            reach = np.full(len(demand), np.inf)
+            reach[_some(waiting)] = planes
+            reach = np.minimum(reach, demand)
+            stopped = waiting & (reach <= float(reach[waiting].min()) * (1 + level))
+            rates[stopped] = reach[stopped]
+            waiting = waiting & ~stopped
 
     def ports_only(self, demand: Floats) -> Floats:
         """Return the max-min fair rates with an unlimited fabric between the T0s."""
@@ -317,18 +359,22 @@ class Model:
         the last load, None for no step."""
         load, excess = None, np.inf
         for _ in range(steps):
-            load = self.load(rates, prices)
-            links = list(zip(prices.each(), load.fabric().each(), self.capacity.fabric().each(), strict=True))
+            sums = _Sums.none(self.shape)
 
-            def part(p: int, links: list[tuple[Floats, Floats, Floats]] = links) -> tuple[float, float]:
-                found = [self._follow(price[p], carried[p] / rate[p]) for price, carried, rate in links]
+            def part(p: int, sums: _Sums = sums) -> tuple[float, float]:
+                mine = prices.plane(p)
+                self._add(p, slice(None), rates, mine.weights(self.shape), sums)
+                carried = sums.loads(self.shape, slice(p, p + 1)).fabric().each()
+                links = zip(mine.each(), carried, self.capacity.plane(p).fabric().each(), strict=True)
+                found = [self._follow(price[0], load[0] / rate[0]) for price, load, rate in links]
                 return max(worst for worst, _ in found), sum(more for _, more in found)
 
             planes = list(self.pool.map(part, range(self.shape.planes)))
+            load = sums
             worst, before, excess = max(most for most, _ in planes), excess, sum(more for _, more in planes)
             if worst <= 1 + enough or (self.steering < np.inf and (1 - SETTLED) * before < excess <= before):
                 break
-        return load
+        return None if load is None else load.loads(self.shape)
 
     def _follow(self, price: Floats, over: Floats) -> tuple[float, float]:
         """Have the prices of a plane's links follow their load (`over`, of their rate), which changes. Returns the

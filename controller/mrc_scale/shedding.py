@@ -124,15 +124,10 @@ class _State:
 
     def look(self, sent: Floats) -> None:
         """Set what becomes of packets when queue pairs send at these rates."""
-        model, protocol, prices, shape = self.model, self.protocol, self.prices, self.model.shape
-        self.offered = offered = model.load(sent, prices)
-        up, wait_up = self._link(offered.up, np.zeros(offered.up.shape), model.capacity.up)
-        # What a link trims reaches the links behind it as headers.
-        through = _share(shape.by_pod(offered.up * up), shape.by_pod(offered.up))
-        above, below, arrives = self._across_t2s(offered, through)
-        dn, wait_dn = self._link(*self._mixed(offered.dn, arrives[:, shape.pod_of]), model.capacity.dn)
-        passed = model.passing(prices, LinkPrices(up, dn, above[0], below[0]), self.whole)
-        wait, halves = self._path(LinkPrices(wait_up, wait_dn, above[1], below[1])), self._path(self._halves(offered))
+        model, protocol = self.model, self.protocol
+        self.offered = model.load(sent, self.prices)
+        planes = model.pool.map(self._in_plane, range(model.shape.planes))
+        passed, wait, halves = (np.stack(rows) for rows in zip(*planes, strict=True))
         self.passed = self._mean(passed)
         # A packet that is trimmed counts as a base RTT of delay.
         trimmed, seen = 1 - passed, passed * self._seen(sent, halves)
@@ -141,6 +136,24 @@ class _State:
         # Answers and what is left of a trimmed packet go first, behind the packet that is under way.
         self.trip = protocol.rtt + self._mean(passed * wait + (2 - passed) * halves)
         self.late: Floats = np.where(self.here, wait, 0.0).max(axis=0)
+
+    def _in_plane(self, p: int) -> tuple[Floats, Floats, Floats]:
+        """Return what becomes of packets in a plane, by queue pair: the share that passes, the time in queues, and the
+        time that what goes first waits."""
+        model, prices, shape = self.model, self.prices.plane(p), self.model.shape
+        offered, capacity = self.offered.plane(p), model.capacity.plane(p)
+        up, wait_up = self._link(offered.up, np.zeros(offered.up.shape), capacity.up)
+        # What a link trims reaches the links behind it as headers.
+        through = _share(shape.by_pod(offered.up * up), shape.by_pod(offered.up))
+        above, below, arrives = self._across_t2s(offered, through, capacity)
+        dn, wait_dn = self._link(*self._mixed(offered.dn, arrives[:, shape.pod_of]), capacity.dn)
+        passed = model.passing_of(p, prices, LinkPrices(up, dn, above[0], below[0]), self.whole[p])
+        waits = LinkPrices(wait_up, wait_dn, above[1], below[1])
+        wait, halves = (
+            np.where(self.away, model.weigh(p, prices, each.halves(shape, np.add), add=True) / self.whole[p], 0.0)
+            for each in (waits, self._halves(offered, capacity))
+        )
+        return passed, wait, halves
 
     def window(self) -> Floats:
         """Return the largest windows: NSCC takes what is trimmed off a window, which stands where it adds as much."""
@@ -158,16 +171,16 @@ class _State:
         return found
 
     def _across_t2s(
-        self, offered: LinkLoads, through: Floats
+        self, offered: LinkLoads, through: Floats, capacity: LinkLoads
     ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats], Floats]:
         """Return what becomes of packets at links from T1s to T2s and at those back, as `_link` does, and the share of
         whole packets in what T1s send down. `through`: that share in what comes up to them, `[plane, pod, T1]`."""
-        shape, capacity = self.model.shape, self.model.capacity
+        shape, planes = self.model.shape, len(through)
         if not shape.uplinks:
             none = np.ones(offered.upper_up.shape)
             return (none, none), (none, none), through
-        t1s = (shape.planes, shape.pods, shape.t1s, shape.uplinks)
-        t2s = (shape.planes, shape.pods, shape.t2s, shape.parallel)
+        t1s = (planes, shape.pods, shape.t1s, shape.uplinks)
+        t2s = (planes, shape.pods, shape.t2s, shape.parallel)
         whole = np.repeat(through, shape.uplinks, axis=2)
         up = self._link(*self._mixed(offered.upper_up, whole), capacity.upper_up)
         up_whole = (offered.upper_up * whole * up[0]).reshape(t2s).sum(axis=(1, 3))
@@ -193,16 +206,11 @@ class _State:
         places = protocol.trim * protocol.link_bps / protocol.packet_bits
         return passed, queued((data + headers) / rate, places) * protocol.packet_bits / rate
 
-    def _halves(self, offered: LinkLoads) -> LinkPrices:
+    def _halves(self, offered: LinkLoads, capacity: LinkLoads) -> LinkPrices:
         """Return how long what goes first waits at each link: half of a packet, if there is one."""
         half = self.protocol.packet_bits / 2
-        pairs = zip(offered.fabric().each(), self.model.capacity.fabric().each(), strict=True)
+        pairs = zip(offered.fabric().each(), capacity.fabric().each(), strict=True)
         return LinkPrices(*(np.minimum(load / whole, 1.0) * half / whole for load, whole in pairs))
-
-    def _path(self, times: LinkPrices) -> Floats:
-        """Return the sum of a time of all links of a path, by plane and queue pair."""
-        found: Floats = self.model.weights(self.prices, times.halves(self.model.shape, np.add), add=True) / self.whole
-        return np.where(self.away, found, 0.0)
 
     def _mean(self, values: Floats) -> Floats:
         found: Floats = np.where(self.here, values, 0.0).sum(axis=0) / self.planes

@@ -336,7 +336,7 @@ def test_what_uplinks_trim_goes_on_as_headers() -> None:
         state, offered = _State(made, prices, protocol), LinkLoads.none(SHAPE)
         offered.up[0, 0, 0] = 100.0
         offered.upper_up[0, 0, 0], offered.upper_dn[0, 1, 0], offered.upper_dn[0, 0, 0] = 60.0, 60.0, 40.0
-        up, dn, arrives = state._across_t2s(offered, np.ones((1, 3, 2)))
+        up, dn, arrives = state._across_t2s(offered, np.ones((1, 3, 2)), made.capacity)
     # x whole packets and headers of the others fill it: x + 0.1 (60 - x) = 30.
     passes = (30 - 6) / 0.9 / 60
     assert up[0][0, 0] == pytest.approx([passes, 1, 1, 1])
