@@ -99,6 +99,12 @@ def frame_bytes(topology: Topology) -> int:
     return topology.lab.interface_mtu + ETHERNET_BYTES
 
 
+def held_bytes(topology: Topology, link: Link) -> int:
+    """Return the bytes that the queue of a link holds before it trims, or drops where it does not trim."""
+    trim = link.queue.trim
+    return link.queue.limit if trim is None else trim.threshold + frame_bytes(topology)
+
+
 def base_rtt_ns(topology: Topology, clock: str) -> int:
     """Return the lab's base RTT with room for late processes (ns): the lab file's, or computed from the longest
     path."""
@@ -136,9 +142,7 @@ def ack_timeout_exponent(topology: Topology) -> int:
     usual = min(lab.links.host.rate, lab.links.fabric.rate)
     for link in topology.links.values():
         if link.spec.rate < usual:
-            trim = link.queue.trim
-            held = link.queue.limit if trim is None else trim.threshold + frame_bytes(topology)
-            full_ns = held * 8 * 10**9 // link.spec.rate
+            full_ns = held_bytes(topology, link) * 8 * 10**9 // link.spec.rate
             while 1024 << exponent < 3 * full_ns and exponent < LONGEST_TIMEOUT:
                 exponent += 1
     return exponent

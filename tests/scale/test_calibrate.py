@@ -12,6 +12,7 @@ import typer.testing
 
 from mrc_cli.app import app
 from mrc_common.errors import UsageError
+from mrc_lab import describe
 from mrc_scale import caveat, kernels, queueing
 from mrc_studies.calibration import calibrate, large, produce
 from mrc_studies.calibration.calibrate import CalibrationResult, ComparedValue, Scenario
@@ -41,6 +42,15 @@ class Packets:
         given = (self.scenario, 1, self.topology, self.share, self.beginning, kernels.reference())
         rows = calibrate._rows(self.scenario, [(self.found, calibrate._model(*given))])
         return {row.what: row for row in rows}
+
+
+@pytest.mark.slow
+def test_goodput_over_overloaded_links_is_that_of_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the links trim before NSCC's delay holds windows back decides, so the model has the lab's queues."""
+    overloaded = Packets(next(each for each in calibrate.SCENARIOS if each.overloaded))
+    assert overloaded.rows()["goodput settled after it"].error <= calibrate.GOODPUT
+    monkeypatch.setattr(describe, "held_bytes", lambda topology, link: link.queue.limit // 8)
+    assert overloaded.rows()["goodput settled after it"].error > 2 * calibrate.GOODPUT
 
 
 @pytest.fixture(scope="module")

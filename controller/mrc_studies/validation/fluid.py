@@ -50,10 +50,9 @@ def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
     # The fastest paths bound the window, and base RTT is that of the slowest.
     fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
     shortest = describe.base_rtt_ns(build_topology(fast), "virtual")
-    # A lab gives slow links shorter queues. One that does not trim drops what is beyond its limit.
+    # A lab gives slow links shorter queues.
     slowest = min((link for link in topology.links.values() if not link.is_host_link), key=lambda link: link.spec.rate)
-    trim = slowest.queue.trim
-    held = slowest.queue.limit if trim is None else trim.threshold + describe.frame_bytes(topology)
+    held = describe.held_bytes(topology, slowest)
     document = {
         "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
         "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, **_tiers(fabric), "port_rate": fabric.port_bps,
