@@ -403,12 +403,13 @@ def test_ev_probe_of_a_controller_reports_its_result() -> None:
 
 def test_reverse_evs_are_probed_while_only_the_peer_sends() -> None:
     s = story(2)
-    # The responder's initial reverse EV of plane 0 leads onto a dead path: its SACKs there are lost.
+    # The responder's reverse EV of plane 0 leads onto a path that dies: its SACKs there are lost.
     peer = s.connection.peer.route
+    write = s.bench.post(s.connection, 2_000 * MTU)
+    s.until(lambda: not peer.guessed)
     s.net.set_path(False, group=1, plane=0, index=0)
     bad = next(ev for ev in peer.universe.values if reverse_path(s, ev) == 0 and plane_at(peer, ev) == 0)
     peer.reverse[0] = bad
-    write = s.bench.post(s.connection, 2_000 * MTU)
     s.until(lambda: peer.reverse[0] != bad)
     assert reverse_path(s, peer.reverse[0]) != 0  # answered, hence alive in both directions
     found = s.net.now
@@ -421,6 +422,39 @@ def test_reverse_evs_are_probed_while_only_the_peer_sends() -> None:
     quiet = s.net.now
     s.net.run(max_time_ns=1_000_000)
     assert not [p for p in s.packets(Opcode.ENDPOINT_REQUEST, host=1) if p.time > quiet]
+
+
+def test_a_guessed_reverse_ev_gives_way_to_the_path_of_the_first_packet() -> None:
+    s = story(2)
+    route = s.connection.peer.route
+    s.net.set_path(False, plane=0, index=0)
+    s.net.set_path(False, plane=1, index=0)
+    route.reverse[:] = [
+        next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
+        for plane in range(2)
+    ]
+    s.bench.post(s.connection, 20 * MTU)
+    s.until(lambda: route.inbound_ns >= 0)  # nothing has been proven by then
+    assert any(reverse_path(s, ev) != 0 for ev in route.reverse)
+
+
+def test_bad_evs_of_an_idle_queue_pair_return_though_its_reverse_evs_died() -> None:
+    """Nothing but probes arrives there, so nothing proves a reverse EV: that they go on tells that answers are lost."""
+    s = story(2)
+    s.net.set_path(False, index=0)
+    write = s.bench.post(s.connection, 200 * MTU)
+    s.until(lambda: write.completed_at is not None)
+    s.net.run(max_time_ns=1_000_000)
+    bad = [ev for ev in s.qp.evs.universe.values if s.state_of(ev) is EvState.ASSUMED_BAD]
+    route = s.connection.peer.route
+    assert bad
+    assert route.inbound_ns < 0
+    s.net.set_path(True, group=0, index=0)
+    route.reverse[:] = [
+        next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
+        for plane in range(2)
+    ]
+    s.until(lambda: not any(s.state_of(ev) is EvState.ASSUMED_BAD for ev in bad))
 
 
 def plane_at(route: object, ev: int) -> int:

@@ -119,6 +119,8 @@ class Endpoint(PathControl):
                 if route.inbound_ns < 0 and route.universe.config.reverse_probes:
                     route.on_inbound(now)
                 route.inbound_ns = now
+                if route.guessed >> port & 1:
+                    route.follow(port, message.entropy)  # type: ignore[union-attr]
                 qp.responder.on_data(message, port, now)  # type: ignore[arg-type]
             else:
                 context.drop("qp_state", port, now)
@@ -126,6 +128,10 @@ class Endpoint(PathControl):
             return
         if kind is Probe:
             if qp.state in RECEIVE_STATES:
+                route = association.route
+                if route.inbound_ns < 0:  # nothing looks for a reverse EV meanwhile, and the answer may not arrive
+                    plane = association.peer.control_plane(port)
+                    route.suspect_reverse_ev(plane, now, message.packet_entropy)  # type: ignore[union-attr]
                 qp.responder.on_probe(message, port, now)  # type: ignore[arg-type]
             else:
                 context.drop("qp_state", port, now)

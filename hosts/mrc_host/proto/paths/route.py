@@ -49,8 +49,8 @@ class Route(Timed):
     """See the module's docstring. The queue pairs to one peer that use the same EV profile share it."""
 
     __slots__ = (
-        "_mirrors", "_prober", "doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps",
-        "reverse", "universe",
+        "_mirrors", "_prober", "doubted_ns", "guessed", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns",
+        "qps", "reverse", "universe",
     )  # fmt: skip
 
     def __init__(self, peer: Destination, universe: EvUniverse, prober: ReverseProber) -> None:
@@ -65,6 +65,7 @@ class Route(Timed):
         # One known-good EV per plane for control packets; random until one proves good.
         choice = peer.context.rng.choice
         self.reverse = [universe.values[choice(members)] for members in universe.by_plane]
+        self.guessed = (1 << len(self.reverse)) - 1  # planes where nothing says that the reverse EV is good
         self.proven_ns = [-1] * len(self.reverse)  # when it last proved good
         self.doubted_ns = [-1] * len(self.reverse)  # when it was last redrawn
         self._mirrors = 0  # planes whose reverse EV was redrawn after the path of a packet that arrived
@@ -73,6 +74,7 @@ class Route(Timed):
         """Use an EV (its value) that has carried something to the peer for control packets from now on."""
         self.reverse[plane] = ev
         self.proven_ns[plane] = now
+        self.guessed &= ~(1 << plane)
 
     def interval(self) -> int:
         """Return how long a proof of a reverse EV holds: one smoothed RTT, unless the profile says otherwise."""
@@ -101,6 +103,14 @@ class Route(Timed):
         mirror = arrived >= 0 and self._mirrors >> plane & 1
         self.reverse[plane] = self._like(plane, arrived) if mirror else self.any_ev(plane)
 
+    def follow(self, plane: int, arrived: int) -> None:
+        """Take a reverse EV of the path on which a packet arrived, in the place of a guessed one.
+
+        A flow's last packets may be all that arrives: a SACK lost on a guessed EV then costs a probe's silence.
+        """
+        self.guessed &= ~(1 << plane)
+        self.reverse[plane] = self._like(plane, arrived)
+
     def on_inbound(self, now: int) -> None:
         """Start looking for reverse EVs to a peer that became active."""
         self.peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + self.interval())
@@ -110,6 +120,7 @@ class Route(Timed):
         interval = self.interval()
         if now - self.inbound_ns > 2 * interval:
             self.inbound_ns = -1  # idle; the next packet starts it again
+            self.guessed = (1 << len(self.reverse)) - 1
             return
         peer = self.peer
         if max(self.proven_ns) < now - interval and self._prober.may_probe():
