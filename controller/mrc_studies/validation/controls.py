@@ -110,6 +110,13 @@ def controls() -> list[Control]:
         Control(
             "flows of 1500 packets", "slow-t1", _long("slow-t1-long", "slow-t1", 1500), {Backend.FLUID: _TIMES},
         ),
+        *(
+            Control(
+                "a fixed window for all, half of the largest", of, _with(f"{of}-fixed", of), {Backend.FLUID: _TIMES},
+                Algorithm(cc={"algorithm": "fixed", "fixed_window": window}),
+            )
+            for of, window in (("oversubscribed-2", 88_200), ("pods-oversubscribed-2", 132_300))
+        ),
         Control(
             "all EVs are active", "permutation-planes", _with("planes-all-evs", "permutation-planes", all_evs=True),
             {Backend.FLUID: _TIMES},
