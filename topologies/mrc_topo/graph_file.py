@@ -21,10 +21,10 @@ from pydantic import ValidationError
 
 from mrc_common import document
 from mrc_common.document import Document, DocumentError, KeyPath, printable
+from mrc_topo.extras import install, requirement
 from mrc_topo.schema import MAX_LINKS, GraphSource, GraphSpec, NodeRole
 
 EXAMPLE = "a containerlab topology is a mapping with name and topology; see docs/topology.md"
-EXTRA = "pip install 'mrclab[dot]'"
 #: pydot takes seconds for a longer text.
 MAX_DOT_BYTES = 100_000
 #: Attributes of a DOT edge that a link has.
@@ -246,7 +246,7 @@ def _read_dot(name: str, text: str) -> _Drawn:
     try:
         import pydot
     except ImportError:
-        raise DocumentError([f"{name}: DOT needs pydot: {EXTRA}"]).needing("mrclab[dot]") from None
+        raise DocumentError([f"{name}: DOT needs pydot: {install('dot')}"]).needing(*requirement("dot")) from None
     if len(text.encode()) > MAX_DOT_BYTES:
         raise DocumentError([f"{name}: larger than {MAX_DOT_BYTES} bytes, which no graph for a lab needs"])
     said = io.StringIO()
