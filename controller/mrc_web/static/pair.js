@@ -126,6 +126,6 @@ export class PairPanel {
     const names = ev.links.map((at) => this.layout.links[at].name);
     const way = names.length ? `by ${names.join(", ")}` : "the switches choose its way";
     text(this.detail, `EV 0x${ev.ev.toString(16)}: plane ${ev.plane}, ${ev.state}, ${ev.active ? "active" : "in reserve"}, `
-      + `${ev.losses} losses, ${used}; ${way}`);
+      + `${ev.losses} packets on it taken for lost, ${used}; ${way}`);
   }
 }
