@@ -94,9 +94,10 @@ native: $(STAMP)
 	  $(STEP) 60 "protocol core in C" "MRCLAB_PURE=1 make setup goes on without it, at half the speed." \
 	    $(BIN)/python -m mrc_host.build; fi
 	@# Programs of mrc.h and libibverbs load it; where it cannot be built only they are missing.
-	@$(BIN)/python -m libmrc.build >/dev/null || true
 	@# Without bytecode every process of a lab compiles its modules: the user of root's labs cannot write any here.
-	@$(BIN)/python -m compileall -q controller hosts topologies p4
+	@set -- sh -c '$(BIN)/python -m libmrc.build >/dev/null 2>&1; $(BIN)/python -m compileall -q controller hosts topologies p4'; \
+	[ ! -e $(NEXT) ] || set -- $(STEP) 10 "library in C, and bytecode" "Run make setup again." "$$@"; \
+	"$$@"
 
 # Bring what the set-up fetches into the folder vendor, for machines without a network that have the same distribution and
 # Python: copy the checkout with it, and type `make setup` there. Debian packages with those that they depend on and

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Run one step of the set-up: step.sh SECONDS TITLE REMEDY COMMAND...
 #
-# On a terminal a bar shows how the time compares with SECONDS, which the step usually takes; elsewhere one line says how
-# long it took. The command's output goes to a log that is shown only when the command fails, together with REMEDY.
+# On a terminal a bar shows how the time compares with SECONDS, which the step usually takes; elsewhere a line says that it
+# begins, one every STEP_EVERY seconds (30) that it goes on, and one how long it took. The command's output goes to a log
+# that is shown only when the command fails, together with REMEDY.
 # Exit status: the command's; 2 for wrong usage.
 set -u
 if [ "$#" -lt 4 ]; then
@@ -36,18 +37,30 @@ if [ -t 1 ]; then
 		sleep 0.2
 	done
 	printf '\r%-44s [####################]' "$title"
+	line='' end='\033[K\n'
 else
-	printf '%s ...' "$title"
+	# Whole lines: what reads them may show nothing before their end.
+	printf '%s: usually about %d s\n' "$title" "$expected"
+	next=$((began + ${STEP_EVERY:-30}))
+	while kill -0 "$child" 2>/dev/null; do
+		sleep 0.2
+		now=$(date +%s)
+		if [ "$now" -ge "$next" ]; then
+			kill -0 "$child" 2>/dev/null && printf '%s: goes on, %d s by now\n' "$title" "$((now - began))"
+			next=$((now + ${STEP_EVERY:-30}))
+		fi
+	done
+	line="$title:" end='\n'
 fi
 wait "$child"
 status=$?
 taken=$(($(date +%s) - began))
 if [ "$status" -eq 0 ]; then
-	printf ' done in %d s\033[K\n' "$taken" | if [ -t 1 ]; then cat; else sed "s/$(printf '\033')\[K//"; fi
+	printf "%s done in %d s$end" "$line" "$taken"
 	rm -f "$log"
 	exit 0
 fi
-printf ' failed after %d s\n' "$taken"
+printf "%s failed after %d s$end" "$line" "$taken"
 {
 	tail -n 20 "$log" | sed 's/^/  | /'
 	echo "$title failed (exit status $status). $remedy"

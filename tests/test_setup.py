@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -20,12 +21,22 @@ def step(*words: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([STEP, *words], capture_output=True, text=True, check=False, env=environment)
 
 
-def test_step_that_succeeds_prints_one_line_and_leaves_no_log(tmp_path: pathlib.Path) -> None:
+def test_step_that_succeeds_prints_its_beginning_and_end_and_leaves_no_log(tmp_path: pathlib.Path) -> None:
     done = step("3", "Python packages", "Try again.", "sh", "-c", "echo many lines", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Python packages ... done in ")
-    assert done.stdout.count("\n") == 1
+    begins, ends = done.stdout.splitlines()
+    assert begins == "Python packages: usually about 3 s"
+    assert re.fullmatch(r"Python packages: done in \d s", ends)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_step_that_takes_long_says_that_it_goes_on(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEP_EVERY", "1")
+    done = step("3", "Python packages", "Try again.", "sleep", "3", folder=tmp_path)
+    _, *goes_on, ends = done.stdout.splitlines()
+    assert goes_on
+    assert all(re.fullmatch(r"Python packages: goes on, [1-9] s by now", line) for line in goes_on)
+    assert ends.startswith("Python packages: done in ")
 
 
 def test_step_that_fails_shows_its_output_its_remedy_and_its_exit_status(tmp_path: pathlib.Path) -> None:

@@ -15,9 +15,12 @@ from mrc_cli.common import TrustCode
 from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.plain import encode
+from mrc_results.reading import RESULT, FolderError, recorded_in
 from mrc_runs import artifact as artifacts
 from mrc_runs import sources
 from mrc_runs.artifact import Repeated
+from mrc_studies.sweeps.store import PLAN
+from mrc_topo.units import format_size
 
 app = typer.Typer(
     help="Pack runs with all that is needed to repeat them, and repeat the runs of such a file.",
@@ -36,11 +39,30 @@ def pack(
     as_json: Json = False,
 ) -> None:
     """Pack runs into one file, with their policies and programs, versions, and digests."""
+    for folder in runs:
+        _check_is_run(folder)
     made = artifacts.pack(runs, output)
     if as_json:
         typer.echo(json.dumps(encode(made), indent=1))
     else:
-        typer.echo(f"{output}: {len(made.runs)} runs, {output.stat().st_size / 1e6:.1f} MB")
+        count = len(made.runs)
+        typer.echo(f"{output}: {count} run{'' if count == 1 else 's'}, {format_size(output.stat().st_size)}")
+
+
+def _check_is_run(folder: pathlib.Path) -> None:
+    """Check that a folder is that of a run.
+
+    Raises:
+        FolderError: it is not; of a sweep's folder names the way from it to runs that can be packed.
+    """
+    if not (folder / RESULT).is_file() and (folder / PLAN).is_file():
+        shown = printable(str(folder))
+        raise FolderError(
+            f"{shown}: this is the folder of a sweep, which keeps the numbers of its runs and not what repeats them; "
+            f"`mrclab sweep repeat {shown} RUN -o one` writes a run of it as files, `mrclab run one/experiment.yaml -o "
+            "run` records it, and `mrclab artifact pack run` packs that"
+        )
+    recorded_in(folder)
 
 
 @app.command()

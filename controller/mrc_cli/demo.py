@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Annotated
 
 import typer
@@ -46,9 +47,14 @@ def verb(clock: Clock = None, rate: Rate = None, output: Folder = None, web: Web
     if clock == "real":
         need_namespaces()
     folder = output or resultdir.default_folder("demo", clock)
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        progress.warn(f"[{time.monotonic() - began:3.0f} s] {text}")
+
     with page() if web else contextlib.nullcontext(None) as made:
         view = None if made is None else made.beside()
-        good = Demo(folder, progress.warn, show, view=view).go(clock, rate)
+        good = Demo(folder, say, show, view=view).go(clock, rate)
     typer.echo(
         f"{'all that must hold held' if good else 'failed'}; reports: {folder}/*/report.html\n"
         f"open one in a browser{'' if not_linux() else _NEXT}"

@@ -49,7 +49,7 @@ def offer(message: str, packages: Sequence[str]) -> None:
     if not typer.confirm(f"Run `{shlex.join(install)}` now?", default=False, err=True):
         return
     if subprocess.run(install, check=False).returncode:
-        end(f"pip did not install {', '.join(packages)}; its messages are above", ExitCode.FAILED)
+        end(f"pip did not install {shlex.join(packages)}; its messages are above", ExitCode.FAILED)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

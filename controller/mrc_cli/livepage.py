@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mrc_lab.records.rundir import RunError
+from mrc_topo.extras import install, requirement
 
 if TYPE_CHECKING:
     from mrc_web.page import Page
@@ -30,9 +31,8 @@ def check_page() -> None:
         from mrc_web.assets import AssetError, need
     except ImportError as error:
         name = (error.name or "").partition(".")[0]
-        raise RunError(f"the live view needs the package {name}: pip install 'mrclab[web]'").needing(
-            "mrclab[web]"
-        ) from error
+        text = f"the live view needs the package {name}: {install('web')}"
+        raise RunError(text).needing(*requirement("web")) from error
     try:
         need()
     except AssetError as error:

@@ -17,6 +17,7 @@ from mrc_cli.progress import Verbosity
 from mrc_common.document import printable
 from mrc_lab import payloads
 from mrc_results import performance
+from mrc_results.losses import EXPLAINED, losses_of
 from mrc_results.sections import recovery_cells
 from mrc_runs import again, execute
 from mrc_runs.again import EarlierRun, RepeatReport
@@ -126,6 +127,11 @@ def show(outcome: Outcome) -> None:
     for measured in performance.tables(outcome.result):
         console.print(measured.text(), markup=False, highlight=False, soft_wrap=True)
     console.print(_sums(outcome))
+    if lost := losses_of(outcome.result):
+        console.print(
+            f"packets lost: the fabric dropped {lost.dropped} because of failures, the hosts took {lost.taken} for lost"
+        )
+        console.print(" ".join(EXPLAINED), style="dim")
     counters = outcome.result.program_counters or {}
     shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
     console.print(f"the P4 program counted: {shown or 'nothing'}")
@@ -133,11 +139,12 @@ def show(outcome: Outcome) -> None:
         console.print(paused)
     if stalled := _stalls(outcome):
         console.print(stalled)
-    if not outcome.verdict.valid:
-        for reason in outcome.verdict.reasons:
-            console.print(f"[yellow]not valid[/]: {reason}")
     colour = "green" if outcome.verdict.passed else "yellow" if outcome.verdict.timing_only else "red"
     console.print(f"[{colour}]{outcome.verdict.outcome}[/]; report: {outcome.folder / 'report.html'}")
+    if not outcome.verdict.valid:
+        console.print("[yellow]the machine did not keep up, so times and rates above are not valid[/]:")
+        for reason in outcome.verdict.reasons:
+            console.print(f"  {reason}", markup=False)
 
 
 def _pauses(outcome: Outcome) -> str:
@@ -175,6 +182,7 @@ def _sums(outcome: Outcome) -> str:
     verified = sum(each.bytes_verified for each in progress)
     iterations = [each.iterations for each in progress if each.takes_part]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
-    counted = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
+    names = {key: key.replace("_", " ") for key in sums} | {"losses": "taken for lost"}
+    counted = ", ".join(f"{names[key]} {value}" for key, value in sums.items())
     right = f"bytes {payloads.NOT_VERIFIED}" if result.fidelity.length_only else f"bytes verified {verified}"
     return f"{result.seconds:.2f} s, iterations {spread}, {right}; the hosts counted: {counted}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -18,7 +18,7 @@ from mrc_runs.interruption import interruptible
 from mrc_scale import caveat as caveats
 from mrc_scale import limits, validate
 from mrc_scale.caveat import caveat
-from mrc_scale.clusterfile import builtin_clusters, load_cluster
+from mrc_scale.clusterfile import Loaded, builtin_clusters, load_cluster
 from mrc_scale.effective import INTERVALS
 from mrc_studies.calibration import calibrate, large, produce, report
 from mrc_studies.calibration.calibrate import ComparedValue
@@ -86,9 +86,21 @@ def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
         return
     _show(made)
     typer.echo(f"report: {folder / files[0]}")
-    typer.echo(caveat())
-    if near := limits.note(loaded):
-        typer.echo(near)
+    for line in _accuracy(loaded):
+        typer.echo(line)
+
+
+def _accuracy(loaded: Loaded) -> Iterator[str]:
+    """Yield what a run says of its accuracy: of all runs, and then the limits that this cluster comes near, which were
+    measured apart from it and may be larger."""
+    yield caveat()
+    if near := limits.limits_of(loaded):
+        yield (
+            "Those are the calibration's fabrics: two tiers, long messages, elements that fail as a whole. Cases "
+            "beyond them were held against packets one by one, and may be off by more "
+            f"({limits.PAGE}). This run comes near:"
+        )
+        yield from (f"  {each}" for each in near)
 
 
 def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:

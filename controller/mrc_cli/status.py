@@ -199,6 +199,15 @@ def machine_line(name: str, machine: MachineFidelity) -> str:
     return f"machine [bold]{name}[/]{where}: {parts}; {len(ends)} tunnels, {received} datagrams, {lost} lost; {known}"
 
 
+def agent_line(agent: AgentProcess) -> str:
+    """Return which hosts an agents' process runs, and its memory."""
+    memory = f"{agent.memory_bytes / 1e6:.0f} MB"
+    if len(agent.hosts) == 1:
+        return f"agent of {agent.hosts[0]}: a process of {memory}"
+    share = f"{agent.memory_bytes / 1e6 / len(agent.hosts):.0f} MB"
+    return f"agents of {', '.join(agent.hosts)}: a process of {memory}, {share} for each host"
+
+
 def _show(status: LabStatus) -> None:
     console = Console()
     parts = {"switches": status.switch, "compiler": status.compiler}
@@ -219,8 +228,7 @@ def _show(status: LabStatus) -> None:
         table.add_row(host.name, *("-" if each is None else str(each) for each in counts))
     console.print(table)
     for agent in status.agents:
-        each = agent.memory_bytes / len(agent.hosts)
-        console.print(f"one process carries {', '.join(agent.hosts)}: {each / 1e6:.0f} MB for each host")
+        console.print(agent_line(agent))
     for name, machine in status.machines.items():
         console.print(machine_line(name, machine))
     table = Table(title="links: as the hosts see them, beside the truth")

@@ -28,6 +28,7 @@ from mrc_studies.sweeps import cluster, curves, design, measure, page, store, wo
 from mrc_studies.sweeps import plan as planning
 from mrc_studies.sweeps.plan import SweepPlan
 from mrc_studies.sweeps.spec import known_sweeps, load_sweep
+from mrc_topo.extras import install
 
 DEFAULT = "run"
 #: Lines of progress where there is no terminal: not more often than this, s.
@@ -179,7 +180,7 @@ def _executor(
     elif workers == 0 or (workers is None and not cluster.have_dask()):
         if workers is None:
             error.print(
-                f"one run after another: Dask is not installed ({cluster.EXTRA})",
+                f"one run after another: Dask is not installed ({install('cluster')})",
                 style="dim",
                 highlight=False,
                 markup=False,

@@ -460,7 +460,7 @@ class Script:
         for entry in self.device.evs(self.dut):
             if entry.value == value:
                 return entry
-        raise Mismatch(f"EV {value:#010x} is not in the queue pair's profile")
+        raise Mismatch(f"EV {value:08x} is not in the queue pair's profile")
 
     def evs(self, keep: Callable[[EvEntry], bool] = lambda _: True) -> Sequence[EvEntry]:
         """Return the queue pair's EVs for which `keep` holds."""
@@ -489,7 +489,7 @@ class Script:
         return packet.with_fields(fields) if fields else packet
 
     def _log(self, direction: Direction, packet: Packet, note: str = "") -> None:
-        summary = f"{packet.opcode} psn={packet.fields.get('bth.psn', 0)} ev={packet.ev:#010x}"
+        summary = f"{packet.opcode} psn={packet.fields.get('bth.psn', 0)} ev={packet.ev:08x}"
         self.transcript.append(Line(direction, packet.at_ns, packet.port, packet.raw, summary, note))
 
     def _take(self, deadline: int) -> bool:

@@ -208,7 +208,8 @@ def _credits(link: Link) -> dict[int, CreditSettings]:
 
 
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
-    """Return warnings about links that need more headroom for flow control than the lab file gives."""
+    """Return warnings: what of the lab's files was left out, and links that need more headroom for flow control than
+    the lab file gives."""
     found: dict[tuple[int, int], list[str]] = {}
     for link in topology.for_transport(transport).links.values():
         pfc = link.queue.pfc
@@ -217,10 +218,13 @@ def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
             if pfc.headroom < needed:
                 found.setdefault((pfc.headroom, needed), []).append(link.name)
     return [
-        f"queues.pfc.headroom ({given} bytes) is too small for {names[0]}"
-        + (f" and {len(names) - 1} more links" if len(names) > 1 else "")
-        + f", which need {needed} bytes (rate x delay both ways, three packets, a pause frame): packets may be lost"
-        for (given, needed), names in found.items()
+        *topology.notes,
+        *(
+            f"queues.pfc.headroom ({given} bytes) is too small for {names[0]}"
+            + (f" and {len(names) - 1} more links" if len(names) > 1 else "")
+            + f", which need {needed} bytes (rate x delay both ways, three packets, a pause frame): packets may be lost"
+            for (given, needed), names in found.items()
+        ),
     ]
 
 

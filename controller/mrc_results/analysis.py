@@ -23,7 +23,8 @@ class Recovery:
 
     `before_bps`: mean before; `expected`: share of it that the remaining capacity allows; `dip`: lowest share
     seen; `after`: share once settled; `recovery_s`: from the action until goodput holds 95 % of what is
-    expected, None if it never did.
+    expected, None if it never did. `left`: the capacity that remains after it, a share of that of the whole lab; after
+    a restore `expected` is more than 1 and this is not.
     """
 
     at_s: float
@@ -34,6 +35,7 @@ class Recovery:
     dip: float
     after: float
     recovery_s: float | None
+    left: float
 
 
 def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
@@ -125,4 +127,5 @@ def _recovery(change: Change, readings: Readings, end: float, before: float, exp
         dip=float(shares.min()) if len(shares) else 0.0,
         after=settled / before if before > 0 else 0.0,
         recovery_s=recovery,
+        left=1.0 - change.expected_loss,
     )

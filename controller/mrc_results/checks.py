@@ -212,6 +212,7 @@ def _localised(result: RunResult, checks: list[Check]) -> None:
         checks.append(_nothing("hosts name what is broken"))
     for happening in result.happenings:
         wanted, named = happening.broken, happening.localised
-        text = ", ".join(named) or "nothing"
+        past = result.past_findings(happening)
+        text = ", ".join(f"{each} (probes of before)" if each in past else each for each in named) or "nothing"
         what = f"hosts name what is broken after {happening.action.describe()}"
         checks.append(Check(what, ", ".join(wanted) or "nothing", text, named == wanted))

@@ -59,7 +59,7 @@ def counted(result: RunResult, topology: Topology, number: int) -> dict[str, flo
 
 
 LABELS = {
-    "dropped": "packets the fabric lost there",
+    "dropped": "packets the fabric dropped there",
     "carried": "bytes it carried",
     "evs_lost": "EVs across it taken for bad",
     "losses": "packets the hosts took for lost",

@@ -15,7 +15,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class Evidence(Model):
     """What must be seen of one failure; each key that is given is a check of the verdict.
 
-    `dropped`: packets that the fabric lost at the element's ports because of a failure (not of a full queue), at
+    `dropped`: packets that the fabric dropped at the element's ports because of a failure (not of a full queue), at
     least. `carried`: what the element's ports sent, as a share of what they sent before, at most. `evs_lost`: EVs
     that cross the element and that hosts took for bad, at least. `losses`: packets that hosts took for lost, at
     least. `ports_down`: hosts that noticed, or were notified, that a port of the element is down, at least. `goodput`:

@@ -125,8 +125,11 @@ def _done(result: RunResult, happening: LabEvent) -> Iterator[HistoryEvent]:
     cause = happening.error or ("a user, in the live view or by a command" if happening.clicked else "the schedule")
     what = What.FAIL if happening.fails else What.RESTORE
     yield HistoryEvent(t_ms, what, happening.action.describe(), cause=cause)
-    if happening.localised:
-        text = f"probes of the hosts name {', '.join(happening.localised)} before the next action"
+    past = result.past_findings(happening)
+    if named := [each for each in happening.localised if each not in past]:
+        yield HistoryEvent(t_ms, What.DETECTED, f"probes of the hosts name {', '.join(named)} before the next action")
+    if past:
+        text = f"{', '.join(past)}: healthy again; the hosts' latest probes were still of before"
         yield HistoryEvent(t_ms, What.DETECTED, text)
 
 

@@ -107,7 +107,7 @@ def _told(recovery: Recovery | None) -> str:
     took = recovery.recovery_s
     back = "did not come back" if took is None else f"was back after {took * 1e3:.0f} ms"
     return (
-        f"Goodput was {format_rate(round(recovery.before_bps))}; {min(recovery.expected, 1.0):.1%} of the capacity was"
+        f"Goodput was {format_rate(round(recovery.before_bps))}; {recovery.left:.1%} of the capacity was"
         f" left. It fell to {recovery.dip:.1%} of before at the lowest, and {back}."
     )
 

@@ -244,11 +244,11 @@ STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with n
 def training_tables(training: TrainingSummary) -> list[Table]:
     """Return the tables of the times of steps and of their communication."""
     made = []
-    idle = f"{training.idle:.1%} of the time nothing is computed"
+    idle = f"exposed communication, when a rank does not compute: {training.idle:.1%} of it"
     for title, rows in (
         (f"time of a step, ms; {idle}", {STEPS[key]: each for key, each in training.times.items()}),
         (
-            "time of a rank in a step without computation, ms",
+            "exposed communication: time of a rank in a step in which it does not compute, ms",
             {} if training.exposed is None else {"all": training.exposed},
         ),
         ("time of an operation at a rank, ms", training.operations),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import typing
@@ -180,6 +181,13 @@ class RunResult:
         failures = sum(each.breaks and each.done for each in changes)
         goodput = self.goodput_bps(edges)
         return Readings(edges, goodput, float(goodput.mean()), changes, failures, totals)
+
+    def past_findings(self, happening: LabEvent) -> list[str]:
+        """Return what the hosts' probes named beside an event though it was whole again: their latest probes were still
+        of the time when it was broken."""
+        before = itertools.takewhile(lambda each: each is not happening, self.happenings)
+        was = {name for each in before for name in each.broken}
+        return [name for name in happening.localised if name in was and name not in happening.broken]
 
     def totals(self) -> dict[str, int]:
         """Return the sum over hosts of each of `TOTALS`, between the first and the last sample of the run."""

@@ -11,6 +11,7 @@ from mrc_lab import describe, payloads
 from mrc_lab.session.fidelity import Fidelity, MachineFidelity
 from mrc_results.analysis import Recovery
 from mrc_results.check import Check, Verdict
+from mrc_results.losses import EXPLAINED, losses_of
 from mrc_results.record import Readings, RunResult
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_duration_ms, format_rate, format_time
@@ -44,13 +45,15 @@ class Trust:
 
 @dataclass(frozen=True)
 class Sections:
-    """The tables of a report; `recoveries` is None where no failure was measured."""
+    """The tables of a report; `recoveries` is None where no failure was measured. `lost` explains its two counts of
+    lost packets, and is empty where both are 0."""
 
     run: Grid
     checks: Grid
     recoveries: Grid | None
     hosts: Grid
     trust: Trust
+    lost: str
 
 
 def sections_of(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Sections:
@@ -61,6 +64,7 @@ def sections_of(result: RunResult, topology: Topology, readings: Readings, verdi
         _recoveries(verdict) if verdict.recoveries else None,
         _hosts(result),
         _trust(result.fidelity),
+        " ".join(EXPLAINED) if losses_of(result) else "",
     )
 
 
@@ -68,6 +72,7 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
     lab = topology.lab
     totals = readings.totals
     simulated = " (simulated time)" if result.clock == "virtual" else ""
+    lost = losses_of(result)
     colour = "good" if verdict.passed else "doubt" if verdict.timing_only else "bad"
     rows: list[list[str | Coloured]] = [
         ["verdict", Coloured(verdict.outcome, colour)],
@@ -79,6 +84,7 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
         ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, result.clock))}, "
                                   f"{format_time(describe.ack_timeout_ns(topology))}"],
         ["retransmissions, of them spurious", f"{totals['retransmissions']}, {totals['spurious_retransmissions']}"],
+        ["packets dropped in the fabric by failures; taken for lost by hosts", f"{lost.dropped}; {lost.taken}"],
         ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
     ]  # fmt: skip
     if result.fidelity.length_only:
@@ -102,7 +108,7 @@ def recovery_cells(recovery: Recovery) -> list[str]:
         f"{recovery.at_s:.2f} s",
         recovery.text,
         format_rate(round(recovery.before_bps)),
-        f"{min(recovery.expected, 9.99):.1%}",
+        f"{recovery.left:.1%}",
         f"{recovery.dip:.1%}",
         f"{recovery.after:.1%}",
         format_duration_ms(recovery.recovery_s),

@@ -451,7 +451,9 @@ def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Timing]) -> I
             what = f"evidence of {condition.name}, {variant.name}"
             if condition.evidence.lost is not None:
                 wanted = condition.evidence.lost
-                yield Check(f"{what}: packets lost", f"at least {wanted}", str(cell.lost), cell.lost >= wanted)
+                yield Check(
+                    f"{what}: packets the links dropped", f"at least {wanted}", str(cell.lost), cell.lost >= wanted
+                )
             if condition.evidence.slower is not None:
                 ratio = _ratio(cell, cells[variant.name, first])
                 text = f"at least {condition.evidence.slower:g}"

@@ -158,7 +158,9 @@ class Demo:
         self.held = False
 
     def _run(self, name: str, experiment: Experiment, clock: str) -> Outcome:
-        self.say(f"{experiment.title} ({'simulated time' if clock == 'virtual' else 'real clock'})")
+        lasts = experiment.workload.duration
+        how = "simulated time" if clock == "virtual" else "real clock"
+        self.say(f"{experiment.title} ({how}{'' if lasts is None else f', {lasts:.0f} s'})")
         outcome = execute(
             experiment, clock, folder=self.folder / name, live=self.live, progress=self.say, view=self.view
         )
@@ -180,6 +182,7 @@ class Demo:
     def _real(self, rate_mbps: int | None) -> bool:
         links = sum(len(host.ports) for host in load_lab("default").hosts)
         if rate_mbps is None:
+            self.say(f"measuring for {MEASURE_S:.0f} s what this machine can carry")
             machine = measure()
             if machine.too_slow(links):
                 self.say(
@@ -211,7 +214,9 @@ class Demo:
     def _on_lab(self, rate_mbps: int, suffix: str) -> tuple[bool, bool]:
         """Run the parts on the real clock; return whether all passed, and whether the machine kept up."""
         lab = lab_at(rate_mbps, self.folder)
+        self.say("bringing the lab up; the first lab of a program compiles its switches, which takes up to a minute")
         lifecycle.up(str(lab), "mrc", self.say)
+        self.say("the lab is up")
         verdicts = []
         self.failed = False
         try:

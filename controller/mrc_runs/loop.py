@@ -112,7 +112,7 @@ class Loop:
         after = self._causes = failures.causes
         gone = [Action("restore", each.target, each.kind) for each in before if each not in after]
         for action in (*gone, *(each for each in after if each not in before)):
-            asked, done = failures.changed_ns
+            asked, done = failures.changed_ns(action)
             self._note(action, asked, clicked=True, done=done)
             self._changed()
 
@@ -152,6 +152,7 @@ class Loop:
         self._causes = failures.causes
         loss = failures.expected_loss() if action.loss is None else action.loss
         broken = sorted(failures.broken)
-        done = self.session.now_ns() if done is None else done
+        if done is None:
+            done = self.session.now_ns() if error else failures.changed_ns(action)[1]
         made = LabEvent(asked, done, action, loss, error, broken, clicked=clicked)
         self.record.happenings.append(made)

@@ -154,15 +154,16 @@ class WorkloadRun:
         if session.denied:
             denylist.apply(session, session.denied)
         session.reset_fidelity()
+        # Before the start: ranks begin at once after it, as those who only watch them see the start.
+        for name in result.ranks:
+            events = self.losses.ask(name, GetEvents())
+            self._cursors[name] = 0 if events is None else events.next
         result.started_ns = session.now_ns()
         self.loop.begin(result.started_ns)
         self.endings.moved()
         self._begun = True
         if self.watcher is not None:
             self.watcher.started(self)
-        for name in result.ranks:
-            events = self.losses.ask(name, GetEvents())
-            self._cursors[name] = 0 if events is None else events.next
         self._sample_ns = dict.fromkeys(result.ranks, result.started_ns)
         for name in result.ranks:
             self.losses.ask(name, StartJob(self.job))
@@ -230,7 +231,7 @@ class WorkloadRun:
             self._collect_samples(name)
             if events := losses.ask(name, GetEvents(self._cursors[name])):
                 self._cursors[name] = events.next
-                record.events.extend(name, events.events)
+                record.events.extend(name, [each for each in events.events if each.t_ns >= result.started_ns])
         try:
             record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
         except TargetError as error:

@@ -194,6 +194,13 @@ class Replay:
                 causes = [each for each in causes if each.target != action.target or action.kind not in ("", each.kind)]
         return causes, latest
 
+    def _found(self, latest: LabEvent | None) -> dict[str, str]:
+        """Return what the hosts' probes named after the latest event: `broken`, or that they were of the past."""
+        if latest is None:
+            return {}
+        past = self.result.past_findings(latest)
+        return {name: "healthy; probes of before" if name in past else "broken" for name in latest.localised}
+
     def state(self) -> State:
         """Return the state of the lab at this time."""
         now_ns = self.began_ns + self.t_ns
@@ -237,7 +244,7 @@ class Replay:
             "goodput_bps": sum(host.get("goodput_bps", 0) for host in hosts),
             "broken": broken,
             "denied": [],
-            "found": dict.fromkeys(latest.localised, "broken") if latest is not None else {},
+            "found": self._found(latest),
             "captures": [],
             "job": self._job(over),
             "fidelity": {

@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from mrc_host.answers import JobProgress, Sample
 from mrc_host.requests import GetEvents, GetView, View
+from mrc_lab.faults.action import Action
 from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper
@@ -226,8 +227,9 @@ class Sampler:
         finally:
             budget.spend()
 
-    def _note(self, what: str, text: str, element: str = "") -> None:
-        self.log.add(self.session.now_ns() - self.began_ns, what, text, element)
+    def _note(self, what: str, text: str, element: str = "", at_ns: int | None = None) -> None:
+        """Add a line to the log, at a time of the session's clock (default: now)."""
+        self.log.add((self.session.now_ns() if at_ns is None else at_ns) - self.began_ns, what, text, element)
 
     # --- hosts ---------------------------------------------------------------------------------------------
 
@@ -286,12 +288,13 @@ class Sampler:
         causes = {(each.target, each.kind): each.describe() for each in failures.causes}
         if causes == self._causes:
             return
+        # With the times that records of runs have, and not of this sample, which comes later.
         for key, text in causes.items():
             if key not in self._causes:
-                self._note("failure", text, key[0])
+                self._note("failure", text, key[0], failures.changed_ns(Action("fail", *key))[1])
         for key, text in self._causes.items():
             if key not in causes:
-                self._note("restore", f"restored: {text}", key[0])
+                self._note("restore", f"restored: {text}", key[0], failures.changed_ns(Action("restore", *key))[1])
         self._causes = causes
         self._fabric_budget.sample_now()
 

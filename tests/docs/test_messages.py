@@ -34,6 +34,20 @@ RULES = {
 }
 
 
+def test_evs_are_written_in_one_form() -> None:
+    """As eight hexadecimal digits (docs/glossary.md): `EV 0000cea2` and not `EV 0xcea2`."""
+    form = re.compile(r"\b(?:EV|ev=|ev) ?\{[\w.]+:(?!08x)[^}]*x\}|EV (?:0x)?\$\{[^}]*toString\(16\)\}")
+    sources = [
+        path
+        for part in ("controller", "hosts", "topologies")
+        for suffix in ("py", "js")
+        for path in (ROOT / part).rglob(f"*.{suffix}")
+        if not {"__compiled__", "vendor"} & set(path.parts)
+    ]
+    found = [f"{path.name}: {each}" for path in sources for each in form.findall(path.read_text(encoding="utf-8"))]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

@@ -11,7 +11,7 @@ import time
 import pytest
 import yaml
 
-from mrc_cli.status import lab_status
+from mrc_cli.status import agent_line, lab_status
 from mrc_host.answers import HostFidelity, LagSummary
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostError
@@ -21,7 +21,7 @@ from mrc_lab.records.record import LabFolder, Record, State
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session import fidelity
 from mrc_lab.session.fidelity import Fidelity
-from mrc_lab.session.real import RealSession
+from mrc_lab.session.real import AgentProcess, RealSession
 from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_studies.chaos import schedule
@@ -92,6 +92,17 @@ def test_agents_are_told_how_often_they_look_and_the_base_rtt_has_room_for_it(
 def test_a_death_names_all_whom_the_process_carried() -> None:
     death = ProcessExit.now("h1", cause(-9, ["h0", "h2"]))
     assert death.text().startswith("h1 was killed by SIGKILL, in one process with h0, h2 (at ")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "line"),
+    [
+        (["h0"], "agent of h0: a process of 64 MB"),
+        (["h0", "h4"], "agents of h0, h4: a process of 64 MB, 32 MB for each host"),
+    ],
+)
+def test_status_says_which_hosts_a_process_runs(hosts: list[str], line: str) -> None:
+    assert agent_line(AgentProcess(hosts, 64_000_000)) == line
 
 
 def test_a_process_is_there_once_for_each_host_it_carries(tmp_path: pathlib.Path) -> None:

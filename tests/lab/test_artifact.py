@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+import re
 import stat
 import sys
 import zipfile
@@ -15,6 +16,7 @@ import pytest
 from mrc_cli import app as cli
 from mrc_runs import artifact, sources
 from mrc_runs.artifact import ArtifactError
+from mrc_studies.sweeps.store import PLAN
 
 POLICY = """
 from mrc_host.policy import EvInput, EvSet
@@ -105,6 +107,25 @@ def rewritten(path: pathlib.Path, changes: dict[str, bytes | None], more: dict[s
         for name, content in {**contents, **changes, **(more or {})}.items():
             if content is not None:
                 archive.writestr(name, content)
+
+
+def test_what_was_packed_is_counted_and_a_sweep_is_refused_with_the_way_to_its_runs(
+    call: Call, run: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = tmp_path / "one.zip"
+    capsys.readouterr()
+    assert call("artifact", "pack", str(run), "-o", str(one)) == 0
+    assert re.fullmatch(re.escape(f"{one}: 1 run, ") + r"[1-9][\d.]* KiB\n", capsys.readouterr().out)
+    assert call("artifact", "pack", str(run), str(run), "-o", str(one)) == 0
+    assert f"{one}: 2 runs, " in capsys.readouterr().out
+    sweep = tmp_path / "sweep"
+    sweep.mkdir()
+    (sweep / PLAN).write_text("{}", encoding="utf-8")
+    assert call("artifact", "pack", str(sweep), "-o", str(one)) == 2
+    assert "this is the folder of a sweep, which keeps the numbers of its runs" in (said := capsys.readouterr().err)
+    assert f"mrclab sweep repeat {sweep} RUN -o one" in said
+    assert call("artifact", "pack", str(tmp_path), "-o", str(one)) == 2
+    assert "no recorded run: it has no result.json; there are some in it: plain" in capsys.readouterr().err
 
 
 def test_another_result_is_found(

@@ -189,7 +189,7 @@ def test_a_comparison_whose_impairment_is_only_booked_is_missed(monkeypatch: pyt
     monkeypatch.setattr(FabricInside, "set_port_link", lambda *_, **__: None)
     (judged,) = compare.judge(comparison, compare.compare(comparison))
     assert not judged.passed
-    assert judged.what == "evidence of bad, a: packets lost"
+    assert judged.what == "evidence of bad, a: packets the links dropped"
 
 
 def test_a_variant_has_its_own_lab() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -45,7 +46,7 @@ def test_a_machine_that_is_far_too_slow_is_shown_simulated_time(
     assert scripted.go("real")
     assert scripted.ran[0] == "ring"
     assert scripted.clocks[0] == "virtual"
-    assert "--rate" in said[0]
+    assert "--rate" in said[1]
 
 
 def test_a_measurement_is_of_this_machine() -> None:
@@ -184,8 +185,13 @@ def test_an_interrupted_demonstration_runs_nothing_more_and_takes_its_lab_down(
         return SimpleNamespace(verdict=verdict_of(), signal=signal.SIGTERM, result=SimpleNamespace(failures=[]))
 
     monkeypatch.setattr(demo, "execute", execute)
+    said: list[str] = []
     with pytest.raises(Interrupted) as caught:
-        Demo(tmp_path, lambda text: None, lambda outcome: None, live=False).go("real", 10)
+        Demo(tmp_path, said.append, lambda outcome: None, live=False).go("real", 10)
+    first, up, ring = said
+    assert first.startswith("bringing the lab up")
+    assert up == "the lab is up"
+    assert ring.endswith(f" (real clock, {part('ring').workload.duration:.0f} s)")
     assert caught.value.exit_code == 143
     assert (runs, downs) == (["demo"], ["demo"])
 
@@ -196,7 +202,7 @@ def test_the_command_that_is_interrupted_says_so(tmp_path: pathlib.Path, number:
     command = [*users.MRCLAB, "demo", "--clock", "virtual", "--rate", "20", "-o", str(tmp_path / "demo")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as shown:
         assert shown.stderr is not None
-        next(line for line in shown.stderr if line.startswith("running"))
+        next(line for line in shown.stderr if re.fullmatch(r"\[ *\d+ s\] running\n", line))
         shown.send_signal(number)
         said = shown.stderr.read()
         assert shown.wait(60) == code

@@ -14,7 +14,9 @@ from mrc_host.workloads import WORKLOADS
 from mrc_lab.faults.kinds import IMPAIRMENTS, KINDS
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.virtual import VirtualSession
+from mrc_results import verdict
 from mrc_results.expectation import Evidence, Expectation
+from mrc_results.history import What, history
 from mrc_runs import conduct, execute, precheck
 from mrc_runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
 from mrc_topo.labfile import load_lab
@@ -85,7 +87,7 @@ def flap(down: float, up: float, expect: Expectation) -> tuple[str, Experiment]:
 
 
 @pytest.mark.parametrize("clock", ["virtual", "real"])
-def test_probes_that_are_late_may_still_come_back_on_the_real_clock(
+def test_a_run_that_ends_early_waits_until_the_hosts_withdraw_what_works_again(
     clock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VirtualSession, "clock", clock)
@@ -94,10 +96,29 @@ def test_probes_that_are_late_may_still_come_back_on_the_real_clock(
     try:
         result = conduct.run_on(session, experiment)
         assert [each.broken for each in result.happenings] == [[link], []]
-        # Half a second after it is mended, a link looks lossy: most of the ten latest probes were lost.
-        assert [each.localised for each in result.happenings] == [[link], [] if clock == "real" else [link]]
+        # A tenth of a second after it is mended, the link looks lossy: most of the ten latest probes were lost.
+        assert [each.localised for each in result.happenings] == [[link], []]
     finally:
         session.close()
+
+
+def test_without_time_for_new_probes_what_they_name_is_said_to_be_of_the_past() -> None:
+    link, experiment = flap(0.2, 1.1, Expectation())
+    session = VirtualSession(load_lab("tiny"))
+    try:
+        result = conduct.run_on(session, experiment)
+    finally:
+        session.close()
+    fail, restore = result.happenings
+    assert [each.localised for each in (fail, restore)] == [[link], [link]]
+    assert [result.past_findings(each) for each in (fail, restore)] == [[], [link]]
+    told = [each.text for each in history(result, session.topology) if each.what is What.DETECTED]
+    assert told == [
+        f"probes of the hosts name {link} before the next action",
+        f"{link}: healthy again; the hosts' latest probes were still of before",
+    ]
+    judged = verdict.judge(result, session.topology, Expectation(localised=True))
+    assert f"{link} (probes of before)" in [check.measured for check in judged.checks if not check.passed]
 
 
 def test_a_busy_machine_does_not_shorten_a_failure() -> None:

@@ -15,7 +15,7 @@ from mrc_common.plain import decode, encode
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError, flapping
 from mrc_lab.faults.kinds import KINDS
-from mrc_lab.faults.ledger import FaultLedger, LedgerState, MemoryRecord, UnsettledError
+from mrc_lab.faults.ledger import KEPT, FaultLedger, LedgerState, MemoryRecord, UnsettledError
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RunRecord
@@ -73,7 +73,29 @@ def test_restore_puts_back_exactly_what_was_there(fake: FakeLab, action: Action)
     assert fake.state() == before
     assert (f"refill {T1}" in fake.log) == (action.kind == "reboot")
     assert record.state == LedgerState([], {}, [])
-    assert 0 < record.state.began_ns <= record.state.done_ns <= time.monotonic_ns()
+    came, went = record.state.changes
+    assert (came.action, went.action) == (action, Action("restore", action.target, action.kind))
+    assert 0 < came.began_ns <= came.done_ns <= went.began_ns <= went.done_ns <= time.monotonic_ns()
+
+
+def test_each_of_the_latest_changes_has_its_own_time(fake: FakeLab) -> None:
+    """Who looks at a ledger only now and then sees several changes at once."""
+    times = iter(range(10, 10_000, 10))
+    ledger = FaultLedger(fake.topology, fake.refill, clock=lambda: next(times))
+    cut, down = Action("fail", LINK, "link_down"), Action("fail", PORT, "port_down")
+    for action in (cut, down, Action("restore", LINK)):
+        ledger.perform(fake, action)
+    other = FaultLedger(fake.topology, fake.refill, ledger.record, clock=lambda: 7)
+    assert other.changed_ns(cut) == (10, 20)
+    assert other.changed_ns(down) == (30, 40)
+    assert (
+        other.changed_ns(Action("restore", LINK)) == other.changed_ns(Action("restore", LINK, "link_down")) == (50, 60)
+    )
+    assert other.changed_ns(Action("restore", PORT)) == (7, 7), "this never happened"
+    for _ in range(KEPT):
+        ledger.perform(fake, Action("restore", PORT))
+        ledger.perform(fake, down)
+    assert len(ledger.record.read().changes) == KEPT
 
 
 def test_first_in_first_out(fake: FakeLab, ledger: FaultLedger) -> None:

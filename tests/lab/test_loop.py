@@ -109,7 +109,7 @@ def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule() -> None:
         due = [causes for at, causes in ledger.items() if made.clock.now >= at * SECOND]
         if due:
             at_ns = round(max(at for at in ledger if made.clock.now >= at * SECOND) * SECOND)
-            clock.failures.changed_ns = (at_ns - 2, at_ns)
+            clock.failures.changed_ns = lambda action: (at_ns - 2, at_ns)
         clock.failures.causes = [*(each for each in clock.failures.causes if each != other), *(due[-1] if due else [])]
 
     clock.failures.reload = reload

@@ -231,7 +231,7 @@ def test_moments_of_many_failures_are_the_costliest_and_their_frames_stay_small(
         "ranks": [],
     }
     readings = result_of(made).readings()
-    worst = analysis.Recovery(77.0, "t", True, 1e6, 1.0, 0.1, 1.0, 0.2)
+    worst = analysis.Recovery(77.0, "t", True, 1e6, 1.0, 0.1, 1.0, 0.2, 1.0)
     chosen = moments.chosen(readings, [worst], len(TOPOLOGY.links), 600.0)
     assert len(chosen) == moments.MOST
     assert 77.0 in [each.at_s for each in chosen]
@@ -279,7 +279,7 @@ def test_top_of_a_report_names_outcome_missed_checks_and_figures(outcome: Run) -
 
 
 def test_top_of_a_run_that_never_recovered_says_never(outcome: Run) -> None:
-    never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
+    never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None, 1.0)
     found = summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), Verdict([], [never], True, []))
     assert ("never", "slowest recovery") in [(each.value, each.what) for each in found]
 
@@ -296,10 +296,10 @@ def test_report_names_each_protocol_core_that_ran_once(outcome: Run, text: str) 
     assert told in report.render(real, TOPOLOGY, outcome.verdict, "t")
 
 
-def test_report_of_a_run_that_is_not_valid_warns_above_the_banner(outcome: Run) -> None:
+def test_report_of_a_run_that_is_not_valid_warns_below_the_banner(outcome: Run) -> None:
     judged = Verdict([Check("a", "b", "c", True)], [], False, ["late <by> far"])
     made = report.render(outcome.result, TOPOLOGY, judged, "t")
-    assert made.index("The machine did not keep up") < made.index('class="banner')
+    assert made.index('class="banner') < made.index("The machine did not keep up, so times and rates")
     assert "late &lt;by&gt; far" in made
 
 

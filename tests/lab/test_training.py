@@ -58,6 +58,8 @@ def test_training_run_with_a_failure_tells_steps_operations_and_which_were_broke
     assert 0 < sum(each.broken for each in found) < done
     told = performance.of(result).training
     assert told is not None
+    title = performance.training_tables(told)[0].title
+    assert title.endswith(f"; exposed communication, when a rank does not compute: {told.idle:.1%} of it")
     assert told.times["all"].count == done
     assert set(told.operations) == {"all_reduce", "all_to_all", "send_recv"}
     assert told.operations["all_to_all"].count == 4 * 4 * 2 * done

@@ -60,6 +60,10 @@ MISTAKES = {
     41: program(apply="meta.w = /*!*/1 ++ meta.a;"),
     42: program(apply="if (/*!*/hdr.eth == meta.a) { }"),
     43: program(states="state start { transition select(meta.a) { /*!*/16w1: accept; } }"),
+    44: program(
+        locals="action a(bit<8> v,\n         bit<8> w) {\n    meta.a = v;\n}",
+        apply="    if (meta.a == 1) /*!*/{\n        meta.b = 1;",
+    ),
 }
 
 

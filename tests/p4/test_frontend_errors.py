@@ -13,6 +13,7 @@ from p4lite.compiler import compile_program, parser
 from p4lite.compiler.diagnostics import CompileError
 from support.p4.source import MARK, errors, marked, program
 
+ROOT = Path(__file__).parents[2]
 BOUND = "action a(inout bit<8> x, bit<8> v) { x = v; } table t { key = { meta.a: exact; } actions = { a(meta.b); } "
 TABLE_FRAME = "action a(bit<8> v) { meta.a = v; } "
 
@@ -343,6 +344,33 @@ def test_a_missing_brace_is_one_error_at_the_brace_that_is_open(name: str) -> No
     (found,) = errors(text)
     assert (found.pos.line, found.pos.col) == place
     assert found.message.startswith("syntax error: this '{' is not closed: add its '}' " + UNCLOSED[name][1])
+
+
+def test_each_missing_brace_is_found_also_below_heads_of_several_lines() -> None:
+    """Of a program whose parser has its parameters on several lines: take out one closing brace after the other."""
+    text = (ROOT / "workshop/01-usid/solution/usid.p4").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    of: dict[int, tuple[int, int]] = {}
+    stack: list[tuple[int, int]] = []
+    for number, line in enumerate(lines, 1):
+        for column, character in enumerate(line.partition("//")[0], 1):
+            if character == "{":
+                stack.append((number, column))
+            elif character == "}":
+                of[number] = stack.pop()
+    alone = [number for number, line in enumerate(lines, 1) if line.strip() == "}"]
+    assert len(alone) > 20
+    for number in alone:
+        (found,) = errors("\n".join((*lines[: number - 1], *lines[number:])))
+        assert (found.pos.line, found.pos.col) == of[number], f"without the }} of line {number}"
+
+
+def test_a_superfluous_brace_at_the_end_is_reported_itself() -> None:
+    parameters = "packet_in pkt,\n    out headers_t hdr, inout"
+    text, place = marked(program().replace("packet_in pkt, out headers_t hdr, inout", parameters) + "/*!*/{\n")
+    (found,) = errors(text)
+    assert (found.pos.line, found.pos.col) == place
+    assert found.message.endswith("; no '}' closes it: remove it")
 
 
 def test_a_missing_brace_does_not_hide_errors_before_it() -> None:

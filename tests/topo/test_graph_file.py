@@ -9,7 +9,10 @@ import textwrap
 
 import pytest
 
-from mrc_topo import LabError, Topology, containerlab, draw, graph_file, labfile, load_lab, parse_lab
+from mrc_cli import app as cli
+from mrc_lab import describe
+from mrc_topo import LabError, Topology, containerlab, draw, labfile, load_lab, parse_lab
+from mrc_topo.extras import install, requirement
 from mrc_topo.walk import check_routes
 
 CLAB = """
@@ -128,6 +131,40 @@ def test_both_directions_of_a_directed_graph_are_one_link(tmp_path: pathlib.Path
         dot(tmp_path, "graph { a [kind=host]; a -- s -- r; s -- r }")
 
 
+OUTSIDE = """    - {type: mgmt-net, endpoint: {node: leaf1, interface: e1-9}, host-interface: leaf1}
+    - {type: vxlan, endpoint: {node: leaf1, interface: e1-10}, remote: 10.0.0.1, vni: 1, udp-port: 14788}
+    - endpoints: ["leaf2:e1-9", "macvlan:eth0"]
+    - endpoints: ["host:veth1", "leaf2:e1-10"]
+    - {type: dummy, endpoint: {node: client1, interface: eth2}}
+"""
+
+
+def test_links_out_of_the_lab_are_left_out_and_said(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, more = load(tmp_path, CLAB), load(tmp_path, CLAB + OUTSIDE)
+    assert plain.notes == ()
+    assert list(more.links) == list(plain.links)
+    assert more.lab == plain.lab
+    (note,) = more.notes
+    assert (
+        "5 links: fabric.clab.yml:21: topology.links.6 (mgmt-net), fabric.clab.yml:22: topology.links.7 (vxlan)" in note
+    )
+    assert note.endswith("topology.links.8 (macvlan) and 2 more")
+    assert more.for_transport("roce").notes == more.notes
+    # Commands say it.
+    monkeypatch.setattr(sys, "argv", ["mrclab", "topo", "show", str(tmp_path / "my.yaml")])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert f"warning: {tmp_path / 'my.yaml'}: {note}" in capsys.readouterr().err
+    assert describe.warnings(more, "virtual", "mrc") == [note]
+
+
+def test_a_node_may_have_the_name_of_a_type_of_links(tmp_path: pathlib.Path) -> None:
+    text = CLAB.replace("client1", "host").replace("type: veth", "type: [veth]")
+    assert load(tmp_path, text).notes == ()
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -152,8 +189,8 @@ def test_bad_dot_is_refused_with_the_file_and_the_edge(tmp_path: pathlib.Path, t
     ("old", "new", "says"),
     [
         ('"spine1:e1-9"', '"spine9:e1-9"', r"fabric.clab.yml:15: topology.links.1: there is no node 'spine9'; spine1,"),
-        ('"client1:eth1"', '"host:eth1"', r"topology.links.4: there is no node 'host'"),
-        ('"client1:eth1", ', "", r"links.4: a link between two nodes has endpoints: .*remove links to the machine"),
+        ('"client1:eth1"', '"hosts:eth1"', r"topology.links.4: there is no node 'hosts'"),
+        ('"client1:eth1", ', "", r"links.4: a link between two nodes has endpoints: .*have one of the types host"),
         ("leaf2: {}", "lea--f2: {}", r"topology.links.1: there is no node 'leaf2'"),
         ("client2:", "client_with_a_name_of_more_than_31:", r"yml:12: topology.nodes.client_.* is no name of a node"),
         ('"client2:eth1"', '"client1:eth2"', r"^fabric.clab.yml:12: topology.nodes.client2: client2 has no link"),
@@ -205,7 +242,7 @@ def test_a_file_and_links_of_the_lab_exclude_each_other(tmp_path: pathlib.Path) 
 
 def test_without_pydot_the_error_has_the_command(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydot", None)
-    with pytest.raises(LabError, match=r"fabric.dot: DOT needs pydot: pip install 'mrclab\[dot\]'") as caught:
+    with pytest.raises(LabError, match=r"fabric.dot: DOT needs pydot: pip install ") as caught:
         load(tmp_path, textwrap.dedent(DOT), "fabric.dot")
-    assert caught.value.packages == ("mrclab[dot]",)
-    assert graph_file.EXTRA.endswith("'mrclab[dot]'")
+    assert caught.value.packages == requirement("dot")
+    assert install("dot") in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import pathlib
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -83,6 +84,32 @@ def test_a_click_breaks_a_link_and_everybody_sees_it(browser: Any, simulation: t
         assert page.errors == []
         assert all(url.startswith((serving.address, "data:", "blob:")) for url in page.requests), page.requests
         page.page.context.close()
+
+
+def test_what_happened_is_in_the_order_of_time_and_evs_have_eight_digits(
+    browser: Any, simulation: tuple[Watching, Serving]
+) -> None:
+    _, serving = simulation
+    one = opened(browser, serving.url)
+    one.until("window.mrclab?.latest()?.goodput_bps > 0")
+    rows = [(900, "later"), (700, "earlier"), (800, "between"), (900, "the last of two")]
+    one.page.evaluate(
+        """(rows) => mrclab.stream.on.log(rows.map(([ms, text], number) => (
+            { number, t_ns: 1e12 + ms * 1e6, what: "note", text, element: "" })))""",
+        rows,
+    )
+    shown = one.page.locator("#log li").all_text_contents()[:4]
+    for text, wanted in zip(shown, ["the last of two", "later", "between", "earlier"], strict=True):
+        assert text.endswith(wanted)
+    one.page.click("#tab-pair")
+    one.page.select_option("#source", "h1")
+    one.page.select_option("#destination", "h2")
+    one.page.wait_for_selector("#evs .ev.GOOD")
+    cell = one.page.locator("#evs .ev.GOOD").first
+    assert re.match(r"EV [0-9a-f]{8}, plane", cell.get_attribute("aria-label"))
+    cell.click()
+    one.until("/^EV [0-9a-f]{8}: plane/.test(document.querySelector('#panel-pair p[role=status]').textContent)")
+    one.page.context.close()
 
 
 def test_what_a_page_can_do_to_links_ports_and_workloads(browser: Any, simulation: tuple[Watching, Serving]) -> None:

@@ -7,9 +7,13 @@ from concurrent.futures import TimeoutError as Late
 
 import pytest
 
+from mrc_results.expectation import Evidence
+from mrc_runs import execute
+from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_web.hub import CommandError, Hub
 from mrc_web.replay import Recorded, Replay
 from mrc_web.state import State
+from mrc_web.view import View
 from p4lite.switch.fabric.values import SwitchState
 from support.web import LINK, SHORT, Watching, simulating, watching
 
@@ -52,6 +56,27 @@ def test_a_link_is_broken_seen_found_and_restored() -> None:
         state = view.until(lambda state: state["job"] and not state["job"]["running"])
         assert state["job"]["verdict"] == "passed"  # type: ignore[index]
         assert state["job"]["mismatches"] == 0  # type: ignore[index]
+
+
+def test_the_log_has_the_times_that_the_record_of_the_run_has(tmp_path: pathlib.Path) -> None:
+    """A sample sees a failure up to a tenth of a second after it was made."""
+    hub = Hub()
+    experiment = Experiment(
+        name="x",
+        title="x",
+        lab="tiny",
+        workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 16}, duration=1.0),
+        schedule=[
+            ExperimentStep(at=0.237, fail=LINK, evidence=Evidence(dropped=1)),
+            ExperimentStep(at=0.641, restore=LINK),
+        ],
+    )
+    outcome = execute.execute(experiment, "virtual", folder=tmp_path, live=False, view=View(hub, speed=0))
+    assert hub.layout is not None
+    began = hub.layout["began_ns"]
+    shown = [row["t_ns"] for row in hub.log.since(0) if row["what"] in ("failure", "restore")]
+    assert shown == [each.done_ns - began for each in outcome.result.happenings]
+    assert len(shown) == 2
 
 
 def test_the_ways_of_evs_are_those_of_the_paths() -> None:

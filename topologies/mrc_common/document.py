@@ -13,7 +13,7 @@ import os
 import stat
 import typing
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,11 +103,12 @@ class Model(BaseModel):
 @dataclass(frozen=True)
 class Document:
     """A document that was read. `data` is plain: dicts with string keys, lists, strings, finite numbers, booleans,
-    None."""
+    None. `notes`: what was left out of it, a line each for the user."""
 
     name: str
     data: dict[str, Any]
     lines: dict[KeyPath, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     def problem(self, path: KeyPath, message: str, root: str = "document") -> str:
         """Return one line about a key, or about the whole (`root`) for an empty path."""

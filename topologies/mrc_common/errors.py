@@ -56,11 +56,11 @@ class MrclabError(Exception):
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
     code: ErrorCode = ErrorCode.FAILED
-    #: What pip installs to remedy it, such as `mrclab[scale]`; a command on a terminal offers to.
+    #: pip's arguments that remedy it, such as `mrclab[scale]`; a command on a terminal offers to run it.
     packages: tuple[str, ...] = ()
 
     def needing(self, *packages: str) -> Self:
-        """Return this error with the packages that it lacks."""
+        """Return this error with pip's arguments that install what it lacks."""
         self.packages = packages
         return self
 

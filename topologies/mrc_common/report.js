@@ -265,7 +265,7 @@
       }
       const since = data.t[at] - data.at, sign = since < 0 ? "−" : "+";
       const text = `${data.t[at].toFixed(2)} s (${sign}${Math.abs(since).toFixed(2)} s): ${data.goodput[at]} Mb/s, ` +
-        `${data.bad[at]} EVs out of use, ${data.lost[at]} packets lost in the fabric`;
+        `${data.bad[at]} EVs out of use, ${data.lost[at]} packets dropped in the fabric`;
       this.now.textContent = text;
       this.slider.setAttribute("aria-valuetext", text);
     }

@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,33 @@ from pydantic import ValidationError
 
 from mrc_common import document
 from mrc_common.document import Document, DocumentError, KeyPath, printable
+from mrc_topo.extras import install, requirement
 from mrc_topo.schema import MAX_LINKS, GraphSource, GraphSpec, NodeRole
 
 EXAMPLE = "a containerlab topology is a mapping with name and topology; see docs/topology.md"
-EXTRA = "pip install 'mrclab[dot]'"
 #: pydot takes seconds for a longer text.
 MAX_DOT_BYTES = 100_000
 #: Attributes of a DOT edge that a link has.
 SETTINGS = ("rate", "delay", "loss", "corrupt")
 #: The keys of `topology` that are about the file.
 SOURCE_KEYS = ("from", "host_kinds", "roles")
+#: Links that are left out and that a note names.
+NAMED = 3
 #: Statements of DOT that set defaults look like nodes of these names.
 DEFAULTS = ("node", "edge", "graph")
 _NAMED = re.compile(r'(?P<node>"(?:[^"\\]|\\.)*"|[^":]*)(?::(?P<port>"[^"]*"|[^":]*))?(?::[a-z_]+)?\Z', re.DOTALL)
+
+
+class _Outside(StrEnum):
+    """The types of containerlab's links that lead from a node out of the lab, or nowhere. In the short form of a link
+    the type stands in the place of a node's name."""
+
+    HOST = "host"
+    MGMT_NET = "mgmt-net"
+    MACVLAN = "macvlan"
+    VXLAN = "vxlan"
+    VXLAN_STITCH = "vxlan-stitch"
+    DUMMY = "dummy"
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,8 @@ class _Drawn:
     places: dict[str, str] = field(default_factory=dict)
     links: list[tuple[_End, _End, dict[str, str]]] = field(default_factory=list)
     link_places: list[str] = field(default_factory=list)
+    #: Links that lead out of the lab: their place and type.
+    left_out: list[tuple[str, _Outside]] = field(default_factory=list)
 
     def add(self, one: _End, other: _End, settings: Mapping[str, str], place: str) -> None:
         """Add a link. Raises DocumentError if there are too many: edges between subgraphs multiply."""
@@ -87,7 +104,18 @@ def expanded(read: Document, folder: Path | None) -> Document:
             *error.packages
         ) from error
     graph = _graph(read, name, drawn, spec, asked)
-    return Document(read.name, {**read.data, "topology": graph}, read.lines)
+    return Document(read.name, {**read.data, "topology": graph}, read.lines, tuple(_notes(drawn)))
+
+
+def _notes(drawn: _Drawn) -> Iterator[str]:
+    """Yield a line about the links that were left out."""
+    if drawn.left_out:
+        first = ", ".join(f"{place} ({kind})" for place, kind in drawn.left_out[:NAMED])
+        more = len(drawn.left_out) - NAMED
+        many = "a link" if len(drawn.left_out) == 1 else f"{len(drawn.left_out)} links"
+        yield f"left out, as a lab has no others than between its nodes: {many}: {first}" + (
+            f" and {more} more" if more > 0 else ""
+        )
 
 
 def _problem(read: Document, key: KeyPath, message: str) -> DocumentError:
@@ -206,12 +234,16 @@ def _containerlab(read: Document) -> _Drawn:
         raise DocumentError([read.problem(("topology", "links"), "must be a list")])
     for at, link in enumerate(links):
         place: KeyPath = ("topology", "links", at)
+        outside = _outside(link, drawn.nodes)
+        if outside is not None:
+            drawn.left_out.append((read.problem(place, "").removesuffix(": "), outside))
+            continue
         ends = link.get("endpoints") if isinstance(link, dict) else None
         parsed = [_endpoint(each) for each in ends] if isinstance(ends, list) else []
         if len(parsed) != 2 or None in parsed:
             raise DocumentError(
                 [read.problem(place, 'a link between two nodes has endpoints: ["NODE:INTERFACE", "NODE:INTERFACE"]; '
-                              "remove links to the machine or to other networks")]
+                              f"links out of the lab have one of the types {', '.join(_Outside)}")]
             )  # fmt: skip
         one, other = parsed
         assert one is not None
@@ -223,6 +255,19 @@ def _containerlab(read: Document) -> _Drawn:
                 )
         drawn.add(one, other, {}, read.problem(place, "").removesuffix(": "))
     return drawn
+
+
+def _outside(link: object, nodes: Mapping[str, str]) -> _Outside | None:
+    """Return the type of a link that does not lead to another node; None for all other links."""
+    if not isinstance(link, dict):
+        return None
+    types = [link.get("type")]
+    ends = link.get("endpoints")
+    if types == [None] and isinstance(ends, list):
+        names = [each.partition(":")[0] for each in ends if isinstance(each, str)]
+        types = [name for name in names if name not in nodes]
+    known = set(_Outside)
+    return next((_Outside(each) for each in types if isinstance(each, str) and each in known), None)
 
 
 def _endpoint(given: object) -> _End | None:
@@ -246,7 +291,7 @@ def _read_dot(name: str, text: str) -> _Drawn:
     try:
         import pydot
     except ImportError:
-        raise DocumentError([f"{name}: DOT needs pydot: {EXTRA}"]).needing("mrclab[dot]") from None
+        raise DocumentError([f"{name}: DOT needs pydot: {install('dot')}"]).needing(*requirement("dot")) from None
     if len(text.encode()) > MAX_DOT_BYTES:
         raise DocumentError([f"{name}: larger than {MAX_DOT_BYTES} bytes, which no graph for a lab needs"])
     said = io.StringIO()

@@ -88,6 +88,7 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
     try:
         topology = build_topology(_placed(Lab.model_validate(read.data), folder))
         Placement(topology)
+        topology.notes = read.notes
         return topology
     except ValidationError as error:
         raise LabError(read.explain(Lab, error, "lab")) from error

@@ -21,9 +21,22 @@ CHECKOUT: dict[Kind, str] = {
 }
 
 
+def _carried(kind: Kind) -> Path:
+    return _package() / "data" / kind
+
+
+def _package() -> Path:
+    return Path(str(importlib.resources.files("mrc_topo")))
+
+
+def checkout() -> Path | None:
+    """Return the root of the checkout that this package lies in; None if it is that of a wheel."""
+    root = _package().parents[1]
+    return root if (root / CHECKOUT["labs"]).is_dir() and not _carried("labs").is_dir() else None
+
+
 def shipped(kind: Kind) -> Path:
     """Return the folder of a kind of files that come with the project: `labs/NAME.yaml`, `clusters/NAME.yaml`,
     `costs/NAME.yaml`, `experiments/NAME/`, `programs/NAME.p4`, `workshop/NN-NAME/`."""
-    package = Path(str(importlib.resources.files("mrc_topo")))
-    carried = package / "data" / kind
-    return carried if carried.is_dir() else package.parents[1] / CHECKOUT[kind]
+    carried = _carried(kind)
+    return carried if carried.is_dir() else _package().parents[1] / CHECKOUT[kind]

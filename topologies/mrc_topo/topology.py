@@ -145,6 +145,9 @@ class Topology:
     This is the Clos; `mrc_topo.graph_topology.GraphTopology` is a graph, and `build_topology` returns what a lab has.
     """
 
+    #: What of the files of the lab was left out, a line each for the user.
+    notes: Sequence[str] = ()
+
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self._used_overrides: set[str] = set()
@@ -171,7 +174,9 @@ class Topology:
 
     def with_lab(self, lab: Lab) -> Self:
         """Return the topology of a lab that differs from this one in settings, not in shape."""
-        return type(self)(lab)
+        made = type(self)(lab)
+        made.notes = self.notes
+        return made
 
     # --- numbers by rule -----------------------------------------------------------------------------
 

@@ -21,6 +21,9 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 def load(lab: str) -> Topology:
     try:
-        return load_lab(lab)
+        topology = load_lab(lab)
     except LabError as error:
         fail(str(error))
+    for text in topology.notes:
+        typer.echo(f"mrclab topo: warning: {lab}: {text}", err=True)
+    return topology

@@ -33,7 +33,7 @@ def verb(labs: Annotated[list[str], typer.Argument(help="lab files, or names of 
             f"{lab}: good: {topology.lab.hosts} hosts, {len(topology.switches)} switches, "
             f"{len(topology.links)} links, {entries} table entries, {paths} paths followed"
         )
-        # Only RoCE's fabric has what may be warned of.
+        # Of settings, only RoCE's fabric has what may be warned of.
         for text in describe.warnings(topology, topology.lab.clock, "roce"):
             typer.echo(f"mrclab topo: warning: {lab}: {text}", err=True)
     if code:

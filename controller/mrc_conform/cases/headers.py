@@ -377,7 +377,7 @@ def ev_travels(c: Script) -> None:
     planes = {entry.value: entry.plane for entry in c.evs()}
     for packet in c.drain():
         c.check(
-            planes.get(packet.ev) == packet.port, f"EV {packet.ev:#010x} on port {packet.port} is not one of that plane"
+            planes.get(packet.ev) == packet.port, f"EV {packet.ev:08x} on port {packet.port} is not one of that plane"
         )
 
 

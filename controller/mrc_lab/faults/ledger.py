@@ -27,20 +27,30 @@ from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Link, Switch, Topology
 from p4lite.switch.fabric.values import SwitchState
 
+#: The number of changes whose times a ledger keeps.
+KEPT = 64
+
+
+@dataclass(frozen=True)
+class LedgerChange:
+    """A failure that came or went, and when that began and was done, by the lab's clock (ns): the one source of these
+    times for the records of runs and for those who only watch. The clock of a real lab is the machine's monotonic one,
+    which all processes share."""
+
+    action: Action
+    began_ns: int
+    done_ns: int
+
 
 @dataclass(frozen=True)
 class LedgerState:
-    """The content of a ledger: the failures in force, the states found before them, and elements in doubt.
-
-    `began_ns`, `done_ns`: when the latest change began and was done, by the machine's monotonic clock, which all
-    processes share; 0 for no change.
-    """
+    """The content of a ledger: the failures in force, the states found before them, elements in doubt, and the latest
+    `KEPT` changes, oldest first."""
 
     causes: Sequence[Action] = ()
     found: Mapping[str, Found] = field(default_factory=dict)
     unsettled: Sequence[str] = ()
-    began_ns: int = field(default=0, compare=False)
-    done_ns: int = field(default=0, compare=False)
+    changes: Sequence[LedgerChange] = field(default=(), compare=False)
 
 
 class UnsettledError(MrclabError):
@@ -83,6 +93,7 @@ class FaultLedger:
         refill: fills a switch's tables (by name) after a reboot.
         record: stores the ledger.
         ready: called before a failure begins; raises FailureError where it cannot begin.
+        clock: returns the time of the lab's clock, ns.
     """
 
     def __init__(
@@ -91,16 +102,18 @@ class FaultLedger:
         refill: Callable[[str], object],
         record: Record | None = None,
         ready: Callable[[Action], object] = lambda action: None,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.topology = topology
         self.refill = refill
         self.ready = ready
+        self.clock = clock
         self.record: Record = MemoryRecord() if record is None else record
         self._causes: list[Action] = []
         self._found: dict[str, Found] = {}
         self._unsettled: set[str] = set()
         self._own: list[Action] = []
-        self._began_ns = self._done_ns = 0
+        self._changes: list[LedgerChange] = []
         self._capacity = Capacity(topology)
         self.reload()
 
@@ -111,11 +124,16 @@ class FaultLedger:
         """The failures in force when this ledger last looked, oldest first."""
         return tuple(self._causes)
 
-    @property
-    def changed_ns(self) -> tuple[int, int]:
-        """When the latest change began and was done, by the machine's monotonic clock; of one under way, both are when
-        it began."""
-        return self._began_ns, max(self._began_ns, self._done_ns)
+    def changed_ns(self, action: Action) -> tuple[int, int]:
+        """Return when a failure last came, or when a target's failure (of a kind, if the action has one) last went:
+        when that began and was done. Of a change that is still under way, or is no longer kept, both are now."""
+        for change in reversed(self._changes):
+            done = change.action
+            same_kind = done.kind == action.kind or (action.verb == "restore" and not action.kind)
+            if (done.verb, done.target) == (action.verb, action.target) and same_kind:
+                return change.began_ns, change.done_ns
+        now = self.clock()
+        return now, now
 
     @property
     def broken(self) -> dict[str, str]:
@@ -146,10 +164,10 @@ class FaultLedger:
         """Read the recorded state again."""
         state = self.record.read()
         self._causes, self._found, self._unsettled = list(state.causes), dict(state.found), set(state.unsettled)
-        self._began_ns, self._done_ns = state.began_ns, state.done_ns
+        self._changes = list(state.changes)
 
     def _state(self) -> LedgerState:
-        return LedgerState(list(self._causes), dict(self._found), self.unsettled, self._began_ns, self._done_ns)
+        return LedgerState(list(self._causes), dict(self._found), self.unsettled, list(self._changes))
 
     def _together(self, causes: Iterable[Action]) -> Effects:
         return together(kinds.effects_of(self.topology, each) for each in causes)
@@ -253,7 +271,7 @@ class FaultLedger:
         self._found |= fresh
         self._causes = before + list(come)
         self._unsettled |= touched
-        self._began_ns = time.monotonic_ns()
+        began_ns = self.clock()
         write(self._state())
         undone = False
         try:
@@ -270,11 +288,12 @@ class FaultLedger:
             finally:
                 if undone:
                     self._settled(before, touched)
-                self._done_ns = time.monotonic_ns()
                 write(self._state())
             raise
         self._settled(after, touched)
-        self._done_ns = time.monotonic_ns()
+        done_ns = self.clock()
+        made = [Action("restore", each.target, each.kind) for each in gone] + list(come)
+        self._changes = [*self._changes, *(LedgerChange(each, began_ns, done_ns) for each in made)][-KEPT:]
         write(self._state())
 
     def _settled(self, causes: list[Action], names: Iterable[str]) -> None:

@@ -144,7 +144,7 @@ class VirtualSession(Session):
         self.virtual_hosts = {name: VirtualHost(self, name) for name in places}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
-        self.failures = FaultLedger(topology, self._refill)
+        self.failures = FaultLedger(topology, self._refill, clock=self.now_ns)
         self.denied = set()
 
     @property

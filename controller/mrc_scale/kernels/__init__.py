@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from mrc_topo.extras import install
+
 
 class KernelError(Exception):
     """There is no numba; the text names the remedy."""
@@ -79,7 +81,7 @@ def compiled(cache: Path | None = None) -> Kernels:
         KernelError: numba is not installed.
     """
     if not has_numba():
-        raise KernelError("numba is not installed; pip install 'mrclab[scale]'")
+        raise KernelError(f"numba is not installed; {install('scale')}")
     import numba
 
     if cache is not None:

@@ -25,12 +25,12 @@ from mrc_studies.calibration import report
 from mrc_studies.calibration.calibration_run import CalibrationRun
 from mrc_studies.cells.tables import parquet_of
 from mrc_topo.cost import CostSummary, bill, load_costs
+from mrc_topo.extras import install, requirement
 from mrc_topo.plan import Design, PlanError, plan
 from p4lite.folders import make_private
 from p4lite.switch.native.build import cache_dir
 
 REPORT = "report.html"
-EXTRA = "pip install 'mrclab[scale]'"
 
 #: Queue pairs beyond which other sprayers are left out: each takes about as long as MRC's own run.
 MOST_SPRAYED = 32_768
@@ -53,8 +53,8 @@ def need_extra() -> None:
     missing = [name for name in ("numba", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         which = "which is" if len(missing) == 1 else "which are"
-        text = f"mrclab scale needs {' and '.join(missing)}, {which} not installed; {EXTRA}"
-        raise ScaleError(text).needing("mrclab[scale]")
+        text = f"mrclab scale needs {' and '.join(missing)}, {which} not installed; {install('scale')}"
+        raise ScaleError(text).needing(*requirement("scale"))
 
 
 def load_kernels() -> Kernels:

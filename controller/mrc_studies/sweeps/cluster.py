@@ -26,9 +26,9 @@ from mrc_common.document import DocumentError, Model, printable
 from mrc_runs.experiment import ExperimentError, Tree
 from mrc_runs.interruption import uninterrupted
 from mrc_studies.sweeps.spec import nearest
+from mrc_topo.extras import install, requirement
 
 EXAMPLE = "a cluster file is a mapping with kind, workers and options; see docs/sweeps.md"
-EXTRA = "pip install 'mrclab[cluster]'"
 #: Seconds within which a scheduler must answer, and have a worker.
 REACHED_S, WORKERS_S = 10.0, 60.0
 
@@ -58,7 +58,9 @@ def _jobs(name: str) -> AllowedCluster:
 
 
 OFFERS: dict[str, AllowedCluster] = {
-    "local": AllowedCluster("distributed", "LocalCluster", EXTRA, frozenset({"memory_limit", "local_directory"}), {}),
+    "local": AllowedCluster(
+        "distributed", "LocalCluster", install("cluster"), frozenset({"memory_limit", "local_directory"}), {}
+    ),
     "ssh": AllowedCluster(
         "distributed",
         "SSHCluster",
@@ -144,8 +146,8 @@ def have_dask() -> bool:
 def need_dask(what: str) -> None:
     """Raise ExperimentError if Dask is missing."""
     if not have_dask():
-        text = f"{what} needs Dask: {EXTRA}; `--workers 0` does without, one run after another"
-        raise ExperimentError(text).needing("mrclab[cluster]")
+        text = f"{what} needs Dask: {install('cluster')}; `--workers 0` does without, one run after another"
+        raise ExperimentError(text).needing(*requirement("cluster"))
 
 
 @contextlib.contextmanager

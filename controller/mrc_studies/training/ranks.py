@@ -22,10 +22,10 @@ from mrc_lab.hosts.hostprocess import HostProcess
 from mrc_lab.records.record import State
 from mrc_lab.session.real import RealSession
 from mrc_runs.experiment import ExperimentError, Tree
+from mrc_topo.extras import install, requirement
 
 #: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.
 BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mrc")}
-REMEDY = "install it with `pip install 'mrclab[torch]'` (of PyTorch the CPU wheel is enough)"
 
 
 class RankEvent(StrEnum):
@@ -70,7 +70,11 @@ def need(*packages: str) -> None:
     for name in packages:
         if importlib.util.find_spec(name) is None:
             shown = {"sklearn": "scikit-learn"}.get(name, name)
-            raise ExperimentError(f"{shown} is missing, which PyTorch jobs need: {REMEDY}").needing("mrclab[torch]")
+            text = (
+                f"{shown} is missing, which PyTorch jobs need: install it with `{install('torch')}` "
+                "(of PyTorch the CPU wheel is enough)"
+            )
+            raise ExperimentError(text).needing(*requirement("torch"))
     from mrc_torch.versions import refusal
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a torch that is not installed as a package

@@ -6,6 +6,12 @@ import { linkWord } from "./fabric.js";
 import { parse, setting } from "./settings.js";
 import { rate, bytes, count, span } from "./units.js";
 
+/** The two counts of lost packets: what each has, and why they differ. */
+const DROPPED = "packets of any kind that the fabric stopped. Hosts take fewer for lost, because they probe dead paths, too, "
+  + "or more, where packets are trimmed or late.";
+const TAKEN = "data packets that the sender gave up waiting for. The fabric drops others, too (probes, acknowledgements), "
+  + "and not those that are trimmed or late.";
+
 const USUAL = { link: "link_down", port: "port_down", switch: "stop" };
 
 /** What this page did to the lab, the latest last: how each is undone. */
@@ -256,12 +262,14 @@ export class ElementPanel {
     facts.set(`to ${link.low}`, `${rate(row.down_bps)}, ${bytes(row.down_queue_bytes)} wait`);
     facts.set("carried", `${bytes(row.up_bytes)} and ${bytes(row.down_bytes)}`);
     facts.set("dropped", `${count(row.drops)}, ${count(row.lost)} of them by failures`);
+    facts.set("dropped means", DROPPED);
   }
 
   switchFacts(row, facts) {
     facts.set("state", row.state ?? "unknown");
     facts.set("waits in queues", bytes(row.queue_bytes));
     facts.set("dropped", `${count(row.drops)}, ${count(row.lost)} of them by failures`);
+    facts.set("dropped means", DROPPED);
     if (row.trimmed !== undefined) facts.set("trimmed", count(row.trimmed));
     if (row.marked !== undefined) facts.set("ECN-marked", count(row.marked));
   }
@@ -273,7 +281,8 @@ export class ElementPanel {
     facts.set("ports up", String(row.ports_up));
     facts.set("received by plane", (row.rx_bps ?? []).map(rate).join(" · "));
     facts.set("packets", `${count(row.packets)}, ${count(row.retransmissions)} again`);
-    facts.set("losses, timeouts", `${count(row.losses)}, ${count(row.timeouts)}`);
+    facts.set("taken for lost, timeouts", `${count(row.losses)}, ${count(row.timeouts)}`);
+    facts.set("taken for lost means", TAKEN);
     facts.set("trims, marks seen", `${count(row.trims)}, ${count(row.marks)}`);
     facts.set("EVs", Object.entries(row.ev ?? {}).map(([state, many]) => `${state} ${many}`).join(", ") || "none");
     if (row.cc?.cwnd !== undefined) facts.set("window, in flight", `${bytes(row.cc.cwnd)}, ${bytes(row.cc.inflight)}`);

@@ -163,7 +163,10 @@ function note(row) {
     marks.push({ t_ns: row.t_ns, text: row.text.replace(/^restored: /, ""), breaks: row.what === "failure" });
     marks = marks.slice(-200);
   }
-  list.prepend(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text));
+  // Newest first; hosts are asked in turn, so what they report comes later than what was done meanwhile.
+  let next = list.firstElementChild;
+  while (next && Number(next.firstElementChild.dataset.ns) > row.t_ns) next = next.nextElementSibling;
+  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text), next);
   while (list.childElementCount > LOG_ROWS) list.lastElementChild.remove();
 }
 

@@ -1,7 +1,7 @@
 // The panel of a pair of hosts: all EVs of their queue pairs, by plane, and the window that they share.
 
 import { el, Facts, text } from "./dom.js";
-import { bytes, count, span } from "./units.js";
+import { bytes, count, entropy, span } from "./units.js";
 
 const LETTERS = { GOOD: "G", SKIP: "S", ASSUMED_BAD: "B", DENIED: "D" };
 /** An EV that was in flight so short a time ago shows it. */
@@ -93,7 +93,7 @@ export class PairPanel {
     const kind = `ev ${ev.state}${ev.active ? "" : " idle"}${fresh ? " fresh" : ""}`;
     if (cell.className !== kind) {
       cell.className = kind;
-      cell.setAttribute("aria-label", `EV ${ev.ev.toString(16)}, plane ${ev.plane}, ${ev.state}${ev.active ? ", active" : ""}`);
+      cell.setAttribute("aria-label", `EV ${entropy(ev.ev)}, plane ${ev.plane}, ${ev.state}${ev.active ? ", active" : ""}`);
     }
     text(cell, LETTERS[ev.state] ?? "?");
   }
@@ -125,7 +125,7 @@ export class PairPanel {
     const used = ev.used_ns < 0 ? "not seen in flight" : `last in flight ${span(Math.max(this.now - ev.used_ns, 0))} ago`;
     const names = ev.links.map((at) => this.layout.links[at].name);
     const way = names.length ? `by ${names.join(", ")}` : "the switches choose its way";
-    text(this.detail, `EV 0x${ev.ev.toString(16)}: plane ${ev.plane}, ${ev.state}, ${ev.active ? "active" : "in reserve"}, `
-      + `${ev.losses} losses, ${used}; ${way}`);
+    text(this.detail, `EV ${entropy(ev.ev)}: plane ${ev.plane}, ${ev.state}, ${ev.active ? "active" : "in reserve"}, `
+      + `${ev.losses} packets on it taken for lost, ${used}; ${way}`);
   }
 }

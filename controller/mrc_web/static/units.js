@@ -15,6 +15,8 @@ function trim(value) {
 
 export const rate = (bps) => scaled(bps ?? 0, "b/s");
 export const bytes = (count) => scaled(count ?? 0, "B");
+/** An EV as every message and file of mrclab has it. */
+export const entropy = (ev) => ev.toString(16).padStart(8, "0");
 export const count = (value) => (value ?? 0).toLocaleString("en");
 
 export function seconds(ns) {

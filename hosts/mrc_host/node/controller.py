@@ -136,7 +136,7 @@ class NodeController:
         for ev in evs:
             holders = [qp for qp, known in qps if ev in known]
             if not holders:
-                raise RefusedError(errno.ENOENT, f"no queue pair to '{peer}' has EV {ev:#010x}")
+                raise RefusedError(errno.ENOENT, f"no queue pair to '{peer}' has EV {ev:08x}")
             for qp in holders:
                 self.endpoint.set_ev_state(qp, ev, state, now)
             changed += len(holders)
@@ -174,7 +174,7 @@ class NodeController:
             where = f"no queue pair to '{peer}'" if peer is not None else "no queue pair and no EV profile"
             if profile is not None:
                 where = f"neither EV profile '{profile}' nor a queue pair that uses it"
-            raise RefusedError(errno.ENOENT, f"{where} has EV {old:#010x}")
+            raise RefusedError(errno.ENOENT, f"{where} has EV {old:08x}")
         return ctl_requests.Replaced(changed, kept)
 
     # -- the device -----------------------------------------------------------------------------------------

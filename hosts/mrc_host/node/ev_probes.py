@@ -77,7 +77,7 @@ class EvProbes:
                 resolver(ev, destination)
             except KeyError:
                 where = ipaddress.IPv6Address(destination)
-                raise ValueError(f"EV {ev:#010x} has no path to {where}") from None
+                raise ValueError(f"EV {ev:08x} has no path to {where}") from None
 
     @staticmethod
     def _answer(batch: _Batch, ev: int, plane: int, request: int) -> Callable[[int | None, int | None, int], None]:

@@ -396,17 +396,17 @@ class ControlledProfiles:
         if profile.state is ProfileState.INIT:
             raise ValueError(f"ev profile '{profile.name}' is INIT; bring it OFFLINE first")
         if old not in entries:
-            what = "has no place left" if old is None else f"has no EV {old.ev:#010x} on port {old.plane}"
+            what = "has no place left" if old is None else f"has no EV {old.ev:08x} on port {old.plane}"
             raise RefusedError(errno.ENOENT, f"ev profile '{profile.name}' {what}")
         if any(each is not None and each.ev == new.ev for each in entries) and old != new:
-            raise ValueError(f"ev profile '{profile.name}' has EV {new.ev:#010x} already")
+            raise ValueError(f"ev profile '{profile.name}' has EV {new.ev:08x} already")
         place = entries.index(old)
         entries[place] = new
         changed = {**profile.settings, "entries": [None if each is None else list(each) for each in entries]}
         if profile.state is ProfileState.ONLINE:
             assert old is not None, "an ONLINE profile has no place without an EV"
             if old.plane != new.plane:
-                raise ValueError(f"EV {old.ev:#010x} is of port {old.plane}; in an ONLINE profile it keeps its port")
+                raise ValueError(f"EV {old.ev:08x} is of port {old.plane}; in an ONLINE profile it keeps its port")
             if old.ev != new.ev:
                 self.replace_ev(ctl_requests.ReplaceEv(old.ev, new.ev, profile=profile.name), now)
         else:

@@ -23,7 +23,7 @@ from lark.lexer import Lexer
 from lark.parsers.lalr_analysis import Shift
 
 from p4lite.compiler import ast
-from p4lite.compiler.braces import unclosed
+from p4lite.compiler.braces import superfluous, unclosed
 from p4lite.compiler.builder import Builder
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import Token, tokenize
@@ -194,6 +194,8 @@ class _Driver:
             hint = f"; '{t.value}' is the name of a type"
         elif t.value == "=" and self.within_condition(i):
             hint = "; '=' assigns, '==' compares"
+        elif superfluous(self.tokens, i):
+            hint = "; no '}' closes it: remove it"
         elif i and t.pos.line >= self.tokens[i - 1].pos.line and "_SEMI" in self.ip.accepts() and t.type in _BEGINS:
             hint = f"; is a ';' missing before '{t.value}'?"
         self.reporter.error(t.pos, f"syntax error: unexpected {found}{expected}{hint}")

@@ -97,10 +97,10 @@ def test_ev_changes_are_queued_for_the_matching_event_queues(hosts: Bed, host: c
         assert [states[ev] for ev in first[1:]] == ["DENIED"] * 3
         assert host.replace_ev(evs[5].ev, 0x12345678) == 1, "all copies"
         assert 0x12345678 in {entry.ev for entry in host.query_evs()[a.qp.qp_num]}
-        with pytest.raises(VerbsError, match="no queue pair and no EV profile has EV 0x00000001") as missing:
+        with pytest.raises(VerbsError, match="no queue pair and no EV profile has EV 00000001") as missing:
             host.replace_ev(1, 2)
         assert missing.value.errno == errno.ENOENT
-        with pytest.raises(VerbsError, match="no queue pair to 'fd00::2' has EV 0x00000001") as missing:
+        with pytest.raises(VerbsError, match="no queue pair to 'fd00::2' has EV 00000001") as missing:
             host.modify_ev_state([1], EvState.DENIED, peer="fd00::2")
         assert missing.value.errno == errno.ENOENT
         host.modify_ev_state(first, EvState.GOOD, peer="fd00::2")

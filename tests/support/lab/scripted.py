@@ -19,6 +19,7 @@ class Failures:
     def __init__(self) -> None:
         self.broken: set[str] = set()
         self.causes: list[Action] = []
+        self.session: Clock | None = None
 
     def check(self, action: Action) -> Action:
         return action
@@ -29,8 +30,13 @@ class Failures:
     def expected_loss(self) -> float:
         return 0.0
 
-    def perform(self, session: object, action: Action) -> None:
+    def perform(self, session: Clock, action: Action) -> None:
+        self.session = session
         (self.broken.add if action.verb == "fail" else self.broken.discard)(action.target)
+
+    def changed_ns(self, action: Action) -> tuple[int, int]:
+        assert self.session is not None
+        return self.session.now_ns(), self.session.now_ns()
 
 
 class Clock:

@@ -89,9 +89,9 @@ class EvUniverse:
     def _add(self, value: int, plane: int) -> None:
         top = 0xFFFF if self.config.fmt is EvFormat.UDP16 else 0xFFFFFFFF
         if not 0 <= value <= top:
-            raise ConfigError(f"ev value {value:#x} does not fit {self.config.fmt.name}")
+            raise ConfigError(f"EV {value:08x} does not fit {self.config.fmt.name}")
         if value in self.index:
-            raise ConfigError(f"ev value {value:#x} appears twice in the profile")
+            raise ConfigError(f"EV {value:08x} appears twice in the profile")
         self.index[value] = len(self.values)
         self.values.append(value)
         self.planes.append(plane)

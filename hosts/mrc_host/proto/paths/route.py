@@ -208,4 +208,4 @@ def path_to(universe: EvUniverse, ev: int, addresses: bytes) -> Srv6Path | None:
         return universe.path(ev, destination)
     except LookupError:
         where = destination.hex(":", 2)
-        raise ConfigError(f"EV {ev:#010x} of the profile has no path to {where}") from None
+        raise ConfigError(f"EV {ev:08x} of the profile has no path to {where}") from None
