@@ -52,10 +52,10 @@ class Limits(Enum):
         ),
     )
     SLOW_T1 = Limit(
-        "a slow T1 (goodput too high by up to 8 %, that of REPS by 9 %; that of oblivious spraying too low by 16 %)",
+        "a slow T1 (goodput too high by 3 %, that of REPS by 4 %; that of oblivious spraying too low by 14 %)",
         (
-            "With a slow T1 MRC is too high by 8 %",
-            "With a slow T1 REPS is too high by 9 %, and oblivious spraying is too low by 16 %.",
+            "With a slow T1 MRC is too high by 3 %",
+            "With a slow T1 REPS is too high by 4 %, and oblivious spraying is too low by 14 %.",
         ),
     )
     THREE_TIERS = Limit(
