@@ -25,6 +25,8 @@ ALL = {each.scenario.name: each for each in controls.controls()}
 
 def test_controls_are_of_scenarios_and_have_names_of_their_own() -> None:
     assert len(ALL) == len(controls.controls())
+    for each in ALL.values():
+        packets.cell(each.scenario, 1, each.algorithm)  # its name is part of a lab's
     assert not ALL.keys() & by_name().keys()
     assert {each.of for each in ALL.values()} <= by_name().keys()
 

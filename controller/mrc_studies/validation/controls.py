@@ -112,10 +112,12 @@ def controls() -> list[Control]:
         ),
         *(
             Control(
-                "a fixed window for all, half of the largest", of, _with(f"{of}-fixed", of), {Backend.FLUID: _TIMES},
+                "a fixed window for all, half of the largest", of, _with(name, of), {Backend.FLUID: _TIMES},
                 Algorithm(cc={"algorithm": "fixed", "fixed_window": window}),
             )
-            for of, window in (("oversubscribed-2", 88_200), ("pods-oversubscribed-2", 132_300))
+            for name, of, window in (
+                ("fixed-2", "oversubscribed-2", 88_200), ("pods-fixed-2", "pods-oversubscribed-2", 132_300),
+            )
         ),
         Control(
             "all EVs are active", "permutation-planes", _with("planes-all-evs", "permutation-planes", all_evs=True),
