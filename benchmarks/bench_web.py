@@ -23,7 +23,9 @@ from typing import Any
 import psutil
 
 from benchmarks import scaled
+from mrc_host.requests import GetView
 from mrc_lab import lifecycle
+from mrc_lab.hosts.hostclient import ask_all
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_runs.experiment import Experiment, ExperimentError
@@ -121,16 +123,16 @@ def answer_cost(session: RealSession, run: RunDir) -> None:
     """CPU time of each kind of question: what the lab takes to answer, without what it takes anyway, and what asking
     takes.
 
-    Their ratio is `sampler.ANSWERS`. CPU time hardly depends on what else the machine does.
+    Their ratio is `sampler.SampleKind.answers`. CPU time hardly depends on what else the machine does.
     """
     names = session.counter_names()
     counted = [names[each] for each in ("marked", "trimmed") if each in names]
     hosts = list(session.hosts.values())
     questions: dict[str, tuple[int, Callable[[], object]]] = {
-        "all hosts": (100, lambda: [host.request("view", since=1 << 40, probes=False) for host in hosts]),
+        "all hosts": (100, lambda: ask_all(session.hosts, dict.fromkeys(session.hosts, GetView(1 << 40, False, True)))),
         "all hosts and their probes": (
             50,
-            lambda: [host.request("view", since=1 << 40, probes=True) for host in hosts],
+            lambda: ask_all(session.hosts, dict.fromkeys(session.hosts, GetView(1 << 40, True, True))),
         ),
         "all ports": (150, session.samples),
         "all ports, marks and trims": (100, lambda: session.samples(counted)),

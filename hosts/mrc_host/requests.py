@@ -110,10 +110,12 @@ class View(Events):
 
 @dataclass(frozen=True)
 class GetView(Request[View], verb="view"):
-    """Ask for all that a live view needs many times a second."""
+    """Ask for all that a live view needs many times a second. `recent`: the newest sample of the host's own series will
+    do where it takes one, instead of one of this moment, which costs more than all else of the answer."""
 
     since: int = 0
     probes: bool = False
+    recent: bool = False
 
 
 @dataclass(frozen=True)

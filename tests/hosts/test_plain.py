@@ -107,6 +107,15 @@ def test_every_kind_of_value_travels() -> None:
     assert decode(Outer, {"name": "a", "colour": "BLUE", "number": 0}) == Outer("a")
 
 
+def test_every_number_of_a_list_is_checked() -> None:
+    assert decode(list[int], [1, 2]) == [1, 2]
+    assert decode(tuple[float, ...], [1, 2.5]) == (1, 2.5)
+    with pytest.raises(DecodeError, match=r"\[2\] is True; expected: an integer"):
+        decode(list[int], [1, 2, True])
+    with pytest.raises(DecodeError, match=r"\[0\] is 1\.5; expected: an integer"):
+        decode(list[int], [1.5])
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [

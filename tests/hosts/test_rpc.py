@@ -15,6 +15,7 @@ import pytest
 from mrc_common import rpc
 from mrc_common.errors import ErrorCode
 from mrc_common.plain import DecodeError
+from mrc_lab.hosts.hostclient import HostClient, HostError, ask_all
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,36 @@ def path(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     server.close()
     loop.close()
     assert not (tmp_path / "s").exists()
+
+
+def test_requests_that_are_begun_are_answered_meanwhile_and_an_answer_that_nothing_took_is_dropped(
+    path: pathlib.Path,
+) -> None:
+    one, other = rpc.Client(path), rpc.Client(path)
+    one.begin(Add([1]))
+    other.begin(Add([2]))
+    assert (other.end(Add([2])), one.end(Add([1]))) == (Sum(2), Sum(1))
+    one.begin(Refuse(errno.EBUSY))
+    with pytest.raises(rpc.RefusedError, match="not now"):
+        one.end(Refuse(errno.EBUSY))
+    # What interrupts the caller between the two leaves an answer on its way.
+    one.begin(Add([3]))
+    assert one.ask(Add([4])) == Sum(4)
+    one.close()
+    other.close()
+
+
+def test_hosts_that_are_asked_together_answer_or_give_their_error(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    hosts = {"h0": HostClient("h0", path), "h1": HostClient("h1", tmp_path / "nothing"), "h2": HostClient("h2", path)}
+    asked: dict[str, rpc.Request[Sum]] = {"h0": Add([1]), "h1": Add([2]), "h2": Wrong()}
+    with pytest.raises(DecodeError):
+        ask_all(hosts, asked)
+    found = ask_all(hosts, asked | {"h2": Add([3])})
+    assert (found["h0"], found["h2"]) == (Sum(1), Sum(3))
+    assert isinstance(found["h1"], HostError)
+    assert "host h1: its agent does not answer" in str(found["h1"])
+    for host in hosts.values():
+        host.close()
 
 
 def test_answers_are_of_the_class_that_the_request_names(path: pathlib.Path) -> None:

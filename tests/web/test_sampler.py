@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from mrc_host.requests import FinishJob, GetView, StartJob
+from mrc_lab.session.virtual import VirtualSession
+from mrc_runs.workload import WorkloadSpec, set_up
 from mrc_topo.labfile import load_lab
 from mrc_web.hub import POINTS, Hub
 from mrc_web.log import LINES
-from mrc_web.sampler import ANSWERS, Rates, SampleBudget
+from mrc_web.sampler import Rates, SampleBudget, SampleKind
 from mrc_web.state import layout_of
 from mrc_web.view import View
 
@@ -24,8 +27,9 @@ class Clock:
 
 def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
     clock = Clock()
-    budget = SampleBudget(0.1, 0.02, lambda: clock.wall, lambda: clock.cpu)
-    for cost, wait in ((0.0, 0.1), (0.0005, 0.1), (0.004, 0.004 * ANSWERS / 0.02)):
+    kind = SampleKind(0.4, 2.5)
+    budget = SampleBudget(0.1, 0.05, kind, lambda: clock.wall, lambda: clock.cpu)
+    for cost, wait in ((0.0, 0.1), (0.0005, 0.1), (0.004, 0.004 * 2.5 / 0.02)):
         assert budget.due()
         budget.begin()
         clock.cpu += cost
@@ -54,27 +58,77 @@ def test_all_that_the_lab_is_asked_takes_five_hundredths_of_a_core_at_most() -> 
     for budget in budgets:
         budget.clock, budget.cpu = lambda: clock.wall, lambda: clock.cpu
     began, looks = clock.wall, [0] * len(budgets)
-    while clock.wall < began + 1000:
+    while clock.wall < began + 5000:
         for number, budget in enumerate(budgets):
             if budget.due():
                 budget.begin()
-                clock.cpu += 0.01
-                clock.wall += 0.01
+                clock.cpu += 0.1
+                clock.wall += 0.1
                 budget.spend()
                 looks[number] += 1
         clock.wall += 0.01
-    spent = ANSWERS * (clock.cpu - 100.0) / (clock.wall - began)
-    assert spent == pytest.approx(0.05, rel=0.02)
-    assert looks[0] == looks[1] == pytest.approx(4 * looks[2], rel=0.05)
+    costs = [many * 0.1 * budget.answers for many, budget in zip(looks, budgets, strict=True)]
+    assert sum(costs) / (clock.wall - began) == pytest.approx(0.05, rel=0.02)
+    assert costs[0] == pytest.approx(costs[1], rel=0.05)
+    assert costs[0] == pytest.approx(4 * costs[2], rel=0.05)
+
+
+def test_of_the_samples_that_may_wait_long_one_is_taken_at_a_time_as_they_came_due() -> None:
+    session: Any = SimpleNamespace(topology=load_lab("tiny"), clock="real", denied=set(), now_ns=lambda: 0)
+    view = View(Hub())
+    view.show(session, "mrc")
+    sampler = view.sampler
+    assert sampler is not None
+    wall = 100.0
+    slow = (sampler._harm_budget, sampler._fabric_budget, sampler._fidelity_budget)
+    for number, budget in enumerate(slow):
+        budget.clock = lambda: wall
+        budget.wait(-number)
+    taken = []
+    for _ in range(3):
+        (chosen,) = sampler._slow_due()
+        taken.append(chosen)
+        chosen.wait(10)
+    assert taken == list(reversed(slow))
+    assert sampler._slow_due() == []
+    session.clock = "virtual"
+    assert sampler._slow_due() == list(slow), "a simulation waits for nothing"
 
 
 def test_rates_of_counters_that_begin_anew_are_none() -> None:
     rates = Rates()
-    assert rates.update(0, {"a": 100}) == {}
-    assert rates.update(10**9, {"a": 350, "b": 7}) == {"a": 2000, "b": 0}
+    assert rates.update(0, [100, 7]) == [0, 0]
+    assert rates.update(10**9, [350, 7]) == [2000, 0]
     # At the same time again, as when a simulation stands still.
-    assert rates.update(10**9, {"a": 350, "b": 7}) == {"a": 2000, "b": 0}
-    assert rates.update(2 * 10**9, {"a": 5, "b": 8}) == {"a": 0, "b": 8}
+    assert rates.update(10**9, [350, 7]) == [2000, 0]
+    assert rates.update(2 * 10**9, [5, 8]) == [0, 8]
+
+
+def test_a_view_takes_a_recent_sample_of_a_host_where_the_host_takes_some() -> None:
+    session = VirtualSession(load_lab("tiny"))
+    try:
+        host = session.hosts["h0"]
+        session.advance(0.013)
+        assert host.ask(GetView(recent=True)).sample.t_ns == session.now_ns(), (
+            "no workload runs, so the host takes none"
+        )
+        set_up(
+            session, "job", WorkloadSpec("ring_all_reduce", {"size_bytes": 4096, "iterations": 1}), list(session.hosts)
+        )
+        for each in session.hosts.values():
+            each.ask(StartJob("job"))
+        began = session.now_ns()
+        session.advance(0.013)
+        assert host.ask(GetView(recent=True)).sample.t_ns == began
+        assert host.ask(GetView()).sample.t_ns == session.now_ns()
+        session.advance(0.2)
+        recent = host.ask(GetView(recent=True)).sample.t_ns
+        assert session.now_ns() - 100_000_000 <= recent < session.now_ns()
+        host.ask(FinishJob("job"))
+        session.advance(0.001)
+        assert host.ask(GetView(recent=True)).sample.t_ns == session.now_ns(), "the host has stopped taking some"
+    finally:
+        session.close()
 
 
 def test_an_hour_of_states_takes_no_more_memory_than_a_minute() -> None:

@@ -123,10 +123,15 @@ def _refuse(value: object, where: str, expected: str) -> Any:
     raise DecodeError(f"{where or 'the document'} is {shown}; expected: {expected}")
 
 
+def _allowed(kind: type) -> frozenset[type]:
+    """Return the types of the values of a scalar type: whole numbers count as numbers, too, and keep their type; true
+    and false do not."""
+    return frozenset((int, float) if kind is float else (kind,))
+
+
 def _scalar(kind: type) -> Decoder:
     expected = _SCALARS[kind]
-    # Whole numbers count as numbers, too, and keep their type; true and false do not.
-    allowed = (int, float) if kind is float else (kind,)
+    allowed = _allowed(kind)
     return lambda value, where: value if type(value) in allowed else _refuse(value, where, expected)
 
 
@@ -165,11 +170,16 @@ def _collection(origin: Any, arguments: Sequence[Any], lenient: bool) -> Decoder
         return lambda value, where: tuple(row(value, where))
     item = _decoder(arguments[0], lenient)
     build = origin if origin in (tuple, set, frozenset) else list
+    # Counters and histories are long lists of numbers, checked many times a second.
+    plain = _allowed(arguments[0]) if arguments[0] in _SCALARS else frozenset()
 
     def check(value: object, where: str) -> object:
         if not isinstance(value, list | tuple):
             _refuse(value, where, "a list")
-        return build([item(each, f"{where}[{index}]") for index, each in enumerate(typing.cast("list[Any]", value))])
+        values = typing.cast("list[Any]", value)
+        if plain and plain.issuperset(map(type, values)):
+            return build(values)
+        return build([item(each, f"{where}[{index}]") for index, each in enumerate(values)])
 
     return check
 

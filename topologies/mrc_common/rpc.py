@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
@@ -156,6 +156,8 @@ class Client:
         self.timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._lines = LineBuffer()
+        #: Whether a request was sent whose answer nothing has received.
+        self._begun = False
 
     @property
     def connected(self) -> bool:
@@ -196,12 +198,49 @@ class Client:
 
     def call(self, verb: str, arguments: Arguments) -> Any:
         """Return the answer to a verb as plain JSON values; see `ask`."""
+        self._send(verb, arguments)
+        return self._receive()
+
+    def begin(self, request: Request[A]) -> None:
+        """Send a request whose answer `end` returns, so that several servers can answer at the same time.
+
+        Raises:
+            UnreachableError: the server is gone.
+        """
+        self._send(request.verb, encode(request))
+        self._begun = True
+
+    def end(self, request: Request[A]) -> A:
+        """Return the answer to the request of `begin`; see `ask`."""
+        self._begun = False
+        answer: A = decode(request.answer, self._receive(), f"answer to {request.verb}")
+        return answer
+
+    def _send(self, verb: str, arguments: Arguments) -> None:
+        if self._begun:  # an answer that nothing took must not be that of the next request
+            self.close()
         if self._socket is None:
             self.connect()
-        try:
-            answer = self._exchange(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+        made = self._socket
+        assert made is not None
+        with self._errors():
+            if made.gettimeout() != self.timeout_s:  # each call to set it is one of the kernel's
+                made.settimeout(self.timeout_s)
+            made.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+
+    def _receive(self) -> Any:
+        with self._errors():
+            answer = self._answer()
             if answer.pop("ok"):
                 return answer
+        number = answer.get("errno", errno.EINVAL)
+        raise RefusedError(answer["error"], number, ErrorCode(answer.get("code", code_of(number))))
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Close the connection after any error, and raise UnreachableError for those of the socket."""
+        try:
+            yield
         except TimeoutError as error:
             self.close()
             raise UnreachableError(
@@ -213,18 +252,16 @@ class Client:
         except BaseException:
             self.close()
             raise
-        number = answer.get("errno", errno.EINVAL)
-        raise RefusedError(answer["error"], number, ErrorCode(answer.get("code", code_of(number))))
 
-    def _exchange(self, line: bytes) -> Any:
+    def _answer(self) -> Any:
         made = self._socket
         assert made is not None
-        deadline = time.monotonic() + self.timeout_s
-        made.settimeout(self.timeout_s)
-        made.sendall(line)
+        deadline, came = time.monotonic() + self.timeout_s, False
         while (answer := self._lines.take()) is None:
-            made.settimeout(max(deadline - time.monotonic(), 0.001))
+            if came:  # of an answer in pieces
+                made.settimeout(max(deadline - time.monotonic(), 0.001))
             data = made.recv(_RECV_BYTES)
+            came = True
             if not data:
                 raise ConnectionResetError(errno.ECONNRESET, "connection closed")
             if not self._lines.feed(data):
@@ -237,6 +274,7 @@ class Client:
             self._socket.close()
             self._socket = None
         self._lines = LineBuffer()
+        self._begun = False
 
 
 class Loop(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from mrc_common.errors import ErrorCode, MrclabError
@@ -74,9 +74,17 @@ class HostClient:
         answer: Plain = self._told(lambda: self._client.call(verb, arguments))
         return answer
 
-    def _told(self, exchange: Callable[[], A]) -> A:
+    def begin(self, request: Request[A]) -> None:
+        """Send a request whose answer `end` returns; see `ask_all`."""
+        self._told(lambda: self._client.begin(request))
+
+    def end(self, request: Request[A]) -> A:
+        """Return the answer to the request of `begin`; errors as of `ask`."""
+        return self._told(lambda: self._client.end(request), connected=True)
+
+    def _told(self, exchange: Callable[[], A], *, connected: bool = False) -> A:
         """Carry out an exchange; its errors become those of this host."""
-        if not self._client.connected:
+        if not connected and not self._client.connected:
             self.connect()
         try:
             return exchange()
@@ -92,3 +100,29 @@ class HostClient:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+
+
+def ask_all(hosts: Mapping[str, HostControl], requests: Mapping[str, Request[A]]) -> dict[str, A | HostError]:
+    """Carry out a request at each of some hosts, and return each answer, or the error that the host gave instead.
+
+    Agents behind sockets receive their requests before any answer is awaited: an agent that is busy with packets
+    answers between two of them, and one after the other would take the sum of these times.
+    """
+    found: dict[str, A | HostError] = {}
+    begun: list[tuple[str, HostClient]] = []
+    for name, request in requests.items():
+        host = hosts[name]
+        try:
+            if isinstance(host, HostClient):
+                host.begin(request)
+                begun.append((name, host))
+            else:
+                found[name] = host.ask(request)
+        except HostError as error:
+            found[name] = error
+    for name, client in begun:
+        try:
+            found[name] = client.end(requests[name])
+        except HostError as error:
+            found[name] = error
+    return found

@@ -431,11 +431,12 @@ class HostNode:
         return requests.Events(self._events_since(request.since), self.events_logged, dropped)
 
     def _view(self, request: requests.GetView, now: int) -> requests.View:
+        recent = self.sampler.newest(now) if request.recent else None
         return requests.View(
             events=self._events_since(request.since),
             next=self.events_logged,
             dropped=self.events_logged - len(self.events),
-            sample=condense(self.endpoint.statistics(), now),
+            sample=recent or condense(self.endpoint.statistics(), now),
             jobs={name: job.progress() for name, job in self.jobs.items()},
             probes=self.mapper.view() if request.probes else None,
         )

@@ -98,6 +98,12 @@ class Sampler:
         """Take no more samples."""
         self.due = None
 
+    def newest(self, now: int) -> Sample | None:
+        """Return the newest sample, at most two intervals old; None if there is none."""
+        if self.due is None or not self.samples or now - self.samples[-1].t_ns > 2 * self.interval_ns:
+            return None
+        return self.samples[-1]
+
     def since(self, time_ns: int) -> list[Sample]:
         """Return the samples taken at `time_ns` or later, oldest first."""
         newest = list(takewhile(lambda sample: sample.t_ns >= time_ns, reversed(self.samples)))
