@@ -32,6 +32,7 @@ from p4lite.api.program import Program
 from p4lite.compiler import backend, frontend, p4info
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import CompileError
+from p4lite.switch.errors import ProgramError
 from support.p4.ast_switch import AstSwitch
 from support.p4.ast_values import Undefined
 from support.p4.control_plane import Member, read, written
@@ -39,7 +40,7 @@ from support.p4.random_features import FEATURES
 from support.p4.random_program import random_program
 from support.p4.random_tree import Node, Tree
 from support.p4.reference_compiler import P4C, P4cCrashed, P4cRefused, compiled_by_p4c, p4info_of
-from support.p4.reference_switch import BMV2, QUIET_S, ReferenceSwitch
+from support.p4.reference_switch import BMV2, QUIET_S, ReferenceSwitch, SwitchFailed
 from support.p4.shrink import shrunk
 
 PORTS = range(8)
@@ -66,11 +67,16 @@ class Comparison(Enum):
     P4C_REFUSES = "p4c refuses it"
     P4C_CRASHES = "p4c crashes"
     P4INFO = "P4Info"
+    P4INFO_HERE = "only in the P4Info of p4lite"
+    P4INFO_THERE = "only in the P4Info of p4c"
     P4C = "p4c"
+    P4C_JSON = "p4c's JSON does not load here"
     BMV2 = "simple_switch"
+    BMV2_ENDS = "simple_switch ends"
 
 
 OURS = (Comparison.JSON, Comparison.SWITCH)
+BY_BMV2 = (Comparison.BMV2, Comparison.BMV2_ENDS)
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,10 @@ def judge(tree: Tree, *, with_switch: bool = False, references: References = NON
     if with_switch:
         note(Comparison.SWITCH, switch_difference(document, tree, want))
     if references.bmv2 is not None:
-        note(Comparison.BMV2, bmv2_difference(document, tree, want, references.bmv2))
+        try:
+            note(Comparison.BMV2, bmv2_difference(document, tree, want, references.bmv2))
+        except SwitchFailed as error:
+            note(Comparison.BMV2_ENDS, str(error) or "no answer")
     if references.p4c is not None:
         reached = {table["name"] for pipeline in document["pipelines"] for table in pipeline["tables"]}
         try:
@@ -225,8 +234,11 @@ def judge(tree: Tree, *, with_switch: bool = False, references: References = NON
         except P4cCrashed as error:
             note(Comparison.P4C_CRASHES, str(error))
         else:
-            note(Comparison.P4INFO, p4info_difference(p4info.generate(program, reached), p4info_of(theirs.p4info)))
-            note(Comparison.P4C, json_difference(theirs.document, tree, want))
+            result.found |= p4info_differences(p4info.generate(program, reached), p4info_of(theirs.p4info))
+            try:
+                note(Comparison.P4C, json_difference(theirs.document, tree, want))
+            except ProgramError as error:
+                note(Comparison.P4C_JSON, str(error))
     return result
 
 
@@ -243,15 +255,31 @@ def _refused(error: CompileError, text: str, references: References) -> Result:
     return result
 
 
-def p4info_difference(ours: Any, theirs: Any) -> str:
-    """Return the first lines that differ of two P4Info messages, "" if they are equal."""
-    if ours == theirs:
-        return ""
-    lines = [str(message).splitlines() for message in (ours, theirs)]
-    for here, there in zip(*lines, strict=False):
-        if here != there:
-            return f"{here.strip()}, and in p4c's {there.strip()}"
-    return f"{len(lines[0])} lines, and {len(lines[1])} in p4c's"
+def p4info_differences(ours: Any, theirs: Any) -> dict[Comparison, str]:
+    """Return what differs of two P4Info messages.
+
+    Both compilers leave out objects that they find unreached, each in its own way. All else is another difference.
+    """
+    found = {}
+    kinds = ("tables", "actions", "value_sets", "counters", "registers", "meters")
+    for message, other, comparison in (
+        (ours, theirs, Comparison.P4INFO_HERE),
+        (theirs, ours, Comparison.P4INFO_THERE),
+    ):
+        alone = []
+        for kind in kinds:
+            known = {each.preamble.id for each in getattr(other, kind)}
+            alone += [(kind, each) for each in getattr(message, kind) if each.preamble.id not in known]
+        for kind, each in alone:
+            getattr(message, kind).remove(each)
+        if alone:
+            found[comparison] = ", ".join(each.preamble.name for _, each in alone)
+    if ours != theirs:
+        lines = [str(message).splitlines() for message in (ours, theirs)]
+        pairs = ((here.strip(), there.strip()) for here, there in zip(*lines, strict=False) if here != there)
+        here, there = next(pairs, (f"{len(lines[0])} lines", f"{len(lines[1])} lines"))
+        found[Comparison.P4INFO] = f"{here}, and in p4c's {there}"
+    return found
 
 
 def _first_error(error: CompileError) -> str:
@@ -265,19 +293,22 @@ def run_seed(
     references: References = NONE,
     features: Sequence[str] | None = None,
     every_bmv2: int = 1,
+    *,
+    portable: bool = False,
 ) -> tuple[int, Result]:
     """Judge the program of a seed, every `every`th also in the switch and `every_bmv2`th in simple_switch (0: none)."""
     with_switch = every > 0 and seed % every == 0
     if every_bmv2 <= 0 or seed % every_bmv2:
         references = References(references.p4c)
-    return seed, judge(random_program(seed, packets, features), with_switch=with_switch, references=references)
+    tree = random_program(seed, packets, features, portable=portable)
+    return seed, judge(tree, with_switch=with_switch, references=references)
 
 
 def keep(tree: Tree, name: str, why: Comparison, out: Path, references: References = NONE) -> Path:
     """Reduce a program until only this difference is left, and write it, with packets and entries; return the file."""
     asked = References(
-        p4c=references.p4c if why not in (*OURS, Comparison.BMV2) else None,
-        bmv2=references.bmv2 if why is Comparison.BMV2 else None,
+        p4c=references.p4c if why not in (*OURS, *BY_BMV2) else None,
+        bmv2=references.bmv2 if why in BY_BMV2 else None,
     )
     run = partial(judge, with_switch=why is Comparison.SWITCH, references=asked)
 
@@ -333,6 +364,7 @@ def main(argv: list[str] | None = None) -> int:
         "--features", nargs="*", choices=FEATURES, help="what each program has of these, instead of what it draws"
     )
     parser.add_argument("--bmv2", type=int, default=5, help="run every N-th program in simple_switch, too (0: none)")
+    parser.add_argument("--portable", action="store_true", help="draw nothing that p4c is known to refuse for BMv2")
     parser.add_argument("--reduce", type=int, default=10, help="reduce this many programs of each difference with p4c")
     options = parser.parse_args(argv)
     references = References(shutil.which(P4C), shutil.which(BMV2))
@@ -345,6 +377,7 @@ def main(argv: list[str] | None = None) -> int:
         references=references,
         features=options.features,
         every_bmv2=options.bmv2,
+        portable=options.portable,
     )
     seeds = range(options.seed, options.seed + options.programs)
     outcomes: Counter[Outcome] = Counter()
@@ -362,7 +395,7 @@ def main(argv: list[str] | None = None) -> int:
                 differences[each] += 1
                 print(f"seed {seed}: {each.value}: {why}", flush=True)
                 if each in OURS or differences[each] <= options.reduce:
-                    tree = random_program(seed, options.packets, options.features)
+                    tree = random_program(seed, options.packets, options.features, portable=options.portable)
                     path = keep(tree, f"seed{seed}-{each.name.lower()}", each, options.out, references)
                     print(f"  reduced to {path}", flush=True)
             if outcomes.total() % PROGRESS == 0:

@@ -132,7 +132,7 @@ class Maker(Features):
             "\n",
             Items([s for s in (check, skip) if rng.random() < 0.2]),
             "\ntransition select(",
-            self.expr(env, "bit<8>", 1),
+            self.key(env, 1),
             ", hdr.h.z[2:0]) {\n",
             Items(ways),
             f"\ndefault: {rng.choice(('accept', 'stack', 'union'))}; }} }}\n",
@@ -298,6 +298,13 @@ def _removable(*texts: str, between: str = "\n") -> Items:
     return Items([Node([text]) for text in texts], between)
 
 
-def random_program(seed: int, packets: int = 20, features: Collection[str] | None = None) -> Tree:
-    """Return the program of a seed. `features`: what it has of `FEATURES`, instead of what it draws."""
-    return Maker(random.Random(seed), features).tree(packets)
+def random_program(
+    seed: int, packets: int = 20, features: Collection[str] | None = None, *, portable: bool = False
+) -> Tree:
+    """Return the program of a seed.
+
+    Args:
+        features: what it has of `FEATURES`, instead of what it draws.
+        portable: leave out what p4c is known to refuse for BMv2.
+    """
+    return Maker(random.Random(seed), features, portable=portable).tree(packets)
