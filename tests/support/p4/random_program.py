@@ -219,6 +219,9 @@ class Maker(Features):
                 else rng.choice(("exact", "exact", "ternary", "range", "optional"))
             )
             numbers = [n for n, t in env.readable.items() if (b := bits(t)) and b[0] <= 64 and not b[1] and "." in n]
+            if self.portable and lpm and i == 0:
+                # BMv2 counts a prefix from the first bit of whole bytes.
+                numbers = [n for n in numbers if (bits(env.readable[n]) or (0, False))[0] % 8 == 0]
             key = rng.choice(numbers)
             type_ = env.readable[key]
             expr = Node([key], type_)
