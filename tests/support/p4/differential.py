@@ -19,7 +19,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -44,6 +44,8 @@ from support.p4.reference_switch import BMV2, QUIET_S, ReferenceSwitch, SwitchFa
 from support.p4.shrink import shrunk
 
 PORTS = range(8)
+NO_TOKENS = 1e-6
+"""What simple_switch's meters get of a rate: its clock runs, and the interpreter's stands still."""
 PROGRESS = 500
 """Programs after which the command says how far it is: `--seed` goes on from there."""
 LINE = 120
@@ -162,18 +164,29 @@ def bmv2_difference(document: dict[str, Any], tree: Tree, want: Expected, binary
     for quiet_s in (QUIET_S, 10 * QUIET_S):
         # A busy machine may send a packet late, which would then count as one of the next.
         with ReferenceSwitch(binary, document, quiet_s=quiet_s) as switch:
-            why = difference(switch, tree, want)
+            switch.control.rate_scale = NO_TOKENS
+            why = difference(switch, tree, want, switch.send)
         if not why:
             break
     return why
 
 
-def difference(switch: Any, tree: Tree, want: Expected) -> str:
-    """Execute a program on a switch, a Backend or one that has its first operations; return what differs, or ""."""
+def difference(
+    switch: Any,
+    tree: Tree,
+    want: Expected,
+    send: Callable[[int, bytes, int], list[tuple[int, bytes]]] | None = None,
+) -> str:
+    """Execute a program on a switch; return what differs, "" if nothing does.
+
+    Args:
+        switch: a Backend, or what has its first operations.
+        send: sends a packet, given how many the switch should send; the Backend's own by default.
+    """
     for item in tree.entries:
         item.insert(switch)
     for number, (port, data, sent) in enumerate(want.packets):
-        got = sorted(switch.send(port, data))
+        got = sorted(switch.send(port, data) if send is None else send(port, data, len(sent)))
         if got != sent:
             return _packet(number, port, data, got, sent)
     control = switch.control
@@ -261,7 +274,8 @@ def p4info_differences(ours: Any, theirs: Any) -> dict[Comparison, str]:
     Both compilers leave out objects that they find unreached, each in its own way. All else is another difference.
     """
     found = {}
-    kinds = ("tables", "actions", "value_sets", "counters", "registers", "meters")
+    kinds = ("tables", "actions", "action_profiles", "value_sets", "counters", "registers", "meters")
+    kinds += ("direct_counters", "direct_meters")
     for message, other, comparison in (
         (ours, theirs, Comparison.P4INFO_HERE),
         (theirs, ours, Comparison.P4INFO_THERE),

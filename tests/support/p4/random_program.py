@@ -118,7 +118,11 @@ class Maker(Features):
             low, high = sorted((rng.getrandbits(8), rng.getrandbits(8)))
             key = rng.choice((f"{low}", f"{low} &&& {rng.getrandbits(8)}", f"{low} .. {high}", f"8w{i}"))
             ways.append(Node([f"({key}, _): {rng.choice(to)};"]))
-        ways.append(Node([f"(_, {rng.getrandbits(3)} &&& {rng.getrandbits(3)}): {rng.choice(to[:2] + to[4:])};"]))
+        part, mask = rng.getrandbits(3), rng.getrandbits(3)
+        if self.portable:
+            # p4c makes a second default of what matches everything, and BMv2 goes by the last one.
+            mask |= 1
+        ways.append(Node([f"(_, {part} &&& {mask}): {rng.choice(to[:2] + to[4:])};"]))
         ways += [Node([f"(_, {rng.getrandbits(2)} &&& 3): {name};"]) for name in self.texts("states")]
         rng.shuffle(ways)
         more = "hdr.s.last.more" if rng.random() < 0.6 else "pkt.lookahead<bit<1>>()"

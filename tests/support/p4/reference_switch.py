@@ -39,6 +39,8 @@ from support.p4.thrift import CallRefused, Client, Kind, Value, i32, items, reco
 BMV2 = "simple_switch"
 PSA = "psa_switch"
 START_S = 20.0
+ANSWER_S = 3.0
+"""How long the switch may take to send a packet that is expected."""
 QUIET_S = 0.02
 """How long the switch must be silent until a packet counts as done."""
 PAIR = struct.pack(">4sHH", b"\x00SP\x00", 16, 0)
@@ -126,13 +128,13 @@ class ReferenceSwitch:
 
     # --- packets ---
 
-    def send(self, port: int, packet: bytes) -> list[tuple[int, bytes]]:
-        """Send a packet; return what the switch sends until it is silent."""
+    def send(self, port: int, packet: bytes, expect: int = 0) -> list[tuple[int, bytes]]:
+        """Send a packet; return what the switch sends until it is silent, but wait longer for `expect` packets."""
         body = HEAD.pack(PACKET_IN, port, len(packet)) + packet
         self._packets.sendall(FRAME.pack(1, len(body)) + body)
         sent: list[tuple[int, bytes]] = []
         while True:
-            self._packets.settimeout(self._quiet_s)
+            self._packets.settimeout(ANSWER_S if len(sent) < expect else self._quiet_s)
             try:
                 _, length = FRAME.unpack(self._receive(FRAME.size))
             except TimeoutError:
@@ -168,6 +170,8 @@ class ReferenceControl:
     def __init__(self, client: Client, program: Facts) -> None:
         self._client = client
         self.program = program
+        self.rate_scale = 1.0
+        """What rates of meters are multiplied by: little, where time must not fill a bucket."""
         self._members: dict[tuple[str, int], int] = {}
         self._groups: dict[tuple[str, int], int] = {}
 
@@ -219,9 +223,14 @@ class ReferenceControl:
         self._groups[profile, number] = handle
         return number
 
+    def _rates(self, config: MeterConfig) -> Value:
+        rates = ((config.cir, config.cburst), (config.pir, config.pburst))
+        scale = self.rate_scale / 1e6
+        return items([record({1: Value(Kind.DOUBLE, rate * scale), 2: i32(burst)}) for rate, burst in rates])
+
     def meter_set(self, meter: str, index: int, config: MeterConfig) -> None:
         """Configure a cell of a meter."""
-        self._call("bm_meter_set_rates", text(meter), i32(index), _rates(config))
+        self._call("bm_meter_set_rates", text(meter), i32(index), self._rates(config))
 
     def meter_config(self, meter: str, index: int) -> Any:
         """Return what the switch says of a cell's rates."""
@@ -229,7 +238,7 @@ class ReferenceControl:
 
     def direct_meter_set(self, table: str, handle: int, config: MeterConfig) -> None:
         """Configure the meter of an entry."""
-        self._call("bm_mt_set_meter_rates", text(table), i32(handle), _rates(config))
+        self._call("bm_mt_set_meter_rates", text(table), i32(handle), self._rates(config))
 
     def register_read(self, register: str, index: int) -> int:
         """Return a cell of a register."""
@@ -317,11 +326,6 @@ def _bytes(value: int, width: int) -> Value:
 
 def _data(action: Action, call: ActionCall) -> Value:
     return items([_bytes(value, width) for width, value in zip(action.widths, call.args, strict=True)])
-
-
-def _rates(config: MeterConfig) -> Value:
-    rates = ((config.cir, config.cburst), (config.pir, config.pburst))
-    return items([record({1: Value(Kind.DOUBLE, rate / 1e6), 2: i32(burst)}) for rate, burst in rates])
 
 
 def _match(key: Key, match: MatchValue) -> Value:
