@@ -18,7 +18,7 @@ from support.p4.reference_compiler import P4C, P4cCrashed, P4cRefused, compiled_
 from support.p4.reference_switch import BMV2
 from support.p4.thrift import CallRefused, Client, Kind, Value, i32, items, record, text
 
-PROGRAMS, PACKETS = 10, 10
+PROGRAMS, PACKETS = 4, 10
 KNOWN = {
     Comparison.P4C,
     Comparison.P4C_JSON,
@@ -72,6 +72,9 @@ def test_objects_in_one_p4info_are_told_from_other_differences() -> None:
     assert p4info_differences(info(a=1, b=2), info(a=1, b=2)) == {}
     assert p4info_differences(info(a=1, b=2), info(a=1)) == {Comparison.P4INFO_HERE: "b"}
     assert p4info_differences(info(a=1), info(a=1, b=2)) == {Comparison.P4INFO_THERE: "b"}
+    more = info(a=1)
+    more.actions.add().preamble.id = 9
+    assert p4info_differences(more, info(a=1)) == {Comparison.P4INFO_HERE: ""}
     assert p4info_differences(info(a=1), info(a=3)) == {Comparison.P4INFO: "size: 1, and in p4c's size: 3"}
 
 

@@ -32,7 +32,7 @@ from p4lite.api.program import Program
 from p4lite.compiler import backend, frontend, p4info
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.switch.errors import ProgramError
+from p4lite.switch.errors import ControlError, ProgramError
 from support.p4.ast_switch import AstSwitch
 from support.p4.ast_values import Undefined
 from support.p4.control_plane import Member, read, written
@@ -250,7 +250,7 @@ def judge(tree: Tree, *, with_switch: bool = False, references: References = NON
             result.found |= p4info_differences(p4info.generate(program, reached), p4info_of(theirs.p4info))
             try:
                 note(Comparison.P4C, json_difference(theirs.document, tree, want))
-            except ProgramError as error:
+            except (ControlError, ProgramError) as error:
                 note(Comparison.P4C_JSON, str(error))
     return result
 
@@ -271,11 +271,13 @@ def _refused(error: CompileError, text: str, references: References) -> Result:
 def p4info_differences(ours: Any, theirs: Any) -> dict[Comparison, str]:
     """Return what differs of two P4Info messages.
 
-    Both compilers leave out objects that they find unreached, each in its own way. All else is another difference.
+    Both compilers leave out objects that they find unreached, each in its own way. All else is another difference; but
+    where one has left out a table, the other's actions and profiles cannot be equal.
     """
     found = {}
-    kinds = ("tables", "actions", "action_profiles", "value_sets", "counters", "registers", "meters")
-    kinds += ("direct_counters", "direct_meters")
+    tables = [{table.preamble.id for table in message.tables} for message in (ours, theirs)]
+    kinds = ["tables", "actions", "action_profiles", "value_sets", "counters", "registers", "meters"]
+    kinds += ["direct_counters", "direct_meters"]
     for message, other, comparison in (
         (ours, theirs, Comparison.P4INFO_HERE),
         (theirs, ours, Comparison.P4INFO_THERE),
@@ -288,6 +290,10 @@ def p4info_differences(ours: Any, theirs: Any) -> dict[Comparison, str]:
             getattr(message, kind).remove(each)
         if alone:
             found[comparison] = ", ".join(each.preamble.name for _, each in alone)
+    if tables[0] != tables[1]:
+        for message in (ours, theirs):
+            for kind in ("actions", "action_profiles", "type_info"):
+                message.ClearField(kind)
     if ours != theirs:
         lines = [str(message).splitlines() for message in (ours, theirs)]
         pairs = ((here.strip(), there.strip()) for here, there in zip(*lines, strict=False) if here != there)

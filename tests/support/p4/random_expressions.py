@@ -185,6 +185,8 @@ class Expressions:
         """Return an l-value of a type: a name, or bits of one."""
         number = bits(type_)
         wider = [n for n, t in env.writable.items() if (b := bits(t)) and number and b[0] > number[0]]
+        if self.portable:
+            wider = [n for n in wider if env.writable[n].startswith("bit<")]
         if number and not number[1] and wider and self.rng.random() < 0.25:
             name = self.rng.choice(wider)
             low = self.rng.randint(0, int(env.writable[name][4:-1]) - number[0])

@@ -219,7 +219,8 @@ class Features(Statements):
         """Return a direct meter with its table `tm` and the table's actions, and their names."""
         rng = self.rng
         for value in rng.sample(SMALL, rng.randint(2, 5)):
-            name = rng.choice(list(METERED))
+            # p4c has the colour in the variable before the action, and also where the action does not read it.
+            name = rng.choice(["md0"] if self.portable else list(METERED))
             data = (rng.getrandbits(8),) if name == "md0" else ()
             self.entries.append(RuntimeEntry("tm", ((value, 0),), name, data, 1, bursts=rng.choice((*RATES, ()))))
         declared = _items(["direct_meter<bit<8>>(MeterType.packets) dm;", *METERED.values()])
