@@ -1,11 +1,13 @@
 """Counts p4c's STF tests for v1model and PSA: passed, failed, unsupported.
 
     python tests/p4/conformance_stf.py P4C_CHECKOUT [--jobs N] [--timeout S] [--only TEXT] [--json DIR] [--markdown]
+    PYTHONPATH=tests python tests/p4/conformance_stf.py P4C_CHECKOUT --switch PATH [--only TEXT] [--markdown]
 
 The tests are not part of this repository; P4C_CHECKOUT is a checkout of p4lang/p4c (or its
 `testdata/p4_16_samples`). Every test runs in a process of its own. With `--json DIR`, programs are taken as BMv2 JSON
 (DIR/NAME.json, such as p4c writes) instead of being compiled here, which tells the switch's failures from the
-compiler's. Exit code 0 when nothing failed.
+compiler's. With `--switch PATH`, BMv2's simple_switch or psa_switch runs the JSON of p4lite for the tests of its
+architecture. Exit code 0 when nothing failed.
 """
 
 from __future__ import annotations
@@ -80,6 +82,34 @@ def run_test(group: str, program: Path, test: Path, timeout: float) -> Outcome:
     )
 
 
+def run_on_bmv2(group: str, program: Path, test: Path, switch: str) -> Outcome:
+    """Run one test on a BMv2 switch of its own."""
+    from p4lite.compiler import compile_program
+    from p4lite.compiler.diagnostics import CompileError
+    from p4lite.switch.stf.engine import run_on
+    from p4lite.switch.stf.parse import StfError, parse_stf
+    from support.p4.reference_switch import QUIET_S, ReferenceSwitch, SwitchFailed
+    from support.p4.thrift import CallRefused
+
+    outcome, reason = "passed", ""
+    try:
+        document = compile_program(program).bmv2
+        statements = parse_stf(test.read_text(encoding="utf-8"), test.name)
+        for quiet_s in (QUIET_S, 20 * QUIET_S):
+            # On a busy machine the switch may send a packet later than expected.
+            with ReferenceSwitch(switch, document, quiet_s=quiet_s) as bench:
+                result = run_on(bench, statements, test.name)
+            if result.passed:
+                break
+        else:
+            outcome, reason = "failed", result.failures[0]
+    except CompileError as error:
+        outcome, reason = "unsupported", next(d.message for d in error.diagnostics if d.severity == "error")
+    except (StfError, SwitchFailed, CallRefused) as error:
+        outcome, reason = "failed", str(error)
+    return Outcome(group, test.stem, outcome, reason, 0.0)
+
+
 def reason_of(output: str, code: int) -> str:
     """Return the line of a run's output that tells most."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -99,6 +129,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     parser.add_argument("--only", default="", metavar="TEXT", help="tests whose name contains TEXT")
     parser.add_argument("--json", type=Path, metavar="DIR", help="take DIR/NAME.json instead of compiling NAME.p4")
+    parser.add_argument("--switch", metavar="PATH", help="run p4lite's JSON on this simple_switch or psa_switch")
     parser.add_argument("--markdown", action="store_true", help="rows for docs/conformance.md")
     arguments = parser.parse_args(argv)
     tests = [item for item in find_tests(arguments.directory) if arguments.only in item[2].stem]
@@ -107,6 +138,11 @@ def main(argv: list[str] | None = None) -> int:
     if not tests:
         print(f"{arguments.directory}: no STF tests of p4c here", file=sys.stderr)
         return 2
+    if arguments.switch is not None:
+        psa = Path(arguments.switch).name == "psa_switch"
+        found = [run_on_bmv2(*item, arguments.switch) for item in tests if (item[0] == "psa") == psa]
+        report(found, arguments.markdown)
+        return int(any(item.outcome == "failed" for item in found))
     with ThreadPoolExecutor(arguments.jobs) as pool:
         runs = [pool.submit(run_test, *item, arguments.timeout) for item in tests]
         outcomes = [run.result() for run in runs]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from support.p4.cases import INPUT, pack, run, switch
+import pytest
+
+from p4lite.switch.program.entry import ActionCall, Exact, GroupRef
+from support.p4.cases import INPUT, pack, run, run_on, switch
 
 STACK = {
     "types": "header e_t { bit<8> v; }",
@@ -40,3 +43,50 @@ def test_a_header_is_copied_to_and_from_an_element_with_a_computed_index() -> No
     assert elements("bit<8> i = hdr.h.a - 0x11; hdr.s[i] = hdr.one;") == [1, 3, 3]
     assert elements("bit<8> i = hdr.h.a - 0x11; hdr.one = hdr.s[i];") == [1, 2, 2]
     assert elements("bit<8> i = hdr.h.a - 0x11; hdr.s[i - 1] = hdr.s[i];") == [2, 2, 3]
+
+
+TWO = {"headers": "h_t o;", "emit": "pkt.emit(hdr.o);", "body": "if (hdr.o.isValid()) { hdr.h.a = 9; }"}
+
+
+@pytest.mark.parametrize(
+    ("key", "case"),
+    [("hdr.h.a, hdr.h.b", "(_, 5 &&& 0)"), ("8w3, hdr.h.b", "(3, 0x34)")],
+    ids=["a mask of zero matches all", "a constant in the key"],
+)
+def test_a_case_of_a_select_matches(key: str, case: str) -> None:
+    start = f"state start {{ pkt.extract(hdr.h); transition select({key}) {{ {case}: more; default: accept; }} }}"
+    parser = f"{start} state more {{ pkt.extract(hdr.o); transition accept; }}"
+    ((_, sent),) = switch(**TWO, parser=parser).process(0, pack() + bytes(8))
+    assert sent[0] == 9
+
+
+def test_a_struct_that_a_condition_chooses_is_compared() -> None:
+    parts = {"types": "struct in_t { bit<8> n; bool f; }", "meta": "in_t x; in_t y;"}
+    body = "meta.x = {hdr.h.a, true}; meta.y = {8w5, false};"
+    chosen = "if ((hdr.h.a == 0x12 ? meta.x : meta.y) == meta.x) { hdr.h.b = 7; }"
+    assert run(**parts, body=f"{body} {chosen}") == INPUT | {"b": 7}
+
+
+def test_bits_of_a_signed_number_are_written() -> None:
+    assert run(meta="int<16> s;", body="meta.s[7:0] = hdr.h.a; hdr.h.b = meta.s[7:0];") == INPUT | {"b": 0x12}
+    action = "action put(out bit<8> v) { v = hdr.h.a; }"
+    body = "put(meta.s[8:1]); hdr.h.b = meta.s[8:1];"
+    assert run(meta="int<13> s;", locals=action, body=body) == INPUT | {"b": 0x12}
+
+
+def test_a_member_is_selected_by_a_computed_key() -> None:
+    key = 'hdr.h.a: exact; (hdr.h.b & 1): selector @name("k");'
+    table = f"table t {{ key = {{ {key} }} actions = {{ put; NoAction; }} implementation = ap; }}"
+    parts = f"action put(bit<8> v) {{ hdr.h.a = v; }} action_selector(HashAlgorithm.identity, 16, 1) ap; {table}"
+    target = switch(locals=parts, body="t.apply();")
+    for number, value in enumerate((5, 6)):
+        target.member_add("Ig.ap", ActionCall("Ig.put", (value,)), number)
+    target.group_add("Ig.ap", (0, 1), 1)
+    target.table_add("Ig.t", (Exact(0x12),), GroupRef(1))
+    assert run_on(target, b=0)["a"] == 5
+    assert run_on(target, b=1)["a"] == 6
+
+
+def test_a_checksum_covers_its_own_field() -> None:
+    update = "update_checksum(true, {hdr.h.c, hdr.h.a, hdr.h.b}, hdr.h.c, HashAlgorithm.csum16);"
+    assert run(update=update) == INPUT | {"c": 0xFFFF ^ (0x1234 + 0x5678)}

@@ -107,6 +107,12 @@ class Rate:
             switch.control.meter_set(name, self.index, MeterConfig(RATE, self.committed, RATE, self.peak))
 
 
+def _used(switch: Backend, profile: str) -> bool:
+    """Return whether a profile has tables left."""
+    known = switch.control.program.action_profiles.get(profile)
+    return known is not None and bool(known.tables)
+
+
 @dataclass(frozen=True)
 class Member:
     """A member of the action profile or selector of the ingress control."""
@@ -119,7 +125,7 @@ class Member:
     def insert(self, switch: Backend) -> None:
         """Add the member, unless the program has lost the profile."""
         name = f"Ig.{self.profile}"
-        if name in switch.control.program.action_profiles:
+        if _used(switch, name):
             switch.control.member_add(name, ActionCall(f"Ig.{self.action}", self.data), self.number)
 
 
@@ -134,7 +140,7 @@ class MemberGroup:
     def insert(self, switch: Backend) -> None:
         """Add the group, unless the program has lost the selector."""
         name = f"Ig.{self.profile}"
-        if name in switch.control.program.action_profiles:
+        if _used(switch, name):
             switch.control.group_add(name, self.members, self.number)
 
 

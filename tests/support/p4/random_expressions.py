@@ -39,6 +39,8 @@ class Env:
     guarded: bool = False
     controls: list[Callee] = field(default_factory=list)
     egress: bool = False
+    called: bool = False
+    """Of an action or a function."""
 
     def with_names(self, readable: dict[str, str], writable: dict[str, str]) -> Env:
         return Env(
@@ -50,11 +52,15 @@ class Env:
             self.guarded,
             self.controls,
             self.egress,
+            self.called,
         )
 
 
 class Expressions:
     """`expr` draws an expression of a type."""
+
+    portable: bool = False
+    """Whether only what p4c takes for BMv2 is drawn."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -121,7 +127,10 @@ class Expressions:
             return Node(["(", self.expr(env, type_, depth - 1), f" {rng.choice(('<<', '>>'))} ", *by, ")"], type_)
         if kind == "cast":
             other = self.number_type()
-            if rng.random() < 0.2 and (not signed or width > 1):
+            if self.portable and signed:
+                # p4c loses the inner of two casts to a signed type of another width.
+                other = type_
+            elif rng.random() < 0.2 and (not signed or width > 1):
                 other = f"{'bit' if signed else 'int'}<{max(width, 2)}>" if signed or width > 1 else type_
             elif signed != other.startswith("int"):
                 other = f"{'int' if signed else 'bit'}<{max(int(other[4:-1]), 2)}>"
@@ -141,7 +150,7 @@ class Expressions:
             name = rng.choice(wider)
             low = rng.randint(0, (bits(env.readable[name]) or (width, 0))[0] - width)
             return Node([f"{name}[{low + width - 1}:{low}]"], type_)
-        op = rng.choice(("+", "-", "*", "&", "|", "^", "|+|", "|-|", "/", "%"))
+        op = rng.choice(("+", "-", "*", "&", "|", "^", "|+|", "|-|", "/", "%")[: 8 if self.portable else 10])
         left, right = self.expr(env, type_, depth - 1), self.expr(env, type_, depth - 1)
         if op in ("/", "%"):
             # Signed numbers have no division, and none has one by zero.
@@ -159,6 +168,8 @@ class Expressions:
         if kind != "compare":
             return self.expr(env, "bool", 0)
         type_ = rng.choice([self.number_type(), "bit<8>", "bit<8>", "bool", "E", "SE", "inner_t"])
+        if self.portable and type_ == "inner_t":
+            type_ = "bool"
         if type_ == "inner_t" and not self.names(env.readable, type_):
             type_ = "bit<16>"
         ops = ("==", "!=", "<", ">", "<=", ">=") if bits(type_) else ("==", "!=")
@@ -174,6 +185,8 @@ class Expressions:
         """Return an l-value of a type: a name, or bits of one."""
         number = bits(type_)
         wider = [n for n, t in env.writable.items() if (b := bits(t)) and number and b[0] > number[0]]
+        if self.portable:
+            wider = [n for n in wider if env.writable[n].startswith("bit<")]
         if number and not number[1] and wider and self.rng.random() < 0.25:
             name = self.rng.choice(wider)
             low = self.rng.randint(0, int(env.writable[name][4:-1]) - number[0])

@@ -97,8 +97,9 @@ HOPS = "@field_list(1, 2) bit<8> hops;"
 class Features(Statements):
     """Draws features, and their statements."""
 
-    def __init__(self, rng: random.Random, features: Collection[str] | None = None) -> None:
+    def __init__(self, rng: random.Random, features: Collection[str] | None = None, *, portable: bool = False) -> None:
         super().__init__(rng)
+        self.portable = portable
         self.entries: list[ControlItem] = []
         self.names_drawn = {name for name in FEATURES if rng.random() < SHARE} if features is None else set(features)
         copies = bool(self.names_drawn & {"multicast", "clone"})
@@ -144,13 +145,19 @@ class Features(Statements):
             Node(["state vars { pkt.extract(hdr.vs.next, ", *second, f"); {again} }}"]),
         ]
 
+    def key(self, env: Env, depth: int) -> Node:
+        """Return a part of a select's key. p4c writes one that turns out as a constant, which BMv2 does not load."""
+        return self.expr(env, "bit<8>", depth) if not self.portable else Node([self.rng.choice(("hdr.h.a", "hdr.h.b"))])
+
     def set_states(self, env: Env, to: tuple[str, ...]) -> list[Node]:
         """Return value sets, and states that select with them; draw their members."""
         if "value_set" not in self.names_drawn:
             return []
         rng = self.rng
         single, pair = rng.choice(("bit<8>", "SE", "int<8>")), rng.choice(("pair_t", "tuple<bit<8>, bit<3>>"))
-        key = {"bit<8>": self.expr(env, "bit<8>", 1), "SE": Node(["hdr.h.k"]), "int<8>": Node(["hdr.h.i"])}[single]
+        if self.portable:
+            single, pair = "bit<8>", "pair_t"
+        key = {"bit<8>": self.key(env, 1), "SE": Node(["hdr.h.k"]), "int<8>": Node(["hdr.h.i"])}[single]
         for name in ("ps", "pt"):
             self.entries += [SetMember(name, v) for v in rng.sample((*SMALL, 200), rng.randint(0, 4))]
         for value in rng.sample([f << 3 | g for f in SMALL for g in range(8)], rng.randint(0, 16)):
@@ -166,7 +173,7 @@ class Features(Statements):
             Node(
                 [
                     "state pair { transition select(",
-                    self.expr(env, "bit<8>", rng.randint(0, 1)),
+                    self.key(env, rng.randint(0, 1)),
                     ", hdr.h.z[2:0]) {\n",
                     _items(pairs),
                     f" default: {rng.choice(to)}; }} }}",
@@ -212,7 +219,8 @@ class Features(Statements):
         """Return a direct meter with its table `tm` and the table's actions, and their names."""
         rng = self.rng
         for value in rng.sample(SMALL, rng.randint(2, 5)):
-            name = rng.choice(list(METERED))
+            # p4c has the colour in the variable before the action, and also where the action does not read it.
+            name = rng.choice(["md0"] if self.portable else list(METERED))
             data = (rng.getrandbits(8),) if name == "md0" else ()
             self.entries.append(RuntimeEntry("tm", ((value, 0),), name, data, 1, bursts=rng.choice((*RATES, ()))))
         declared = _items(["direct_meter<bit<8>>(MeterType.packets) dm;", *METERED.values()])
@@ -284,8 +292,8 @@ class Features(Statements):
         if rng.random() < 0.4:
             condition = rng.choice(list(GUARDED))
             known |= GUARDED[condition]
-        data = rng.sample(list(known), rng.randint(1, 5))
-        if rng.random() < 0.3:
+        data = rng.sample([k for k in known if not self.portable or k != target], rng.randint(1, 5))
+        if rng.random() < 0.3 and not self.portable:
             # What is always right, without payload: the field, and twice a number.
             algorithm, target, data = "xor16", "hdr.h.c", ["hdr.h.c", "16w77", "16w77"]
             known |= {"16w77": "bit<16>"}
@@ -294,7 +302,8 @@ class Features(Statements):
             pad = width - size % width
             data.insert(rng.randint(0, len(data)), f"{pad}w{rng.getrandbits(pad)}")
         if "varbit" in self.names_drawn and width == 16 and rng.random() < 0.5:
-            condition, data = "hdr.va.isValid()", ["hdr.va.n", "hdr.va.v", "8w0", "hdr.h.c"]
+            condition, data = "hdr.va.isValid()", ["hdr.va.n", "hdr.va.v", "8w0"]
+            data += ["hdr.h.a", "hdr.h.b"] if self.portable else ["hdr.h.c"]
         call = f"{verb}_checksum{'_with_payload' if rng.random() < 0.4 else ''}"
         return Node([f"{call}({condition}, {{{', '.join(data)}}}, {target}, HashAlgorithm.{algorithm});"])
 

@@ -118,7 +118,11 @@ class Maker(Features):
             low, high = sorted((rng.getrandbits(8), rng.getrandbits(8)))
             key = rng.choice((f"{low}", f"{low} &&& {rng.getrandbits(8)}", f"{low} .. {high}", f"8w{i}"))
             ways.append(Node([f"({key}, _): {rng.choice(to)};"]))
-        ways.append(Node([f"(_, {rng.getrandbits(3)} &&& {rng.getrandbits(3)}): {rng.choice(to[:2] + to[4:])};"]))
+        part, mask = rng.getrandbits(3), rng.getrandbits(3)
+        if self.portable:
+            # p4c makes a second default of what matches everything, and BMv2 goes by the last one.
+            mask |= 1
+        ways.append(Node([f"(_, {part} &&& {mask}): {rng.choice(to[:2] + to[4:])};"]))
         ways += [Node([f"(_, {rng.getrandbits(2)} &&& 3): {name};"]) for name in self.texts("states")]
         rng.shuffle(ways)
         more = "hdr.s.last.more" if rng.random() < 0.6 else "pkt.lookahead<bit<1>>()"
@@ -132,7 +136,7 @@ class Maker(Features):
             "\n",
             Items([s for s in (check, skip) if rng.random() < 0.2]),
             "\ntransition select(",
-            self.expr(env, "bit<8>", 1),
+            self.key(env, 1),
             ", hdr.h.z[2:0]) {\n",
             Items(ways),
             f"\ndefault: {rng.choice(('accept', 'stack', 'union'))}; }} }}\n",
@@ -219,6 +223,9 @@ class Maker(Features):
                 else rng.choice(("exact", "exact", "ternary", "range", "optional"))
             )
             numbers = [n for n, t in env.readable.items() if (b := bits(t)) and b[0] <= 64 and not b[1] and "." in n]
+            if self.portable and lpm and i == 0:
+                # BMv2 counts a prefix from the first bit of whole bytes.
+                numbers = [n for n in numbers if (bits(env.readable[n]) or (0, False))[0] % 8 == 0]
             key = rng.choice(numbers)
             type_ = env.readable[key]
             expr = Node([key], type_)
@@ -298,6 +305,13 @@ def _removable(*texts: str, between: str = "\n") -> Items:
     return Items([Node([text]) for text in texts], between)
 
 
-def random_program(seed: int, packets: int = 20, features: Collection[str] | None = None) -> Tree:
-    """Return the program of a seed. `features`: what it has of `FEATURES`, instead of what it draws."""
-    return Maker(random.Random(seed), features).tree(packets)
+def random_program(
+    seed: int, packets: int = 20, features: Collection[str] | None = None, *, portable: bool = False
+) -> Tree:
+    """Return the program of a seed.
+
+    Args:
+        features: what it has of `FEATURES`, instead of what it draws.
+        portable: leave out what p4c is known to refuse for BMv2.
+    """
+    return Maker(random.Random(seed), features, portable=portable).tree(packets)

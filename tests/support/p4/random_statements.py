@@ -29,6 +29,10 @@ VALIDITY = (
 """Statements that change which headers are valid; none is drawn where a guard holds."""
 
 
+DATA_TYPES = ["bit<8>", "bit<16>", "int<9>", "bit<70>", "bool", "SE"]
+"""Types of what the control plane gives to actions."""
+
+
 class Statements(Expressions):
     """`block` draws statements; `Env.kinds` says which kinds are allowed."""
 
@@ -50,6 +54,8 @@ class Statements(Expressions):
         if depth > 0:
             kinds += ["if"] * 3 + ["switch", "local"]
         kind = self.rng.choice(kinds)
+        if self.portable and (kind == "for" or (kind == "switch" and env.called)):
+            kind = "assign"
         if kind in ("guard", "validity", "table", "hit", "action_run") and env.guarded:
             kind = "assign"
         return getattr(self, f"_{kind}")(env, depth)
@@ -61,7 +67,7 @@ class Statements(Expressions):
         target = rng.choice(list(env.writable))
         type_ = env.writable[target]
         number = bits(type_)
-        if number and number[0] > 2 and rng.random() < 0.2:
+        if number and number[0] > 2 and rng.random() < 0.2 and not (self.portable and number[1]):
             low = rng.randint(0, number[0] - 2)
             high = rng.randint(low, number[0] - 1)
             return Node([f"{target}[{high}:{low}] = ", self.expr(env, f"bit<{high - low + 1}>", 2), ";"])
@@ -210,6 +216,7 @@ class Statements(Expressions):
         params, _, first = self.parameters(outside, f"{name}_", results=True)
         result = self.rng.choice(["bit<8>", "bit<16>", "bool", self.number_type()])
         inner = Env({n: t for _, t, n in params}, {n: t for d, t, n in params if d != "in"}, outside.functions)
+        inner.called = True
         early: list[Part] = ["if (", self.expr(inner, "bool", 1), ") { return ", self.expr(inner, result, 1), "; }\n"]
         body: list[Part] = [*[p for s in first for p in (s, "\n")], self.block(inner, 1, self.rng.randint(0, 2)), "\n"]
         listed = ", ".join(f"{d} {t} {n}" for d, t, n in params)
@@ -233,13 +240,12 @@ class Statements(Expressions):
         """Return an action and what its callers need."""
         params, inner, first = self.parameters(outside, f"{name}_", results=False) if directed else ([], outside, [])
         data = []
+        types = ["bit<8>", "bit<16>", "bit<70>"] if self.portable else DATA_TYPES
         if self.rng.random() < 0.6 or not directed:
-            data = [
-                (self.rng.choice(["bit<8>", "bit<16>", "int<9>", "bit<70>", "bool", "SE"]), f"{name}_d{i}")
-                for i in range(2)
-            ]
+            data = [(self.rng.choice(types), f"{name}_d{i}") for i in range(2)]
             inner = inner.with_names({n: t for t, n in data}, {})
         inner.kinds = ("return", "exit", "action", "register", "hash", "for", "guard")
+        inner.called = True
         listed = ", ".join([*(f"{d} {t} {n}" for d, t, n in params), *(f"{t} {n}" for t, n in data)])
         parts: list[Part] = [f"action {name}({listed}) {{\n"]
         parts += [p for s in first for p in (s, "\n")]
