@@ -50,7 +50,7 @@ def test_one_thing_is_changed_in_the_lab() -> None:
         ours, theirs = lab(name), base(ALL[name].of)
         return {key for key in ours if ours[key] != theirs[key]}
 
-    assert changed("on-off-marked") == {"queues"}
+    assert changed("fixed-2") == changed("pods-fixed-2") == {"cc"}
     assert changed("incast-32-no-qa") == {"cc"}
     assert changed("slow-t1-bitmap") == set()
     assert changed("planes-all-evs") == changed("lossy-all-evs") == changed("pods-all-evs") == {"ev"}
@@ -75,7 +75,7 @@ def test_far_senders_are_below_other_t0s_than_the_receiver() -> None:
 
 
 def test_htsim_drops_where_packets_drop(tmp_path: pathlib.Path) -> None:
-    for name, disabled in (("incast-8-drops", True), ("on-off-marked", False)):
+    for name, disabled in (("incast-8-drops", True), ("incast-8-far", False)):
         line = Htsim(tmp_path).command(ALL[name].scenario, 1, tmp_path, name)
         assert ("-disable_trim" in line) is disabled
 
