@@ -136,7 +136,10 @@ def equal(a: Held, b: Held) -> bool:
 
 
 def child(v: Held, key: str | int) -> Held:
-    """Return a part of a value. Raises Undefined for an element that is not there, and a field of an invalid header."""
+    """Return a part of a value. Raises Undefined for an element that is not there, a field of an invalid header, and a
+    part of what was never written."""
+    if isinstance(v, Unset):
+        raise Undefined("a part of an undefined value")
     if isinstance(v, Struct):
         return v.fields[key]
     if isinstance(v, Header):
