@@ -301,9 +301,9 @@ class Model:
         def rise(p: int) -> Floats:
             """Count in those that stopped last; return how far the others can rise in a plane."""
             if stopped.any():
-                gone = _some(stopped)
-                self._add(p, gone, (rates * stopped)[gone], weights[p], used)
-                self._add(p, gone, -1.0 * stopped[gone], weights[p], share)
+                some = _some(stopped)
+                self._add(p, some, (rates * stopped)[some], weights[p], used)
+                self._add(p, some, -1.0 * stopped[some], weights[p], share)
             mine = slice(p, p + 1)
             room = LinkLoads(
                 *(
@@ -317,11 +317,11 @@ class Model:
             return self._least(p, _some(waiting), waiting, room, weights[p])
 
         while True:
-            planes = np.min(list(self.pool.map(rise, range(shape.planes))), axis=0)
+            least = np.min(list(self.pool.map(rise, range(shape.planes))), axis=0)
             if not waiting.any():
                 return rates, used.loads(shape)
             reach = np.full(len(demand), np.inf)
-            reach[_some(waiting)] = planes
+            reach[_some(waiting)] = least
             reach = np.minimum(reach, demand)
             stopped = waiting & (reach <= float(reach[waiting].min()) * (1 + level))
             rates[stopped] = reach[stopped]
