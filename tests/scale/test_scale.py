@@ -26,6 +26,7 @@ from mrc_scale.year import Outcome
 from mrc_studies.calibration import produce, report
 from mrc_studies.calibration.produce import ScaleError
 from mrc_topo import addressing, ev
+from mrc_topo.extras import install
 from mrc_topo.modes import ecmp_salt
 
 SMALL = """
@@ -302,7 +303,7 @@ def test_a_row_that_is_off_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> No
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "numba" else real(name, *more))
-    with pytest.raises(ScaleError, match=r"needs numba.*, .* pip install 'mrclab\[scale\]'"):
+    with pytest.raises(ScaleError, match="needs numba.*, .* " + re.escape(install("scale"))):
         produce.need_extra()
     with pytest.raises(kernels.KernelError):
         kernels.compiled()

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from mrc_studies.cells import store as keeping
 from mrc_studies.cells.tables import has_parquet
 from mrc_studies.sweeps import cluster, measure, page, plan, store, work
 from mrc_studies.sweeps.spec import load_sweep
+from mrc_topo.extras import install
 
 COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 #: Of the test of kills; 500 of them are a few minutes.
@@ -399,6 +401,6 @@ def test_sweep_with_options_that_cannot_be_names_them(
 def test_without_dask_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "have_dask", lambda: False)
     with pytest.raises(
-        ExperimentError, match=r"needs Dask: pip install 'mrclab\[cluster\]'; `--workers 0` does without"
+        ExperimentError, match=f"needs Dask: {re.escape(install('cluster'))}; `--workers 0` does without"
     ):
         cluster.local(2, dashboard=False).__enter__()
