@@ -54,6 +54,19 @@ def test_lines_continue() -> None:
     assert names["y"].line == 5
 
 
+def test_a_name_that_continues_on_another_line_is_one_name() -> None:
+    text = "#define TW\\\nO(x) \\\n  x\nconst bit<8> lo\\\nng\\\ner = T\\\nWO(1\\\n2);\nconst bit<8> next = longer;\n"
+    write("inc.p4", text)
+    write("a.p4", '#include "inc.p4"\nconst bit<8> here = lon\\\nger; const bit<8> last = 1;\n')
+    names = _names("a.p4")
+    assert list(names) == ["longer", "next", "here", "last"]
+    assert (names["next"].line, names["last"].line) == (9, 3)
+    tree, _ = frontend.parse_file("a.p4")
+    first = tree.decls[0]
+    assert isinstance(first, ast.ConstDecl)
+    assert getattr(first.value, "value", None) == 12
+
+
 def test_an_error_in_an_include_names_the_include() -> None:
     write("lib/bad.p4", "const bit<8> x = 1\nconst bit<8> y = 2;\n")
     write("a.p4", '#include "lib/bad.p4"\n')

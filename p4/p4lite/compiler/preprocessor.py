@@ -46,6 +46,7 @@ DIRECTIVES = (
 )  # fmt: skip
 _ODD_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_BROKEN_WORD = re.compile(r"(?<!\w)\w+(?:\\\n\w+)+", re.ASCII)
 _OTHER_ARCHITECTURES = re.compile(r"\b(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_model|dpdk)\b")
 
 
@@ -77,6 +78,16 @@ def hide_comments(text: str) -> str:
             out += [text[at : m.start()], hidden]
             at = m.end()
     return "".join([*out, text[at:]])
+
+
+def join_words(text: str) -> str:
+    """Return `text` with each name or number that continues on another line in one piece, after the line's end.
+
+    pcpp joins lines only between tokens. The number of lines and of characters stays.
+    """
+    if "\\\n" not in text:
+        return text
+    return _BROKEN_WORD.sub(lambda m: "\\\n" * m.group().count("\n") + m.group().replace("\\\n", ""), text)
 
 
 def unhide(text: str) -> str:
@@ -163,7 +174,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
             raise FileNotFoundError(includepath)
         text = read_source(includepath)
         check_comments(_shown(includepath), text, self.reporter)
-        return io.StringIO(hide_comments(text))
+        return io.StringIO(hide_comments(join_words(text)))
 
     def include(self, tokens: Any, original_line: Any) -> Iterable[Any]:
         if not tokens:
@@ -241,7 +252,7 @@ def preprocess(
     out: list[str] = []
     smap = SourceMap()
     try:
-        cpp.parse(hide_comments(text), path)
+        cpp.parse(hide_comments(join_words(text)), path)
         _collect(cpp, reporter, out, smap)
     except RecursionError:
         raise reporter.fatal(Pos(path, 0, 0), "preprocessor: macros or #if expressions nested too deeply") from None
