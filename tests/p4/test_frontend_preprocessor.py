@@ -67,6 +67,27 @@ def test_a_name_that_continues_on_another_line_is_one_name() -> None:
     assert getattr(first.value, "value", None) == 12
 
 
+def test_directives_in_a_string_of_several_lines_leave_empty_lines() -> None:
+    lines = [
+        '@rule("',
+        " a;",
+        "  #ifdef NO",
+        " no;",
+        "#endif",
+        "  EMPTY",
+        "",
+        " TWO  c;  ",
+        "#define X",
+        "  // d",
+        ' ")',
+    ]
+    text = "\n".join(["#define EMPTY", "#define TWO b", *lines, "const bit<8> x = 1;", "const bit<8> y = z;", ""])
+    tree, _ = frontend.parse_text(text, "a.p4")
+    rule = next(d for d in tree.decls if isinstance(d, ast.ConstDecl) and d.name == "x").annotations[0]
+    assert rule.args == ["\n a;\n\n\n\n\n\n b  c;\n\n  // d\n "]
+    assert [d.pos.line for d in tree.decls if isinstance(d, ast.ConstDecl)] == [14, 15]
+
+
 def test_an_error_in_an_include_names_the_include() -> None:
     write("lib/bad.p4", "const bit<8> x = 1\nconst bit<8> y = 2;\n")
     write("a.p4", '#include "lib/bad.p4"\n')

@@ -274,11 +274,44 @@ def preprocess(
     return "".join(out), smap
 
 
+class _LongString:
+    """The white space of a string of several lines, which may hold directives and macros.
+
+    As in p4c's preprocessed text, a line of a directive and a skipped line are empty, and no line ends in white space:
+    who counts lines in an annotation, as p4-constraints does, finds them at the same place.
+    """
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.source = ""
+        self.line = 0
+        self.held = ""
+
+    def before(self, value: str, source: str, line: int) -> str | None:
+        """Return what comes before a token in the text, or None for white space that waits for the next token."""
+        if not self.inside:
+            self._pass(value, source, line)
+            return ""
+        if value.isspace() and "\n" not in value:
+            self.held += value
+            return None
+        missing = max(0, line - self.line) if source == self.source else 0
+        before = "\n" * missing + ("" if value.isspace() else self.held)
+        self.held = ""
+        self._pass(value, source, line)
+        return before
+
+    def _pass(self, value: str, source: str, line: int) -> None:
+        self.inside ^= value.count(QUOTE) % 2 == 1
+        self.source, self.line = source, line + value.count("\n")
+
+
 def _collect(cpp: Any, reporter: Reporter, out: list[str], smap: SourceMap) -> None:
     offset = 0
     line_starts: dict[str, list[int]] = {}
     file, line, next_col = "", 0, 1
     run_end = -1
+    long_string = _LongString()
     for tok in cpp.parser:
         value = tok.value
         if not isinstance(value, str):
@@ -287,6 +320,14 @@ def _collect(cpp: Any, reporter: Reporter, out: list[str], smap: SourceMap) -> N
             continue
         if tok.type == "CPP_LINECONT":
             value = "\n"
+        before = long_string.before(value, tok.source, tok.lineno)
+        if before is None:
+            run_end = -1
+            continue
+        if before:
+            out.append(before)
+            offset += len(before)
+            run_end = -1
         if tok.source != file:
             # Tokens of two files never touch.
             out.append("\n")
