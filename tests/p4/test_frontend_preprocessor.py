@@ -83,8 +83,8 @@ def test_directives_in_a_string_of_several_lines_leave_empty_lines() -> None:
     ]
     text = "\n".join(["#define EMPTY", "#define TWO b", *lines, "const bit<8> x = 1;", "const bit<8> y = z;", ""])
     tree, _ = frontend.parse_text(text, "a.p4")
-    rule = next(d for d in tree.decls if isinstance(d, ast.ConstDecl) and d.name == "x").annotations[0]
-    assert rule.args == ["\n a;\n\n\n\n\n\n b  c;\n\n  // d\n "]
+    annotation = next(d for d in tree.decls if isinstance(d, ast.ConstDecl) and d.name == "x").annotations[0]
+    assert annotation.args == ["\n a;\n\n\n\n\n\n b  c;\n\n  // d\n "]
     assert [d.pos.line for d in tree.decls if isinstance(d, ast.ConstDecl)] == [14, 15]
 
 
