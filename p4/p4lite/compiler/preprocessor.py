@@ -320,14 +320,15 @@ def _collect(cpp: Any, reporter: Reporter, out: list[str], smap: SourceMap) -> N
             continue
         if tok.type == "CPP_LINECONT":
             value = "\n"
-        before = long_string.before(value, tok.source, tok.lineno)
-        if before is None:
-            run_end = -1
-            continue
-        if before:
-            out.append(before)
-            offset += len(before)
-            run_end = -1
+        if long_string.inside or QUOTE in value:
+            before = long_string.before(value, tok.source, tok.lineno)
+            if before is None:
+                run_end = -1
+                continue
+            if before:
+                out.append(before)
+                offset += len(before)
+                run_end = -1
         if tok.source != file:
             # Tokens of two files never touch.
             out.append("\n")
