@@ -313,9 +313,7 @@ def _collect(cpp: Any, reporter: Reporter, out: list[str], smap: SourceMap) -> N
     run_end = -1
     long_string = _LongString()
     for tok in cpp.parser:
-        value = tok.value
-        if not isinstance(value, str):
-            value = str(value)
+        value = str(tok.value)
         if not value:
             continue
         if tok.type == "CPP_LINECONT":
