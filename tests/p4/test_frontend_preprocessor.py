@@ -54,6 +54,40 @@ def test_lines_continue() -> None:
     assert names["y"].line == 5
 
 
+def test_a_name_that_continues_on_another_line_is_one_name() -> None:
+    text = "#define TW\\\nO(x) \\\n  x\nconst bit<8> lo\\\nng\\\ner = T\\\nWO(1\\\n2);\nconst bit<8> next = longer;\n"
+    write("inc.p4", text)
+    write("a.p4", '#include "inc.p4"\nconst bit<8> here = lon\\\nger; const bit<8> last = 1;\n')
+    names = _names("a.p4")
+    assert list(names) == ["longer", "next", "here", "last"]
+    assert (names["next"].line, names["last"].line) == (9, 3)
+    tree, _ = frontend.parse_file("a.p4")
+    first = tree.decls[0]
+    assert isinstance(first, ast.ConstDecl)
+    assert getattr(first.value, "value", None) == 12
+
+
+def test_directives_in_a_string_of_several_lines_leave_empty_lines() -> None:
+    lines = [
+        '@rule("',
+        " a;",
+        "  #ifdef NO",
+        " no;",
+        "#endif",
+        "  EMPTY",
+        "",
+        " TWO  c;  ",
+        "#define X",
+        "  // d",
+        ' ")',
+    ]
+    text = "\n".join(["#define EMPTY", "#define TWO b", *lines, "const bit<8> x = 1;", "const bit<8> y = z;", ""])
+    tree, _ = frontend.parse_text(text, "a.p4")
+    annotation = next(d for d in tree.decls if isinstance(d, ast.ConstDecl) and d.name == "x").annotations[0]
+    assert annotation.args == ["\n a;\n\n\n\n\n\n b  c;\n\n  // d\n "]
+    assert [d.pos.line for d in tree.decls if isinstance(d, ast.ConstDecl)] == [14, 15]
+
+
 def test_an_error_in_an_include_names_the_include() -> None:
     write("lib/bad.p4", "const bit<8> x = 1\nconst bit<8> y = 2;\n")
     write("a.p4", '#include "lib/bad.p4"\n')

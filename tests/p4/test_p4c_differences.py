@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p4lite.switch.program.entry import ActionCall, Exact, GroupRef
+from p4lite.switch.program.entry import ActionCall, Exact, GroupRef, MemberRef
 from support.p4.cases import INPUT, pack, run, run_on, switch
 
 STACK = {
@@ -37,6 +37,12 @@ def test_the_index_left_of_an_assignment_is_evaluated_before_its_value() -> None
     step = "bit<8> f(inout bit<8> i) { i = i + 1; return 9; }"
     assert elements("bit<8> i = 0; hdr.s[i].v = f(i);", step) == [9, 2, 3]
     assert elements("bit<8> i = 0; hdr.s[i].v += f(i);", step) == [10, 2, 3]
+
+
+def test_an_operator_assignment_takes_the_value_before_a_call_changes_it() -> None:
+    clear = "bit<8> f(inout bit<8> x) { x = 0; return 1; }"
+    assert run(top=clear, body="hdr.h.a |= f(hdr.h.a);") == INPUT | {"a": 0x13}
+    assert run(top=clear, body="hdr.h.a += f(hdr.h.a);") == INPUT | {"a": 0x13}
 
 
 def test_a_header_is_copied_to_and_from_an_element_with_a_computed_index() -> None:
@@ -85,6 +91,19 @@ def test_a_member_is_selected_by_a_computed_key() -> None:
     target.table_add("Ig.t", (Exact(0x12),), GroupRef(1))
     assert run_on(target, b=0)["a"] == 5
     assert run_on(target, b=1)["a"] == 6
+
+
+def test_a_miss_of_a_table_with_an_action_profile_reaches_the_default_of_a_switch() -> None:
+    parts = (
+        "action put(bit<8> v) { hdr.h.a = v; } action_profile(16) ap;"
+        " table t { key = { hdr.h.a: exact; } actions = { put; NoAction; } implementation = ap; }"
+    )
+    body = "switch (t.apply().action_run) { put: { hdr.h.b = 1; } default: { hdr.h.b = 2; } }"
+    target = switch(locals=parts, body=body)
+    assert run_on(target)["b"] == 2
+    target.member_add("Ig.ap", ActionCall("Ig.put", (7,)), 0)
+    target.table_add("Ig.t", (Exact(0x12),), MemberRef(0))
+    assert run_on(target) == INPUT | {"a": 7, "b": 1}
 
 
 def test_a_checksum_covers_its_own_field() -> None:

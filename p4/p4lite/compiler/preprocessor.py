@@ -46,6 +46,7 @@ DIRECTIVES = (
 )  # fmt: skip
 _ODD_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_BROKEN_WORD = re.compile(r"(?<!\w)\w+(?:\\\n\w+)+", re.ASCII)
 _OTHER_ARCHITECTURES = re.compile(r"\b(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_model|dpdk)\b")
 
 
@@ -77,6 +78,16 @@ def hide_comments(text: str) -> str:
             out += [text[at : m.start()], hidden]
             at = m.end()
     return "".join([*out, text[at:]])
+
+
+def join_words(text: str) -> str:
+    """Return `text` with each name or number that continues on another line in one piece, after the line's end.
+
+    pcpp joins lines only between tokens. The number of lines and of characters stays.
+    """
+    if "\\\n" not in text:
+        return text
+    return _BROKEN_WORD.sub(lambda m: "\\\n" * m.group().count("\n") + m.group().replace("\\\n", ""), text)
 
 
 def unhide(text: str) -> str:
@@ -163,7 +174,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
             raise FileNotFoundError(includepath)
         text = read_source(includepath)
         check_comments(_shown(includepath), text, self.reporter)
-        return io.StringIO(hide_comments(text))
+        return io.StringIO(hide_comments(join_words(text)))
 
     def include(self, tokens: Any, original_line: Any) -> Iterable[Any]:
         if not tokens:
@@ -241,7 +252,7 @@ def preprocess(
     out: list[str] = []
     smap = SourceMap()
     try:
-        cpp.parse(hide_comments(text), path)
+        cpp.parse(hide_comments(join_words(text)), path)
         _collect(cpp, reporter, out, smap)
     except RecursionError:
         raise reporter.fatal(Pos(path, 0, 0), "preprocessor: macros or #if expressions nested too deeply") from None
@@ -263,19 +274,59 @@ def preprocess(
     return "".join(out), smap
 
 
+class _LongString:
+    """The white space of a string of several lines, which may hold directives and macros.
+
+    As in p4c's preprocessed text, a line of a directive and a skipped line are empty, and no line ends in white space:
+    who counts lines in an annotation, as p4-constraints does, finds them at the same place.
+    """
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.source = ""
+        self.line = 0
+        self.held = ""
+
+    def before(self, value: str, source: str, line: int) -> str | None:
+        """Return what comes before a token in the text, or None for white space that waits for the next token."""
+        if not self.inside:
+            self._pass(value, source, line)
+            return ""
+        if value.isspace() and "\n" not in value:
+            self.held += value
+            return None
+        missing = max(0, line - self.line) if source == self.source else 0
+        before = "\n" * missing + ("" if value.isspace() else self.held)
+        self.held = ""
+        self._pass(value, source, line)
+        return before
+
+    def _pass(self, value: str, source: str, line: int) -> None:
+        self.inside ^= value.count(QUOTE) % 2 == 1
+        self.source, self.line = source, line + value.count("\n")
+
+
 def _collect(cpp: Any, reporter: Reporter, out: list[str], smap: SourceMap) -> None:
     offset = 0
     line_starts: dict[str, list[int]] = {}
     file, line, next_col = "", 0, 1
     run_end = -1
+    long_string = _LongString()
     for tok in cpp.parser:
-        value = tok.value
-        if not isinstance(value, str):
-            value = str(value)
+        value = str(tok.value)
         if not value:
             continue
         if tok.type == "CPP_LINECONT":
             value = "\n"
+        if long_string.inside or QUOTE in value:
+            before = long_string.before(value, tok.source, tok.lineno)
+            if before is None:
+                run_end = -1
+                continue
+            if before:
+                out.append(before)
+                offset += len(before)
+                run_end = -1
         if tok.source != file:
             # Tokens of two files never touch.
             out.append("\n")
