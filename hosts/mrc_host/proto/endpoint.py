@@ -129,9 +129,9 @@ class Endpoint(PathControl):
         if kind is Probe:
             if qp.state in RECEIVE_STATES:
                 route = association.route
-                if route.inbound_ns < 0:  # nothing looks for a reverse EV meanwhile, and the answer may not arrive
+                if route.inbound_ns < 0:  # nothing looks for a reverse EV meanwhile
                     plane = association.peer.control_plane(port)
-                    route.suspect_reverse_ev(plane, now, message.packet_entropy)  # type: ignore[union-attr]
+                    route.on_idle_probe(plane, now, message.packet_entropy)  # type: ignore[union-attr]
                 qp.responder.on_probe(message, port, now)  # type: ignore[arg-type]
             else:
                 context.drop("qp_state", port, now)

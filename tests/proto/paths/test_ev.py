@@ -281,7 +281,7 @@ def test_explicit_universe_has_the_given_evs_by_plane() -> None:
 @pytest.mark.parametrize(
     ("changes", "planes", "message"),
     [
-        ({"mode": EvMode.EXPLICIT, "values": ((1,), (1,))}, 2, "0x1 appears twice"),
+        ({"mode": EvMode.EXPLICIT, "values": ((1,), (1,))}, 2, "EV 00000001 appears twice"),
         ({"mode": EvMode.EXPLICIT, "values": ((1,),)}, 2, "lists 1 planes; the endpoint has 2"),
         ({"mode": EvMode.EXPLICIT, "values": ((1 << 16,),), "fmt": EvFormat.UDP16}, 1, "does not fit UDP16"),
         ({"count": 3}, 4, "4 planes need at least one EV each"),

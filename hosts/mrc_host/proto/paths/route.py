@@ -15,6 +15,7 @@ from mrc_host.proto.wire.encap import encapsulate
 _OUTER_BYTES: Final = 40
 _SRH_BYTES: Final = 8
 _MAX_PATHS: Final = 4096  # cached SRv6 paths; an EV universe is smaller
+_LONG_AGO: Final = 64  # RTTs; questions at the tail of a message come sooner
 _PATH_SHIFT: Final = 16  # fabrics route by the upper half of an EV, in the flow label; the lower is the UDP port
 
 
@@ -111,6 +112,13 @@ class Route(Timed):
         self.guessed &= ~(1 << plane)
         self.reverse[plane] = self._like(plane, arrived)
 
+    def on_idle_probe(self, plane: int, now: int, arrived: int) -> None:
+        """Take another reverse EV if none has proved good for long, as a probe that comes while nothing else does may
+        be one in a row whose answers are lost. `arrived`: the EV on which it came (its value)."""
+        proven = self.proven_ns[plane]
+        if proven < 0 or now - proven > _LONG_AGO * self.interval():
+            self.suspect_reverse_ev(plane, now, arrived)
+
     def on_inbound(self, now: int) -> None:
         """Start looking for reverse EVs to a peer that became active."""
         self.peer.context.timers.arm(TimerKind.REVERSE_PROBE, self, now + self.interval())
@@ -120,7 +128,6 @@ class Route(Timed):
         interval = self.interval()
         if now - self.inbound_ns > 2 * interval:
             self.inbound_ns = -1  # idle; the next packet starts it again
-            self.guessed = (1 << len(self.reverse)) - 1
             return
         peer = self.peer
         if max(self.proven_ns) < now - interval and self._prober.may_probe():
