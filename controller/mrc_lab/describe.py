@@ -208,8 +208,8 @@ def _credits(link: Link) -> dict[int, CreditSettings]:
 
 
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
-    """Return warnings: what of the lab's files was left out, and links that need more headroom for flow control than
-    the lab file gives."""
+    """Return warnings for the user: parts of the lab's files that are left out, and links whose headroom for flow
+    control is too small."""
     found: dict[tuple[int, int], list[str]] = {}
     for link in topology.for_transport(transport).links.values():
         pfc = link.queue.pfc

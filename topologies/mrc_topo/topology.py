@@ -145,7 +145,7 @@ class Topology:
     This is the Clos; `mrc_topo.graph_topology.GraphTopology` is a graph, and `build_topology` returns what a lab has.
     """
 
-    #: What of the files of the lab was left out, a line each for the user.
+    #: Parts of the lab's files that are left out: a line for each, which users see.
     notes: Sequence[str] = ()
 
     def __init__(self, lab: Lab) -> None:
