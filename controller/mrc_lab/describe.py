@@ -105,6 +105,14 @@ def held_bytes(topology: Topology, link: Link) -> int:
     return link.queue.limit if trim is None else trim.threshold + frame_bytes(topology)
 
 
+def trim_rtts(topology: Topology, port_bps: float, base_rtt_ns: int) -> float:
+    """Return the base RTTs that the queue of the slowest link between switches holds before it trims, at a port's rate:
+    `model.trim_rtts` of a cluster file. A lab gives slow links shorter queues."""
+    fabric = [link for link in topology.links.values() if not link.is_host_link]
+    slowest = min(fabric, key=lambda link: link.spec.rate)
+    return held_bytes(topology, slowest) * 8e9 / port_bps / base_rtt_ns
+
+
 def base_rtt_ns(topology: Topology, clock: str) -> int:
     """Return the lab's base RTT with room for late processes (ns): the lab file's, or computed from the longest
     path."""

@@ -247,14 +247,13 @@ def _packets(result: Measured, scenario: Scenario, topology: Topology, beginning
 def _cluster(scenario: Scenario, seed: int, topology: Topology) -> Loaded:
     rtt = describe.base_rtt_ns(topology, "virtual")
     planes = scenario.planes
-    held = max(describe.held_bytes(topology, link) for link in topology.links.values() if not link.is_host_link)
     failure = {"at": "500ms", "fail": scenario.fail} | ({"lanes": scenario.lanes} if scenario.lanes else {})
     document = {
         "name": "calibration", "planes": planes, "radix": 16, "nics": 2 * scenario.per_t0,
         "nics_per_t0": scenario.per_t0, "t1_per_plane": scenario.t1s, "port_rate": PORT_BPS, "base_rtt": rtt,
         "path_mtu": 2048, "ev": {"size": planes, "active": planes, "min_active": planes}, "duration": "1s",
         "seed": seed, "jobs": [{"name": "permutation", "kind": "ring"}], "bin": "500ms",
-        "model": {"trim_rtts": held * 8e9 / PORT_BPS / rtt},
+        "model": {"trim_rtts": describe.trim_rtts(topology, PORT_BPS, rtt)},
         "failures": [failure] if scenario.fail else [],
     }  # fmt: skip
     return parse_cluster(json.dumps(document), "<calibration>")

@@ -50,16 +50,13 @@ def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
     # The fastest paths bound the window, and base RTT is that of the slowest.
     fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
     shortest = describe.base_rtt_ns(build_topology(fast), "virtual")
-    # A lab gives slow links shorter queues.
-    slowest = min((link for link in topology.links.values() if not link.is_host_link), key=lambda link: link.spec.rate)
-    held = describe.held_bytes(topology, slowest)
     document = {
         "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
         "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, **_tiers(fabric), "port_rate": fabric.port_bps,
         "base_rtt": base_rtt, "path_mtu": lab.path_mtu, "duration": "1s",
         "bin": "100us", "ev": {"size": fabric.planes, "active": fabric.planes, "min_active": fabric.planes},
         "jobs": [{"name": "flows", "kind": "ring"}], "seed": lab.seed, "denylist": False,
-        "model": {"trim_rtts": held * 8e9 / fabric.port_bps / base_rtt, "min_rtt": shortest},
+        "model": {"trim_rtts": describe.trim_rtts(topology, fabric.port_bps, base_rtt), "min_rtt": shortest},
         "failures": [_failure(each) for each in scenario.failures],
     }  # fmt: skip
     return parse_cluster(json.dumps(document), f"<{scenario.name}>")
