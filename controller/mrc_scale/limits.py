@@ -66,6 +66,12 @@ def limits_of(loaded: Loaded) -> list[str]:
     return [each.value.text for each in _met(loaded)]
 
 
+def note(loaded: Loaded) -> str:
+    """Return these limits in one line, empty if there are none."""
+    found = limits_of(loaded)
+    return f"This run comes near limits of the model ({PAGE}): {'; '.join(found)}." if found else ""
+
+
 def _met(loaded: Loaded) -> Iterator[Limits]:
     cluster, failures = loaded.cluster, [each for each in loaded.events if each.by > 0]
     short = any(job.message <= SHORT_PACKETS * cluster.path_mtu for job in cluster.jobs)

@@ -8,8 +8,10 @@ pair gets its max-min fair share, and never more than its largest window in a ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,7 @@ GAIN = 0.8
 NOTHING = 1e-9
 
 
+Made = TypeVar("Made")
 #: What is known of the halves of paths up from T0s and down to them (`fabric`).
 Halves = tuple[Floats, Floats]
 
@@ -185,10 +188,14 @@ class Model:
         self.use = (count > 0) & ~dead.ports[:, ends.src_nic] & ~dead.ports[:, ends.dst_nic]
         self.planes = self.use.sum(axis=0)
 
+    def by_plane(self, work: Callable[[int], Made]) -> list[Made]:
+        """Return what a function of a plane's number makes of each plane, several at a time."""
+        return list(self.pool.map(work, range(self.shape.planes)))
+
     def weights(self, prices: LinkPrices) -> Floats:
         """Return what the active EVs of each plane and queue pair weigh together, as many as they are where none
         marks."""
-        return np.stack(list(self.pool.map(lambda p: self.weigh(p, prices.plane(p)), range(self.shape.planes))))
+        return np.stack(self.by_plane(lambda p: self.weigh(p, prices.plane(p))))
 
     def weigh(self, p: int, prices: LinkPrices, values: Halves | None = None, *, add: bool = False) -> Floats:
         """Return what the active EVs of each queue pair weigh together in a plane; `values`: each multiplied by the
@@ -211,7 +218,7 @@ class Model:
             mine = prices.plane(p)
             return self.passing_of(p, mine, shares.plane(p), self.weigh(p, mine))
 
-        return np.stack(list(self.pool.map(part, range(self.shape.planes))))
+        return np.stack(self.by_plane(part))
 
     def passing_of(self, p: int, prices: LinkPrices, shares: LinkPrices, whole: Floats) -> Floats:
         """Return that share in a plane, of its prices and shares as the only one and the weights of all EVs."""
@@ -248,8 +255,8 @@ class Model:
     def load(self, rates: Floats, prices: LinkPrices) -> LinkLoads:
         """Return the load of all links when queue pairs send at these rates."""
         sums, some = _Sums.none(self.shape), _some(rates != 0)
-        tasks = [(p, some, rates[some], prices.plane(p).weights(self.shape), sums) for p in range(self.shape.planes)]
-        list(self.pool.map(lambda task: self._add(*task), tasks))
+        few = rates[some]
+        self.by_plane(lambda p: self._add(p, some, few, prices.plane(p).weights(self.shape), sums))
         return sums.loads(self.shape)
 
     def _add(self, p: int, some: slice | Ints, rates: Floats, weights: Halves, sums: _Sums) -> None:
@@ -291,12 +298,9 @@ class Model:
         waiting: Bools = (self.planes > 0) & (demand > 0)
         #: What those that stopped send, and how many of the others share a link.
         used, share = _Sums.none(shape), _Sums.none(shape)
-        weights = [prices.plane(p).weights(shape) for p in range(shape.planes)]
-        list(
-            self.pool.map(
-                lambda p: self._add(p, slice(None), waiting.astype(float), weights[p], share), range(shape.planes)
-            )
-        )
+        weights = self.by_plane(lambda p: prices.plane(p).weights(shape))
+        everyone = waiting.astype(float)
+        self.by_plane(lambda p: self._add(p, slice(None), everyone, weights[p], share))
 
         def rise(p: int) -> Floats:
             """Count in those that stopped last; return how far the others can rise in a plane."""
@@ -317,7 +321,7 @@ class Model:
             return self._least(p, _some(waiting), waiting, room, weights[p])
 
         while True:
-            least = np.min(list(self.pool.map(rise, range(shape.planes))), axis=0)
+            least = np.min(self.by_plane(rise), axis=0)
             if not waiting.any():
                 return rates, used.loads(shape)
             reach = np.full(len(demand), np.inf)
@@ -369,7 +373,7 @@ class Model:
                 found = [self._follow(price[0], load[0] / rate[0]) for price, load, rate in links]
                 return max(worst for worst, _ in found), sum(more for _, more in found)
 
-            planes = list(self.pool.map(part, range(self.shape.planes)))
+            planes = self.by_plane(part)
             load = sums
             worst, before, excess = max(most for most, _ in planes), excess, sum(more for _, more in planes)
             if worst <= 1 + enough or (self.steering < np.inf and (1 - SETTLED) * before < excess <= before):

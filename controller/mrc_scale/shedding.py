@@ -126,7 +126,7 @@ class _State:
         """Set what becomes of packets when queue pairs send at these rates."""
         model, protocol = self.model, self.protocol
         self.offered = model.load(sent, self.prices)
-        planes = model.pool.map(self._in_plane, range(model.shape.planes))
+        planes = model.by_plane(self._in_plane)
         passed, wait, halves = (np.stack(rows) for rows in zip(*planes, strict=True))
         self.passed = self._mean(passed)
         # A packet that is trimmed counts as a base RTT of delay.
