@@ -35,11 +35,12 @@ KEPT = 64
 class LedgerChange:
     """A failure that came or went, and when that began and was done, by the lab's clock (ns): the one source of these
     times for the records of runs and for those who only watch. The clock of a real lab is the machine's monotonic one,
-    which all processes share."""
+    which all processes share. The changes of a lab are numbered from 1."""
 
     action: Action
     began_ns: int
     done_ns: int
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class FaultLedger:
         """The failures in force when this ledger last looked, oldest first."""
         return tuple(self._causes)
 
+    @property
+    def changes(self) -> Sequence[LedgerChange]:
+        """The latest `KEPT` changes when this ledger last looked, oldest first."""
+        return tuple(self._changes)
+
     def changed_ns(self, action: Action) -> tuple[int, int]:
         """Return when a failure last came, or when a target's failure (of a kind, if the action has one) last went:
         when that began and was done. Of a change that is still under way, or is no longer kept, both are now."""
@@ -138,10 +144,7 @@ class FaultLedger:
     @property
     def broken(self) -> dict[str, str]:
         """The targets of the failures in force, each with a description of its failure."""
-        found: dict[str, str] = {}
-        for cause in self._causes:
-            found[cause.target] = ", ".join(filter(None, (found.get(cause.target), cause.describe())))
-        return found
+        return described(self._causes)
 
     @property
     def unsettled(self) -> list[str]:
@@ -152,10 +155,10 @@ class FaultLedger:
         """Return the combined effects of all failures in force."""
         return self._together(self._causes)
 
-    def expected_loss(self, hosts: Sequence[int] | None = None) -> float:
-        """Return the share of capacity that the most affected host (of these) loses by the failures in force, if
-        endpoints avoid them; see `mrc_topo.capacity` and `Effects.rates`."""
-        rates = self.effects().rates(self.topology)
+    def expected_loss(self, hosts: Sequence[int] | None = None, causes: Sequence[Action] | None = None) -> float:
+        """Return the share of capacity that the most affected host (of these) loses by failures (default: those in
+        force), if endpoints avoid them; see `mrc_topo.capacity` and `Effects.rates`."""
+        rates = self._together(self._causes if causes is None else causes).rates(self.topology)
         if hosts is None:
             return self._capacity.worst_lost(rates)
         return max((self._capacity.lost(host, rates) for host in hosts), default=0.0)
@@ -184,19 +187,18 @@ class FaultLedger:
         """
         return kinds.check(self.topology, action)
 
-    def perform(self, lab: FaultTarget, action: Action) -> None:
-        """Carry an action out.
+    def perform(self, lab: FaultTarget, action: Action) -> Sequence[LedgerChange]:
+        """Carry an action out; return the changes that it made.
 
         Raises:
             FailureError: as `check`; the target has this failure already, or has no failure to restore.
             UnsettledError: the change was interrupted, and could not be undone.
         """
         if action.verb == "fail":
-            self.fail(lab, action)
-        else:
-            self.restore(lab, action.target, action.kind)
+            return self.fail(lab, action)
+        return self.restore(lab, action.target, action.kind)
 
-    def fail(self, lab: FaultTarget, action: Action) -> None:
+    def fail(self, lab: FaultTarget, action: Action) -> Sequence[LedgerChange]:
         """Inject a failure; see `perform`."""
         action = self.check(action)
         with self._alone() as write:
@@ -204,10 +206,11 @@ class FaultLedger:
                 if (cause.target, cause.kind) == (action.target, action.kind):
                     raise FailureError(f"{action.target} is broken already ({cause.describe()}); restore it first")
             self.ready(action)
-            self._change(lab, write, gone=[], come=[action])
+            made = self._change(lab, write, gone=[], come=[action])
             self._own.append(action)
+            return made
 
-    def restore(self, lab: FaultTarget, target: str, kind: str = "") -> None:
+    def restore(self, lab: FaultTarget, target: str, kind: str = "") -> Sequence[LedgerChange]:
         """Restore a target's failures (or the one of a kind); effects of other failures on its elements stay.
 
         Raises:
@@ -220,7 +223,7 @@ class FaultLedger:
             if not gone:
                 now = "; ".join(each.describe() for each in self._causes) or "nothing is"
                 raise FailureError(f"{action.target} is not broken{f' by {kind}' if kind else ''}; broken: {now}")
-            self._change(lab, write, gone, come=[])
+            return self._change(lab, write, gone, come=[])
 
     def restore_all(self, lab: FaultTarget) -> list[str]:
         """Restore all failures, latest first, and settle what is unsettled; return the targets.
@@ -257,8 +260,8 @@ class FaultLedger:
 
     def _change(
         self, lab: FaultTarget, write: Callable[[LedgerState], None], gone: Sequence[Action], come: Sequence[Action]
-    ) -> None:
-        """Remove and add causes in both the ledger and the lab, or in neither."""
+    ) -> Sequence[LedgerChange]:
+        """Remove and add causes in both the ledger and the lab, or in neither; return the changes."""
         before = list(self._causes)
         after = [each for each in before if each not in gone] + list(come)
         was, will = self._together(before), self._together(after)
@@ -292,9 +295,12 @@ class FaultLedger:
             raise
         self._settled(after, touched)
         done_ns = self.clock()
-        made = [Action("restore", each.target, each.kind) for each in gone] + list(come)
-        self._changes = [*self._changes, *(LedgerChange(each, began_ns, done_ns) for each in made)][-KEPT:]
+        actions = [Action("restore", each.target, each.kind) for each in gone] + list(come)
+        latest = self._changes[-1].number if self._changes else 0
+        made = [LedgerChange(each, began_ns, done_ns, latest + 1 + at) for at, each in enumerate(actions)]
+        self._changes = [*self._changes, *made][-KEPT:]
         write(self._state())
+        return made
 
     def _settled(self, causes: list[Action], names: Iterable[str]) -> None:
         """Record that these failures are in force and that these elements are in this state; keep the states found
@@ -347,3 +353,11 @@ class FaultLedger:
             off = link.name in will.carriers
             if link.name in carriers and (link.name in doubtful or (link.name in was.carriers) != off):
                 fabric.put_carrier(lab, link, not off)
+
+
+def described(causes: Iterable[Action]) -> dict[str, str]:
+    """Return the targets of failures, each with a description of all its failures."""
+    found: dict[str, str] = {}
+    for cause in causes:
+        found[cause.target] = ", ".join(filter(None, (found.get(cause.target), cause.describe())))
+    return found

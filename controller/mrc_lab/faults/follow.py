@@ -1,0 +1,69 @@
+"""Follows the changes of a ledger of failures, for those who look at it now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mrc_lab.faults.action import Action
+from mrc_lab.faults.ledger import FaultLedger, LedgerChange
+
+
+@dataclass(frozen=True)
+class FollowedChange:
+    """A change of a ledger, and the failures that were in force after it."""
+
+    change: LedgerChange
+    causes: Sequence[Action]
+
+
+class ChangeFollower:
+    """Tells each change of a ledger once, also a failure that came and went between two looks.
+
+    Args:
+        ledger: the ledger; its present content is what later changes are told of.
+        known: the failures that the one who follows knows of; by default those in force.
+    """
+
+    def __init__(self, ledger: FaultLedger, known: Sequence[Action] | None = None) -> None:
+        self._ledger = ledger
+        self._known = _by_failure(ledger.causes if known is None else known)
+        self._number = _latest(ledger)
+
+    def take(self) -> list[FollowedChange]:
+        """Return the changes since the last call, oldest first, from what the ledger last read.
+
+        A failure that is in force, or gone, without a change in the ledger is returned with the present time: its
+        change is under way, could not be undone, or is no longer kept. When the change of one that was under way is
+        done, it is not returned again.
+        """
+        changes = [each for each in self._ledger.changes if each.number > self._number]
+        self._number = _latest(self._ledger)
+        found = list(filter(None, map(self._apply, changes)))
+        causes = _by_failure(self._ledger.causes)
+        gone = [Action("restore", *key) for key in self._known if key not in causes]
+        come = [action for key, action in causes.items() if key not in self._known]
+        for action in (*gone, *come):
+            if followed := self._apply(LedgerChange(action, *self._ledger.changed_ns(action))):
+                found.append(followed)
+        return found
+
+    def _apply(self, change: LedgerChange) -> FollowedChange | None:
+        """Apply a change to the known failures; return None if they had it already."""
+        action, known = change.action, self._known
+        key = (action.target, action.kind)
+        if (action.verb == "fail") == (key in known):
+            return None
+        if action.verb == "fail":
+            known[key] = action
+        else:
+            del known[key]
+        return FollowedChange(change, tuple(known.values()))
+
+
+def _by_failure(causes: Sequence[Action]) -> dict[tuple[str, str], Action]:
+    return {(each.target, each.kind): each for each in causes}
+
+
+def _latest(ledger: FaultLedger) -> int:
+    return ledger.changes[-1].number if ledger.changes else 0
