@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mrc_lab.faults.action import Action
+from mrc_lab.faults.follow import ChangeFollower
+from mrc_lab.faults.ledger import LedgerChange, described
 from mrc_lab.session.base import Session
 from mrc_results.record import LabEvent
 
@@ -59,8 +61,7 @@ class Loop:
         self._interrupted, self._changed = interrupted, changed
         self._start_ns: int | None = None
         self._moved_s = 0.0
-        #: The failures in force after the latest action that is recorded; None before the first turn.
-        self._causes: Sequence[Action] | None = None
+        self._follower = ChangeFollower(session.failures)
 
     def begin(self, at_ns: int) -> None:
         """Make a time of the session's clock the zero of the schedule; before, nothing is due."""
@@ -95,8 +96,7 @@ class Loop:
         Raises:
             FailureError, UnknownElement, UnsettledError: it cannot be done.
         """
-        asked = self.session.now_ns()
-        self._note(self._perform(action), asked, clicked=True)
+        self._perform(action, clicked=True)
         self._changed()
 
     def _note_others(self) -> None:
@@ -106,14 +106,8 @@ class Loop:
         """
         if self.session.clock != "real":
             return
-        failures = self.session.failures
-        before = failures.causes if self._causes is None else self._causes
-        failures.reload()
-        after = self._causes = failures.causes
-        gone = [Action("restore", each.target, each.kind) for each in before if each not in after]
-        for action in (*gone, *(each for each in after if each not in before)):
-            asked, done = failures.changed_ns(action)
-            self._note(action, asked, clicked=True, done=done)
+        self.session.failures.reload()
+        if self._note_changes():
             self._changed()
 
     def _run_due_steps(self) -> float:
@@ -131,28 +125,42 @@ class Loop:
         return elapsed
 
     def _act(self, action: Action) -> None:
-        asked, error = self.session.now_ns(), ""
+        asked = self.session.now_ns()
         try:
-            action = self._perform(action)
+            self._perform(action)
         except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the run
             error = f"{action.describe()}: {problem}"
             self.record.failures.append(error)
-        self._note(action, asked, error)
+            self._note(action, asked, self.session.now_ns(), self.session.failures.causes, error=error)
 
-    def _perform(self, action: Action) -> Action:
-        failures = self.session.failures
+    def _perform(self, action: Action, *, clicked: bool = False) -> None:
+        """Do an action, and record it after what others did before it."""
+        asked, failures = self.session.now_ns(), self.session.failures
         action = failures.check(action)
-        failures.perform(self.session, action)
-        return action
+        made = failures.perform(self.session, action)
+        self._note_changes(made)
+        self._note(action, asked, made[-1].done_ns, failures.causes, clicked=clicked)
+
+    def _note_changes(self, made: Sequence[LedgerChange] = ()) -> bool:
+        """Record the changes of the ledger since the last call, without those that the run made itself; return whether
+        there were any."""
+        others = [each for each in self._follower.take() if each.change not in made]
+        for each in others:
+            change = each.change
+            self._note(change.action, change.began_ns, change.done_ns, each.causes, clicked=True)
+        return bool(others)
 
     def _note(
-        self, action: Action, asked: int, error: str = "", *, clicked: bool = False, done: int | None = None
+        self,
+        action: Action,
+        asked_ns: int,
+        done_ns: int,
+        causes: Sequence[Action],
+        *,
+        error: str = "",
+        clicked: bool = False,
     ) -> None:
-        failures = self.session.failures
-        self._causes = failures.causes
-        loss = failures.expected_loss() if action.loss is None else action.loss
-        broken = sorted(failures.broken)
-        if done is None:
-            done = self.session.now_ns() if error else failures.changed_ns(action)[1]
-        made = LabEvent(asked, done, action, loss, error, broken, clicked=clicked)
-        self.record.happenings.append(made)
+        """Record an action, after which the failures `causes` are in force."""
+        loss = self.session.failures.expected_loss(causes=causes) if action.loss is None else action.loss
+        broken = sorted(described(causes))
+        self.record.happenings.append(LabEvent(asked_ns, done_ns, action, loss, error, broken, clicked=clicked))

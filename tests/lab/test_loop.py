@@ -98,21 +98,21 @@ def test_loop_at_its_end_does_what_is_left_and_notes_what_fails(monkeypatch: pyt
     assert len(made.happenings) == 2
 
 
-def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule() -> None:
+def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """`mrclab fail` and `mrclab restore` in another shell change the ledger of a lab on the real clock."""
     loop, made = course(1.0)
     clock: Any = made.clock
-    other = Action("fail", "other", "link_down")
-    ledger = {0.4: [other], 0.8: []}
+    failures = made.clock.failures
+    cut, mended = Action("fail", "other", "link_down"), Action("restore", "other", "link_down")
+    # The second cut comes and goes between two turns of the loop.
+    elsewhere = [(cut, 0.4), (mended, 0.8), (cut, 0.91), (mended, 0.92)]
 
     def reload() -> None:
-        due = [causes for at, causes in ledger.items() if made.clock.now >= at * SECOND]
-        if due:
-            at_ns = round(max(at for at in ledger if made.clock.now >= at * SECOND) * SECOND)
-            clock.failures.changed_ns = lambda action: (at_ns - 2, at_ns)
-        clock.failures.causes = [*(each for each in clock.failures.causes if each != other), *(due[-1] if due else [])]
+        while elsewhere and made.clock.now >= elsewhere[0][1] * SECOND:
+            action, at = elsewhere.pop(0)
+            failures.change(action, round(at * SECOND) - 2, round(at * SECOND))
 
-    clock.failures.reload = reload
+    monkeypatch.setattr(failures, "reload", reload)
     loop.begin(0)
     loop.go(made)
     assert [each.action for each in made.happenings] == [DOWN, UP]
@@ -124,5 +124,8 @@ def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule() -> None:
     ] == [
         ("fail", "other", True, 4 * SECOND // 10 - 2, 4 * SECOND // 10),
         ("restore", "other", True, 8 * SECOND // 10 - 2, 8 * SECOND // 10),
+        ("fail", "other", True, 91 * SECOND // 100 - 2, 91 * SECOND // 100),
+        ("restore", "other", True, 92 * SECOND // 100 - 2, 92 * SECOND // 100),
     ]
+    assert [each.broken for each in made.happenings] == [["other"], [], ["other"], []]
     assert made.failures == []

@@ -9,34 +9,49 @@ from typing import Any
 
 from mrc_common.plain import decode
 from mrc_lab.faults.action import Action
+from mrc_lab.faults.ledger import LedgerChange
 from mrc_lab.processes.exits import ProcessExit
 from mrc_studies.training.ranks import RankMessage
 
 
 class Failures:
-    """What is broken, by target."""
+    """A ledger of failures without a lab: one failure per target."""
 
     def __init__(self) -> None:
-        self.broken: set[str] = set()
-        self.causes: list[Action] = []
-        self.session: Clock | None = None
+        self.by_target: dict[str, Action] = {}
+        self.changes: list[LedgerChange] = []
+
+    @property
+    def causes(self) -> list[Action]:
+        return list(self.by_target.values())
+
+    @property
+    def broken(self) -> set[str]:
+        return set(self.by_target)
 
     def check(self, action: Action) -> Action:
         return action
 
-    def restore_own(self, session: object) -> None:
-        self.broken.clear()
+    def reload(self) -> None:
+        pass
 
-    def expected_loss(self) -> float:
+    def restore_own(self, session: object) -> None:
+        self.by_target.clear()
+
+    def expected_loss(self, causes: Sequence[Action]) -> float:
         return 0.0
 
-    def perform(self, session: Clock, action: Action) -> None:
-        self.session = session
-        (self.broken.add if action.verb == "fail" else self.broken.discard)(action.target)
+    def perform(self, session: Clock, action: Action) -> list[LedgerChange]:
+        return [self.change(action, session.now_ns(), session.now_ns())]
 
-    def changed_ns(self, action: Action) -> tuple[int, int]:
-        assert self.session is not None
-        return self.session.now_ns(), self.session.now_ns()
+    def change(self, action: Action, began_ns: int, done_ns: int) -> LedgerChange:
+        """Change what is broken, and return the change."""
+        if action.verb == "fail":
+            self.by_target[action.target] = action
+        else:
+            action = Action("restore", action.target, self.by_target.pop(action.target).kind)
+        self.changes.append(LedgerChange(action, began_ns, done_ns, len(self.changes) + 1))
+        return self.changes[-1]
 
 
 class Clock:
