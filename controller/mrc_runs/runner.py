@@ -43,6 +43,9 @@ class Watcher(Protocol):
     def stop_asked(self) -> bool:
         """Return whether the workload shall end, as when its duration is over."""
 
+    def closing(self) -> None:
+        """Observe the end of the run, before the hosts forget its job; processes of the lab may have died."""
+
 
 _numbers = itertools.count(1)
 
@@ -175,6 +178,8 @@ class WorkloadRun:
         result.finished_ns = session.now_ns()
         if not self._begun:  # a simulation begins at 0
             result.started_ns = result.finished_ns
+        elif self.watcher is not None:
+            self.watcher.closing()
         try:
             result.fidelity = session.fidelity()
         except LOST as error:

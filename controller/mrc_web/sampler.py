@@ -13,8 +13,7 @@ from typing import Final, cast
 
 from mrc_host.answers import JobProgress, Sample
 from mrc_host.requests import GetEvents, GetView, View
-from mrc_lab.faults.action import Action
-from mrc_lab.faults.ledger import FaultLedger
+from mrc_lab.faults.follow import ChangeFollower
 from mrc_lab.hosts.hostclient import HostError, ask_all
 from mrc_lab.management import clustermapper
 from mrc_lab.management.clustermapper import Localiser, Probed
@@ -177,6 +176,9 @@ class Sampler:
         self._carried = [0] * (2 * len(layout["links"]))
         self._links: list[LinkState] = [{} for _ in layout["links"]]
         self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
+        #: The failures in force before the view began are told, too.
+        self._follower = ChangeFollower(session.failures, known=())
+        #: The failures in force, by target and kind, as the log has them.
         self._causes: dict[tuple[str, str], str] = {}
         self._denied: set[str] = set(session.denied)
         self._found: dict[str, str] = {}
@@ -201,6 +203,10 @@ class Sampler:
         """Make the samples that a command may change due now."""
         for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
             budget.sample_now()
+
+    def sample_ledger(self) -> None:
+        """Make the sample of failures and denied elements due now; it sends no request to the lab."""
+        self._ledger_budget.sample_now()
 
     def sample(self) -> State:
         """Take the samples that are due, and return the state."""
@@ -317,21 +323,19 @@ class Sampler:
 
     def _ledger(self) -> None:
         """Sample failures and denied elements, whichever program caused them."""
-        failures: FaultLedger = self.session.failures
-        failures.reload()
+        self.session.failures.reload()
         self._denied = set(self.session.denied_now())
-        causes = {(each.target, each.kind): each.describe() for each in failures.causes}
-        if causes == self._causes:
-            return
+        followed = self._follower.take()
         # With the times that records of runs have, and not of this sample, which comes later.
-        for key, text in causes.items():
-            if key not in self._causes:
-                self._note("failure", text, key[0], failures.changed_ns(Action("fail", *key))[1])
-        for key, text in self._causes.items():
-            if key not in causes:
-                self._note("restore", f"restored: {text}", key[0], failures.changed_ns(Action("restore", *key))[1])
-        self._causes = causes
-        self._fabric_budget.sample_now()
+        for action, done_ns in ((each.change.action, each.change.done_ns) for each in followed):
+            key = (action.target, action.kind)
+            if action.verb == "fail":
+                self._causes[key] = action.describe()
+                self._note("failure", self._causes[key], action.target, done_ns)
+            else:
+                self._note("restore", f"restored: {self._causes.pop(key)}", action.target, done_ns)
+        if followed:
+            self._fabric_budget.sample_now()
 
     def _broken(self) -> list[ActiveFailure]:
         return [

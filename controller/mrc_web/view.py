@@ -181,6 +181,12 @@ class View:
         """Return whether a page has asked the workload to end."""
         return self._stop
 
+    def closing(self) -> None:
+        """Show what has changed since the last sample: on a busy machine that may be the end of a whole simulation."""
+        if self.sampler is not None:
+            self.sampler.sample_ledger()
+            self._sample()
+
     def advance(self, seconds: float) -> None:
         """Let this much of the session's time pass."""
         session = self.session

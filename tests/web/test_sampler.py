@@ -8,14 +8,22 @@ from typing import Any
 import pytest
 
 from mrc_host.requests import FinishJob, GetView, StartJob
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.session.virtual import VirtualSession
 from mrc_runs.workload import WorkloadSpec, set_up
 from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology
 from mrc_web.hub import POINTS, Hub
 from mrc_web.log import LINES
 from mrc_web.sampler import Rates, SampleBudget, SampleKind
 from mrc_web.state import layout_of
 from mrc_web.view import View
+
+
+def idle(topology: Topology) -> Any:
+    """Return a session of a real lab that is asked nothing."""
+    failures = FaultLedger(topology, lambda name: None)
+    return SimpleNamespace(topology=topology, clock="real", denied=set(), failures=failures, now_ns=lambda: 0)
 
 
 class Clock:
@@ -48,7 +56,7 @@ def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
 def test_all_that_the_lab_is_asked_takes_five_hundredths_of_a_core_at_most() -> None:
     """Also when every answer is dear, and all kinds of questions are asked as often as they may be."""
     topology = load_lab("tiny")
-    session: Any = SimpleNamespace(topology=topology, clock="real", denied=set(), now_ns=lambda: 0)
+    session = idle(topology)
     view = View(Hub())
     view.show(session, "mrc")
     sampler = view.sampler
@@ -74,7 +82,7 @@ def test_all_that_the_lab_is_asked_takes_five_hundredths_of_a_core_at_most() -> 
 
 
 def test_of_the_samples_that_may_wait_long_one_is_taken_at_a_time_as_they_came_due() -> None:
-    session: Any = SimpleNamespace(topology=load_lab("tiny"), clock="real", denied=set(), now_ns=lambda: 0)
+    session = idle(load_lab("tiny"))
     view = View(Hub())
     view.show(session, "mrc")
     sampler = view.sampler

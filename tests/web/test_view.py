@@ -58,8 +58,12 @@ def test_a_link_is_broken_seen_found_and_restored() -> None:
         assert state["job"]["mismatches"] == 0  # type: ignore[index]
 
 
-def test_the_log_has_the_times_that_the_record_of_the_run_has(tmp_path: pathlib.Path) -> None:
-    """A sample sees a failure up to a tenth of a second after it was made."""
+@pytest.mark.parametrize("sample_s", [0.1, 60.0])
+def test_the_log_has_the_times_that_the_record_of_the_run_has(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, sample_s: float
+) -> None:
+    """A sample sees a failure up to a tenth of a second after it was made, or only at the end of the run."""
+    monkeypatch.setattr("mrc_web.view.SAMPLE_S", sample_s)
     hub = Hub()
     experiment = Experiment(
         name="x",

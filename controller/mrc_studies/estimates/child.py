@@ -135,6 +135,9 @@ class Stopwatch:
     def stop_asked(self) -> bool:
         return self.turns is not None and self.turns <= 0
 
+    def closing(self) -> None:
+        pass
+
     def end(self, judged: object) -> None:
         pass
 
