@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -272,7 +272,18 @@ def test_value_types_travel_as_they_are() -> None:
     for stats in (port, empty):
         assert codec.value(PortStats, codec.message(pb.PortStats, stats)) == stats
     sample = DeviceSample(5, SwitchState.FROZEN, {9: PortSample(*range(9)), 2: PortSample(*[0] * 9)}, {"I.c": 4})
-    assert codec.value(DeviceSample, codec.message(pb.DeviceSample, sample)) == sample
+    for samples in ({}, {7: sample}, {7: sample, 3: DeviceSample(5, SwitchState.RUNNING, {}, {})}):
+        sent = codec.samples_message(5, samples).SerializeToString()
+        assert codec.samples(pb.SamplesResponse.FromString(sent)) == samples
+    message, running = codec.samples_message(5, {7: sample}), codec.state_number(SwitchState.RUNNING)
+    for wrong in (
+        pb.SamplesResponse(device_id=[1]),
+        pb.SamplesResponse(device_id=[1], state=[running], ports=[1]),
+        pb.SamplesResponse(device_id=[1], state=[cast(pb.SwitchState, 77)], ports=[0]),
+        pb.SamplesResponse(device_id=[1, 2], state=[running, running], ports=[0, 0], counters=message.counters),
+    ):
+        with pytest.raises(codec.CodecError, match=r"expected (\d+ states|80 bytes|one of 1 \(running\))"):
+            codec.samples(wrong)
     info = PortInfo(3, "", "if0", End(0, 1), True, False, LinkSettings(1, burst_loss=BurstLoss(0, 0.5)), LinkSettings())
     assert codec.value(PortInfo, codec.message(pb.PortInfo, info)) == info
 

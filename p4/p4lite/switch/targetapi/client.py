@@ -29,7 +29,6 @@ from p4lite.switch.p4rt import bytestrings
 from p4lite.switch.targetapi import codec
 from p4lite.switch.targetapi import target_pb2 as pb
 from p4lite.switch.targetapi.values import (
-    AllSamples,
     AllStats,
     DeviceSample,
     DeviceStats,
@@ -257,7 +256,7 @@ class TargetClient:
             counters: of the programs; of those that a program has, all cells are added up.
         """
         request = pb.SamplesRequest(priority=priority, reasons=list(reasons), counters=list(counters))
-        return codec.value(AllSamples, self._call("Samples", request, pb.SamplesResponse)).switches
+        return codec.samples(self._call("Samples", request, pb.SamplesResponse))
 
     def reset_stats(self, device_ids: Iterable[int] | None = None) -> None:
         """Reset counters and high-water marks to zero."""

@@ -1,17 +1,20 @@
 """Value types as messages of target.proto, and back.
 
 A message has the fields of its value type, by name: nested value types are nested messages, tuples are repeated fields,
-and a dict is a repeated message whose first field is the key. Counts by name, samples of ports and queues are columns.
+and a dict is a repeated message whose first field is the key. Counts by name, queues and samples of switches are
+columns, and samples of ports are rows of bytes: a live view reads them of hundreds of ports, many times a second.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import struct
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import Message
 
@@ -28,7 +31,7 @@ from p4lite.switch.fabric.values import (
     SwitchState,
 )
 from p4lite.switch.targetapi import target_pb2 as pb
-from p4lite.switch.targetapi.values import LinkChanges, LinkDirection, PortDirection
+from p4lite.switch.targetapi.values import DeviceSample, LinkChanges, LinkDirection, PortDirection
 
 SERVICE = "mrclab.target.v2.Target"
 _STATE, _PORT_WAY, _LINK_WAY = "SWITCH_STATE_", "PORT_DIRECTION_", "LINK_DIRECTION_"
@@ -84,7 +87,7 @@ def _form(hint: Any) -> _Form:
     if origin is dict and parts[1] is int:
         return _Form(_put_counts, _get_counts)
     if origin is dict:
-        return _Form(_put_samples, _get_samples) if parts[1] is PortSample else _dict(parts[1])
+        return _dict(parts[1])
     if origin is tuple:
         return _Form(_put_queues, _get_queues) if parts[0] is QueueStats else _tuple(parts[0])
     if hint is SwitchState:
@@ -180,16 +183,43 @@ def _get_columns(part: Any, names: Sequence[str], rows: int) -> Iterator[tuple[i
     return zip(*((getattr(part, name) or (0,) * rows) for name in names), strict=True)
 
 
-def _put_samples(made: Any, name: str, items: Mapping[int, PortSample]) -> None:
-    part = getattr(made, name)
-    part.port.extend(items)
-    _put_columns(part, PortSample._fields, items.values())
+#: A port's number and its sample.
+_ROW = struct.Struct(f"<{1 + len(PortSample._fields)}Q")
 
 
-def _get_samples(given: Any, name: str) -> dict[int, PortSample]:
-    part = getattr(given, name)
-    rows = _get_columns(part, PortSample._fields, len(part.port))
-    return {number: PortSample._make(row) for number, row in zip(part.port, rows, strict=True)}
+def samples_message(now_ns: int, given: Mapping[int, DeviceSample]) -> pb.SamplesResponse:
+    """Return samples of switches by device_id, all of one time, as a message."""
+    devices = given.values()
+    counted = any(each.counters for each in devices)
+    return pb.SamplesResponse(
+        now_ns=now_ns,
+        device_id=given.keys(),
+        state=[state_number(each.state) for each in devices],
+        ports=[len(each.ports) for each in devices],
+        rows=b"".join([_ROW.pack(number, *row) for each in devices for number, row in each.ports.items()]),
+        counters=[counts(each.counters) for each in devices] if counted else (),
+    )
+
+
+def samples(given: pb.SamplesResponse) -> dict[int, DeviceSample]:
+    """Return samples of switches by device_id from their message.
+
+    Raises:
+        CodecError: a list has not one element for each switch, or the number of rows is not that of the ports.
+    """
+    idents, counted = given.device_id, [named(each) for each in given.counters]
+    if not (len(idents) == len(given.state) == len(given.ports) and len(counted) in (0, len(idents))):
+        raise CodecError(f"samples: expected {len(idents)} states, numbers of ports and counters, or no counters")
+    many = sum(given.ports)
+    if len(given.rows) != many * _ROW.size:
+        raise CodecError(f"samples: expected {_ROW.size} bytes for each of {many} ports, got {len(given.rows)}")
+    rows = _ROW.iter_unpack(given.rows)
+    found: dict[int, DeviceSample] = {}
+    for at, (ident, ports) in enumerate(zip(idents, given.ports, strict=True)):
+        by_number = {number: PortSample._make(row) for number, *row in itertools.islice(rows, ports)}
+        counters = counted[at] if counted else {}
+        found[ident] = DeviceSample(given.now_ns, state(given.state[at]), by_number, counters)
+    return found
 
 
 _QUEUE_COLUMNS = tuple(field.name for field in dataclasses.fields(QueueStats))[1:]
@@ -217,11 +247,14 @@ def state_number(given: SwitchState) -> pb.SwitchState:
 
 def state(number: int) -> SwitchState:
     """Return the state of this number. Raises CodecError."""
-    for each in SwitchState:
-        if state_number(each) == number:
-            return each
-    known = ", ".join(f"{state_number(each)} ({each.value})" for each in SwitchState)
-    raise CodecError(f"state: expected one of {known}, got {number}")
+    found = _STATES.get(number)
+    if found is None:
+        known = ", ".join(f"{each} ({named.value})" for each, named in _STATES.items())
+        raise CodecError(f"state: expected one of {known}, got {number}")
+    return found
+
+
+_STATES: Final[dict[int, SwitchState]] = {int(state_number(each)): each for each in SwitchState}
 
 
 def port_direction(number: int) -> PortDirection:

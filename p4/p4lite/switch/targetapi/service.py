@@ -36,7 +36,6 @@ from p4lite.switch.targetapi.codec import CodecError
 from p4lite.switch.targetapi.grants import Grants
 from p4lite.switch.targetapi.inside import port_info, switch_info, totals
 from p4lite.switch.targetapi.values import (
-    AllSamples,
     AllStats,
     DeviceSample,
     DeviceStats,
@@ -317,7 +316,7 @@ class TargetService:
             )
             for switch in switches
         }
-        return codec.message(pb.SamplesResponse, AllSamples(found))
+        return codec.samples_message(now_ns, found)
 
     def _totals(self, switch: Switch, counters: Sequence[str]) -> dict[str, int]:
         """Return packets of all cells of those counters that the switch's program has."""

@@ -410,48 +410,20 @@ class SamplesRequest(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., counters: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SamplesResponse(_message.Message):
-    __slots__ = ("switches",)
-    SWITCHES_FIELD_NUMBER: _ClassVar[int]
-    switches: _containers.RepeatedCompositeFieldContainer[DeviceSample]
-    def __init__(self, switches: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ...) -> None: ...
-
-class DeviceSample(_message.Message):
-    __slots__ = ("device_id", "now_ns", "state", "ports", "counters")
-    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("now_ns", "device_id", "state", "ports", "rows", "counters")
     NOW_NS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
-    device_id: int
     now_ns: int
-    state: SwitchState
-    ports: PortSamples
-    counters: Counts
-    def __init__(self, device_id: _Optional[int] = ..., now_ns: _Optional[int] = ..., state: _Optional[_Union[SwitchState, str]] = ..., ports: _Optional[_Union[PortSamples, _Mapping]] = ..., counters: _Optional[_Union[Counts, _Mapping]] = ...) -> None: ...
-
-class PortSamples(_message.Message):
-    __slots__ = ("port", "tx_bytes", "depth_bytes", "max_bytes", "drops", "some_drops", "storm_frames", "controls", "rx_bytes", "up")
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    TX_BYTES_FIELD_NUMBER: _ClassVar[int]
-    DEPTH_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
-    DROPS_FIELD_NUMBER: _ClassVar[int]
-    SOME_DROPS_FIELD_NUMBER: _ClassVar[int]
-    STORM_FRAMES_FIELD_NUMBER: _ClassVar[int]
-    CONTROLS_FIELD_NUMBER: _ClassVar[int]
-    RX_BYTES_FIELD_NUMBER: _ClassVar[int]
-    UP_FIELD_NUMBER: _ClassVar[int]
-    port: _containers.RepeatedScalarFieldContainer[int]
-    tx_bytes: _containers.RepeatedScalarFieldContainer[int]
-    depth_bytes: _containers.RepeatedScalarFieldContainer[int]
-    max_bytes: _containers.RepeatedScalarFieldContainer[int]
-    drops: _containers.RepeatedScalarFieldContainer[int]
-    some_drops: _containers.RepeatedScalarFieldContainer[int]
-    storm_frames: _containers.RepeatedScalarFieldContainer[int]
-    controls: _containers.RepeatedScalarFieldContainer[int]
-    rx_bytes: _containers.RepeatedScalarFieldContainer[int]
-    up: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, port: _Optional[_Iterable[int]] = ..., tx_bytes: _Optional[_Iterable[int]] = ..., depth_bytes: _Optional[_Iterable[int]] = ..., max_bytes: _Optional[_Iterable[int]] = ..., drops: _Optional[_Iterable[int]] = ..., some_drops: _Optional[_Iterable[int]] = ..., storm_frames: _Optional[_Iterable[int]] = ..., controls: _Optional[_Iterable[int]] = ..., rx_bytes: _Optional[_Iterable[int]] = ..., up: _Optional[_Iterable[int]] = ...) -> None: ...
+    device_id: _containers.RepeatedScalarFieldContainer[int]
+    state: _containers.RepeatedScalarFieldContainer[SwitchState]
+    ports: _containers.RepeatedScalarFieldContainer[int]
+    rows: bytes
+    counters: _containers.RepeatedCompositeFieldContainer[Counts]
+    def __init__(self, now_ns: _Optional[int] = ..., device_id: _Optional[_Iterable[int]] = ..., state: _Optional[_Iterable[_Union[SwitchState, str]]] = ..., ports: _Optional[_Iterable[int]] = ..., rows: _Optional[bytes] = ..., counters: _Optional[_Iterable[_Union[Counts, _Mapping]]] = ...) -> None: ...
 
 class LatenessRequest(_message.Message):
     __slots__ = ("reset",)

@@ -106,10 +106,3 @@ class AllStats:
     """Statistics of switches by device_id."""
 
     switches: dict[int, DeviceStats]
-
-
-@dataclass(frozen=True, slots=True)
-class AllSamples:
-    """Samples of switches by device_id."""
-
-    switches: dict[int, DeviceSample]
