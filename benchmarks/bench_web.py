@@ -37,6 +37,7 @@ from mrc_web.lab import LabView
 from mrc_web.serve import Serving, serving
 from mrc_web.server import Server
 from mrc_web.state import State, calm, layout_of
+from mrc_web.view import View
 
 LAB = os.environ.get("MRCLAB_LAB", "default")
 RUNS = int(os.environ.get("MRCLAB_RUNS", scaled("3", "1")))
@@ -90,8 +91,8 @@ def read(serving: Serving, counted: list[int], over: threading.Event) -> None:
 
 
 @contextlib.contextmanager
-def looked_at(name: str) -> Iterator[list[int]]:
-    """View a lab with one page open; yield the number of states and bytes that the page received."""
+def looked_at(name: str) -> Iterator[tuple[View, list[int]]]:
+    """View a lab with one page open; yield the view, and the number of states and bytes that the page received."""
     hub, over, counted = Hub(), threading.Event(), [0, 0]
     view = LabView(hub, name, unknown, [])
 
@@ -111,7 +112,7 @@ def looked_at(name: str) -> Iterator[list[int]]:
         try:
             time.sleep(SETTLE_S)
             counted[0] = counted[1] = 0
-            yield counted
+            yield view.view, counted
         finally:
             over.set()
             thread.join()
@@ -171,16 +172,23 @@ def lab_cost() -> None:
             time.sleep(3)
             run = RunDir(name)
             without, beside, rates = [], [], []
+            host_rates, port_rates = [], []
             for _ in range(RUNS):
                 without.append(share(run))
-                with looked_at(name) as counted:
+                with looked_at(name) as (view, counted):
+                    assert view.sampler is not None
+                    hosts, ports = view.sampler.taken
                     began = time.monotonic()
                     beside.append(share(run))
-                    rates.append(counted[0] / (time.monotonic() - began))
-            more = statistics.median(beside) - statistics.median(without)
+                    took = time.monotonic() - began
+                    rates.append(counted[0] / took)
+                    host_rates.append((view.sampler.taken[0] - hosts) / took)
+                    port_rates.append((view.sampler.taken[1] - ports) / took)
+            median = statistics.median
             print(
-                f"web: lab {LAB}, agents and fabric: {statistics.median(without):.1%} of a core, with a page open "
-                f"{statistics.median(beside):.1%}: {more:+.1%}; {statistics.median(rates):.1f} updates/s"
+                f"web: lab {LAB}, agents and fabric: {median(without):.1%} of a core, with a page open "
+                f"{median(beside):.1%}: {median(beside) - median(without):+.1%}; {median(rates):.1f} updates/s; "
+                f"new values of hosts {median(host_rates):.1f}, of ports {median(port_rates):.1f} times a second"
             )
         finally:
             lifecycle.down(name)

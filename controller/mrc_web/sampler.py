@@ -51,7 +51,7 @@ class SampleKind:
 
 #: The share of a core for all samples that a lab's agents and fabric answer.
 SHARE: Final = 0.05
-HOSTS, PORTS = SampleKind(0.4, 2.3), SampleKind(0.4, 1.6)
+HOSTS, PORTS = SampleKind(0.4, 1.9), SampleKind(0.4, 2.2)
 FIDELITY, PAIRS = SampleKind(0.1, 0.5), SampleKind(0.1, 4.5)
 #: Of samples that send no request.
 OWN: Final = SampleKind(1.0, 1.0)
@@ -91,6 +91,8 @@ class SampleBudget:
         self.answers = kind.answers
         self.clock = clock
         self.cpu = cpu
+        #: The number of samples so far.
+        self.taken = 0
         self._next = 0.0
         self._began = (0.0, 0.0)
 
@@ -109,6 +111,7 @@ class SampleBudget:
 
     def spend(self) -> None:
         """Record the end of a sample."""
+        self.taken += 1
         began, before = self._began
         cost = self.answers * (self.cpu() - before)
         self._next = began + max(self.least_s, cost / self.share if self.share else 0.0)
@@ -198,6 +201,11 @@ class Sampler:
         self._harm: set[str] = set()
 
     # --- looking -----------------------------------------------------------------------------------------
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """The numbers of samples of all hosts and of all ports so far."""
+        return self._host_budget.taken, self._fabric_budget.taken
 
     def sample_now(self) -> None:
         """Make the samples that a command may change due now."""

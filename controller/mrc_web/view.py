@@ -31,6 +31,8 @@ from mrc_web.state import Job, Layout, Mode, Pair, layout_of
 
 #: The interval at which pages receive the pairs that they show.
 PAIR_S: Final = 0.2
+#: Samples that are later than this are not made up for.
+CATCH_UP_S: Final = 1.0
 #: A slice of simulated time takes about this time, and its length lies between these limits (ns).
 SLICE_S: Final = 0.02
 LEAST_SLICE_NS, MOST_SLICE_NS = 100_000, 100_000_000
@@ -41,6 +43,28 @@ ALWAYS: Final = ("fail", "restore", "deny", "allow", "capture", "save")
 TIMED: Final = ("pause", "resume", "step", "speed")
 
 Starter = Callable[[Experiment], None]
+
+
+class SampleRhythm:
+    """Says when the next sample is due, in seconds of the wall's clock.
+
+    Samples come ten a second on average although some begin late, as when agents of a busy lab let one wait: those that
+    follow are closer together, but not after a second without a sample. A costly one leaves time for the lab.
+    """
+
+    def __init__(self) -> None:
+        self.due_s = 0.0
+        self._regular_s = 0.0
+
+    def sampled(self, began_s: float, took_s: float) -> None:
+        """Record a sample."""
+        behind = began_s - self._regular_s
+        self._regular_s = (self._regular_s if behind < CATCH_UP_S else began_s) + SAMPLE_S
+        self.due_s = max(self._regular_s, began_s + max(SAMPLE_S / 2, 3 * took_s))
+
+    def sample_now(self) -> None:
+        """Make the next sample due now."""
+        self.due_s = 0.0
 
 
 class View:
@@ -88,7 +112,7 @@ class View:
         self._done = 0
         self._step_ns = 0
         self._slice_ns = 1_000_000
-        self._next_sample = 0.0
+        self._rhythm = SampleRhythm()
         self._pair_budget = SampleBudget(PAIR_S)
         self._base = (0.0, 0)
         self._measured: list[tuple[float, int]] = []
@@ -197,7 +221,7 @@ class View:
                 self.tick()
                 if self.run is None and self.wanted():
                     return
-                self.hub.wait(min(left, max(self._next_sample - time.monotonic(), 0.002)))
+                self.hub.wait(min(left, max(self._rhythm.due_s - time.monotonic(), 0.002)))
             return
         end_ns = session.now_ns() + round(seconds * 1e9)
         while session.now_ns() < end_ns:
@@ -297,7 +321,7 @@ class View:
                 command.done.set_exception(CommandError(f"{type(error).__name__}: {error}"))
                 raise
             self._done += 1
-            self._next_sample = 0.0
+            self._rhythm.sample_now()
             if self.sampler is not None:
                 self.sampler.sample_now()
         if self._pair_budget.due():
@@ -305,13 +329,13 @@ class View:
             self._sample_pairs()
             self._pair_budget.spend()
         now = time.monotonic()
-        if now >= self._next_sample:
+        if now >= self._rhythm.due_s:
             cpu = time.thread_time()
             self._sample()
             # A costly sample must leave time for the lab itself. On the real clock that is CPU time, as for the budgets
             # of samples: on a busy machine a sample waits for agents, and costs no more. A simulation waits for it.
             took = time.thread_time() - cpu if self._is_real() else time.monotonic() - now
-            self._next_sample = now + max(SAMPLE_S, 3 * took)
+            self._rhythm.sampled(now, took)
 
     def _is_real(self) -> bool:
         return self.session is not None and self.session.clock == "real"

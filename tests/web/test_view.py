@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from concurrent.futures import TimeoutError as Late
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mrc_results.expectation import Evidence
 from mrc_runs import execute
@@ -13,7 +16,7 @@ from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_web.hub import CommandError, Hub
 from mrc_web.replay import Recorded, Replay
 from mrc_web.state import State
-from mrc_web.view import View
+from mrc_web.view import SampleRhythm, View
 from p4lite.switch.fabric.values import SwitchState
 from support.web import LINK, SHORT, Watching, simulating, watching
 
@@ -56,6 +59,28 @@ def test_a_link_is_broken_seen_found_and_restored() -> None:
         state = view.until(lambda state: state["job"] and not state["job"]["running"])
         assert state["job"]["verdict"] == "passed"  # type: ignore[index]
         assert state["job"]["mismatches"] == 0  # type: ignore[index]
+
+
+@given(st.lists(st.floats(0.0, 0.5), min_size=1, max_size=20))
+def test_samples_of_which_some_wait_for_the_lab_are_still_ten_a_second(waits: list[float]) -> None:
+    """Two of twenty wait so long."""
+    rhythm, free, times = SampleRhythm(), 5.0, []
+    for wait in (each for first in waits for each in (first, first, *[0.0] * 18)):
+        now = max(rhythm.due_s, free)
+        times.append(now)
+        rhythm.sampled(now, 0.001)
+        free = now + wait
+    assert rhythm.due_s == pytest.approx(5.0 + 0.1 * len(times))
+    assert min(after - before for before, after in itertools.pairwise(times)) > 0.0499
+
+
+def test_a_sample_that_is_very_late_or_costly_is_not_made_up_for() -> None:
+    rhythm = SampleRhythm()
+    for began, took, due in ((7.0, 0.001, 7.1), (7.12, 0.05, 7.27), (9.0, 0.001, 9.1)):
+        rhythm.sampled(began, took)
+        assert rhythm.due_s == pytest.approx(due)
+    rhythm.sample_now()
+    assert rhythm.due_s == 0.0
 
 
 @pytest.mark.parametrize("sample_s", [0.1, 60.0])
