@@ -173,7 +173,7 @@ export class Fabric {
         position: { ...position }, classes: this.groups ? "host group" : "host",
       });
       boxes.push({
-        id, name, size: 19, ...position, width: (this.groups ? GROUP_WIDTH : HOST_WIDTH) - 8, height: HOST - 8, round: !this.groups,
+        id, name, brief: this.groups ? name.split(" ")[0] : "", size: 19, ...position, width: (this.groups ? GROUP_WIDTH : HOST_WIDTH) - 8, height: HOST - 8, round: !this.groups,
       });
     });
     const fastest = Math.max(...layout.links.map((link) => link.rate_bps), 1);

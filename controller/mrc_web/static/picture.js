@@ -37,8 +37,9 @@ export class Picture {
     this.patterns = new Map();
   }
 
-  /** lines: {id, x1, y1, x2, y2, width}; boxes: {id, x, y, width, height, round, title, size, name} by their centres;
-   * round: an ellipse, title: its lower edge stays where it is when words need more room. */
+  /** lines: {id, x1, y1, x2, y2, width}; boxes: {id, x, y, width, height, round, title, size, name, brief} by their centres;
+   * round: an ellipse, title: its lower edge stays where it is when words need more room, brief: what remains of a name that
+   * does not fit into its box. */
   show(lines, boxes) {
     this.lines = new Map(lines.map((each) => [each.id, { ...each, level: 0, kind: "", halos: new Map() }]));
     this.boxes = new Map(boxes.map((each) => [each.id, { ...each, words: "", fill: "", until: 0, level: 0 }]));
@@ -243,7 +244,7 @@ export class Picture {
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (const box of this.boxesChanged) {
-      const { x, y, width, height, size, name, words, fill, round, title } = box;
+      const { x, y, width, height, size, name, brief, words, fill, round, title } = box;
       const { zoom } = this.eye;
       const high = Math.max(height, (1.4 * LEAST_PX) / zoom);
       if (!this.wipe) context.clearRect(x - width / 2, title ? y + height / 2 - high : y - height / 2, width, title ? high : height);
@@ -263,7 +264,8 @@ export class Picture {
       if ((size - 2) * zoom < LEAST_PX) {
         if (width * zoom < NONE_PX) continue;
         context.font = `600 ${LEAST_PX / zoom}px ${FONT}`;
-        const short = width * zoom < WORD_PX ? name.split(/[ .]/).pop() : name;
+        const narrow = width * zoom < WORD_PX || (brief && context.measureText(name).width > most);
+        const short = narrow ? brief || name.split(/[ .]/).pop() : name;
         context.fillText(words.startsWith("✕") ? "✕" : short, x, title ? y + height / 2 - high / 2 : y, most);
         continue;
       }
