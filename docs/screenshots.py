@@ -1,6 +1,9 @@
-"""Makes the pictures of docs/web.md: python docs/screenshots.py [simulation] [lab] [run] [racks]
+"""Makes the pictures of docs/web.md and docs/scale.md:
 
-Needs `make setup-web`; `lab` needs namespaces. Each picture is of the page over a lab, a simulation or a recorded run.
+    python docs/screenshots.py [simulation] [lab] [run] [racks] [cluster]
+
+Needs `make setup-web`; `lab` needs namespaces, `cluster` the extra `scale`. Each picture is of the page over a lab, a
+simulation or a recorded run, or of a cluster's report.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from PIL import Image
 from mrc_lab import lifecycle
 from mrc_runs.execute import execute
 from mrc_runs.experiment import load_experiment
+from mrc_scale import kernels
+from mrc_scale.clusterfile import load_cluster
+from mrc_studies.calibration import produce, report
 from mrc_web.hub import Hub
 from mrc_web.lab import LabView
 from mrc_web.replay import Recorded, Replay
@@ -137,12 +143,25 @@ def racks(chromium: Any) -> None:
         save(made, "racks")
 
 
+def cluster(chromium: Any) -> None:
+    """Show the load of a cluster's links between switches, some of which a failure has emptied."""
+    made = produce.run(load_cluster("power-16k"), kernels.compiled())
+    with tempfile.TemporaryDirectory(prefix="mrclab-pictures-") as folder:
+        path = pathlib.Path(folder) / "report.html"
+        path.write_text(report.render(made, made.result.series()), encoding="utf-8")
+        shown = chromium.new_page(viewport={"width": 1280, "height": 800})
+        shown.goto(path.as_uri())
+        until(shown, "document.querySelector('#key').textContent")
+        shown.get_by_role("heading", name="Load of links").evaluate("heading => heading.scrollIntoView()")
+        save(shown, "cluster")
+
+
 def main(names: list[str]) -> int:
     """Entry point."""
     if lacking():
         print(lacking(), file=sys.stderr)
         return 1
-    known = {"simulation": simulation, "lab": lab, "run": run, "racks": racks}
+    known = {"simulation": simulation, "lab": lab, "run": run, "racks": racks, "cluster": cluster}
     with browser() as chromium:
         for name in names or list(known):
             known[name](chromium)
