@@ -11,8 +11,9 @@ build gives any. It ends as
     refused      an error of ours with file and line, counted by what it says
     wrong        anything else: a traceback, no end within the timeout, a JSON that the switch refuses
 
-With --p4c (p4c-bm2-ss) every program is given to it too: programs that it alone takes, programs that only we take, and
-whether the P4Info messages of programs that both take are equal. Exit code 1 when anything was wrong.
+With --p4c (p4c-bm2-ss) every program is given to it too: programs that it alone takes, programs that only we take,
+whether the P4Info messages of programs that both take are equal, and whether p4c finds an error in the line that we
+refuse; with -v both messages are printed where it does not. Exit code 1 when anything was wrong.
 """
 
 from __future__ import annotations
@@ -32,6 +33,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.M)
+#: A program that any p4c takes.
+NOTHING = """
+#include <core.p4>
+#include <v1model.p4>
+struct empty {}
+parser P(packet_in p, out empty h, inout empty m, inout standard_metadata_t s) { state start { transition accept; } }
+control V(inout empty h, inout empty m) { apply {} }
+control I(inout empty h, inout empty m, inout standard_metadata_t s) { apply {} }
+control D(packet_out p, in empty h) { apply {} }
+V1Switch(P(), V(), I(), I(), V(), D()) main;
+"""
+#: An error of p4c, with its place.
+P4C_ERROR = re.compile(r"^(?P<file>\S+\.\w+)\((?P<line>\d+)\):.*error.*", re.M)
 MAIN = re.compile(r"\bV1Switch\b[^;]*\)\s*main\s*;", re.S)
 CHILD_FAILED = 3
 INCLUDES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -45,13 +59,19 @@ INCLUDES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One program: what became of it here, what was said, and whether p4c takes it (None: not asked)."""
+    """One program: what became of it here, what was said, and whether p4c takes it (None: not asked).
+
+    Of a program that both refuse: `p4c_error` is the first error of p4c, and `same_place` whether one of its errors is
+    in the file and line of ours.
+    """
 
     path: str
     outcome: str
     message: str
     p4c: bool | None = None
     p4info_equal: bool | None = None
+    p4c_error: str = ""
+    same_place: bool | None = None
 
 
 def closure(path: Path, folders: Sequence[Path], texts: dict[Path, str]) -> str:
@@ -111,16 +131,16 @@ def child(argv: Sequence[str]) -> int:
         Path(p4info).write_text(compiled.p4info, encoding="utf-8")
     except CompileError as e:
         first = next(d for d in e.diagnostics if d.severity == "error")
-        print(json.dumps(["refused", first.message]))
+        print(json.dumps(["refused", first.message, f"{Path(first.pos.file).name}:{first.pos.line}"]))
         return 0
     load_program(compiled.bmv2)
-    print(json.dumps(["compiled", ""]))
+    print(json.dumps(["compiled", "", ""]))
     return 0
 
 
 def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome:
     """Compile one program here and, if asked, with p4c."""
-    name = str(path.relative_to(checkout))
+    name, place = str(path.relative_to(checkout)), ""
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder) / "ours.txtpb", Path(folder) / "theirs.txtpb"
         command = [sys.executable, __file__, "--child", str(path), str(ours), *options(path, checkout)]
@@ -130,7 +150,7 @@ def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome
             outcome, message = "wrong", f"not done in {timeout:.0f} s"
         else:
             if done.returncode == 0:
-                outcome, message = json.loads(done.stdout)
+                outcome, message, place = json.loads(done.stdout)
             else:
                 outcome, message = "wrong", (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
         if p4c is None:
@@ -146,12 +166,17 @@ def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome
             str(theirs),
         ]
         try:
-            taken = subprocess.run([*command, str(path)], capture_output=True, timeout=timeout, check=False)
-            accepted = taken.returncode == 0
+            taken = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=timeout, check=False)
+            accepted, said = taken.returncode == 0, taken.stderr
         except subprocess.TimeoutExpired:
-            accepted = False
-        equal = same_p4info(ours, theirs) if accepted and outcome == "compiled" else None
-        return Outcome(name, outcome, message, accepted, equal)
+            accepted, said = False, f"not done in {timeout:.0f} s"
+        if accepted:
+            equal = same_p4info(ours, theirs) if outcome == "compiled" else None
+            return Outcome(name, outcome, message, accepted, equal)
+        errors = list(P4C_ERROR.finditer(said))
+        same = any(f"{Path(each['file']).name}:{each['line']}" == place for each in errors)
+        first = errors[0][0] if errors else (said.strip().splitlines() or ["no message"])[0]
+        return Outcome(name, outcome, message, accepted, None, first, same if outcome == "refused" else None)
 
 
 def same_p4info(ours: Path, theirs: Path) -> bool:
@@ -166,11 +191,29 @@ def same_p4info(ours: Path, theirs: Path) -> bool:
     return bool(messages[0] == messages[1])
 
 
+def p4c_problem(p4c: Path) -> str:
+    """Return why p4c cannot be compared with, or "": it must take `NOTHING`."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "nothing.p4"
+        program.write_text(NOTHING, encoding="utf-8")
+        try:
+            done = subprocess.run(
+                [str(p4c), str(program), "-o", os.devnull], capture_output=True, text=True, timeout=60, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{p4c}: {error}"
+    if done.returncode == 0:
+        return ""
+    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+    return f"{p4c} does not compile v1model.p4 ({said}): set P4C_16_INCLUDE_PATH to its p4include folder"
+
+
 def report(results: dict[str, list[Outcome]], *, asked: bool, markdown: bool, verbose: bool) -> None:
     """Print the table, then each refusal and each wrong program."""
     head = ["repository", "programs", "compiled", "refused", "wrong"]
     if asked:
         head += ["taken by p4c only", "taken here only", "P4Info equal", "P4Info different"]
+        head += ["refused by both in one line", "in different lines"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|" if markdown else "  ".join(head))
     everything = [o for outcomes in results.values() for o in outcomes]
     for name, outcomes in [*results.items(), ("total", everything)]:
@@ -182,6 +225,8 @@ def report(results: dict[str, list[Outcome]], *, asked: bool, markdown: bool, ve
                 sum(o.p4c is False and o.outcome == "compiled" for o in outcomes),
                 sum(o.p4info_equal is True for o in outcomes),
                 sum(o.p4info_equal is False for o in outcomes),
+                sum(o.same_place is True for o in outcomes),
+                sum(o.same_place is False for o in outcomes),
             ]
         row = [name, *map(str, cells)]
         print("| " + " | ".join(row) + " |" if markdown else "  ".join(row))
@@ -193,6 +238,8 @@ def report(results: dict[str, list[Outcome]], *, asked: bool, markdown: bool, ve
         for o in outcomes:
             if o.outcome == "wrong" or (verbose and o.outcome != "compiled"):
                 print(f"{o.outcome:8} {name}/{o.path}: {o.message}")
+            if verbose and o.same_place is False:
+                print(f"  p4c    {o.p4c_error}")
             if o.p4c is True and o.outcome == "refused" and not verbose:
                 print(f"p4c only {name}/{o.path}: {o.message}")
             if o.p4info_equal is False:
@@ -212,6 +259,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--markdown", action="store_true", help="tables for docs/conformance.md")
     parser.add_argument("-v", "--verbose", action="store_true", help="name every program that does not compile")
     arguments = parser.parse_args(words)
+    if arguments.p4c is not None and (problem := p4c_problem(arguments.p4c)):
+        print(problem, file=sys.stderr)
+        return 2
     checkouts = (
         sorted(p.resolve() for p in arguments.folder.iterdir() if p.is_dir()) if arguments.folder.is_dir() else []
     )
