@@ -155,13 +155,14 @@ class Tables:
         elements = decl.keys or []
         exprs: list[ast.Expr] = []
         for element in elements:
-            masked = self._masked(element.expr)
+            masked = self._masked(element)
             exprs.append(masked[0] if masked else element.expr)
         return list(zip(elements, self.exprs.eval_in_order(exprs), strict=True))
 
-    def _masked(self, expr: ast.Expr) -> tuple[ast.Expr, int] | None:
-        """Return the field and the mask of a key `field & constant`, else None."""
-        if isinstance(expr, ast.Binary) and expr.op == "&":
+    def _masked(self, element: ast.KeyElement) -> tuple[ast.Expr, int] | None:
+        """Return the field and the mask of a key `field & constant`, else None; inputs of selectors have no masks."""
+        expr = element.expr
+        if isinstance(expr, ast.Binary) and expr.op == "&" and element.match_kind.name != "selector":
             for side, other in ((expr.left, expr.right), (expr.right, expr.left)):
                 if isinstance(other.const, int) and not isinstance(other.const, bool) and other.const > 0:
                     return side, other.const
@@ -169,7 +170,7 @@ class Tables:
 
     def _key(self, element: ast.KeyElement, value: Value) -> Key:
         pos = element.pos
-        masked = self._masked(element.expr)
+        masked = self._masked(element)
         mask = masked[1] if masked else None
         if isinstance(value, Boolean):
             expr = value.expr
