@@ -50,6 +50,15 @@ def test_actions_tables_controls_and_parsers(call: str, a: int) -> None:
     assert run(top=TICK + parser, parser_locals="Q() q;", parser=state) == expected
 
 
+def test_comparing_a_name_with_itself_takes_both_values_in_order() -> None:
+    """Equal text is one value only if nothing changes it in between."""
+    for condition, a in (("n == n", 1), ("n <= n", 1), ("n != n", 0), ("n < n", 0)):
+        assert run(body=f"{COUNT} hdr.h.a = {condition} ? 8w1 : 0;") == INPUT | {"a": a}
+    changed = "bit<8> after(inout bit<8> n) { bit<8> old = n; n = n + 1; return old; }"
+    for condition, a in (("n == after(n)", 1), ("after(n) == n", 0), ("tick(n) == tick(n)", 0), ("n != tick(n)", 1)):
+        assert run(top=TICK + changed, body=f"{COUNT} hdr.h.a = {condition} ? 8w1 : 0;") == INPUT | {"a": a}
+
+
 def test_extern_functions_and_methods() -> None:
     register = "register<bit<8>>(8) r;"
     write = COUNT + "r.write(value = tick(n), index = (bit<32>)tick(n)); r.read(hdr.h.a, 2);"

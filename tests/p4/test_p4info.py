@@ -429,6 +429,8 @@ def test_the_text_of_a_long_annotation_is_kept() -> None:
         "{ return; } t.apply(); f();",
         "if ((h.tags[0].n >> 8) == 9) { t.apply(); f(); }",
         "if (false) { t.apply(); f(); }",
+        "if (h.eth.dst == h.eth.dst) { return; } t.apply(); f();",
+        "if (m.a != m.a || m.a < m.a) { t.apply(); f(); }",
     ],
 )
 def test_what_no_packet_reaches_is_in_neither_document(dead: str) -> None:

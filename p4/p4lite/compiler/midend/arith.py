@@ -217,6 +217,8 @@ def compare(op: str, left: Expr, right: Expr) -> Expr:
     """Return a comparison; both sides data, or both boolean (then == and != only)."""
     if isinstance(left, Const) and isinstance(right, Const):
         return Bool(_COMPARE[op](left.value, right.value))
+    if left == right:
+        return Bool(op in ("==", "<=", ">="))
     if is_bool(left):
         for this, other in ((left, right), (right, left)):
             if isinstance(this, Bool):
