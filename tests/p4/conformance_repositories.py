@@ -44,8 +44,8 @@ control I(inout empty h, inout empty m, inout standard_metadata_t s) { apply {} 
 control D(packet_out p, in empty h) { apply {} }
 V1Switch(P(), V(), I(), I(), V(), D()) main;
 """
-#: An error of p4c, with its place.
-P4C_ERROR = re.compile(r"^(?P<file>\S+\.\w+)\((?P<line>\d+)\):.*error.*", re.M)
+#: An error of p4c or of its preprocessor, with its place.
+P4C_ERROR = re.compile(r"^(?P<file>[^\s:(]+)(?:\((?P<line>\d+)\)|:(?P<cpp_line>\d+):\d+):.*error.*", re.M)
 MAIN = re.compile(r"\bV1Switch\b[^;]*\)\s*main\s*;", re.S)
 CHILD_FAILED = 3
 INCLUDES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -174,7 +174,7 @@ def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome
             equal = same_p4info(ours, theirs) if outcome == "compiled" else None
             return Outcome(name, outcome, message, accepted, equal)
         errors = list(P4C_ERROR.finditer(said))
-        same = any(f"{Path(each['file']).name}:{each['line']}" == place for each in errors)
+        same = any(f"{Path(each['file']).name}:{each['line'] or each['cpp_line']}" == place for each in errors)
         first = errors[0][0] if errors else (said.strip().splitlines() or ["no message"])[0]
         return Outcome(name, outcome, message, accepted, None, first, same if outcome == "refused" else None)
 

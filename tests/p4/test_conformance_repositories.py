@@ -52,27 +52,29 @@ P4C = """#!/bin/sh
 for word; do case $word in *.p4) program=$word;; esac; done
 case $program in
     *nothing.p4) exit $NOTHING;;
-    *) echo "$program($LINE): [--Werror=type-error] error: no field b in header h_t" >&2; exit 1;;
+    *) echo "$program$PLACE error: no field b in header h_t" >&2; exit 1;;
 esac
 """
 
 
-@pytest.mark.parametrize(("line", "cells"), [("11", "1 | 0"), ("12", "0 | 1")])
+@pytest.mark.parametrize(
+    ("place", "cells"), [("(11): [--Werror=type-error]", "1 | 0"), (":11:5: fatal", "1 | 0"), ("(12):", "0 | 1")]
+)
 def test_programs_that_both_refuse_are_compared_by_the_line_of_the_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, cells: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, cells: str
 ) -> None:
     (tmp_path / "one" / "inner").mkdir(parents=True)
     (tmp_path / "one" / "refused.p4").write_text(HEAD + HEADER + REST.replace("APPLY", "hdr.h.b = 1;"))
     p4c = tmp_path / "p4c"
     p4c.write_text(P4C, encoding="utf-8")
     p4c.chmod(0o755)
-    monkeypatch.setenv("LINE", line)
+    monkeypatch.setenv("PLACE", place)
     monkeypatch.setenv("NOTHING", "0")
     command = [sys.executable, str(SCRIPT), str(tmp_path), "--jobs", "1", "--markdown", "-v", "--p4c", str(p4c)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"| one | 1 | 0 | 1 | 0 | 0 | 0 | 0 | 0 | {cells} |" in done.stdout
-    assert ("no field b" in done.stdout) == (line == "12")
+    assert ("no field b" in done.stdout) == (place == "(12):")
     # A p4c that takes nothing is no p4c to compare with.
     monkeypatch.setenv("NOTHING", "1")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
