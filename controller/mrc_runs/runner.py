@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -179,7 +180,8 @@ class WorkloadRun:
         if not self._begun:  # a simulation begins at 0
             result.started_ns = result.finished_ns
         elif self.watcher is not None:
-            self.watcher.closing()
+            with contextlib.suppress(*LOST):  # What has died is in the result already.
+                self.watcher.closing()
         try:
             result.fidelity = session.fidelity()
         except LOST as error:

@@ -19,6 +19,7 @@ from mrc_common.plain import decode, encode
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
+from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.session.fidelity import Fidelity
 from mrc_results import curves, report, resultdir, verdict
 from mrc_results.expectation import Expectation
@@ -177,6 +178,7 @@ class CheapSession:
         self.topology = topology
         self.begun = self.now = 100 * SECOND
         self.denied: set[str] = set()
+        self.failures = FaultLedger(topology, lambda name: None)
         self.hosts = {host.name: CheapHost(self, host.name) for host in topology.hosts}
 
     def now_ns(self) -> int:
