@@ -212,6 +212,10 @@ class Sampler:
         for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
             budget.sample_now()
 
+    def forget_jobs(self) -> None:
+        """Forget the jobs of the last sample, because they have ended."""
+        self._jobs = {}
+
     def sample_ledger(self) -> None:
         """Make the sample of failures and denied elements due now; it sends no request to the lab."""
         self._ledger_budget.sample_now()

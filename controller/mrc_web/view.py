@@ -257,6 +257,8 @@ class View:
 
     def _judged(self, judged: Verdict) -> None:
         self.run = None
+        if self.sampler is not None:
+            self.sampler.forget_jobs()
         if self._job is not None:
             self._job = {**self._job, "running": False, "verdict": judged.status}
         self.hub.log.add(self._now(), "job", f"ended: {judged.status}")

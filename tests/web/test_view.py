@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_results.check import Verdict
 from mrc_results.expectation import Evidence
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_web.hub import CommandError, Hub
 from mrc_web.replay import Recorded, Replay
+from mrc_web.sampler import Sampler
 from mrc_web.state import State
 from mrc_web.view import SampleRhythm, View
 from p4lite.switch.fabric.values import SwitchState
@@ -227,6 +229,23 @@ def test_deny_and_allow_and_a_capture(tmp_path: pathlib.Path) -> None:
         view.ask("capture", port="h1:0", on=False)
         with pytest.raises(CommandError, match="a workload runs; stop it first"):
             view.ask("start", workload="ring_all_reduce")
+
+
+def test_the_verdict_is_shown_although_hosts_are_not_sampled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget of samples may let the hosts' next one wait; the last one has the job, which ran."""
+    judged = View._judged
+
+    def without_further_samples(self: View, verdict: Verdict) -> None:
+        assert self.sampler is not None
+        assert self.sampler._jobs
+        monkeypatch.setattr(Sampler, "_sample_hosts", lambda self: None)
+        judged(self, verdict)
+
+    monkeypatch.setattr(View, "_judged", without_further_samples)
+    with simulating(speed=0) as view:
+        view.ask("run", name="short")
+        state = view.until(lambda state: state["job"] and not state["job"]["running"])
+        assert state["job"]["verdict"] == "passed"  # type: ignore[index]
 
 
 def test_an_experiment_is_run_and_replayed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
