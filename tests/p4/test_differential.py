@@ -25,7 +25,7 @@ from support.p4.shrink import shrunk
 
 VECTORS = Path(__file__).parents[1] / "vectors/p4"
 KEPT = sorted(VECTORS.glob("*.p4"))
-PROGRAMS, PACKETS, PARTS = 120, 10, 3
+PROGRAMS, PACKETS, PARTS = 300, 20, 6
 EVERY = 15
 """One program in this many also runs as C, because the C compiler takes as long as five programs do."""
 ALIAS = next(path for path in KEPT if path.stem == "argument_is_a_global")
