@@ -59,7 +59,7 @@ class SampleRhythm:
     def sampled(self, began_s: float, took_s: float) -> None:
         """Record a sample."""
         behind = began_s - self._regular_s
-        self._regular_s = (self._regular_s if behind < CATCH_UP_S else began_s) + SAMPLE_S
+        self._regular_s = (self._regular_s if 0 <= behind < CATCH_UP_S else began_s) + SAMPLE_S
         self.due_s = max(self._regular_s, began_s + max(SAMPLE_S / 2, 3 * took_s))
 
     def sample_now(self) -> None:
