@@ -80,7 +80,7 @@ class Loop:
             elapsed = self._run_due_steps()
             left = self.waiting[0][0] - elapsed if self.waiting else math.inf
             turns.spend(min(self._turn_s, max(left, LEAST_TURN_S)))
-            self._note_others()
+            self._look_for_others()
             self._interrupted()
             if turns.over():
                 return
@@ -99,16 +99,15 @@ class Loop:
         self._perform(action, clicked=True)
         self._changed()
 
-    def _note_others(self) -> None:
+    def _look_for_others(self) -> None:
         """Record what was done to the lab from elsewhere, as by `mrclab fail` in another shell.
 
         Only a lab on the real clock has other processes.
         """
-        if self.session.clock != "real":
-            return
-        self.session.failures.reload()
-        if self._note_changes():
-            self._changed()
+        if self.session.clock == "real":
+            self.session.failures.reload()
+            if self._note_others():
+                self._changed()
 
     def _run_due_steps(self) -> float:
         """Run the steps that are due; return the time up to which all has been done."""
@@ -137,18 +136,24 @@ class Loop:
         """Do an action, and record it after what others did before it."""
         asked, failures = self.session.now_ns(), self.session.failures
         action = failures.check(action)
-        made = failures.perform(self.session, action)
-        self._note_changes(made)
+        made: Sequence[LedgerChange] = ()
+        try:
+            made = failures.perform(self.session, action)
+        finally:
+            self._note_others(made, action)
         self._note(action, asked, made[-1].done_ns, failures.causes, clicked=clicked)
 
-    def _note_changes(self, made: Sequence[LedgerChange] = ()) -> bool:
-        """Record the changes of the ledger since the last call, without those that the run made itself; return whether
-        there were any."""
-        others = [each for each in self._follower.take() if each.change not in made]
-        for each in others:
+    def _note_others(self, made: Sequence[LedgerChange] = (), tried: Action | None = None) -> bool:
+        """Record the changes of the ledger since the last call, without those that the run made, and without a failure
+        that its action `tried` left behind when it broke off; return whether there were any."""
+        found = False
+        for each in self._follower.take():
             change = each.change
-            self._note(change.action, change.began_ns, change.done_ns, each.causes, clicked=True)
-        return bool(others)
+            left = tried is not None and not change.number and change.action.target == tried.target
+            if change not in made and not left:
+                self._note(change.action, change.began_ns, change.done_ns, each.causes, clicked=True)
+                found = True
+        return found
 
     def _note(
         self,

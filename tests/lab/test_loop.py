@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mrc_lab.faults.action import Action
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.ledger import UnsettledError
 from mrc_results.record import LabEvent
 from mrc_runs.loop import LATE_S, Loop
 from support.lab.scripted import Clock
@@ -129,3 +130,47 @@ def test_what_is_done_from_elsewhere_is_recorded_beside_the_schedule(monkeypatch
     ]
     assert [each.broken for each in made.happenings] == [["other"], [], ["other"], []]
     assert made.failures == []
+
+
+def test_an_action_that_cannot_be_undone_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its failure stays in the ledger without a change; `mrclab fail` of another one came before it."""
+    loop, made = course(1.0)
+    clock: Any = made.clock
+    clock.clock = "real"
+    failures = clock.failures
+
+    def break_off(session: object, action: Action) -> None:
+        failures.change(Action("fail", "other", "link_down"), 1, 2)
+        failures.by_target[action.target] = action
+        raise UnsettledError("the fabric has died")
+
+    monkeypatch.setattr(failures, "perform", break_off)
+    monkeypatch.setattr(failures, "changed_ns", lambda action: (3, 3), raising=False)
+    loop.waiting = [(0.25, DOWN)]
+    loop.begin(0)
+    loop.go(made)
+    assert [(each.action.target, each.clicked, bool(each.error)) for each in made.happenings] == [
+        ("other", True, False),
+        ("link", False, True),
+    ]
+
+
+def test_what_another_did_just_before_the_same_action_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, made = course(1.0)
+    clock: Any = made.clock
+    failures = clock.failures
+
+    def refuse(session: object, action: Action) -> None:
+        failures.change(Action("restore", "link", "link_down"), 1, 2)
+        raise FailureError("link is not broken")
+
+    loop.waiting = [(0.25, DOWN), (0.5, UP)]
+    loop.begin(0)
+    performs = iter([failures.perform, refuse])
+    monkeypatch.setattr(failures, "perform", lambda session, action: next(performs)(session, action))
+    loop.go(made)
+    assert [(each.action.verb, each.clicked, bool(each.error)) for each in made.happenings] == [
+        ("fail", False, False),
+        ("restore", True, False),
+        ("restore", False, True),
+    ]

@@ -33,9 +33,9 @@ class ChangeFollower:
     def take(self) -> list[FollowedChange]:
         """Return the changes since the last call, oldest first, from what the ledger last read.
 
-        A failure that is in force, or gone, without a change in the ledger is returned with the present time: its
-        change is under way, could not be undone, or is no longer kept. When the change of one that was under way is
-        done, it is not returned again.
+        A failure that is in force, or gone, without a change in the ledger is returned with the present time and number
+        0: its change is under way, could not be undone, or is no longer kept. When the change of one that was under way
+        is done, it is not returned again.
         """
         changes = [each for each in self._ledger.changes if each.number > self._number]
         self._number = _latest(self._ledger)

@@ -35,7 +35,7 @@ KEPT = 64
 class LedgerChange:
     """A failure that came or went, and when that began and was done, by the lab's clock (ns): the one source of these
     times for the records of runs and for those who only watch. The clock of a real lab is the machine's monotonic one,
-    which all processes share. The changes of a lab are numbered from 1."""
+    which all processes share. The changes of a lab are numbered from 1; 0: the ledger has no such change."""
 
     action: Action
     began_ns: int
