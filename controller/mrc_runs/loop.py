@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mrc_lab.faults.action import Action
 from mrc_lab.faults.follow import ChangeFollower
-from mrc_lab.faults.ledger import LedgerChange, described
+from mrc_lab.faults.ledger import LedgerChange
 from mrc_lab.session.base import Session
 from mrc_results.record import LabEvent
 
@@ -167,5 +167,5 @@ class Loop:
     ) -> None:
         """Record an action, after which the failures `causes` are in force."""
         loss = self.session.failures.expected_loss(causes=causes) if action.loss is None else action.loss
-        broken = sorted(described(causes))
+        broken = sorted({cause.target for cause in causes})
         self.record.happenings.append(LabEvent(asked_ns, done_ns, action, loss, error, broken, clicked=clicked))

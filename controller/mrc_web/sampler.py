@@ -179,10 +179,8 @@ class Sampler:
         self._carried = [0] * (2 * len(layout["links"]))
         self._links: list[LinkState] = [{} for _ in layout["links"]]
         self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
-        #: The failures in force before the view began are told, too.
+        # The log begins with the failures that are in force already.
         self._follower = ChangeFollower(session.failures, known=())
-        #: The failures in force, by target and kind, as the log has them.
-        self._causes: dict[tuple[str, str], str] = {}
         self._denied: set[str] = set(session.denied)
         self._found: dict[str, str] = {}
         self._fidelity: Fidelity = {}
@@ -339,13 +337,12 @@ class Sampler:
         self._denied = set(self.session.denied_now())
         followed = self._follower.take()
         # With the times that records of runs have, and not of this sample, which comes later.
-        for action, done_ns in ((each.change.action, each.change.done_ns) for each in followed):
-            key = (action.target, action.kind)
-            if action.verb == "fail":
-                self._causes[key] = action.describe()
-                self._note("failure", self._causes[key], action.target, done_ns)
+        for each in followed:
+            text, change = each.failure.describe(), each.change
+            if change.action.verb == "fail":
+                self._note("failure", text, change.action.target, change.done_ns)
             else:
-                self._note("restore", f"restored: {self._causes.pop(key)}", action.target, done_ns)
+                self._note("restore", f"restored: {text}", change.action.target, change.done_ns)
         if followed:
             self._fabric_budget.sample_now()
 

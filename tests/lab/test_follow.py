@@ -1,4 +1,4 @@
-"""Who looks at a ledger of failures now and then is told of each change, once."""
+"""`ChangeFollower` returns each change of a ledger of failures once, however seldom it is asked."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ CUT = Action("fail", "p0-t0.0--p0-t1.0", "link_down")
 MENDED = Action("restore", CUT.target, CUT.kind)
 
 
+def followed() -> tuple[FakeLab, FaultLedger, FaultLedger, ChangeFollower]:
+    """Return a lab, a ledger that changes it, the ledger of another process, and the follower of that one."""
+    fake, record = FakeLab(TINY), MemoryRecord()
+    ledger, other = FaultLedger(TINY, fake.refill, record), FaultLedger(TINY, fake.refill, record)
+    return fake, ledger, other, ChangeFollower(other)
+
+
 def an_action(data: st.DataObject, ledger: FaultLedger) -> Action:
     """Draw a failure, or the restoration of a target that has one."""
     restores = [Action("restore", each.target) for each in ledger.causes]
@@ -28,25 +35,20 @@ def an_action(data: st.DataObject, ledger: FaultLedger) -> Action:
 @given(st.data())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 def test_follower_tells_every_change_once_and_what_is_in_force_after_it(data: st.DataObject) -> None:
-    fake, record = FakeLab(TINY), MemoryRecord()
-    ledger, other = FaultLedger(TINY, fake.refill, record), FaultLedger(TINY, fake.refill, record)
-    follower = ChangeFollower(other)
+    fake, ledger, other, follower = followed()
     made: list[LedgerChange] = []
     told: list[LedgerChange] = []
     causes: list[Action] = []
-    for _ in range(data.draw(st.integers(1, 12), label="steps")):
+    for left in reversed(range(data.draw(st.integers(1, 12), label="steps"))):
         action = an_action(data, ledger)
         with contextlib.suppress(FailureError):
             made += ledger.perform(fake, action)
-        if data.draw(st.booleans(), label="look"):
+        if not left or data.draw(st.booleans(), label="look"):
             other.reload()
             for each in follower.take():
                 told.append(each.change)
                 causes = list(each.causes)
-    other.reload()
-    for each in follower.take():
-        told.append(each.change)
-        causes = list(each.causes)
+                assert (each.failure == each.change.action) == (each.failure in causes)
     assert told == made
     assert causes == list(ledger.causes)
     assert follower.take() == []
@@ -55,9 +57,7 @@ def test_follower_tells_every_change_once_and_what_is_in_force_after_it(data: st
 @given(st.data())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 def test_follower_agrees_with_the_ledger_when_changes_break_off(data: st.DataObject) -> None:
-    fake, record = FakeLab(TINY), MemoryRecord()
-    ledger, other = FaultLedger(TINY, fake.refill, record), FaultLedger(TINY, fake.refill, record)
-    follower = ChangeFollower(other)
+    fake, ledger, other, follower = followed()
     known: set[tuple[str, str]] = set()
     for _ in range(data.draw(st.integers(1, 8), label="steps")):
         fake.calls_left = data.draw(st.none() | st.integers(1, 12), label="calls that get through")
@@ -90,9 +90,7 @@ def test_follower_tells_a_change_that_is_under_way_once() -> None:
 
 
 def test_follower_tells_what_is_in_force_even_after_more_changes_than_are_kept() -> None:
-    fake, record = FakeLab(TINY), MemoryRecord()
-    ledger, other = FaultLedger(TINY, fake.refill, record), FaultLedger(TINY, fake.refill, record)
-    follower = ChangeFollower(other)
+    fake, ledger, other, follower = followed()
     ledger.perform(fake, Action("fail", "h0:0", "port_down"))
     for _ in range(KEPT):
         ledger.perform(fake, CUT)

@@ -11,24 +11,25 @@ from mrc_lab.faults.ledger import FaultLedger, LedgerChange
 
 @dataclass(frozen=True)
 class FollowedChange:
-    """A change of a ledger, and the failures that were in force after it."""
+    """A change of a ledger, the failure that came or went by it, and the failures that were in force after it."""
 
     change: LedgerChange
+    failure: Action
     causes: Sequence[Action]
 
 
 class ChangeFollower:
-    """Tells each change of a ledger once, also a failure that came and went between two looks.
+    """Returns each change of a ledger once, also a failure that came and went between two calls of `take`.
 
     Args:
-        ledger: the ledger; its present content is what later changes are told of.
-        known: the failures that the one who follows knows of; by default those in force.
+        ledger: the ledger. The changes that it has already are not returned.
+        known: the failures that the caller knows of; by default those in force. `take` returns the others, too.
     """
 
     def __init__(self, ledger: FaultLedger, known: Sequence[Action] | None = None) -> None:
         self._ledger = ledger
         self._known = _by_failure(ledger.causes if known is None else known)
-        self._number = _latest(ledger)
+        self._number = ledger.latest
 
     def take(self) -> list[FollowedChange]:
         """Return the changes since the last call, oldest first, from what the ledger last read.
@@ -38,7 +39,7 @@ class ChangeFollower:
         is done, it is not returned again.
         """
         changes = [each for each in self._ledger.changes if each.number > self._number]
-        self._number = _latest(self._ledger)
+        self._number = self._ledger.latest
         found = list(filter(None, map(self._apply, changes)))
         causes = _by_failure(self._ledger.causes)
         gone = [Action("restore", *key) for key in self._known if key not in causes]
@@ -55,15 +56,11 @@ class ChangeFollower:
         if (action.verb == "fail") == (key in known):
             return None
         if action.verb == "fail":
-            known[key] = action
+            failure = known[key] = action
         else:
-            del known[key]
-        return FollowedChange(change, tuple(known.values()))
+            failure = known.pop(key)
+        return FollowedChange(change, failure, tuple(known.values()))
 
 
 def _by_failure(causes: Sequence[Action]) -> dict[tuple[str, str], Action]:
     return {(each.target, each.kind): each for each in causes}
-
-
-def _latest(ledger: FaultLedger) -> int:
-    return ledger.changes[-1].number if ledger.changes else 0

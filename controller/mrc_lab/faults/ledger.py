@@ -130,6 +130,11 @@ class FaultLedger:
         """The latest `KEPT` changes when this ledger last looked, oldest first."""
         return tuple(self._changes)
 
+    @property
+    def latest(self) -> int:
+        """The number of the latest change when this ledger last looked; 0: there was none."""
+        return self._changes[-1].number if self._changes else 0
+
     def changed_ns(self, action: Action) -> tuple[int, int]:
         """Return when a failure last came, or when a target's failure (of a kind, if the action has one) last went:
         when that began and was done. Of a change that is still under way, or is no longer kept, both are now."""
@@ -144,7 +149,10 @@ class FaultLedger:
     @property
     def broken(self) -> dict[str, str]:
         """The targets of the failures in force, each with a description of its failure."""
-        return described(self._causes)
+        found: dict[str, str] = {}
+        for cause in self._causes:
+            found[cause.target] = ", ".join(filter(None, (found.get(cause.target), cause.describe())))
+        return found
 
     @property
     def unsettled(self) -> list[str]:
@@ -296,8 +304,7 @@ class FaultLedger:
         self._settled(after, touched)
         done_ns = self.clock()
         actions = [Action("restore", each.target, each.kind) for each in gone] + list(come)
-        latest = self._changes[-1].number if self._changes else 0
-        made = [LedgerChange(each, began_ns, done_ns, latest + 1 + at) for at, each in enumerate(actions)]
+        made = [LedgerChange(each, began_ns, done_ns, at) for at, each in enumerate(actions, self.latest + 1)]
         self._changes = [*self._changes, *made][-KEPT:]
         write(self._state())
         return made
@@ -353,11 +360,3 @@ class FaultLedger:
             off = link.name in will.carriers
             if link.name in carriers and (link.name in doubtful or (link.name in was.carriers) != off):
                 fabric.put_carrier(lab, link, not off)
-
-
-def described(causes: Iterable[Action]) -> dict[str, str]:
-    """Return the targets of failures, each with a description of all its failures."""
-    found: dict[str, str] = {}
-    for cause in causes:
-        found[cause.target] = ", ".join(filter(None, (found.get(cause.target), cause.describe())))
-    return found

@@ -26,6 +26,10 @@ class Failures:
         return list(self.by_target.values())
 
     @property
+    def latest(self) -> int:
+        return len(self.changes)
+
+    @property
     def broken(self) -> set[str]:
         return set(self.by_target)
 
@@ -50,7 +54,7 @@ class Failures:
             self.by_target[action.target] = action
         else:
             action = Action("restore", action.target, self.by_target.pop(action.target).kind)
-        self.changes.append(LedgerChange(action, began_ns, done_ns, len(self.changes) + 1))
+        self.changes.append(LedgerChange(action, began_ns, done_ns, self.latest + 1))
         return self.changes[-1]
 
 
