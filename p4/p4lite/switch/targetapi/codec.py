@@ -209,7 +209,10 @@ def samples(given: pb.SamplesResponse) -> dict[int, DeviceSample]:
     """
     idents, counted = given.device_id, [named(each) for each in given.counters]
     if not (len(idents) == len(given.state) == len(given.ports) and len(counted) in (0, len(idents))):
-        raise CodecError(f"samples: expected {len(idents)} states, numbers of ports and counters, or no counters")
+        raise CodecError(
+            f"samples: expected {len(idents)} states and numbers of ports, and as many lists of counters or none, got "
+            f"{len(given.state)}, {len(given.ports)} and {len(counted)}"
+        )
     many = sum(given.ports)
     if len(given.rows) != many * _ROW.size:
         raise CodecError(f"samples: expected {_ROW.size} bytes for each of {many} ports, got {len(given.rows)}")
