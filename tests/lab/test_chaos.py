@@ -23,7 +23,7 @@ from mrc_studies.chaos.run import ChaosResult
 from mrc_studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
 from mrc_studies.chaos.shrink import ddmin, shrink
 from mrc_topo.labfile import load_lab
-from support.namespaces import left_behind, machine
+from support.namespaces import interfaces, left_behind
 
 
 @pytest.fixture(autouse=True)
@@ -372,7 +372,7 @@ def test_play_on_the_real_clock_breaks_no_invariant() -> None:
 @pytest.mark.parametrize("kind", ENDS)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_lab_that_is_ended_says_so_and_leaves_nothing(part: str, kind: str, tmp_path: pathlib.Path) -> None:
-    before = machine()
+    before = interfaces()
     rows = [
         {"at": 0.1, "start": "w0", "workload": load("all_to_all", 3000, params={"block_bytes": 500})},
         {"at": 0.2, "fail": "p0-t0.0", "kind": "freeze"},

@@ -16,7 +16,7 @@ from mrc_lab.hosts.hostclient import HostClient
 from mrc_lab.processes.process import wait_dead
 from mrc_lab.records.rundir import RunDir
 from support.lab.labs import lab_file
-from support.namespaces import left_behind, machine
+from support.namespaces import interfaces, left_behind
 
 COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 #: Fast to bring up: the interruptions are what is tested.
@@ -104,7 +104,7 @@ def test_interruptions_leave_nothing_behind(environment: dict[str, str], tmp_pat
     MRCLAB_INTERRUPTIONS sets how often (the soak test of CONTRIBUTING.md asks for 50).
     """
     rng = random.Random(seed)
-    before = machine()
+    before = interfaces()
     lab = small_lab(tmp_path)
     for attempt in range(int(os.environ.get("MRCLAB_INTERRUPTIONS", "6"))):
         number = (signal.SIGINT, signal.SIGKILL)[attempt % 2]
@@ -133,7 +133,7 @@ def test_interruptions_leave_nothing_behind(environment: dict[str, str], tmp_pat
 @pytest.mark.lab
 @pytest.mark.slow
 def test_killed_parts_end_in_a_verdict_that_names_them(environment: dict[str, str], tmp_path: pathlib.Path) -> None:
-    before = machine()
+    before = interfaces()
     lab = small_lab(tmp_path)
     assert mrclab(environment, "up", lab).returncode == 0
     try:

@@ -18,7 +18,7 @@ from mrc_lab.session.base import closing
 from mrc_lab.session.real import RealSession
 from support.lab import users
 from support.lab.labs import lab_file
-from support.namespaces import lab_processes, left_behind, machine
+from support.namespaces import interfaces, lab_processes, left_behind
 
 HOSTS = ("h0", "h1", "h2", "h3")
 SECONDS = 240.0
@@ -106,7 +106,7 @@ def test_a_job_goes_on_while_things_break_and_ends_with_whoever_dies(
 ) -> None:
     """Links, ports and switches; then SIGKILL of an agent, of a rank, and of the lab."""
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
-    before = machine()
+    before = interfaces()
     mrclab("up", lab_file(tmp_path, "tiny"))
     run = RunDir("tiny")
     jobs = []

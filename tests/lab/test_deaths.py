@@ -31,7 +31,7 @@ from mrc_runs.origin import result_of_failed_start
 from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file
-from support.namespaces import left_behind, machine
+from support.namespaces import interfaces, left_behind
 
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
 #: What is done, and what the verdict then says.
@@ -217,7 +217,7 @@ def struck_run(end: str, moment_s: float, lab: str, folder: pathlib.Path) -> str
 def test_a_run_names_what_died(end: str, tmp_path: pathlib.Path, seed: int) -> None:
     """At random moments, from its start on: MRCLAB_DEATHS of each (1 if unset)."""
     rng = random.Random(f"{seed} {end}")
-    before = machine()
+    before = interfaces()
     lab = lab_file(tmp_path, "tiny", **SMALL)
     for attempt in range(int(os.environ.get("MRCLAB_DEATHS", "1"))):
         moment_s = rng.uniform(0.0, 5.0)

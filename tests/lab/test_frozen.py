@@ -23,7 +23,7 @@ from mrc_runs.experiment import Experiment, Workload
 from mrc_runs.interruption import Interrupted, Interruption, interruptible
 from support.lab import users
 from support.lab.labs import lab_file, session
-from support.namespaces import left_behind, machine
+from support.namespaces import interfaces, left_behind
 
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
 TIMEOUT_S = 120
@@ -229,7 +229,7 @@ def test_an_interrupted_simulation_has_a_verdict(number: int, code: int, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_has_a_verdict_and_leaves_nothing(number: int, code: int, tmp_path: pathlib.Path) -> None:
-    before = machine()
+    before = interfaces()
     interrupted(number, code, "real", lab_file(tmp_path, "tiny", **SMALL), tmp_path / "result")
     assert not RunDir("tiny").exists()
     assert left_behind(before, tmp_path) == []
@@ -238,7 +238,7 @@ def test_an_interrupted_run_has_a_verdict_and_leaves_nothing(number: int, code: 
 @pytest.mark.lab
 @pytest.mark.slow
 def test_a_run_that_is_interrupted_before_it_begins(tmp_path: pathlib.Path) -> None:
-    before = machine()
+    before = interfaces()
     output = tmp_path / "result"
     command = [*users.MRCLAB, "run", "write_bw", "--lab", lab_file(tmp_path, "tiny", **SMALL), "--clock", "real"]
     with subprocess.Popen([*command, "-o", str(output)], stdout=subprocess.DEVNULL) as run:
@@ -262,7 +262,7 @@ def test_a_run_that_is_interrupted_before_it_begins(tmp_path: pathlib.Path) -> N
 @pytest.mark.slow
 def test_an_agent_that_was_started_again_and_frozen_ends_with_its_lab(tmp_path: pathlib.Path) -> None:
     """Found by chaos: what had started it was stopped with it, and never buried it, so the lab never ended."""
-    before = machine()
+    before = interfaces()
     with session(lab_file(tmp_path, "tiny", **SMALL), "real") as made:
         made.kill_agent("h1")
         made.restart_agent("h1")

@@ -20,7 +20,7 @@ from mrc_lab.records.rundir import RunDir
 from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file
-from support.namespaces import left_behind, machine
+from support.namespaces import interfaces, left_behind
 
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
 SERVER = """
@@ -140,7 +140,7 @@ def test_runs_send_nothing_over_it(lab: RunDir, tmp_path: pathlib.Path) -> None:
 @pytest.mark.slow
 def test_a_killed_lab_leaves_nothing_of_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
-    before = machine()
+    before = interfaces()
     mrclab("up", lab_file(tmp_path, "tiny", **SMALL))
     run = RunDir("tiny")
     first = run.read().first

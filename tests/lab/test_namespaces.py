@@ -29,7 +29,7 @@ from mrc_lab.switches.program import SOURCE
 from support.lab import users
 from support.lab.labs import lab_file
 from support.lab.users import PATIENCE_S
-from support.namespaces import lab_processes, left_behind, machine
+from support.namespaces import HeldNamespaces, interfaces, lab_processes, left_behind
 
 LAUNCH = [sys.executable, "-P", "-m", "mrc_lab.processes.launch"]
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
@@ -75,8 +75,7 @@ def statuses(run: RunDir) -> list[dict[str, str]]:
 
 @pytest.mark.lab
 def test_everything_of_a_lab_is_in_its_namespaces_and_nothing_is_root(lab: RunDir) -> None:
-    interfaces = set(os.listdir("/sys/class/net"))
-    assert not {name for name in interfaces if name.startswith(("h0", "p0-"))}, "an interface on the machine"
+    assert not {name for name in interfaces() if name.startswith(("h0", "p0-"))}, "an interface on the machine"
     state = lab.read()
     assert state.first is not None
     owner = lab_owner()
@@ -234,7 +233,7 @@ def test_a_killed_lab_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest
     """
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     rng = random.Random(seed)
-    before = machine()
+    before = interfaces()
     path = lab_file(tmp_path, "tiny", **SMALL)
     for attempt in range(int(os.environ.get("MRCLAB_KILLS", "4"))):
         role = ("up", "lab", "labd", "anything")[attempt % 4]
@@ -267,18 +266,18 @@ def test_what_holds_a_lab_takes_all_of_it_along(
     role: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
-    before = machine()
+    before = interfaces()
     mrclab("up", lab_file(tmp_path, "tiny", **SMALL))
     run = RunDir("tiny")
     assert len(lab_processes(tmp_path)) >= 7
-    nets = {os.readlink(f"/proc/{pid}/ns/net") for pid in lab_processes(tmp_path)}
-    assert len(nets) == 3
-    next(each for each in run.processes() if each.role == role).signal(signal.SIGKILL)
     first = run.read().first
     assert first is not None
-    assert wait_dead(first, 5)
-    assert left_behind(before, tmp_path) == []
-    assert not nets & machine()
+    with HeldNamespaces(lab_processes(tmp_path)) as nets:
+        assert len(nets) == 3
+        next(each for each in run.processes() if each.role == role).signal(signal.SIGKILL)
+        assert wait_dead(first, 5)
+        assert left_behind(before, tmp_path) == []
+        assert nets.processes() == set()
     assert "has died" in mrclab("status", code=2).stderr
     assert mrclab("cleanup").stdout == "lab tiny: removed\n"
 
@@ -286,7 +285,7 @@ def test_what_holds_a_lab_takes_all_of_it_along(
 @pytest.mark.lab
 def test_a_lab_whose_run_directory_is_gone_ends(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
-    before = machine()
+    before = interfaces()
     mrclab("up", lab_file(tmp_path, "tiny", **SMALL))
     # The lab writes files while they are removed, so that one removal can find a folder filled again.
     deadline = time.monotonic() + 30
@@ -548,7 +547,7 @@ def test_two_labs_of_two_users_at_once() -> None:
     """Both of the same name, with the same interface names; both verified; neither sees the other's."""
     if not users.can_read_our_code(NOBODY):
         pytest.skip("other users cannot read our code")
-    before = machine()
+    before = interfaces()
     with users.home(NOBODY) as first, users.home(61190) as second:
         folders = {NOBODY: first, 61190: second}
         words = [

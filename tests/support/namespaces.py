@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import time
+from collections.abc import Iterable
 from types import TracebackType
 
 SETTLE_S = 10.0
@@ -67,15 +68,45 @@ class Hosts:
         return run("ip", "netns", "exec", self.name(k), *command, timeout_s=timeout_s, check=check)
 
 
-def machine() -> set[str]:
-    """Interfaces and namespaces of this machine, as far as they can be seen."""
-    found = {f"interface {name}" for name in os.listdir("/sys/class/net")}
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            for kind in ("user", "net", "mnt", "pid"):
+def interfaces() -> set[str]:
+    """Return the names of this machine's interfaces."""
+    return set(os.listdir("/sys/class/net"))
+
+
+class HeldNamespaces:
+    """The network namespaces of some processes, held open: the kernel gives the number of one that is gone to the next
+    that is made, which may be another test's."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._open: dict[tuple[int, int], int] = {}
+        for pid in pids:
+            held = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+            place = os.fstat(held)
+            if self._open.setdefault((place.st_dev, place.st_ino), held) != held:
+                os.close(held)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def processes(self) -> set[int]:
+        """Return the PIDs of the processes that are in them."""
+        found = set()
+        for entry in pathlib.Path("/proc").iterdir():
+            if entry.name.isdigit():
                 with contextlib.suppress(OSError):
-                    found.add(os.readlink(entry / "ns" / kind))
-    return found
+                    place = os.stat(entry / "ns" / "net")
+                    if (place.st_dev, place.st_ino) in self._open:
+                        found.add(int(entry.name))
+        return found
+
+    def __enter__(self) -> HeldNamespaces:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for held in self._open.values():
+            os.close(held)
 
 
 def lab_processes(folder: pathlib.Path) -> dict[int, str]:
@@ -93,12 +124,12 @@ def lab_processes(folder: pathlib.Path) -> dict[int, str]:
 
 
 def left_behind(before: set[str], folder: pathlib.Path) -> list[str]:
-    """Return what is left of labs below `folder` after a moment: interfaces, processes, and namespaces that nothing
-    else explains. The kernel takes namespaces away a little later than their processes."""
+    """Return what is left of labs below `folder` after a moment: processes, and interfaces that were not there
+    `before`. The kernel takes interfaces away a little later than the processes of their namespace."""
     deadline = time.monotonic() + SETTLE_S
     while True:
-        interfaces = {each for each in machine() - before if each.startswith("interface")}
-        left = sorted(interfaces) + [f"process {pid}: {words}" for pid, words in lab_processes(folder).items()]
+        left = [f"interface {name}" for name in sorted(interfaces() - before)]
+        left += [f"process {pid}: {words}" for pid, words in lab_processes(folder).items()]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.05)
