@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import time
 from collections.abc import Iterable
 from types import TracebackType
 
 SETTLE_S = 10.0
+#: Names that `Hosts.port` gives.
+PORTS_OF_HOSTS = re.compile(r"[a-z]+\d+p\d+")
 
 
 def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
@@ -69,8 +72,9 @@ class Hosts:
 
 
 def interfaces() -> set[str]:
-    """Return the names of this machine's interfaces."""
-    return set(os.listdir("/sys/class/net"))
+    """Return the names of this machine's interfaces, but for those of `Hosts`: tests of root make and remove them while
+    tests of labs run."""
+    return {name for name in os.listdir("/sys/class/net") if PORTS_OF_HOSTS.fullmatch(name) is None}
 
 
 class HeldNamespaces:
