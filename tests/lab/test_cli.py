@@ -164,7 +164,7 @@ def test_killed_parts_end_in_a_verdict_that_names_them(environment: dict[str, st
         daemon.signal(signal.SIGKILL)
         first = RunDir("tiny").read().first
         assert first is not None
-        assert wait_dead(first, 5)
+        assert wait_dead(first, 60)
         assert "has died" in mrclab(environment, "status").stderr
         assert mrclab(environment, "cleanup").returncode == 0
     finally:

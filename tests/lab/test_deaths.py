@@ -237,8 +237,8 @@ def test_a_damaged_lab_is_not_used(tmp_path: pathlib.Path) -> None:
     try:
         fabric = next(each for each in RunDir("tiny").processes() if each.role == "fabric")
         fabric.signal(signal.SIGKILL)
-        assert wait_dead(fabric, 5)
-        deadline = time.monotonic() + 10
+        assert wait_dead(fabric, 60)
+        deadline = time.monotonic() + 60
         while not RunDir("tiny").read().record.deaths and time.monotonic() < deadline:
             time.sleep(0.05)
         command = [*users.MRCLAB, "run", "write_bw", "-o", str(tmp_path / "result")]

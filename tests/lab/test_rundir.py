@@ -83,7 +83,7 @@ def test_a_lab_of_another_version_is_left_alone_and_can_be_ended() -> None:
     assert len(heard) == 1
     assert "left alone" in heard[0]
     assert lifecycle.down("one") == [f"lab (pid {process.pid})"]
-    assert process.wait(5) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_removal_ends_the_first_process(stubborn: bool) -> None:
     process = sleeper(stubborn=stubborn)
     run = made("one", first=Process.of("sleeper", process.pid))
     assert run.remove(grace_s=0.3) == [f"sleeper (pid {process.pid})"]
-    assert process.wait(5) in (-signal.SIGTERM, -signal.SIGKILL)
+    assert process.wait(60) in (-signal.SIGTERM, -signal.SIGKILL)
     assert not run.exists()
 
 

@@ -238,7 +238,7 @@ def test_ranks_with_different_operations_get_an_error(hosts: Bed, tmp_path: path
 
 
 def test_error_names_a_rank_that_does_not_join_an_operation(hosts: Bed, tmp_path: pathlib.Path) -> None:
-    with group(hosts, tmp_path, 3, timeout=0.7) as ranks:
+    with group(hosts, tmp_path, 3, timeout=2) as ranks:
         works = [ranks[0].barrier(), ranks[1].barrier()]
         said = []
         for work in works:
@@ -255,7 +255,7 @@ def test_error_names_a_rank_that_does_not_join_an_operation(hosts: Bed, tmp_path
 @pytest.mark.parametrize("absent", range(LARGEST))
 def test_a_neighbour_that_waits_itself_is_not_blamed(hosts: Bed, tmp_path: pathlib.Path, absent: int) -> None:
     """In a ring each rank waits for the one before it, and only one of these is the cause."""
-    with group(hosts, tmp_path, LARGEST, timeout=0.5) as ranks:
+    with group(hosts, tmp_path, LARGEST, timeout=2) as ranks:
         works = [
             each.all_reduce(np.ones(100_000), algorithm="ring") for rank, each in enumerate(ranks) if rank != absent
         ]
@@ -266,7 +266,7 @@ def test_a_neighbour_that_waits_itself_is_not_blamed(hosts: Bed, tmp_path: pathl
 
 
 def test_ranks_that_wait_for_each_other_are_all_named(hosts: Bed, tmp_path: pathlib.Path) -> None:
-    with group(hosts, tmp_path, 2, timeout=0.5) as ranks:
+    with group(hosts, tmp_path, 2, timeout=2) as ranks:
         works = [ranks[0].receive(np.zeros(1), 1), ranks[1].receive(np.zeros(1), 0)]
         for work in works:
             with pytest.raises(CollectiveError, match=r"ranks 0, 1 wait for each other|has given up"):
@@ -289,7 +289,7 @@ def test_a_callback_may_wait_for_other_operations(hosts: Bed, tmp_path: pathlib.
 
 
 def test_the_timeout_fires_while_a_callback_runs(hosts: Bed, tmp_path: pathlib.Path) -> None:
-    with group(hosts, tmp_path, 2, timeout=0.5) as ranks:
+    with group(hosts, tmp_path, 2, timeout=2) as ranks:
         running, go = threading.Event(), threading.Event()
         work = ranks[0].receive(np.zeros(1), 1)
         work.when_done(lambda _: (running.set(), go.wait(SECONDS)))  # type: ignore[arg-type]

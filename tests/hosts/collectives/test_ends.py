@@ -96,7 +96,7 @@ def test_a_killed_rank_is_named_by_all(hosts: Bed, tmp_path: pathlib.Path, what:
 
 def test_a_stopped_program_is_named_by_all(hosts: Bed, tmp_path: pathlib.Path) -> None:
     """Rank 1 of the ring waits for rank 0, which waits for the stopped one; the host of that one answers."""
-    with with_a_program(hosts, tmp_path, "idle", timeout=0.5) as (ranks, pid):
+    with with_a_program(hosts, tmp_path, "idle", timeout=2) as (ranks, pid):
         os.kill(pid, signal.SIGSTOP)
         works = [each.all_reduce(np.ones(200_000, np.float32), algorithm="ring") for each in ranks]
         for work in works:

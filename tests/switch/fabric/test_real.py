@@ -82,7 +82,7 @@ def test_control_plane_wakes_a_sleeping_loop() -> None:
         assert fabric.notifications(timeout_s=0.05) == []
         for k in range(20):
             switch.packet_out(packet(Op.FORWARD, 9, fill=k))
-            [note] = fabric.notifications(timeout_s=5)
+            [note] = fabric.notifications(timeout_s=60)
             assert (note.kind, note.data[50]) == (NotificationKind.PACKET_IN, k)
         with fabric.lock(), fabric.lock():
             switch.packet_out(packet(Op.DROP))
@@ -192,7 +192,7 @@ def send_frames(hosts: Hosts, frames: list[bytes]) -> None:
         ["ip", "netns", "exec", hosts.name(1), "python3", "-c", sender],
         input="\n".join(f.hex() for f in frames),
         text=True,
-        timeout=20,
+        timeout=60,
         check=True,
     )
 
@@ -269,7 +269,7 @@ def test_interface_down_up_gone_and_back() -> None:
         assert switch.port(1).is_up("outgoing")
 
         run("ip", "link", "set", name, "down")
-        [note] = [n for n in fabric.notifications(timeout_s=5) if n.kind is NotificationKind.PORT_STATUS]
+        [note] = [n for n in fabric.notifications(timeout_s=60) if n.kind is NotificationKind.PORT_STATUS]
         assert (note.ident, note.up) == (1, False)
         assert not switch.port(1).is_up("outgoing")
         assert not ping(hosts, count=1)
