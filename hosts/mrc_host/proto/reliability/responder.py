@@ -7,11 +7,12 @@ complete in order and completes messages, which is all that the transport ACK an
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
+from mrc_host.proto.reliability.incoming import MessageEnd, MessageLayout, MessageStart, RefusedPacket
 from mrc_host.proto.stats import ResponderCounters
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import NackReason, Nak, Opcode, SackMark
@@ -28,51 +29,6 @@ _MIDDLE: Final = int(Opcode.WRITE_MIDDLE)  # the opcodes run FIRST, MIDDLE, LAST
 _ONLY: Final = int(Opcode.WRITE_ONLY)
 _SKIP_ONCE: Final = int(SackMark.SKIP_ONCE)
 _ALWAYS_SKIP: Final = int(SackMark.ALWAYS_SKIP)
-
-
-class MessageStart(NamedTuple):
-    """The first packet of a message of several packets; the last one must agree with it."""
-
-    msn: int
-    va: int
-    rkey: int
-    length: int
-
-
-class MessageEnd(NamedTuple):
-    """The last packet of a message has arrived; the message waits for everything before it."""
-
-    msn: int
-    rqmsn: int
-    va: int
-    rkey: int
-    length: int
-    size: int  # payload bytes of this packet
-    immediate: int | None
-    solicited: bool
-
-
-class RefusedPacket(NamedTuple):
-    """A packet that is refused by a transport NAK once everything before it has arrived."""
-
-    psn: int
-    syndrome: int
-    reason: ErrorReason
-
-
-class MessageLayout:
-    """What all packets of one message must agree on: where PSN 0 would lie, R_Key, and the length in bytes.
-
-    `packets` counts those that have arrived.
-    """
-
-    __slots__ = ("base", "length", "packets", "rkey")
-
-    def __init__(self, base: int, rkey: int, length: int) -> None:
-        self.base = base
-        self.rkey = rkey
-        self.length = length
-        self.packets = 0
 
 
 class Responder(Timed):
