@@ -24,13 +24,16 @@ from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import Interrupted, interruptible
 from mrc_studies.cells.store import Store
 from mrc_studies.cells.tables import has_parquet
-from mrc_studies.sweeps import cluster, curves, design, measure, page, store, work
+from mrc_studies.sweeps import cluster, curves, design, differences, measure, page, store, work
 from mrc_studies.sweeps import plan as planning
+from mrc_studies.sweeps.differences import PairedDifference
 from mrc_studies.sweeps.plan import SweepPlan
 from mrc_studies.sweeps.spec import known_sweeps, load_sweep
 from mrc_topo.extras import install
 
 DEFAULT = "run"
+#: Rows of differences that the terminal shows; the report has all.
+MOST_DIFFERENCES = 24
 #: Lines of progress where there is no terminal: not more often than this, s.
 PAUSE_S = 5.0
 
@@ -103,7 +106,8 @@ def run(
             kept = store.SweepStore(folder, made)
             try:
                 bad = _carry_out(kept, workers, scheduler, cluster_file, dashboard, again, error)
-                place = page.write(folder, made, list(store.rows(made, kept.answers())))
+                rows = list(store.rows(made, kept.answers()))
+                place = page.write(folder, made, rows)
             except Interrupted as interrupted:
                 done = sum(1 for _ in kept.answers())
                 text = f"mrclab: {interrupted}: {done} of {total} runs are kept, the same command goes on"
@@ -112,6 +116,7 @@ def run(
             finally:
                 kept.close()
     _show(made, bad, folder, place)
+    _show_differences(differences.differences(made, rows))
     if bad and not (source.sweep.may_fail and all(answer.status is measure.Status.FAILED for _, answer in bad)):
         raise SystemExit(1)
 
@@ -213,6 +218,32 @@ def _show(
     parts = f"; dataset: {folder / store.DATASET}" if has_parquet() else "; sweep.csv only: pyarrow is not installed"
     text = f"{len(made.runs)} runs, {len(bad)} not good; report: {place}{parts}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _four_digits(value: float) -> str:
+    """Return a number rounded to four digits, without an exponent where it has thousands."""
+    rounded = float(f"{value:.4g}")
+    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e15 else f"{rounded:g}"
+
+
+def _show_differences(found: list[PairedDifference]) -> None:
+    """Print the paired differences, at most `MOST_DIFFERENCES` of them."""
+    if not any(each.half is not None for each in found):
+        return
+    key, first = found[0].key, found[0].first
+    table = Table(box=None, title=f"against {key} {first}, on the same seeds (95 % confidence)", title_justify="left")
+    for column in (key, "with", "measure", "difference", ""):
+        table.add_column(column, overflow="fold")
+    for each in found[:MOST_DIFFERENCES]:
+        half = "" if each.half is None else f" ± {_four_digits(each.half)}"
+        share = "" if each.share is None else f" ({each.share:+.1%})"
+        said = "" if each.differs is None else "differs" if each.differs else "within chance"
+        change = ("+" if each.mean > 0 else "") + _four_digits(each.mean)
+        table.add_row(each.value, each.where, each.measure, f"{change}{half}{share}", said)
+    console = Console(markup=False)
+    console.print(table)
+    if len(found) > MOST_DIFFERENCES:
+        console.print(f"and {len(found) - MOST_DIFFERENCES} more, in the report and in {differences.FILE}")
 
 
 @app.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mrc_runs.experiment import ExperimentError
 from mrc_studies.cells.intervals import interval
 from mrc_studies.sweeps import design, measure, store
 from mrc_studies.sweeps.measure import Row, Scalar
@@ -65,14 +64,18 @@ def check(plan: SweepPlan) -> None:
         for part, key in named:
             if key not in keys:
                 raise source.problem((*place, part), f"'{key[:60]}' is not a key of this sweep; {nearest(key, keys)}")
-    if not source.sweep.plots and not keys:
-        raise ExperimentError(str(source.problem((), "nothing is swept")))
 
 
 def _keys(plan: SweepPlan) -> list[str]:
-    """Return the keys that distinguish rows, apart from seeds."""
+    """Return the keys that distinguish rows, apart from seeds; where nothing but seeds does, the only point."""
     cases = ["case"] if plan.source.sweep.cases else []
-    return [*plan.keys, *cases, *(["variant", "condition"] if plan.base.kind == "comparison" else [])]
+    return [*plan.keys, *cases, *(["variant", "condition"] if plan.base.kind == "comparison" else [])] or ["point"]
+
+
+def own_keys(plan: SweepPlan) -> list[str]:
+    """Return the keys that distinguish rows, without those that only cases change: a case's name says what they are."""
+    grid = set(plan.source.sweep.grid) | set(plan.source.sweep.hypercube.keys if plan.source.sweep.hypercube else ())
+    return [key for key in _keys(plan) if key in grid or key in ("case", "variant", "condition")]
 
 
 def plots_of(plan: SweepPlan) -> list[Plot]:
@@ -89,12 +92,8 @@ def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
 
 
 def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
-    keys = _keys(plan)
-    x = plot.x or next(iter(plan.keys), keys[0])
-    # The name of a case describes its settings.
-    grid = set(plan.source.sweep.grid) | set(plan.source.sweep.hypercube.keys if plan.source.sweep.hypercube else ())
-    own = [key for key in keys if key in grid or key in ("case", "variant", "condition")]
-    by = plot.by if plot.by is not None else [key for key in own if key != x and key not in plot.where]
+    x = plot.x or next(iter(plan.keys), _keys(plan)[0])
+    by = plot.by if plot.by is not None else [key for key in own_keys(plan) if key != x and key not in plot.where]
     wanted = {key: quantity(value) for key, value in plot.where.items()}
     found: dict[tuple[Scalar, ...], dict[Scalar, list[Row]]] = {}
     for row in rows:
@@ -105,7 +104,7 @@ def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
         xs = list(spots)
         if all(isinstance(each, int | float) for each in xs):
             xs.sort()
-        curves[_label(by, name, short)] = [_spot(each, spots[each], plot.y, short.get((x, each))) for each in xs]
+        curves[label(by, name, short)] = [_spot(each, spots[each], plot.y, short.get((x, each))) for each in xs]
     title = plot.title or f"{measure.METRICS[plan.base.kind][plot.y]}"
     return Chart(title, x, plot.y, plot.scale, curves)
 
@@ -123,7 +122,8 @@ def labels_of(plan: SweepPlan) -> dict[tuple[str, Scalar], str]:
     return found
 
 
-def _label(by: Sequence[str], values: Sequence[Scalar], short: Mapping[tuple[str, Scalar], str]) -> str:
+def label(by: Sequence[str], values: Sequence[Scalar], short: Mapping[tuple[str, Scalar], str]) -> str:
+    """Return the values of some keys in words; `short` as of `labels_of`."""
     parts = []
     for key, value in zip(by, values, strict=True):
         if (text := short.get((key, value))) is not None:

@@ -12,8 +12,9 @@ from markupsafe import Markup
 
 from mrc_common.files import write_whole
 from mrc_studies.cells import pages
-from mrc_studies.sweeps import curves, store
+from mrc_studies.sweeps import curves, differences, store
 from mrc_studies.sweeps.curves import Chart
+from mrc_studies.sweeps.differences import PairedDifference
 from mrc_studies.sweeps.measure import Row, Status
 from mrc_studies.sweeps.plan import SweepPlan
 
@@ -32,17 +33,20 @@ DASHES, MARKS = ("-", "--", ":", "-."), "osv^D*Px"
 
 
 def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Row]) -> pathlib.Path:
-    """Write the page from the dataset's rows.
+    """Write the page from the dataset's rows, and the file of paired differences if there are any.
 
     Raises:
-        WriteError: it could not be written.
+        WriteError: one could not be written.
     """
-    write_whole(folder / PAGE, render(plan, rows))
+    found = differences.differences(plan, rows)
+    if found:
+        write_whole(folder / differences.FILE, differences.csv(found))
+    write_whole(folder / PAGE, render(plan, rows, found))
     return folder / PAGE
 
 
-def render(plan: SweepPlan, rows: Sequence[Row]) -> str:
-    """Return the page."""
+def render(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifference]) -> str:
+    """Return the page; `found`: the paired differences of the rows."""
     sweep = plan.source.sweep
     made = curves.charts(plan, rows)
     runs = {str(row["run"]): row for row in rows}
@@ -60,6 +64,7 @@ def render(plan: SweepPlan, rows: Sequence[Row]) -> str:
         missing=len(plan.runs) - len(runs),
         verb="run" if plan.base.kind == "experiment" else "compare",
         charts=[(chart, Markup(draw(number, chart, all_listed))) for number, chart in enumerate(made)],
+        differences=found,
         heads=_heads(plan, made),
         all_listed=all_listed,
         listed=_labelled(plan, rows if all_listed else [row for row in rows if row["status"] != Status.GOOD]),

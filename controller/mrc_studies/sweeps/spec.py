@@ -153,9 +153,10 @@ class Sweep(Model):
     def _one(self) -> Self:
         if (self.experiment is None) == (self.comparison is None):
             raise ValueError("a sweep has exactly one of experiment and comparison")
-        # A comparison has variants, and its seeds show how much they vary.
-        if not self.grid and not self.cases and self.hypercube is None and self.comparison is None:
-            raise ValueError("nothing is swept: give grid, cases or hypercube")
+        # A comparison has variants; and several seeds or repetitions show how much results vary.
+        alone = self.comparison is None and self.seed_count == self.repetitions == 1
+        if alone and not self.grid and not self.cases and self.hypercube is None:
+            raise ValueError("nothing is swept: give grid, cases, hypercube, or several seeds")
         return self
 
     @property
