@@ -51,8 +51,11 @@ def run_and_show(
     trust_code: bool = False,
     cores: int = 1,
     earlier: EarlierRun | None = None,
+    recorded: Experiment | None = None,
 ) -> NoReturn:
     """Run an experiment and end the command by its verdict; `earlier`: the run of which it is the repetition.
+
+    `recorded`: what the results say was run, if it is not this experiment: one whose lab has a file of its own.
 
     Raises:
         SystemExit: 0 if everything came out as expected, and an earlier run's results are the same again; else 1.
@@ -73,7 +76,7 @@ def run_and_show(
         progress=tell,
         trust_code=trust_code,
         cores=cores,
-        recorded=None if earlier is None else earlier.experiment,
+        recorded=recorded if earlier is None else earlier.experiment,
     )
     repetition = None if earlier is None else again.compared(earlier, outcome.result, outcome.folder)
     if as_json:

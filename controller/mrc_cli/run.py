@@ -70,6 +70,9 @@ def verb(
             help="cores of a simulation; up to this many processes simulate 16 or more hosts, with the same result",
         ),
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="seed of the lab (default: as in the lab's file)")
+    ] = None,
     again: Annotated[
         pathlib.Path | None,
         typer.Option(help="repeat the run whose results are in this folder, with its lab, experiment, seed and clock"),
@@ -88,7 +91,7 @@ def verb(
     if again is not None:
         _repeat(
             again,
-            {"a name": name, **given, **of_lab, "--clock": clock},
+            {"a name": name, **given, **of_lab, "--clock": clock, "--seed": seed},
             output,
             as_json,
             trust_code=trust_code,
@@ -96,7 +99,10 @@ def verb(
         )
     experiment = experiment_of(name, {**given, **of_lab}, clock, "run")
     check_cores(cores, clock or experiment.clock)
-    run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+    if seed is None:
+        run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+    with repetition.seeded(experiment, seed) as chosen:
+        run_and_show(chosen, clock, output, as_json, trust_code=trust_code, cores=cores or 1, recorded=experiment)
 
 
 def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None, command: str) -> Experiment:

@@ -20,6 +20,7 @@ from mrc_results.reading import RESULT, FolderError, readable
 from mrc_results.record import RunResult
 from mrc_results.recording import EVENTS, SAMPLES
 from mrc_runs.experiment import Experiment, ExperimentError, check_trusted
+from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
 
 #: Parts of `result.json` that say by what the run was made, not what came out.
@@ -95,10 +96,28 @@ def load(folder: Path) -> EarlierRun:
 @contextlib.contextmanager
 def repeatable(earlier: EarlierRun) -> Iterator[Experiment]:
     """Yield the experiment on the lab of the earlier run, whose file lasts as long as the context."""
-    with tempfile.TemporaryDirectory(prefix="mrclab-again-") as folder:
+    with on_lab(earlier.experiment, earlier.lab) as experiment:
+        yield experiment
+
+
+@contextlib.contextmanager
+def seeded(experiment: Experiment, seed: int) -> Iterator[Experiment]:
+    """Yield the experiment on its lab with another seed; the lab's file lasts as long as the context.
+
+    Raises:
+        LabError: there is no such lab, or its file is wrong.
+    """
+    with on_lab(experiment, load_lab(experiment.lab).lab.model_copy(update={"seed": seed})) as changed:
+        yield changed
+
+
+@contextlib.contextmanager
+def on_lab(experiment: Experiment, lab: Lab) -> Iterator[Experiment]:
+    """Yield the experiment on a lab that has no file of its own; its file lasts as long as the context."""
+    with tempfile.TemporaryDirectory(prefix="mrclab-lab-") as folder:
         path = Path(folder, "lab.yaml")
-        path.write_text(earlier.lab.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
-        yield earlier.experiment.model_copy(update={"lab": str(path)})
+        path.write_text(lab.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
+        yield experiment.model_copy(update={"lab": str(path)})
 
 
 def compared(

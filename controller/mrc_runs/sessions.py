@@ -98,8 +98,12 @@ def _real_session(wanted: RequestedLab, progress: Callable[[str], None]) -> Iter
         machines.bring_up(wanted, progress)
     else:
         check_usable(run, transport=wanted.transport, switch=wanted.switch, compiler=wanted.compiler)
-        if not own.same(topology, load_lab(run.lab_file)):
+        up = load_lab(run.lab_file)
+        if not own.same(topology, up):
             raise RunError(f"lab '{run.name}' is up with other policies; `mrclab down {run.name}` first")
+        if topology.lab.seed != up.lab.seed:
+            seeds = f"seed {up.lab.seed}, not {topology.lab.seed}"
+            raise RunError(f"lab '{run.name}' is up with {seeds}; `mrclab down {run.name}` first")
     first = None
     try:
         session = session_of(topology.lab.name, fresh=ours)

@@ -119,6 +119,21 @@ def test_repetition_with_a_changed_policy_names_what_differs(
     assert "samples.npz" in out
 
 
+def test_a_run_with_another_seed_is_the_run_of_a_lab_with_that_seed(
+    first: pathlib.Path, tmp_path: pathlib.Path, run: Run
+) -> None:
+    run(tmp_path / "experiment.yaml", "--seed", "9", "-o", tmp_path / "given")
+    (tmp_path / "own.yaml").write_text(LAB.replace("seed: 7", "seed: 9"))
+    run(tmp_path / "experiment.yaml", "-o", tmp_path / "written")
+    given, written = document(tmp_path / "given"), document(tmp_path / "written")
+    assert given.pop("provenance")["lab"] == written.pop("provenance")["lab"]
+    assert given == written
+    assert given["seed"] == 9
+    assert given["statistics"] != document(first)["statistics"]
+    code, out, _ = run("--again", tmp_path / "given", "-o", tmp_path / "again")
+    assert out.endswith("results: the same bytes\n"), (code, out)
+
+
 def test_a_workload_is_repeated_with_its_parameters(tmp_path: pathlib.Path, run: Run) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     words = ["write_bw", "--lab", "tiny", "--clock", "virtual", "--set", "message_bytes=65536", "--set", "iterations=3"]
@@ -147,6 +162,7 @@ def test_results_without_provenance_stay_readable(first: pathlib.Path, tmp_path:
     [
         (("write_bw",), "a name with --again"),
         (("--clock", "real"), "--clock with --again"),
+        (("--seed", "2"), "--seed with --again"),
         (("--set", "iterations=1"), "--set with --again"),
     ],
 )

@@ -140,6 +140,9 @@ def test_killed_parts_end_in_a_verdict_that_names_them(environment: dict[str, st
         again = mrclab(environment, "up", lab)
         assert again.returncode == 2
         assert "lab 'tiny' is in use" in again.stderr
+        other = mrclab(environment, "run", "write_bw", "--seed", "5")
+        assert other.returncode == 2
+        assert "lab 'tiny' is up with seed 1, not 5; `mrclab down tiny` first" in other.stderr
         process = subprocess.Popen(
             [*COMMAND, "run", "write_bw", "--duration", "60", "--json", "-o", str(tmp_path / "result")],
             env=environment,
