@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from mrc_cli.quantities import quantity
 from mrc_common.document import printable
 from mrc_lab.faults.action import FailureError
+from mrc_topo.units import LONGEST, quantity
 
 
 def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
@@ -31,13 +31,13 @@ def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
     if re.fullmatch(r"\[(\d{1,9}(, ?\d{1,9})*)?\]", value):
         return key, [int(each) for each in value[1:-1].split(",") if each]
     try:
-        found = quantity(key, value) if len(value) <= 40 else None
+        found = quantity(key, value) if len(value) <= LONGEST else None
     except ValueError as error:
         raise FailureError(f"'{printable(text)}': {error}") from error
     if found is not None:
         return found
     try:
-        if len(value) > 40:
+        if len(value) > LONGEST:
             raise ValueError
         number = int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
     except ValueError:

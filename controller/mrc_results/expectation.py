@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mrc_common.document import Model
+from mrc_topo.units import parse_seconds, parse_share
 
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+#: A number that may be written as a percentage, `5%`.
+Ratio = Annotated[float, BeforeValidator(parse_share)]
+Share = Annotated[Ratio, Field(ge=0, lt=1)]
+#: Seconds, or a time with its unit, `300ms`.
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 
 
 class Evidence(Model):
@@ -31,7 +36,7 @@ class Evidence(Model):
     ports_down: Count | None = None
     goodput: Share | None = None
     pause_frames: Count | None = None
-    paused: Annotated[float, Field(gt=0)] | None = None
+    paused: Annotated[Seconds, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -46,8 +51,8 @@ class StreamExpectation(Model):
 
     source: str | None = None
     destination: str | None = None
-    at_least: Annotated[float, Field(gt=0, le=1)] | None = None
-    at_most: Annotated[float, Field(ge=0, lt=1)] | None = None
+    at_least: Annotated[Ratio, Field(gt=0, le=1)] | None = None
+    at_most: Share | None = None
     jain: Annotated[float, Field(gt=0, le=1)] | None = None
 
     @model_validator(mode="after")
@@ -63,8 +68,8 @@ class StepExpectation(Model):
 
     of: Literal["mean", "p50", "p99", "max"]
     during: Literal["all", "broken", "whole"] = "all"
-    at_least: Annotated[float, Field(gt=0)] | None = None
-    at_most: Annotated[float, Field(gt=0)] | None = None
+    at_least: Annotated[Seconds, Field(gt=0)] | None = None
+    at_most: Annotated[Seconds, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -88,16 +93,16 @@ class Expectation(Model):
 
     verified: bool = True
     qp_errors: Annotated[int, Field(ge=0)] = 0
-    recovery: Annotated[float, Field(ge=0)] | None = None
-    min_share: Annotated[float, Field(ge=0)] | None = None
-    max_dip: Annotated[float, Field(ge=0, le=1)] | None = None
-    goodput_share: Annotated[float, Field(ge=0)] | None = None
-    max_goodput_share: Annotated[float, Field(ge=0)] | None = None
+    recovery: Annotated[Seconds, Field(ge=0)] | None = None
+    min_share: Annotated[Ratio, Field(ge=0)] | None = None
+    max_dip: Annotated[Ratio, Field(ge=0, le=1)] | None = None
+    goodput_share: Annotated[Ratio, Field(ge=0)] | None = None
+    max_goodput_share: Annotated[Ratio, Field(ge=0)] | None = None
     trims: bool | None = None
     marks: bool | None = None
     timeouts: Annotated[int, Field(ge=0)] | None = None
-    spurious: Annotated[float, Field(ge=0, le=1)] | None = None
-    plane_spread: Annotated[float, Field(gt=0)] | None = None
+    spurious: Annotated[Ratio, Field(ge=0, le=1)] | None = None
+    plane_spread: Annotated[Ratio, Field(gt=0)] | None = None
     streams: list[StreamExpectation] = []
     steps: list[StepExpectation] = []
     localised: bool | None = None

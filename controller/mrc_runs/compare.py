@@ -27,7 +27,7 @@ from mrc_lab.session.real import RealSession
 from mrc_results.check import Check
 from mrc_results.record import RunResult
 from mrc_runs import experiment, tcp
-from mrc_runs.experiment import FOLDER, ExperimentError, Name, Title, Tree, Workload, find_file, read
+from mrc_runs.experiment import FOLDER, ExperimentError, Name, Settings, Title, Tree, Workload, find_file, read
 from mrc_runs.ideal import ideal_seconds
 from mrc_runs.precheck import check_policies, check_workload
 from mrc_runs.runner import WorkloadRun
@@ -120,7 +120,7 @@ class Condition(Model):
     """The impairment of all links between switches (settings of the failure `impair`), and the evidence of it."""
 
     name: Title
-    impair: dict[str, Any] = {}
+    impair: Settings = {}
     evidence: ConditionEvidence | None = None
 
     @model_validator(mode="after")

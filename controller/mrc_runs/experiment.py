@@ -12,7 +12,8 @@ from mrc_common import document
 from mrc_common.document import NAME, DocumentError, Model
 from mrc_common.errors import UsageError
 from mrc_host.workloads import WORKLOADS, WorkloadError
-from mrc_lab.faults.action import Action, flapping
+from mrc_lab.faults.action import Action, FailureError, flapping
+from mrc_lab.faults.kinds import KINDS, Impair
 from mrc_lab.records import trusted
 from mrc_results.expectation import Evidence, Expectation
 from mrc_runs.workload import WorkloadSpec
@@ -20,7 +21,7 @@ from mrc_topo.labfile import placed
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.schema import Compiler, Forwarder, Payload, PoliciesSpec
 from mrc_topo.shipped import shipped
-from mrc_topo.units import parse_seconds
+from mrc_topo.units import parse_seconds, parse_share, with_quantities
 from p4lite.folders import FolderError
 
 FOLDER = shipped("experiments")
@@ -33,6 +34,10 @@ Tree = Mapping[str, object]
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(ge=0, le=1e6)]
 Duration = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0, le=1e6)]
+#: Settings of a failure, by name; `rate: 20Mbps` is `rate_bps: 20000000`, and `loss: 5%` is `loss: 0.05`.
+Settings = Annotated[
+    dict[str, Any], BeforeValidator(lambda given: with_quantities(given) if isinstance(given, dict) else given)
+]
 Name = Annotated[str, Field(pattern=NAME)]
 Title = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -56,6 +61,16 @@ class Workload(Model):
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
     ev_profile: Name = "default"
     cc_profile: Name = "default"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        name, params = data.get("name"), data.get("params")
+        if isinstance(name, str) and name in WORKLOADS and isinstance(params, dict):
+            return {**data, "params": with_quantities(params, WORKLOADS[name].texts())}
+        return data
 
     @field_validator("name")
     @classmethod
@@ -121,11 +136,28 @@ class ExperimentStep(Model):
     flap: str | None = None
     kind: str = ""
     direction: Literal["both", "up", "down"] = "both"
-    settings: dict[str, Any] = {}
-    loss: Annotated[float, Field(ge=0, le=1)] | None = None
+    settings: Settings = {}
+    loss: Annotated[float, BeforeValidator(parse_share), Field(ge=0, le=1)] | None = None
     period: Duration = 1.0
     count: Annotated[int, Field(ge=1, le=1000)] = 1
     evidence: Evidence | None = None
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind and kind not in KINDS:
+            raise ValueError(f"no failure '{kind[:60]}'; known: {', '.join(KINDS)}")
+        return kind
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        target = self.fail or self.flap
+        if target is not None and self.settings:
+            try:
+                KINDS[self.kind or Impair.name].check_settings(self.settings, target)
+            except FailureError as error:
+                raise ValueError(str(error)) from error
+        return self
 
     @model_validator(mode="after")
     def _one(self) -> Self:

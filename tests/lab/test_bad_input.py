@@ -93,7 +93,7 @@ OPTIONS = [
     (["--lab", ""], "--lab: string should have at least 1 character"),
     (["--lab", "/dev/zero"], "a device, not a file"),
     (["--lab", "\x1b[2J"], "no lab of that name"),
-    (["--nonsense"], "No such option: --nonsense; see mrclab run --help"),
+    (["--xyz"], "No such option: --xyz; see mrclab run --help"),
     (["-o", "/proc/none"], "/proc/none: no folder for results: No such file or directory; choose another with -o"),
     (["-o", "/dev/null"], "/dev/null: no folder for results: it is a file"),
     (["-o", "/dev/null/x"], "Not a directory"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mrc_common.document import Model
 from mrc_host.workloads import WORKLOADS
+from mrc_lab.faults import kinds
 from mrc_results.expectation import Evidence
 from mrc_runs import compare, experiment
 from mrc_runs.compare import Comparison
@@ -31,7 +32,7 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
     known = {each for each in ExperimentStep.model_fields if each not in ("at", "fail", "restore", "flap", "settings")}
     known -= {"direction"} if verb == "restore" else set()
     values: dict[str, st.SearchStrategy[Any]] = {
-        "kind": LETTERS,
+        "kind": st.sampled_from(["", *kinds.KINDS]),
         "direction": st.sampled_from(["both", "up", "down"]),
         "loss": st.floats(0, 1) | st.none(),
         "period": st.floats(0.1, 9),

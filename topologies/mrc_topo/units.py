@@ -1,15 +1,20 @@
-"""Rates, times and sizes as people write them in lab files: `100Mbps`, `5us`, `64KiB`."""
+"""Rates, times, sizes and shares as people write them in files and options: `100Mbps`, `5us`, `64KiB`, `5%`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 RATES = {"bps": 1, "kbps": 10**3, "mbps": 10**6, "gbps": 10**9, "tbps": 10**12}
 TIMES = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+#: A longer text is no quantity.
+LONGEST = 40
 
+_PERCENTAGE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*%\s*\Z")
 _QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-zµ]+)\s*\Z")
 
 
@@ -60,6 +65,68 @@ def parse_seconds(value: object) -> float:
 def parse_size_bytes(value: object) -> int:
     """Return bytes of `64KiB`, `9000B` or an integer. Raises ValueError."""
     return _parse(value, SIZES, "size", "64KiB")
+
+
+def parse_share(value: object) -> object:
+    """Return the number of `5%`; anything else is returned as it is."""
+    found = _PERCENTAGE.match(value) if isinstance(value, str) and len(value) <= LONGEST else None
+    return value if found is None else float(found["number"]) / 100
+
+
+#: The ending of a setting's name says in what unit its number is.
+ENDINGS: dict[str, tuple[dict[str, int], Callable[[object], int], str]] = {
+    "_bps": (RATES, parse_rate_bps, "a rate such as 20Mbps"),
+    "_ns": (TIMES, parse_time_ns, "a time such as 2ms"),
+    "_bytes": (SIZES, parse_size_bytes, "a size such as 64KiB"),
+}
+
+
+def quantity(name: str, text: str) -> tuple[str, int | float] | None:
+    """Return a setting whose value has a unit, with the full name of the setting and the number in its own unit.
+
+    A name may lack its ending: `rate=20Mbps` is `rate_bps`. `20%` is 0.2.
+
+    Returns:
+        None: the value has no unit.
+
+    Raises:
+        ValueError: the unit does not go with the name; the text says which does.
+    """
+    share = parse_share(text)
+    if isinstance(share, float):
+        return name, share
+    unit = unit_of(text)
+    if unit is None:
+        return None
+    for ending, (units, parse, example) in ENDINGS.items():
+        if name.endswith(ending):
+            if unit not in units:
+                raise ValueError(f"'{name}' takes {example}")
+            return name, parse(text)
+    # A name without an ending gets that of the unit. `b` of a size and `bps` of a rate differ, so one table has it.
+    for ending, (units, parse, _) in ENDINGS.items():
+        if unit in units:
+            return name + ending, parse(text)
+    return None
+
+
+def with_quantities(settings: Mapping[str, Any], texts: Collection[str] = ()) -> dict[str, Any]:
+    """Return the settings of a file with numbers where it has quantities: `rate: 20Mbps` is `rate_bps: 20000000`.
+
+    Settings named in `texts`, and what is no quantity, are left as they are.
+
+    Raises:
+        ValueError: a unit does not go with a name, or two names are one setting.
+    """
+    made: dict[str, Any] = {}
+    for name, value in settings.items():
+        named = isinstance(name, str) and name not in texts
+        found = quantity(name, value) if named and isinstance(value, str) and len(value) <= LONGEST else None
+        key, number = (name, value) if found is None else found
+        if key in made:
+            raise ValueError(f"'{key}' is given twice; keep one")
+        made[key] = number
+    return made
 
 
 def _format(value: int, steps: list[tuple[int, str]]) -> str:
