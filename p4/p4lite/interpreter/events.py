@@ -132,6 +132,15 @@ class ConditionTested(Event):
     holds: bool
 
 
+def is_of_program(action: str) -> bool:
+    """Return whether an action of BMv2 JSON is the program's.
+
+    Compilers name their own ones by file and line (`router29`, `loop7`), or `act`, `act_0`. An action of a control
+    has a dot in its name.
+    """
+    return "." in action or not (action == "act" or action[-1:].isdigit())
+
+
 @dataclass(frozen=True, slots=True)
 class TableApplied(Event):
     """A table was applied; of a miss `entry` is None and the action is the default. `hidden`: made by the compiler."""
@@ -143,6 +152,11 @@ class TableApplied(Event):
     action: str | None
     arguments: tuple[Named, ...]
     hidden: bool
+
+    @property
+    def called(self) -> str | None:
+        """The action that the program calls itself, without a table; None of any other table."""
+        return self.action if self.hidden and self.action is not None and is_of_program(self.action) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,10 @@ class Coverage:
             self._count("transitions", event.state, _way(event.number, event.to))
         elif isinstance(event, ev.ConditionTested):
             self._count("conditions", event.condition, "true" if event.holds else "false")
-        elif isinstance(event, ev.TableApplied) and not event.hidden:
+        elif isinstance(event, ev.TableApplied) and event.hidden:
+            if event.called is not None:
+                self._count("actions", event.table, f"call: {event.called}")
+        elif isinstance(event, ev.TableApplied):
             self._count("actions", event.table, f"{'hit' if event.hit else 'miss'}: {event.action or 'nothing'}")
             if event.entry is not None:
                 self._handles[(event.table, event.entry)] += 1
@@ -193,11 +196,15 @@ def _branches(document: dict[str, Any]) -> Iterator[Branch]:
 
 
 def _actions(table: dict[str, Any]) -> Iterator[Branch]:
-    """Yield the actions of a table that the compiler has not made: on a hit, and the default one on a miss."""
+    """Yield the program's actions of a table: on a hit, and the default one on a miss; or the action that the program
+    calls here without a table."""
     default = table.get("default_entry")
-    if not table["key"] and default is not None and default.get("action_const") and table["name"].startswith("tbl_"):
-        return
     names = dict(zip(table["action_ids"], table["actions"], strict=True))
+    if not table["key"] and default is not None and default.get("action_const") and table["name"].startswith("tbl_"):
+        called = names[default["action_id"]]
+        if ev.is_of_program(called):
+            yield Branch("actions", *_place(table), table["name"], f"call: {called}")
+        return
     if table["key"]:
         for name in table["actions"]:
             if name != "NoAction":

@@ -120,6 +120,8 @@ class Lines:
 
     def _on_table_applied(self, e: ev.TableApplied) -> Iterator[str]:
         if e.hidden:
+            if e.called is not None:
+                yield f"call {self.style(e.called, 'table')}()"
             return
         entry = self.style(f"hit, entry {e.entry}", "hit") if e.hit else self.style("miss", "miss")
         action = f"{e.action}({named(e.arguments)})" if e.action is not None else "no action"

@@ -65,7 +65,14 @@ def test_what_packets_reach() -> None:
     everything = measured(ipv4(), ipv4(dst="0b000001"), ipv4(dst="0c000001"), ipv4(ttl=0), bytes(60))
     for kind in ("lines", "transitions", "conditions", "entries"):
         assert everything.share(kind)[0] == everything.share(kind)[1], kind
-    assert everything.share("actions") == (2, 3)  # no entry drops
+    assert everything.share("actions") == (3, 4)  # no entry drops
+
+
+def test_actions_that_are_called_without_a_table_count_by_the_line_of_the_call() -> None:
+    (call,) = [b for b in measured().branches if b.kind == "actions" and b.way.startswith("call: ")]
+    assert saved("router.p4").splitlines()[call.line - 1].strip() == "drop();"
+    assert call.way not in reached(measured(ipv4()), "actions")
+    assert call.way in reached(measured(bytes(14)), "actions")
 
 
 def test_lcov_sums_up_its_lines() -> None:

@@ -57,6 +57,27 @@ def test_events_of_a_routed_packet_in_order() -> None:
     assert applied.arguments == (ev.Named("to", 2, 48), ev.Named("port", 2, 9))
 
 
+def test_an_action_that_is_called_without_a_table_is_shown_at_the_line_of_the_call() -> None:
+    recorder = Recorder()
+    with p4lite.Switch(router(), observers=[recorder]) as switch:
+        switch.send(1, bytes(14))
+    events = recorder.take()
+    lines = saved("router.p4").splitlines()
+    [(event, _)] = [(event, line) for event, line in Lines().told(events) if line == "call RouterIngress.drop()"]
+    assert event is not None
+    assert event.where is not None
+    assert lines[event.where.line - 1].strip() == "drop();"
+
+
+@pytest.mark.parametrize(
+    ("action", "of_program"),
+    [("MyIngress.drop", True), ("drop", True), ("MyIngress.set2", True), ("act", False), ("act_0", False),
+     ("router29", False), ("loop7", False)],
+)  # fmt: skip
+def test_names_of_actions_that_compilers_make(action: str, of_program: bool) -> None:
+    assert ev.is_of_program(action) is of_program
+
+
 def test_trace_in_json_and_from_a_capture(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     frames = [ipv4(), ipv4(ttl=1)]
     body = b"".join(struct.pack("<4I", 0, 0, len(f), len(f)) + f for f in frames)
