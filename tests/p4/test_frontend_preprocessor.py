@@ -67,6 +67,38 @@ def test_a_name_that_continues_on_another_line_is_one_name() -> None:
     assert getattr(first.value, "value", None) == 12
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("const bit<8> a = 1; // one \\\nconst bit<8> b = 2;\nconst bit<8> c = 3;\n", {"a": 1, "c": 3}),
+        ("// one \\\n two \\\n three\nconst bit<8> a = 4;\n", {"a": 4}),
+        ("const bit<8> a = 1; // one \\ \nconst bit<8> b = 2;\n", {"a": 1, "b": 2}),
+        ("#define M const bit<8> a = 1; // one \\\n const bit<8> b = 2;\nM\nconst bit<8> c = 3;\n", {"a": 3, "c": 4}),
+        ("const bit<8> a = 1; /\\\n/ one\nconst bit<8> b = 2;\n", {"a": 1, "b": 3}),
+        ("/\\\n* one *\\\n\\\n/ const bit<8> a = 1;\nconst bit<8> b = 2;\n", {"a": 4, "b": 5}),
+        ('@name("// no \\\n comment") const bit<8> a = 1;\nconst bit<8> b = 2;\n', {"a": 2, "b": 3}),
+        ("/* // \\\n */ const bit<8> a = 1;\n", {"a": 2}),
+    ],
+)
+def test_a_comment_goes_on_where_its_line_does(text: str, names: dict[str, int]) -> None:
+    """As the language says of the preprocessor, and as p4c's does: lines are joined before comments are found."""
+    write("a.p4", text)
+    assert {name: place.line for name, place in _names("a.p4").items()} == names
+
+
+@pytest.mark.parametrize("name", ["bad.p4", "./bad.p4", "../here/bad.p4", "sub/../bad.p4", "sub/bad.p4"])
+def test_errors_show_their_line_however_the_file_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("here", "here/sub"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "bad.p4").write_text("const bit<8> a = NONE;\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(CompileError) as caught:
+        frontend.load(name)
+    assert "\nconst bit<8> a = NONE;\n                 ^~~~" in str(caught.value)
+
+
 def test_directives_in_a_string_of_several_lines_leave_empty_lines() -> None:
     lines = [
         '@rule("',

@@ -10,6 +10,7 @@ import difflib
 import io
 import os
 import re
+import stat
 import tokenize
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ INCLUDE_DIR = Path(__file__).parent / "include"
 
 MAX_INCLUDE_DEPTH = 64
 _SCAN = re.compile(
-    r"//[^\n]*|/\*.*?\*/|(?P<message>^[ \t]*\#[ \t]*(?:error|warning)\b[^\n]*)"
+    r"(?P<line>//(?:[^\n]*\\\n)*[^\n]*)|/\*.*?\*/|(?P<message>^[ \t]*\#[ \t]*(?:error|warning)\b[^\n]*)"
     r'|(?P<string>"(?:\\.|[^"\\])*")|(?P<open>/\*)',
     re.S | re.M,
 )
@@ -46,7 +47,7 @@ DIRECTIVES = (
 )  # fmt: skip
 _ODD_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_BROKEN_WORD = re.compile(r"(?<!\w)\w+(?:\\\n\w+)+", re.ASCII)
+_BROKEN = re.compile(r"(?<!\w)\w+(?:(?:\\\n)+\w+)+|/(?:\\\n)+[/*]|\*(?:\\\n)+/", re.ASCII)
 _OTHER_ARCHITECTURES = re.compile(r"\b(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_model|dpdk)\b")
 
 
@@ -80,14 +81,23 @@ def hide_comments(text: str) -> str:
     return "".join([*out, text[at:]])
 
 
-def join_words(text: str) -> str:
-    """Return `text` with each name or number that continues on another line in one piece, after the line's end.
+def join_lines(text: str) -> str:
+    """Return `text` with each name, number, comment mark or comment that continues on another line in one piece.
 
-    pcpp joins lines only between tokens. The number of lines and of characters stays.
+    pcpp joins lines only between tokens. Names, numbers and marks come after the line's end; of a comment the lines
+    that continue it are blank. The number of lines and of characters stays.
     """
     if "\\\n" not in text:
         return text
-    return _BROKEN_WORD.sub(lambda m: "\\\n" * m.group().count("\n") + m.group().replace("\\\n", ""), text)
+    text = _BROKEN.sub(lambda m: "\\\n" * m.group().count("\n") + m.group().replace("\\\n", ""), text)
+    out: list[str] = []
+    at = 0
+    for m in _scan(text):
+        if m.group("line") and "\n" in m.group():
+            first, rest = m.group().split("\\\n", 1)
+            out += [text[at : m.start()], first, " \n", re.sub(r"[^\n]", " ", rest)]
+            at = m.end()
+    return "".join([*out, text[at:]])
 
 
 def unhide(text: str) -> str:
@@ -119,6 +129,10 @@ class SourceMap:
 def read_source(path: str) -> str:
     """Return the text of a source file. Raises `CompileError` for what is not a readable UTF-8 text file."""
     try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            # Such as /dev/zero, which has no end.
+            raise plain_error(path, "is a device; give a P4 source file")
         data = Path(path).read_bytes()
     except IsADirectoryError:
         raise plain_error(path, "is a directory; give a P4 source file") from None
@@ -141,12 +155,6 @@ def decode_source(path: str, data: bytes) -> str:
     return _ODD_LINE_ENDS.sub(" ", text)
 
 
-def _shown(path: str) -> str:
-    """Return pcpp's name for a file: a relative path if it is below the working directory."""
-    shown = os.path.relpath(path)
-    return path if shown.startswith("..") else shown
-
-
 class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
     """pcpp with our diagnostics."""
 
@@ -155,6 +163,15 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         self.reporter = reporter
         self.line_directive = None
         self.depth = 0
+
+    def name_of(self, path: str) -> str:
+        """Return pcpp's name for a file: relative where it is below the working directory or a folder of includes."""
+        whole = os.path.abspath(path)
+        for pattern, replacement in self.rewrite_paths:
+            name = re.sub(pattern, replacement, whole)
+            if name != whole:
+                return str(name)
+        return whole
 
     def _directive_pos(self) -> Pos:
         d = self.lastdirective
@@ -173,8 +190,8 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         if not Path(includepath).is_file():
             raise FileNotFoundError(includepath)
         text = read_source(includepath)
-        check_comments(_shown(includepath), text, self.reporter)
-        return io.StringIO(hide_comments(join_words(text)))
+        check_comments(self.name_of(includepath), text, self.reporter)
+        return io.StringIO(hide_comments(join_lines(text)))
 
     def include(self, tokens: Any, original_line: Any) -> Iterable[Any]:
         if not tokens:
@@ -224,6 +241,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
 def check_comments(name: str, text: str, reporter: Reporter) -> None:
     """Remember the lines of a file for messages, and refuse an unterminated comment."""
     reporter.sources[name] = text.split("\n")
+    text = join_lines(text)
     for m in _scan(text):
         if m.group("open"):
             line = text.count("\n", 0, m.start()) + 1
@@ -232,18 +250,29 @@ def check_comments(name: str, text: str, reporter: Reporter) -> None:
 
 
 def preprocess(
-    path: str, text: str, include_dirs: Sequence[str], defines: Sequence[str], reporter: Reporter
+    path: str,
+    text: str,
+    include_dirs: Sequence[str],
+    defines: Sequence[str],
+    reporter: Reporter,
+    *,
+    absolute: bool = False,
 ) -> tuple[str, SourceMap]:
-    """Expand `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`."""
-    # Messages look up a file's lines by pcpp's name for it; by another name they would show neither line nor caret.
-    path = _shown(path) if os.path.isabs(path) else path
-    check_comments(path, text, reporter)
+    """Expand `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`.
+
+    `absolute`: positions have absolute paths, and not such that people like to read.
+    """
     cpp = _Preprocessor(reporter)
     # "FILE" is searched beside the including file first; pcpp does not know the folder of the top file.
     cpp.temp_path.insert(0, os.path.dirname(os.path.abspath(path)))
     for d in include_dirs:
         cpp.add_path(os.path.abspath(d))
     cpp.add_path(str(INCLUDE_DIR))
+    if absolute:
+        cpp.rewrite_paths.clear()
+    # Messages look up a file's lines by pcpp's name for it; by another name they would show neither line nor caret.
+    path = cpp.name_of(path)
+    check_comments(path, text, reporter)
     for define in defines:
         name, eq, value = define.partition("=")
         if not _IDENTIFIER.fullmatch(name):
@@ -252,7 +281,7 @@ def preprocess(
     out: list[str] = []
     smap = SourceMap()
     try:
-        cpp.parse(hide_comments(join_words(text)), path)
+        cpp.parse(hide_comments(join_lines(text)), path)
         _collect(cpp, reporter, out, smap)
     except RecursionError:
         raise reporter.fatal(Pos(path, 0, 0), "preprocessor: macros or #if expressions nested too deeply") from None

@@ -65,12 +65,14 @@ class Analysis:
 
 def analyse(text: str, path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()) -> Analysis:
     """Analyse `text`, the content of `path`, whether or not it was saved. Raises nothing that a program can cause."""
+    # The compiler shortens names below the working directory, where an editor starts its servers.
+    path = os.path.abspath(path)
     found = Analysis(path, text)
     reporter = Reporter()
     program: ast.Program | None = None
     with deep_recursion():
         try:
-            expanded, smap = preprocess(path, text, list(include_dirs), list(defines), reporter)
+            expanded, smap = preprocess(path, text, list(include_dirs), list(defines), reporter, absolute=True)
             program = parse_what_can_be(expanded, smap, reporter)
         except CompileError:
             pass

@@ -170,9 +170,12 @@ class _Service:
         self.programs = programs
 
     def document(self, uri: str) -> tuple[str, int | None]:
-        """Return text and version of an open document."""
+        """Return text and version of a document that is open, or that can be read."""
         found = self.server.workspace.get_text_document(uri)
-        return found.source.replace("\r\n", "\n"), found.version
+        try:
+            return found.source.replace("\r\n", "\n"), found.version
+        except (OSError, ValueError) as error:
+            raise JsonRpcInvalidParams(f"{uri}: it is not open, and cannot be read: {error}") from None
 
     def analysed(self, uri: str) -> Analysis:
         return self.programs.analysis(uri, *self.document(uri))

@@ -43,7 +43,7 @@ V1Switch(P(), V(), I(), Eg(), C(), D()) main;
 class Editor:
     """A client of one server and one document."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, started_in: Path) -> None:
         self.uri = (folder / "prog.p4").as_uri()
         self.version = 0
         self.text = ""
@@ -52,6 +52,7 @@ class Editor:
             [sys.executable, "-c", "import sys; from p4lite.cli import main; sys.exit(main())", "lsp"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            cwd=started_in,
         )
         self.ask("initialize", processId=None, rootUri=None, capabilities={})
         self.tell("initialized")
@@ -111,12 +112,13 @@ class Editor:
         return {"textDocument": {"uri": self.uri}, "position": position}
 
 
-@pytest.fixture(scope="module")
-def editor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
-    """Yield an editor with a program that was never saved, beside an include that was."""
+@pytest.fixture(scope="module", params=["workspace", "elsewhere"])
+def editor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
+    """Yield an editor with a program that was never saved, beside an include that was. Editors start their servers in
+    the workspace, which the program is below, or in some other folder."""
     folder = tmp_path_factory.mktemp("lsp")
     (folder / "types.p4").write_text(TYPES, encoding="utf-8")
-    client = Editor(folder)
+    client = Editor(folder, folder.parent if request.param == "workspace" else tmp_path_factory.mktemp("elsewhere"))
     yield client
     assert client.ask("shutdown") is None
     client.tell("exit")
