@@ -1,15 +1,67 @@
-"""Writing files so that each is complete or absent: on a full disk, after a crash, under concurrent readers."""
+"""Files: reading what users name, and writing so that each is complete or absent: on a full disk, after a crash, under
+concurrent readers; and standard output that is full or closed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+import stat
 import sys
 from pathlib import Path
 
+from p4lite.errors import P4liteError
+
 UNFINISHED = ".part"
 """How the names of files end that are being written; of a killed process they stay."""
+
+
+class ReadError(P4liteError):
+    """A file that cannot be read; the text names it and says why."""
+
+    code = "unreadable"
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file or a pipe that a user names.
+
+    Raises:
+        ReadError: it is not there, or is a folder or a device. A device such as /dev/zero may have no end.
+    """
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise ReadError(f"{os.fspath(path)}: cannot read: it is a device; give a file")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ReadError(f"{os.fspath(path)}: cannot read: {error.strerror or error}") from None
+    except ValueError:
+        raise ReadError(f"{os.fspath(path)!r}: cannot read: not a file name") from None
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the content of a text file that a user names. Raises ReadError as `read_bytes`, and if it is not UTF-8."""
+    data = read_bytes(path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        where = f"byte 0x{data[error.start]:02x} at offset {error.start}"
+        raise ReadError(f"{os.fspath(path)}: cannot read: it is not UTF-8 text ({where})") from None
+
+
+def open_standard_streams() -> None:
+    """Open /dev/null in the place of standard input, output and errors that are closed.
+
+    Without this a file that is opened later gets the number of one of them, and what is printed goes there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
 
 
 def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 0o666) -> None:

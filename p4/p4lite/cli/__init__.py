@@ -5,11 +5,12 @@ A verb's module offers `run(argv: list[str]) -> int`; the exit code is 0, 1 for 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import sys
 
-from p4lite.files import discard_output
+from p4lite.files import discard_output, open_standard_streams
 
 VERBS = {
     "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
@@ -25,6 +26,8 @@ VERBS = {
     "lint": "show warnings, and what packets never reach",
     "wrappers": "write p4c's and BMv2's commands, served by p4lite, into a folder",
 }
+#: What a full disk, a limit or a broken device makes of printing.
+OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 def usage() -> str:
@@ -42,12 +45,20 @@ def print_any_text() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command `p4lite`; return the exit code."""
+    open_standard_streams()
     print_any_text()
     try:
         code = _main(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
+        discard_output()
+        return 1
+    except OSError as error:
+        # `write_whole` names the file that it could not write; what is printed has no name.
+        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
+            raise
+        print(f"p4lite: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
         discard_output()
         return 1
 

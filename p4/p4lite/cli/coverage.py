@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from p4lite.cli import common
-from p4lite.files import write_whole
+from p4lite.files import ReadError, read_text, write_whole
 from p4lite.switch.stf.parse import StfError, parse_stf
 from p4lite.tools.coverage import Coverage, CoverageError
 from p4lite.tools.coverage_page import page
@@ -65,9 +65,9 @@ def _coverage(arguments: argparse.Namespace) -> int:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StfError(f"{path}: cannot read: {error}") from None
+        return read_text(path)
+    except ReadError as error:
+        raise StfError(str(error)) from None
 
 
 def _write(path: str, text: str) -> None:

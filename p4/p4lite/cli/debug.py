@@ -10,6 +10,7 @@ from pathlib import Path
 
 from p4lite.cli import common
 from p4lite.cli.console import complete_words, scripted, typed
+from p4lite.files import ReadError, read_text
 from p4lite.tools.commands import CommandError
 from p4lite.tools.debugger import PROMPT, Debugger
 from p4lite.tools.entries import load_entries
@@ -46,8 +47,10 @@ def _debug(arguments: argparse.Namespace) -> int:
 def _script(path: str | None) -> Callable[[], str | None]:
     """Return a reader of the commands of a file, or of standard input."""
     try:
-        text = sys.stdin.read() if path is None else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"--script {path}: cannot read: {error}") from None
+        text = sys.stdin.read() if path is None else read_text(path)
+    except UnicodeDecodeError as error:
+        raise CommandError(f"standard input is not UTF-8 text (byte 0x{error.object[error.start]:02x})") from None
+    except ReadError as error:
+        raise CommandError(f"--script {error}") from None
     lines = io.StringIO(text)
     return lambda: scripted(lines, PROMPT)

@@ -47,6 +47,8 @@ def run(argv: Sequence[str]) -> int:
             print(error, file=sys.stderr)
             worst = EXIT_FAILED
         except OSError as error:
+            if error.filename is None:
+                raise  # not the program could not be written, but standard output
             print(f"{path}: error: cannot write: {error.strerror}", file=sys.stderr)
             worst = EXIT_FAILED
     return worst

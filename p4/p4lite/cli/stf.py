@@ -9,6 +9,7 @@ from pathlib import Path
 from p4lite import progress
 from p4lite.api.backends import InterpreterBackend
 from p4lite.api.program import Program
+from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Architecture
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric.values import FabricError
@@ -35,10 +36,8 @@ def run(argv: list[str]) -> int:
         return int(end.code or 0)
     path = Path(arguments.test)
     try:
-        statements = parse_stf(path.read_text(encoding="utf-8"), arguments.test)
-    except (OSError, UnicodeDecodeError) as error:
-        return _refuse(f"{path}: cannot read: {error}")
-    except StfError as error:
+        statements = parse_stf(read_text(path), arguments.test)
+    except (ReadError, StfError) as error:
         return _refuse(str(error))
     defines = dict(item.partition("=")[::2] for item in arguments.define)
     try:

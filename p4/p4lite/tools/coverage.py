@@ -12,7 +12,7 @@ from typing import Any
 from p4lite.api.control import Control
 from p4lite.api.program import Program
 from p4lite.errors import P4liteError
-from p4lite.files import write_whole
+from p4lite.files import ReadError, read_text, write_whole
 from p4lite.interpreter import events as ev
 from p4lite.tools.commands import shown_action, shown_match
 from p4lite.tools.places import code_lines
@@ -104,11 +104,11 @@ class Coverage:
     def merge(self, path: Path) -> None:
         """Add the counts of a file that `save` has written. Raises CoverageError."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(read_text(path))
             lines = {(file, int(line)): int(n) for file, line, n in data["lines"]}
             branches = {Branch(*item[:-1]): int(item[-1]) for item in data["branches"]}
-        except OSError as error:
-            raise CoverageError(f"{path}: cannot read: {error.strerror}") from None
+        except ReadError as error:
+            raise CoverageError(str(error)) from None
         except (ValueError, KeyError, TypeError):
             raise CoverageError(f"{path}: not a file that --data has written; name another file") from None
         foreign = [place for place in lines if place not in self.lines]

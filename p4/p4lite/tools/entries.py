@@ -10,6 +10,7 @@ from typing import Any
 from p4lite.api.control import Control
 from p4lite.api.tables import action_call, match_key
 from p4lite.api.values import find
+from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.errors import ControlError, ProgramError
 from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
@@ -23,9 +24,9 @@ def load_entries(path: Path, control: Control, replication: Replication) -> None
     The message has file and line, or file and place. What came before it has been applied.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path}: cannot read: {error}") from None
+        text = read_text(path)
+    except ReadError as error:
+        raise CommandError(str(error)) from None
     if path.suffix == ".json":
         try:
             document = Node(json.loads(text), str(path))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4lite.errors import P4liteError
+from p4lite.files import ReadError, read_bytes
 
 _PCAP = {0xA1B2C3D4: 1_000, 0xA1B23C4D: 1}  # nanoseconds of a fraction
 _SECTION, _INTERFACE, _PACKET, _SIMPLE = 0x0A0D0D0A, 1, 6, 3
@@ -39,9 +40,9 @@ def read_capture(path: Path, *, growing: bool = False) -> list[Captured]:
         CaptureError: it is no capture, or is cut off.
     """
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CaptureError(f"{path}: cannot read: {error.strerror}") from None
+        data = read_bytes(path)
+    except ReadError as error:
+        raise CaptureError(str(error)) from None
     found: list[Captured] = []
     try:
         # Those before the end are kept where it is cut off.
