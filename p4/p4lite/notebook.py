@@ -49,6 +49,8 @@ class P4Magics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self.programs: dict[str, _Cell] = {}
+        #: The program of the last cell, whether or not it could be compiled.
+        self.last = DEFAULT_NAME
 
     @cell_magic
     def p4(self, line: str, cell: str) -> None:
@@ -62,6 +64,7 @@ class P4Magics(Magics):
         name = arguments.name
         if not name.isidentifier():
             raise UsageError(f"%%p4: '{name}' is not a name of a variable")
+        self.last = name
         # Notebooks count the line of the magic, too.
         text = f"\n{cell}"
         try:
@@ -95,16 +98,18 @@ class P4Magics(Magics):
         """Send a packet through a program and show what happened, line by line; return (port, packet in hex)."""
         parser = _Parser(prog="%p4_packet", add_help=False)
         parser.add_argument("packet", metavar="HEX")
-        parser.add_argument("--program", default=DEFAULT_NAME, metavar="NAME")
+        parser.add_argument("--program", metavar="NAME")
         parser.add_argument("--port", type=int, default=1, metavar="N")
         parser.add_argument("--entries", action="append", default=[], metavar="FILE")
         arguments = parser.parse_args(shlex.split(line))
         digits = re.sub(r"[\s:]", "", arguments.packet).removeprefix("0x")
         if not re.fullmatch(r"(?:[0-9a-fA-F]{2})+", digits):
             raise UsageError(f"%p4_packet: '{arguments.packet}': expected an even number of hexadecimal digits")
-        cell = self.programs.get(arguments.program)
+        name = self.last if arguments.program is None else arguments.program
+        cell = self.programs.get(name)
         if cell is None:
-            raise UsageError(f"%p4_packet: there is no compiled program '{arguments.program}': run %%p4 first")
+            known = f"; there is: {', '.join(sorted(self.programs))}" if self.programs else ""
+            raise UsageError(f"%p4_packet: there is no compiled program '{name}': run %%p4 first{known}")
         try:
             sent, events = _send(cell, arguments.port, bytes.fromhex(digits), arguments.entries)
         except P4liteError as error:

@@ -65,7 +65,9 @@ def roles(words: Sequence[Word]) -> list[Role]:
             opened = stack.pop() if stack else None
             if len(pending) > 1:
                 pending.pop()
-            if text == ")" and opened is not None:
+            if opened is not None and text in ")]" and opened[1] >= 2 and words[code[opened[1] - 2]].text == "@":
+                role.annotation = True
+            elif opened is not None and text == ")":
                 _close(words, code, opened[1], at, found)
         elif text == "pragma" and previous is not None and previous.text == "@":
             _pragma(words, code, at, found)
@@ -95,14 +97,11 @@ def _operand(word: Word | None, role: Role | None) -> bool:
 
 
 def _close(words: Sequence[Word], code: Sequence[int], opened: int, at: int, found: list[Role]) -> None:
-    """Say what a closing parenthesis ends: a cast's type, the head of a statement, an annotation."""
+    """Say what a closing parenthesis ends: a cast's type, or the head of a statement."""
     role = found[code[at]]
     before = words[code[opened - 1]] if opened else None
     if before is not None and before.text in ("if", "for", "switch"):
         role.head = True
-        return
-    if opened >= 2 and words[code[opened - 2]].text == "@":
-        role.annotation = True
         return
     starts = before is None or not (
         before.kind in (Kind.NAME, Kind.NUMBER)
@@ -210,4 +209,4 @@ def _calls(word: Word, role: Role) -> bool:
         return word.text not in SPACED_BEFORE_PAREN
     if word.text == ")":
         return not role.head and not role.annotation
-    return word.kind is Kind.NAME or word.text == "]" or role.angle
+    return word.kind is Kind.NAME or (word.text == "]" and not role.annotation) or role.angle

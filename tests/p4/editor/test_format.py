@@ -52,6 +52,8 @@ STYLE = [
     ("x = a +\nb;\nif (c)\ny = 1;\nelse\ny = 2;", "x = a +\n    b;\nif (c)\n    y = 1;\nelse\n    y = 2;\n"),
     ("f({ a,\nb },\nc);", "f({ a,\n    b },\n  c);\n"),
     ("@pragma x y\n@hidden\ntable t { }", "@pragma x y\n@hidden\ntable t { }\n"),
+    ("@foo[a=1]\nstruct s { }\n@b[1, (2)] @c(3)\n  struct t { }",
+     "@foo[a = 1]\nstruct s { }\n@b[1, (2)] @c(3)\nstruct t { }\n"),
 ]  # fmt: skip
 
 

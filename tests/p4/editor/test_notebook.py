@@ -86,3 +86,15 @@ def test_packet_is_traced_as_a_table(shell: Any) -> None:
     table = shown.outputs[0].data["text/html"]
     assert "<td style='text-align:left'>8</td>" in table
     assert "I.t" in table
+
+
+def test_packet_goes_through_the_program_of_the_last_cell(shell: Any) -> None:
+    with capture_output():
+        shell.run_cell_magic("p4", "--no-graph one", CELL)
+        shell.run_cell_magic("p4", "--no-graph two", CELL.replace("out_at(3)", "out_at(4)"))
+        assert shell.run_line_magic("p4_packet", "0702") == [(4, "0703")]
+        shell.run_cell_magic("p4", "--no-graph one", CELL)
+        assert shell.run_line_magic("p4_packet", "0702") == [(3, "0703")]
+        shell.run_cell_magic("p4", "--no-graph two", CELL.replace("out_at(3)", "out_at("))
+    with pytest.raises(UsageError, match="there is no compiled program 'two': run %%p4 first; there is: .*one"):
+        shell.run_line_magic("p4_packet", "0702")
