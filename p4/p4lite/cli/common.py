@@ -12,10 +12,16 @@ from pathlib import Path
 from p4lite import api
 from p4lite.api.program import Program
 from p4lite.api.switch import Switch
+from p4lite.cli.numbers import MOST_QUEUES, whole
 from p4lite.errors import P4liteError
 from p4lite.interpreter.events import Observer
 from p4lite.tools.entries import load_entries
 from p4lite.tools.pcap import Captured, CaptureError, read_capture
+
+#: The ports of an interpreted switch, without the drop port.
+PORTS = range(511)
+#: The type of options that take one of them.
+PORT = whole(PORTS.start, PORTS.stop - 1)
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +43,7 @@ def add_packets(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--packet", action="append", default=[], metavar="HEX|PCAP", help="a packet, or a capture; may be repeated"
     )
-    parser.add_argument("--port", type=int, default=1, metavar="N", help="the port at which they come in (default 1)")
+    parser.add_argument("--port", type=PORT, default=1, metavar="N", help="the port at which they come in (default 1)")
     add_entries(parser)
 
 
@@ -50,7 +56,9 @@ def add_entries(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="table entries: commands of simple_switch_CLI, or .json of p4lang/tutorials; may be repeated",
     )
-    parser.add_argument("--priority-queues", type=int, default=1, metavar="N", help="of every port (default 1)")
+    parser.add_argument(
+        "--priority-queues", type=whole(1, MOST_QUEUES), default=1, metavar="N", help="of every port (default 1)"
+    )
 
 
 def load(arguments: argparse.Namespace, path: str | None = None) -> Program:
@@ -62,7 +70,7 @@ def load(arguments: argparse.Namespace, path: str | None = None) -> Program:
 def switch_for(program: Program, arguments: argparse.Namespace, observers: Sequence[Observer]) -> Switch:
     """Return an interpreted switch with the entries of the command line, whose observers see packets only."""
     switch = Switch(
-        program, backend="interpreter", ports=range(511), priority_queues=arguments.priority_queues, observers=observers
+        program, backend="interpreter", ports=PORTS, priority_queues=arguments.priority_queues, observers=observers
     )
     for path in arguments.entries:
         load_entries(Path(path), switch.control, switch.replication)

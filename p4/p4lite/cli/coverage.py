@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from p4lite.cli import common
+from p4lite.cli.numbers import percent
 from p4lite.files import ReadError, read_text, write_whole
 from p4lite.switch.stf.parse import StfError, parse_stf
 from p4lite.tools.coverage import Coverage, CoverageError
@@ -23,7 +24,7 @@ def run(argv: list[str]) -> int:
     common.add_program(parser)
     add = parser.add_argument
     add("--packets", action="append", default=[], metavar="HEX|PCAP", help="a packet, or a capture; may be repeated")
-    add("--port", type=int, default=1, metavar="N", help="the port at which they come in (default 1)")
+    add("--port", type=common.PORT, default=1, metavar="N", help="the port at which they come in (default 1)")
     common.add_entries(parser)
     add(
         "--stf", action="append", default=[], metavar="FILE", help="packets and entries of an STF test; may be repeated"
@@ -31,7 +32,7 @@ def run(argv: list[str]) -> int:
     add("--data", metavar="FILE", help="add to the counts of this file, and write it")
     add("--lcov", metavar="FILE", help="write the counts in lcov's format")
     add("--html", metavar="FILE", help="write one page with the annotated source")
-    add("--fail-under", type=float, metavar="PERCENT", help="exit with 1 if fewer of the lines are reached")
+    add("--fail-under", type=percent, metavar="PERCENT", help="exit with 1 if fewer of the lines are reached")
     return common.run_verb("coverage", parser, argv, _coverage)
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from p4lite.cli import common
+from p4lite.cli.numbers import MAX_SEED, MOST_PACKETS, whole
 from p4lite.tools.diff import Comparison, Difference, Pair, parting
 from p4lite.tools.entries import load_entries
 from p4lite.tools.trace import Lines
@@ -22,8 +23,12 @@ def run(argv: list[str]) -> int:
     parser.add_argument("other", metavar="B")
     common.add_compiler(parser)
     common.add_packets(parser)
-    parser.add_argument("--packets", type=int, default=1000, metavar="N", help="random packets (default 1000)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of packets and entries (default 1)")
+    parser.add_argument(
+        "--packets", type=whole(1, MOST_PACKETS), default=1000, metavar="N", help="random packets (default 1000)"
+    )
+    parser.add_argument(
+        "--seed", type=whole(0, MAX_SEED), default=1, metavar="S", help="of packets and entries (default 1)"
+    )
     return common.run_verb("diff", parser, argv, _diff)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from p4lite import progress
 from p4lite.api.backends import InterpreterBackend
 from p4lite.api.program import Program
+from p4lite.cli.numbers import MOST_QUEUES, whole
 from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Architecture
 from p4lite.switch.errors import BuildError, ProgramError
@@ -27,7 +28,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("program", metavar="PROG", help="P4 source (.p4) or BMv2 JSON")
     parser.add_argument("test", metavar="TEST.stf")
-    parser.add_argument("--priority-queues", type=int, default=1, metavar="N")
+    parser.add_argument("--priority-queues", type=whole(1, MOST_QUEUES), default=1, metavar="N")
     parser.add_argument("-I", "--include", action="append", default=[], metavar="DIR")
     parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]")
     try:

@@ -65,9 +65,7 @@ def roles(words: Sequence[Word]) -> list[Role]:
             opened = stack.pop() if stack else None
             if len(pending) > 1:
                 pending.pop()
-            if opened is not None and text in ")]" and opened[1] >= 2 and words[code[opened[1] - 2]].text == "@":
-                role.annotation = True
-            elif opened is not None and text == ")":
+            if opened is not None:
                 _close(words, code, opened[1], at, found)
         elif text == "pragma" and previous is not None and previous.text == "@":
             _pragma(words, code, at, found)
@@ -97,8 +95,13 @@ def _operand(word: Word | None, role: Role | None) -> bool:
 
 
 def _close(words: Sequence[Word], code: Sequence[int], opened: int, at: int, found: list[Role]) -> None:
-    """Say what a closing parenthesis ends: a cast's type, or the head of a statement."""
+    """Say what a closing bracket ends: an annotation, the head of a statement, a cast's type."""
     role = found[code[at]]
+    if words[code[at]].text in (")", "]") and opened >= 2 and words[code[opened - 2]].text == "@":
+        role.annotation = True
+        return
+    if words[code[at]].text != ")":
+        return
     before = words[code[opened - 1]] if opened else None
     if before is not None and before.text in ("if", "for", "switch"):
         role.head = True

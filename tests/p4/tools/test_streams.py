@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from p4lite.cli import main
 from support.p4.tools import saved
 
 COMMAND = f"{shlex.quote(sys.executable)} -c 'import sys; from p4lite.cli import main; sys.exit(main())'"
@@ -84,3 +85,20 @@ def test_what_cannot_be_read_is_refused(words: str, said: str, folder: pathlib.P
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.returncode in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("trace router.p4 --packet 00 --port -1", "argument --port: '-1': give a whole number from 0 to 510"),
+        ("trace router.p4 --packet 00 --port 511", "argument --port: '511': give a whole number from 0 to 510"),
+        ("coverage router.p4 --packets 00 --port x", "argument --port: 'x': give a whole number from 0 to 510"),
+        ("coverage router.p4 --packets 00 --fail-under nan", "--fail-under: 'nan': give a number from 0 to 100"),
+        ("diff router.p4 router.p4 --packets -5", "--packets: '-5': give a whole number from 1 to 1000000000"),
+        ("diff router.p4 router.p4 --seed 1.5", "--seed: '1.5': give a whole number from 0 to "),
+        ("stf router.p4 x.stf --priority-queues 0", "--priority-queues: '0': give a whole number from 1 to 256"),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    assert said in capsys.readouterr().err

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from p4lite.cli.console import complete_words, scripted, typed
+from p4lite.cli.numbers import whole
 from p4lite.cli.p4lang.command_port import THRIFT_PORT, Answer, socket_of
 from p4lite.errors import P4liteError
 
@@ -75,7 +76,13 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROG, description="Command a switch that simple_switch_grpc runs.")
     add = parser.add_argument
-    add("--thrift-port", type=int, default=THRIFT_PORT, metavar="N", help=f"that of the switch ({THRIFT_PORT})")
+    add(
+        "--thrift-port",
+        type=whole(1, 65535),
+        default=THRIFT_PORT,
+        metavar="N",
+        help=f"that of the switch ({THRIFT_PORT})",
+    )
     add("--thrift-ip", default="localhost", metavar="HOST", help="this machine")
     add("--json", metavar="FILE", help="accepted without effect: the switch knows its program")
     add("--pre", default="SimplePreLAG", metavar="NAME", help="accepted without effect")

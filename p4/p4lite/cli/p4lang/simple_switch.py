@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from p4lite.cli import switch as verb
+from p4lite.cli.numbers import whole
 from p4lite.cli.p4lang import shaping
 from p4lite.cli.p4lang.command_port import THRIFT_PORT, serving
 from p4lite.switch import listen
@@ -106,7 +107,7 @@ def translate(argv: list[str], prog: str = PROG) -> Translated:
     add("--log-file", metavar="FILE", help="log every packet's events to FILE.txt")
     add("-L", "--log-level", metavar="LEVEL", help="of the control plane")
     add(
-        "--thrift-port", type=int, metavar="N", default=THRIFT_PORT if prog == PLAIN else None,
+        "--thrift-port", type=whole(1, 65535), metavar="N", default=THRIFT_PORT if prog == PLAIN else None,
         help="take commands of simple_switch_CLI --thrift-port N",
     )  # fmt: skip
     add("--grpc-server-addr", metavar="HOST:PORT", help=f"default {LOOPBACK}:{DEFAULT_PORT}; 0.0.0.0 means {LOOPBACK}")
