@@ -1,4 +1,4 @@
-"""Forty mistakes of P4 authors: what is said of each, as docs/p4-errors.md has it, and where."""
+"""Common mistakes of P4 authors: what is said of each, as docs/p4-errors.md has it, and where."""
 
 from __future__ import annotations
 
@@ -64,6 +64,13 @@ MISTAKES = {
         locals="action a(bit<8> v,\n         bit<8> w) {\n    meta.a = v;\n}",
         apply="    if (meta.a == 1) /*!*/{\n        meta.b = 1;",
     ),
+    45: program(apply="if (hdr.eth.isValid() /*!*/and meta.flag) { }"),
+    46: program(apply="if (meta.a == 1) { } elif /*!*/{ meta.b = 1; }"),
+    47: program(apply="/*!*/uint8_t x = 0;"),
+    48: program(apply="meta.a/*!*/++;"),
+    49: program(apply="if (hdr.eth./*!*/isValid) { }"),
+    50: program(locals="table t { actions = { NoAction; } }", apply="if (t.apply()./*!*/hit()) { }"),
+    51: program(locals="/*!*/register<bit<8>>(4) r;").replace("#include <v1model.p4>\n", ""),
 }
 
 

@@ -23,9 +23,10 @@ from lark.lexer import Lexer
 from lark.parsers.lalr_analysis import Shift
 
 from p4lite.compiler import ast
-from p4lite.compiler.braces import superfluous, unclosed
+from p4lite.compiler.braces import unclosed
 from p4lite.compiler.builder import Builder
 from p4lite.compiler.diagnostics import Reporter
+from p4lite.compiler.hints import syntax_hint
 from p4lite.compiler.lexer import Token, tokenize
 from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import SourceMap
@@ -183,31 +184,9 @@ class _Driver:
             opened, before = brace
             what = f"this '{{' is not closed: add its '}}' before {_shown(before)} at {before.pos}"
             raise self.reporter.fatal(opened.pos, f"syntax error: {what}")
-        found = _shown(t)
-        expected = _expected(self.ip.accepts())
-        hint = ""
-        if t.type == "ID" and "TYPE_ID" in self.ip.accepts() and "ID" not in self.ip.accepts():
-            hint = f"; '{t.value}' is not a type declared before"
-        elif i and self.tokens[i - 1].type == "TYPE_ID":
-            hint = f"; '{self.tokens[i - 1].value}' is the name of a type"
-        elif t.type == "TYPE_ID":
-            hint = f"; '{t.value}' is the name of a type"
-        elif t.value == "=" and self.within_condition(i):
-            hint = "; '=' assigns, '==' compares"
-        elif superfluous(self.tokens, i):
-            hint = "; no '}' closes it: remove it"
-        elif i and t.pos.line >= self.tokens[i - 1].pos.line and "_SEMI" in self.ip.accepts() and t.type in _BEGINS:
-            hint = f"; is a ';' missing before '{t.value}'?"
-        self.reporter.error(t.pos, f"syntax error: unexpected {found}{expected}{hint}")
-
-    def within_condition(self, i: int) -> bool:
-        """Return whether the token is in the parentheses of an `if`."""
-        depth = 0
-        for j in range(i - 1, max(i - 200, 0), -1):
-            depth += (self.tokens[j].type == "_RPAREN") - (self.tokens[j].type == "LPAREN")
-            if depth < 0:
-                return self.tokens[j - 1].type == "IF"
-        return False
+        accepted = self.ip.accepts()
+        hint = syntax_hint(self.tokens, i, accepted, _BEGINS)
+        self.reporter.error(t.pos, f"syntax error: unexpected {_shown(t)}{_expected(accepted)}{hint}")
 
     def recover(self, i: int) -> int:
         """Pop to a state where BAD can stand, and put it there; return the index of the next token."""

@@ -96,5 +96,5 @@ def test_packet_goes_through_the_program_of_the_last_cell(shell: Any) -> None:
         shell.run_cell_magic("p4", "--no-graph one", CELL)
         assert shell.run_line_magic("p4_packet", "0702") == [(3, "0703")]
         shell.run_cell_magic("p4", "--no-graph two", CELL.replace("out_at(3)", "out_at("))
-    with pytest.raises(UsageError, match="there is no compiled program 'two': run %%p4 first; there is: .*one"):
+    with pytest.raises(UsageError, match=r"there is no compiled program 'two': run %%p4 first; there is: .*one"):
         shell.run_line_magic("p4_packet", "0702")

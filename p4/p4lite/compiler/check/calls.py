@@ -11,7 +11,14 @@ from p4lite.compiler.ast import CallKind
 from p4lite.compiler.check import corelib
 from p4lite.compiler.check.coerce import Coercion, is_or_holds_int, show
 from p4lite.compiler.check.constants import compile_time
-from p4lite.compiler.check.expressions import CALLABLE, HOLDERS, Expressions, only_in_apply
+from p4lite.compiler.check.expressions import (
+    APPLY_RESULTS,
+    CALLABLE,
+    HEADER_METHODS,
+    HOLDERS,
+    Expressions,
+    only_in_apply,
+)
 from p4lite.compiler.check.protocols import ChecksBodies
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.scope import closest
@@ -24,7 +31,6 @@ CalleeT = TypeVar("CalleeT", ast.FunctionDecl, ast.Method)
 _SIZE_METHODS = {
     "minSizeInBits": (False, 1), "maxSizeInBits": (True, 1), "minSizeInBytes": (False, 8), "maxSizeInBytes": (True, 8),
 }  # fmt: skip
-_HEADER_METHODS: dict[str, Type] = {"isValid": ty.BOOL, "setValid": ty.VOID, "setInvalid": ty.VOID}
 _STACK_METHODS = ("push_front", "pop_front")
 
 
@@ -231,7 +237,7 @@ class Calls:
         func.type = ty.VOID
         if name in _SIZE_METHODS and not isinstance(t, ty.ExternType):
             return self._size_method(e, t)
-        if isinstance(t, ty.HeaderType | ty.UnionType) and name in _HEADER_METHODS:
+        if isinstance(t, ty.HeaderType | ty.UnionType) and name in HEADER_METHODS:
             return self._header_method(e, t)
         if isinstance(t, ty.StackType) and name in _STACK_METHODS:
             return self._stack_method(e, base)
@@ -241,7 +247,9 @@ class Calls:
             return self._block_apply(e, t)
         if isinstance(t, ty.ExternType) and isinstance(t.decl, ast.ExternDecl):
             return self._extern_method(e, t, t.decl, want)
-        self.run.error(func.name_pos, f"{show(base.type)} has no method '{name}'")
+        is_result = isinstance(t, ty.ApplyResultType) and name in APPLY_RESULTS
+        hint = f"; it is a field: write {name} without ()" if is_result else ""
+        self.run.error(func.name_pos, f"{show(base.type)} has no method '{name}'{hint}")
         return e
 
     def _no_arguments(self, e: ast.Call) -> None:
@@ -270,7 +278,7 @@ class Calls:
                 self.run.error(e.pos, f"a header union has no '{e.method}': call it on a member")
             elif not is_lvalue(receiver):
                 self.run.error(e.pos, f"'{e.method}' needs a header that can be written")
-        e.type = _HEADER_METHODS[e.method]
+        e.type = HEADER_METHODS[e.method]
         return e
 
     def _stack_method(self, e: ast.Call, base: ast.Expr) -> ast.Expr:

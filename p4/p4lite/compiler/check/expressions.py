@@ -21,6 +21,10 @@ CALLABLE = (ast.FunctionDecl, ast.ActionDecl)
 ACTIONS = (ast.ActionDecl,)
 MAX_LISTED = 8
 """Fields that a message lists."""
+#: What headers and unions can be asked and told, with the types of the answers.
+HEADER_METHODS: dict[str, Type] = {"isValid": ty.BOOL, "setValid": ty.VOID, "setInvalid": ty.VOID}
+#: The fields of what `apply` of a table returns.
+APPLY_RESULTS = ("hit", "miss", "action_run")
 _STACK_MEMBERS = {"next", "last", "lastIndex", "size"}
 
 
@@ -216,13 +220,15 @@ class Expressions:
             e.type = t.fields.get(e.name)
             if e.type is None:
                 hint = closest(e.name, list(t.fields))
-                if not hint and 0 < len(t.fields) <= MAX_LISTED:
+                if isinstance(t, ty.HeaderType | ty.UnionType) and e.name in HEADER_METHODS:
+                    hint = f"; it has a method of that name: write {e.name}()"
+                elif not hint and 0 < len(t.fields) <= MAX_LISTED:
                     hint = f"; it has {', '.join(t.fields)}"
                 self.run.error(e.name_pos, f"{show(t)} has no field '{e.name}'{hint}")
             e.const = constfold.member(e.expr.const, e.name)
         elif isinstance(t, ty.StackType) and e.name in _STACK_MEMBERS:
             self._stack_member(e, t)
-        elif isinstance(t, ty.ApplyResultType) and e.name in ("hit", "miss", "action_run"):
+        elif isinstance(t, ty.ApplyResultType) and e.name in APPLY_RESULTS:
             e.type = ty.ActionEnumType(t.decl) if e.name == "action_run" else ty.BOOL
             if e.name == "action_run" and not self.switching:
                 self.run.error(e.name_pos, "'action_run' is for a switch statement only")

@@ -9,6 +9,7 @@ from p4lite.compiler import types as ty
 from p4lite.compiler.check.protocols import Evaluates
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.scope import closest
+from p4lite.compiler.hints import type_hint
 from p4lite.compiler.integers import MAX_WIDTH
 from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
@@ -105,7 +106,7 @@ class TypeNames:
         found = scope.lookup(node.name)
         args = tuple(self.resolve(a, wildcard=True) for a in node.args)
         if not found:
-            near = closest(node.name, scope.all_names(_TYPES))
+            near = type_hint(node.name) or closest(node.name, scope.all_names(_TYPES))
             self.run.error(node.pos, f"unknown type '{node.name}'{near}")
             return ty.UNKNOWN
         decl = found[0]
