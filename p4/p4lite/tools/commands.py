@@ -352,7 +352,15 @@ class Commands:
 
     def do_mirroring_get(self, words: list[str]) -> None:
         """Show a mirror session: mirroring_get SESSION."""
-        self.write(str(self.replication.clone_sessions().get(int(words[0], 0), "there is no such session")))
+        number = int(words[0], 0)
+        session = self.replication.clone_sessions().get(number)
+        if session is None:
+            raise CommandError(f"there is no mirror session {number}")
+        parts = [] if session.mcast_group is None else [f"multicast group {session.mcast_group}"]
+        parts += [f"port {each.port} (rid {each.rid})" for each in session.replicas]
+        parts += [] if session.port is None else [f"port {session.port}"]
+        parts += [f"cut off after {session.truncate_bytes} bytes"] if session.truncate_bytes else []
+        self.write(f"session {number}: {', '.join(parts)}")
 
     def do_mc_mgrp_create(self, words: list[str]) -> None:
         """Create a multicast group: mc_mgrp_create GROUP."""

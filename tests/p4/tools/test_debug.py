@@ -210,6 +210,7 @@ def test_commands_for_every_kind_of_object() -> None:
         "Members: [1]",
         "mgrp(1) -> port 1 (rid 5), port 2 (rid 5)",
         "mgrp(1) -> port 3 (rid 5)",
+        "session 3: port 4",
         "c[1]= (3 bytes, 2 packets)",
         "0: info rate = 0.5, burst size = 10",
         "0x7",
