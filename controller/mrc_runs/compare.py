@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from mrc_common.document import Model, explain
+from mrc_common.document import Model, explain, printable
 from mrc_lab.describe import base_rtt_ns
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.kinds import KINDS
@@ -37,7 +37,7 @@ from mrc_topo import labfile
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrc_topo.named import beside
 from mrc_topo.schema import PoliciesSpec
-from mrc_topo.topology import Topology
+from mrc_topo.topology import Link, Switch, Topology, UnknownElement
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
 
@@ -117,10 +117,15 @@ class ConditionEvidence(Model):
 
 
 class Condition(Model):
-    """The impairment of all links between switches (settings of the failure `impair`), and the evidence of it."""
+    """The impairment of links between switches (settings of the failure `impair`), and the evidence of it.
+
+    `at` names such links, and switches for all of their links to other switches; if it is left out, all links are
+    impaired.
+    """
 
     name: Title
     impair: Settings = {}
+    at: Annotated[list[str], Field(min_length=1)] | None = None
     evidence: ConditionEvidence | None = None
 
     @model_validator(mode="after")
@@ -134,6 +139,8 @@ class Condition(Model):
             raise ValueError("nothing would tell if it were not in force; state what shows it: `evidence: {lost: 1}`")
         if self.evidence is not None and not self.impair:
             raise ValueError("evidence of what? the condition has no impair")
+        if self.at is not None and not self.impair:
+            raise ValueError("at says where the condition's impair is, and it has none")
         return self
 
 
@@ -279,8 +286,37 @@ def check(comparison: Comparison) -> None:
         topology = variant_topology(comparison, variant)
         check_policies(topology, where)
         check_workload(comparison.workload, topology, _carried_by(variant), (), where)
+        for condition in comparison.conditions:
+            impaired(condition, topology, where)
         if variant.transport == "iperf3" and not tcp.have_iperf3():
             raise ExperimentError(f"{where}: {tcp.IPERF3}")
+
+
+def impaired(condition: Condition, topology: Topology, where: str) -> list[str]:
+    """Return the links that a condition impairs, by name, in the order of the topology; `where` begins the error.
+
+    Raises:
+        ExperimentError: there is no such link between switches, and no such switch.
+    """
+    between = [link for link in topology.links.values() if not link.is_host_link]
+    if not condition.impair:
+        return []
+    if condition.at is None:
+        return [link.name for link in between]
+    found: set[str] = set()
+    for name in condition.at:
+        try:
+            element = topology.element(name)
+        except UnknownElement as error:
+            raise ExperimentError(f"{where}: condition {condition.name}: at: {error}") from error
+        if isinstance(element, Switch):
+            found |= {link.name for link in between if element.name in (link.low.node, link.high.node)}
+        elif isinstance(element, Link) and not element.is_host_link:
+            found.add(element.name)
+        else:
+            text = f"{printable(name)}: name links between switches, or switches; those of hosts are not impaired"
+            raise ExperimentError(f"{where}: condition {condition.name}: at: {text}")
+    return [link.name for link in between if link.name in found]
 
 
 def compare(
@@ -361,12 +397,10 @@ def ideals(comparison: Comparison) -> dict[str, float | None]:
 
 
 def _run(session: Session, comparison: Comparison, variant: Variant, condition: Condition) -> Timing:
-    links = [link.name for link in session.topology.links.values() if not link.is_host_link]
     spec = comparison.workload.spec()
     spec.qps_per_peer = variant.qps_per_peer
-    if condition.impair:
-        for link in links:
-            session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
+    for link in impaired(condition, session.topology, f"comparison {comparison.name}: {variant.name}"):
+        session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
     try:
         before = lost_between_switches(session)
         made = _tcp(session, spec, variant) if variant.transport in TCP else _one(session, spec)

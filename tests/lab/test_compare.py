@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+import re
 
 import pytest
 import yaml
@@ -14,11 +15,11 @@ from mrc_cli.app import app
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_runs import compare
-from mrc_runs.compare import Comparison, Timing
+from mrc_runs.compare import Comparison, Condition, Timing
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
-from mrc_topo.labfile import load_lab
+from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.results import plain
@@ -80,6 +81,7 @@ def small(**changes: object) -> dict[str, object]:
         ({"conditions": [{"name": "x", "impair": {"colour": 1}}]}, "impair takes no 'colour'"),
         ({"conditions": [{"name": "x", "impair": {"loss": 0.5}}]}, "nothing would tell if it were not in force"),
         ({"conditions": [{"name": "x", "evidence": {"lost": 1}}]}, "evidence of what"),
+        ({"conditions": [{"name": "x", "at": ["p0-t1.0"]}]}, "at says where the condition's impair is"),
         ({"conditions": [{"name": "x", "impair": {"loss": 0.5}, "evidence": {}}]}, "evidence needs lost or slower"),
         ({"variants": []}, "variants"),
         (
@@ -190,6 +192,50 @@ def test_a_comparison_whose_impairment_is_only_booked_is_missed(monkeypatch: pyt
     (judged,) = compare.judge(comparison, compare.compare(comparison))
     assert not judged.passed
     assert judged.what == "evidence of bad, a: packets the links dropped"
+
+
+@pytest.mark.parametrize(
+    ("at", "links"),
+    [
+        (None, {"p0-t0.0--p0-t1.0", "p0-t0.1--p0-t1.0", "p1-t0.0--p1-t1.0", "p1-t0.1--p1-t1.0"}),
+        (["p0-t1.0"], {"p0-t0.0--p0-t1.0", "p0-t0.1--p0-t1.0"}),
+        (["p1-t1.0--p1-t0.1", "p0-t0.0", "p0-t1.0"], {"p0-t0.0--p0-t1.0", "p0-t0.1--p0-t1.0", "p1-t0.1--p1-t1.0"}),
+    ],
+)
+def test_a_condition_impairs_the_links_that_it_names(at: list[str] | None, links: set[str]) -> None:
+    lab = {"planes": 2, "t0_per_plane": 2, "t1_per_plane": 1, "hosts": 4, "hosts_per_t0": 2}
+    topology = parse_lab(json.dumps({"name": "x", **lab, "ev": {"size": 8, "active": 4}}), "lab")
+    condition = Condition.model_validate({"name": "bad", "impair": {"loss": 0.5}, "at": at, "evidence": {"lost": 1}})
+    assert set(compare.impaired(condition, topology, "x")) == links
+
+
+def test_a_comparison_impairs_nothing_else() -> None:
+    workload = {"name": "write_bw", "params": {"message_bytes": 100_000, "source": 0, "target": 3}}
+    conditions = [
+        {"name": "good"},
+        {"name": "one", "impair": {"blackhole": True}, "at": ["p0-t1.0"], "evidence": {"lost": 1}},
+        {"name": "all", "impair": {"blackhole": True}, "evidence": {"lost": 1}},
+    ]
+    comparison = Comparison.model_validate(small(workload=workload, variants=[{"name": "a"}], conditions=conditions))
+    cells = compare.compare(comparison)
+    assert cells["a", "one"].lost > 0
+    assert math.isfinite(cells["a", "one"].seconds), "the other T1s still carry it"
+    assert math.isinf(cells["a", "all"].seconds)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ({"impair": {"loss": 0.5}, "at": ["p7-t1.0"]}, "a: condition bad: at: nothing in lab tiny is called 'p7-t1.0'"),
+        ({"impair": {"loss": 0.5}, "at": ["h0:0"]}, "at: h0:0: name links between switches, or switches"),
+        ({"impair": {"loss": 0.5}, "at": ["h0"]}, "at: h0: name links between switches, or switches"),
+    ],
+)
+def test_a_condition_at_what_is_no_link_between_switches_is_refused(condition: dict[str, object], said: str) -> None:
+    bad = {"name": "bad", **condition, "evidence": {"lost": 1}}
+    comparison = Comparison.model_validate(small(conditions=[{"name": "good"}, bad], expect=[]))
+    with pytest.raises(ExperimentError, match=re.escape(said)):
+        compare.check(comparison)
 
 
 def test_a_variant_has_its_own_lab() -> None:
