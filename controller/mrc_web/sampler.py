@@ -7,12 +7,12 @@ long, the next one waits, until all looks together take no more than `SHARE` of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from mrc_host.answers import JobProgress, Sample
-from mrc_host.requests import GetEvents, GetView, View
+from mrc_host.answers import Event, JobProgress, Sample
+from mrc_host.requests import GetEvents, GetStatistics, GetView, View
 from mrc_lab.faults.follow import ChangeFollower
 from mrc_lab.hosts.hostclient import HostError, ask_all
 from mrc_lab.management import clustermapper
@@ -21,7 +21,7 @@ from mrc_lab.processes.exits import Role, RoleKind
 from mrc_lab.session.base import Session
 from mrc_runs.endings import LOST
 from mrc_topo.topology import Topology
-from mrc_web.log import Log, LogWriter
+from mrc_web.log import Log, LogLine, LogWriter, Peers
 from mrc_web.state import (
     FORMAT,
     ActiveFailure,
@@ -155,10 +155,17 @@ class Sampler:
         log: receives the changes.
         localiser: finds broken elements from the hosts' probes; the built-in one if left out.
         share: the share of a core that samples may take of the lab; 0: unlimited.
+        heard: called with each host's next events.
     """
 
     def __init__(
-        self, session: Session, layout: Layout, log: Log, localiser: Localiser | None = None, share: float = SHARE
+        self,
+        session: Session,
+        layout: Layout,
+        log: Log,
+        localiser: Localiser | None = None,
+        share: float = SHARE,
+        heard: Callable[[str, Sequence[Event]], object] = lambda host, events: None,
     ) -> None:
         self.session = session
         self.topology: Topology = session.topology
@@ -167,7 +174,9 @@ class Sampler:
         self.localiser = localiser
         self.began_ns = layout["began_ns"]
         self._number = 0
-        self._teller = LogWriter(self.topology, log.add)
+        self._heard = heard
+        self._peers = Peers(self.topology)
+        self._teller = LogWriter(self.topology, log.append, self._peers)
         self._hosts: list[HostState] = [{} for _ in self.topology.hosts]
         self._cursors: dict[str, int] = {}
         self._silent: dict[str, float] = {}
@@ -181,6 +190,8 @@ class Sampler:
         self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
         # The log begins with the failures that are in force already.
         self._follower = ChangeFollower(session.failures, known=())
+        #: When the ledger was last sampled; -1: not yet.
+        self._ledger_ns = -1
         self._denied: set[str] = set(session.denied)
         self._found: dict[str, str] = {}
         self._fidelity: Fidelity = {}
@@ -277,9 +288,9 @@ class Sampler:
         finally:
             budget.spend()
 
-    def _note(self, what: str, text: str, element: str = "", at_ns: int | None = None) -> None:
-        """Add a line to the log, at a time of the session's clock (default: now)."""
-        self.log.add((self.session.now_ns() if at_ns is None else at_ns) - self.began_ns, what, text, element)
+    def _note(self, what: str, text: str, element: str = "") -> None:
+        """Add a line to the log, at this time."""
+        self.log.add(self.session.now_ns() - self.began_ns, what, text, element)
 
     # --- hosts ---------------------------------------------------------------------------------------------
 
@@ -289,6 +300,7 @@ class Sampler:
         answers = self._views(
             [each for each in self.session.hosts if each not in self._frozen and self._silent.get(each, 0.0) <= wall]
         )
+        self._learn_peers(answers)
         for at, name in enumerate(self.session.hosts):
             seen = answers.get(name)
             if seen is None:
@@ -303,6 +315,7 @@ class Sampler:
                 continue
             self._cursors[name] = seen.next
             self._teller.tell(name, seen.events, self.began_ns)
+            self._heard(name, seen.events)
             row = seen.sample
             for job, progress in seen.jobs.items():
                 jobs.setdefault(job, {})[name] = progress
@@ -329,20 +342,36 @@ class Sampler:
         asked = {name: GetView(self._cursors[name], probes, recent) for name in names if name not in found}
         return found | ask_all(hosts, asked)
 
+    def _learn_peers(self, answers: Mapping[str, View | HostError]) -> None:
+        """Learn the peers of queue pairs from events, and from the statistics of hosts where no event named them: their
+        workload began before this view."""
+        events = {name: seen.events for name, seen in answers.items() if not isinstance(seen, HostError)}
+        asked = {name: GetStatistics() for name, rows in events.items() if self._peers.learn(name, rows)}
+        for name, found in ask_all(self.session.hosts, asked).items():
+            if not isinstance(found, HostError):
+                self._peers.know(name, found, events[name])
+
     # --- the fabric ----------------------------------------------------------------------------------------
 
     def _ledger(self) -> None:
-        """Sample failures and denied elements, whichever program caused them."""
+        """Sample failures and denied elements, whichever program caused them.
+
+        A change's line has the time when the change began, because hosts notice it before it is done.
+        """
+        before, self._ledger_ns = self._ledger_ns, self.session.now_ns()
         self.session.failures.reload()
         self._denied = set(self.session.denied_now())
         followed = self._follower.take()
         # With the times that records of runs have, and not of this sample, which comes later.
         for each in followed:
-            text, change = each.failure.describe(), each.change
-            if change.action.verb == "fail":
-                self._note("failure", text, change.action.target, change.done_ns)
-            else:
-                self._note("restore", f"restored: {text}", change.action.target, change.done_ns)
+            change, fails = each.change, each.change.action.verb == "fail"
+            text = f"{'' if fails else 'restored: '}{each.failure.describe()}"
+            began_ns, done_ns = change.began_ns, change.done_ns - self.began_ns
+            if not change.number and before >= 0:
+                # It is under way, and the ledger does not have its beginning: that was after the sample before.
+                began_ns = before
+            what, target = "failure" if fails else "restore", change.action.target
+            self.log.append(LogLine(began_ns - self.began_ns, what, text, target, done_ns))
         if followed:
             self._fabric_budget.sample_now()
 

@@ -140,8 +140,9 @@ class View:
         self.session = session
         finder = localiser.load(session.topology.lab.policies.localiser)
         # A simulation waits for its pages, which only costs speed.
-        self.sampler = Sampler(session, layout, self.hub.log, finder, 4 * SHARE if virtual else SHARE)
         self._pairs = Pairs(session, began)
+        share = 4 * SHARE if virtual else SHARE
+        self.sampler = Sampler(session, layout, self.hub.log, finder, share, self._pairs.learn)
         self._pair_budget = SampleBudget(PAIR_S, SHARE, PAIRS)
         self._rebase()
         self.hub.log.add(0, "note", f"lab {session.topology.lab.name}, {session.clock} clock, {transport}")

@@ -10,6 +10,7 @@ import pytest
 
 from mrc_topo.labfile import load_lab
 from mrc_web.hub import Hub
+from mrc_web.log import LogLine
 from mrc_web.state import Layout, calm, layout_of
 from support.browser import Opened, an_hour, lacking, opened
 from support.browser import browser as a_browser
@@ -100,6 +101,64 @@ def test_what_happens_is_drawn_where_it_happens(browser: Any) -> None:
         one.until(f"!mrclab.fabric.look('{SWITCH}').classes.includes('found')")
         show(16)
         one.page.wait_for_selector("#fidelity", state="hidden")
+
+
+EVS = [
+    {"t_ns": 58_310_000_000, "ev": 0x2A, "peer": "h2", "qpn": 7},
+    {"t_ns": 58_312_000_000, "ev": 0x2B, "peer": "h3", "qpn": 8},
+]
+CELLS = "(rows) => rows.map((row) => [...row.children].map((each) => each.textContent))"
+
+
+def test_log_names_the_evs_that_changed_and_has_causes_before_effects(browser: Any) -> None:
+    """A failure comes in after what the hosts noticed of it, but began before, or at the same time."""
+    with shown(browser, tiny([])) as (hub, one):
+        text = "h1: 2 EVs of plane 0 to h2, h3: GOOD → ASSUMED_BAD (rack)"
+        hub.log.append(LogLine(58_310_000_000, "ev", text, "h1:0", changed=2, evs=EVS))  # type: ignore[arg-type]
+        hub.log.append(LogLine(58_310_000_000, "failure", f"link down {LINK}", LINK, 58_320_000_000))
+        hub.log.append(LogLine(58_310_000_000, "port", "h1:0 is down", "h1:0"))
+        hub.log.append(LogLine(58_000_000_000, "restore", "restored: link down x", "x", 58_001_000_000))
+        hub.publish(calm(hub.layout, 2))  # type: ignore[arg-type]
+        one.until("document.querySelectorAll('#log li').length === 4")
+        rows = one.page.locator("#log li")
+        assert rows.evaluate_all("(rows) => rows.map((row) => row.className)") == ["port", "ev", "failure", "restore"]
+        assert one.text("#log .failure") == f"58.31 slink down {LINK}, done at 58.32 s"
+        assert one.text("#log .restore") == "58.00 srestored: link down x"
+        one.page.click("#log .ev summary")
+        one.page.wait_for_selector("#log .ev td")
+        assert one.page.locator("#log .ev tr").evaluate_all(CELLS) == [
+            ["time", "EV", "peer", "QP"],
+            ["58.31 s", "0000002a", "h2", "7"],
+            ["58.31 s", "0000002b", "h3", "8"],
+        ]
+
+
+def test_pair_panel_says_since_when_an_ev_is_in_its_state(browser: Any) -> None:
+    with shown(browser, tiny([])) as (hub, one):
+        one.page.click("#tab-pair")
+        one.page.select_option("#source", "h1")
+        one.page.select_option("#destination", "h2")
+        row = {"plane": 0, "active": True, "losses": 0, "used_ns": -1, "links": [], "cause": ""}
+        evs = [
+            row | {"ev": 1, "state": "GOOD", "since_ns": -1},
+            row | {"ev": 2, "state": "GOOD", "since_ns": 2_000_000_000, "cause": "probe answered"},
+            row | {"ev": 3, "state": "ASSUMED_BAD", "since_ns": 3_500_000_000, "cause": "rack"},
+        ]
+        pair: Any = {
+            "source": "h1", "destination": "h2", "error": "", "qps": [{"qpn": 7, "state": "RTS", "evs": evs}],
+            "cwnd": 0, "inflight": 0, "rtt_ns": 0, "packets": 0, "retransmissions": 0,
+        }  # fmt: skip
+        hub.show_pairs({("h1", "h2"): pair})
+        hub.publish(calm(hub.layout, 50))  # type: ignore[arg-type]
+        one.page.wait_for_selector("#changes td")
+        assert one.page.locator("#changes tr").evaluate_all(CELLS) == [
+            ["since", "state", "EV", "plane", "QP", "cause"],
+            ["3.50 s", "ASSUMED_BAD", "00000003", "0", "7", "rack"],
+            ["2.00 s", "GOOD", "00000002", "0", "7", "probe answered"],
+        ]
+        assert "from h1 to h2" in one.text("#changes caption")
+        one.page.click("#evs .ev.ASSUMED_BAD")
+        assert "ASSUMED_BAD since 3.50 s (rack)" in one.text("#panel-pair p[role=status]")
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])

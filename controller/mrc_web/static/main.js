@@ -8,7 +8,7 @@ import { Fabric, legend } from "./fabric.js";
 import { JobPanel } from "./job.js";
 import { PairPanel } from "./pair.js";
 import { TablePanel } from "./table.js";
-import { rate, seconds } from "./units.js";
+import { entropy, rate, seconds } from "./units.js";
 
 const LOG_ROWS = 400;
 const CURVE_MS = 250;
@@ -39,7 +39,7 @@ const stream = new Stream({
     state = drawn = null;
     marks = [];
     origin = 0;
-    curves.origin = 0;
+    curves.origin = pair.origin = 0;
     document.title = `${layout.lab} – mrclab`;
     text(byId("lab"), layout.lab);
     byId("lab").title = layout.description;
@@ -108,7 +108,7 @@ function allMarks(found) {
 /** A workload that begins sets the clock and the curves to 0; what happened before has times below 0. */
 function begin(job) {
   if (layout.mode === "run" || job?.began_ns === undefined || job.began_ns === origin) return;
-  origin = curves.origin = job.began_ns;
+  origin = curves.origin = pair.origin = job.began_ns;
   for (const each of document.querySelectorAll("#log time")) text(each, when(Number(each.dataset.ns)));
 }
 
@@ -163,11 +163,38 @@ function note(row) {
     marks.push({ t_ns: row.t_ns, text: row.text.replace(/^restored: /, ""), breaks: row.what === "failure" });
     marks = marks.slice(-200);
   }
-  // Newest first; hosts are asked in turn, so what they report comes later than what was done meanwhile.
+  // Newest first; hosts are asked in turn, so what they report comes later than what was done meanwhile. What was done
+  // at the same time as something else was noticed is its cause, and stands below it.
+  const done = row.what === "failure" || row.what === "restore";
+  const earlier = (each) => {
+    const time = Number(each.firstElementChild.dataset.ns);
+    return time < row.t_ns || (time === row.t_ns && !(done && each.className !== "failure" && each.className !== "restore"));
+  };
   let next = list.firstElementChild;
-  while (next && Number(next.firstElementChild.dataset.ns) > row.t_ns) next = next.nextElementSibling;
-  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text), next);
+  while (next && !earlier(next)) next = next.nextElementSibling;
+  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text,
+    row.done_ns !== undefined && when(row.done_ns) !== when(row.t_ns) ? el("span", { class: "muted" }, ", done at ", el("time", { "data-ns": row.done_ns }, when(row.done_ns))) : null,
+    row.changed > 1 ? which(row) : null), next);
   while (list.childElementCount > LOG_ROWS) list.lastElementChild.remove();
+}
+
+/** The EVs of a line that has several; their table is made when it is opened. */
+function which(row) {
+  const made = el("details", { ontoggle: () => {
+    if (made.childElementCount > 1) return;
+    const cells = row.evs.map((each) => [el("time", { "data-ns": each.t_ns }, when(each.t_ns)), entropy(each.ev), each.peer || "not known", String(each.qpn)]);
+    const more = row.changed - row.evs.length;
+    if (row.evs.length) {
+      made.append(el("table", {},
+        el("tr", {}, ...["time", "EV", "peer", "QP"].map((each) => el("th", { scope: "col" }, each))),
+        ...cells.map((each) => el("tr", {}, ...each.map((cell) => el("td", {}, cell))))));
+    }
+    if (more > 0) {
+      made.append(el("p", { class: "hint" }, row.evs.length ? `${more} more are not listed.`
+        : "They are no longer kept here; mrclab events lists those of a recorded run."));
+    }
+  } }, el("summary", {}, "which"));
+  return made;
 }
 
 function choose(name) {
