@@ -22,7 +22,8 @@ from mrc_results.history import peers_of, topology_of
 from mrc_results.reading import RESULT, readable
 from mrc_results.record import LabEvent, RunResult
 from mrc_web import actions
-from mrc_web.hub import POINTS, Answer, CommandError, Hub
+from mrc_web.completions import completions_of, edges_of
+from mrc_web.hub import Answer, CommandError, Hub
 from mrc_web.log import LogLine, LogWriter, Peers
 from mrc_web.sampler import SAMPLE_S
 from mrc_web.state import (
@@ -94,6 +95,7 @@ class Replay:
         )
         self.hub.show(layout)
         self.hub.whole = self.history()
+        self.hub.completions = completions_of(self.result, self.began_ns)
 
     def go(self, interrupted: Callable[[], object]) -> None:
         """Play the run until it is interrupted."""
@@ -144,8 +146,10 @@ class Replay:
     # --- what is shown -----------------------------------------------------------------------------------
 
     def history(self) -> list[list[int]]:
-        """Return curves of the whole run: time, goodput, planes, hosts."""
-        edges = np.linspace(0.0, self.length_ns / 1e9, min(POINTS, max(int(self.length_ns / 1e8), 2)) + 1)
+        """Return curves of the whole run: time, goodput, planes, hosts, and no mean completion time."""
+        times = edges_of(self.length_ns)
+        # In whole ns two edges of a run that never began are the same.
+        edges = np.linspace(0.0, self.length_ns / 1e9, len(times))
         names = [host.name for host in self.topology.hosts]
         nothing = np.zeros(len(edges) - 1)
         hosts = [self.result.rates(name, "delivered_bytes", edges) * 8 for name in names]
@@ -153,8 +157,8 @@ class Replay:
             sum((self.result.rates(name, f"rx_bytes.{plane}", edges) * 8 for name in names), nothing)
             for plane in range(self.topology.lab.planes)
         ]
-        columns = [edges[1:] * 1e9, sum(hosts, nothing), *planes, *hosts]
-        return [[int(value) for value in row] for row in zip(*columns, strict=True)]
+        columns = [sum(hosts, nothing), *planes, *hosts, nothing]
+        return [[t_ns, *map(int, row)] for t_ns, *row in zip(times[1:], *columns, strict=True)]
 
     def _log_rows(self) -> list[LogLine]:
         """Return all lines, by time; what was done to the lab has the time of its beginning, before its effects."""

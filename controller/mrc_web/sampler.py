@@ -22,13 +22,13 @@ from mrc_lab.session.base import Session
 from mrc_runs.endings import LOST
 from mrc_topo.topology import Topology
 from mrc_web.log import Log, LogLine, LogWriter, Peers
+from mrc_web.progress import ProgressWatch
 from mrc_web.state import (
     FORMAT,
     ActiveFailure,
     Congestion,
     Fidelity,
     HostState,
-    Job,
     Layout,
     LinkState,
     PlaneState,
@@ -61,8 +61,6 @@ FOUND_S, FIDELITY_S, HARM_S = 0.5, 2.0, 1.0
 SILENT_S: Final = 3.0
 #: The switches' counters are read for this time after the hosts saw trims or marks.
 COUNT_S: Final = 5.0
-#: The time over which the duration of an iteration is averaged, ns.
-STEP_NS: Final = 2_000_000_000
 
 RUNNING: Final = Running.RUNNING
 
@@ -195,7 +193,9 @@ class Sampler:
         self._denied: set[str] = set(session.denied)
         self._found: dict[str, str] = {}
         self._fidelity: Fidelity = {}
-        self._steps: list[tuple[int, int]] = []
+        self._progress = ProgressWatch(self.began_ns)
+        #: When the hosts last said how far their jobs are.
+        self._jobs_ns = self.began_ns
         self._seen_trims = (-1, -1)
         self._count_until = 0.0
         self.problem = ""
@@ -261,7 +261,7 @@ class Sampler:
             "denied": sorted(self._denied),
             "found": self._found,
             "captures": [],
-            "job": self._job(now_ns),
+            "job": self._progress.look(self._jobs, self._jobs_ns),
             "fidelity": self._fidelity,
             "log_end": self.log.end,
             "commands": 0,
@@ -300,6 +300,7 @@ class Sampler:
         answers = self._views(
             [each for each in self.session.hosts if each not in self._frozen and self._silent.get(each, 0.0) <= wall]
         )
+        self._jobs_ns = self.session.now_ns()
         self._learn_peers(answers)
         for at, name in enumerate(self.session.hosts):
             seen = answers.get(name)
@@ -520,40 +521,6 @@ class Sampler:
             up = sum(states.get(host.ports[plane].name) == "up" for host in self.topology.hosts)
             made.append({"rx_bps": received, "ports_up": up})
         return made
-
-    def _job(self, now_ns: int) -> Job | None:
-        """Return the job in which most hosts take part, or None."""
-        if not self._jobs:
-            self._steps.clear()
-            return None
-        name, ranks = max(self._jobs.items(), key=lambda each: len(each[1]))
-        rows = ranks.values()
-        iterations = min((row.iterations for row in rows if row.takes_part), default=0)
-        steps = self._steps
-        if steps and iterations < steps[-1][1]:
-            steps.clear()
-        if not steps or iterations > steps[-1][1]:
-            steps.append((now_ns, iterations))
-        while len(steps) > 2 and now_ns - steps[0][0] > STEP_NS:
-            del steps[0]
-        done = steps[-1][1] - steps[0][1]
-        failures = sorted({row.failure for row in rows if row.failure})
-        mismatches = sum(row.mismatches for row in rows)
-        return {
-            "name": name,
-            "workload": next(iter(rows)).workload,
-            "params": {},
-            "hosts": list(ranks),
-            "running": not all(row.done for row in rows),
-            "began_ns": max(min(row.started_ns for row in rows) - self.began_ns, 0),
-            "iterations": iterations,
-            "step_ns": (steps[-1][0] - steps[0][0]) // done if done else 0,
-            "bytes_verified": sum(row.bytes_verified for row in rows),
-            "mismatches": mismatches,
-            "failures": failures,
-            "verdict": "failed" if failures or mismatches else "good",
-            "schedule": [],
-        }
 
 
 def _host(row: Sample) -> HostState:

@@ -182,7 +182,9 @@ class Scheduled(TypedDict):
 
 class Job(TypedDict, total=False):
     """The workload that runs or ran last. `iterations`: those of the slowest rank; `step_ns`: the mean duration of its
-    latest iterations; `verdict`: so far (`good`, `failed`), or of the finished experiment."""
+    latest iterations; `completion_ns`: the same, or how long the present one lasts already, if that is longer (0: the
+    workload does not run, or its iterations overlap); `verdict`: so far (`good`, `failed`), or of the finished
+    experiment."""
 
     name: str
     workload: str
@@ -192,6 +194,7 @@ class Job(TypedDict, total=False):
     began_ns: int
     iterations: int
     step_ns: int
+    completion_ns: int
     bytes_verified: int
     mismatches: int
     failures: list[str]
@@ -238,6 +241,17 @@ class State(TypedDict):
     fidelity: Fidelity
     log_end: int
     commands: int
+
+
+class Completions(TypedDict):
+    """The completion times of a run. `rows`: times (ns) in order, and for each the median and P99 (ns, None: nothing
+    ended) of what ended in the `window_ns` before it, and how many that were. `what` ended: step or flow; empty, with
+    `why`, where single completion times are not known."""
+
+    what: Literal["", "step", "flow"]
+    window_ns: int
+    rows: list[list[int | None]]
+    why: str
 
 
 class ChangedEv(TypedDict):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mrc_topo.labfile import load_lab
+from mrc_web import completions
 from mrc_web.hub import Hub
 from mrc_web.log import LogLine
 from mrc_web.state import Layout, calm, layout_of
@@ -159,6 +160,81 @@ def test_pair_panel_says_since_when_an_ev_is_in_its_state(browser: Any) -> None:
         assert "from h1 to h2" in one.text("#changes caption")
         one.page.click("#evs .ev.ASSUMED_BAD")
         assert "ASSUMED_BAD since 3.50 s (rack)" in one.text("#panel-pair p[role=status]")
+
+
+AXES = """() => mrclab.curves.plot.axes.map((axis) => {
+    const { ctx } = mrclab.curves.plot;
+    [ctx.font] = axis.font;
+    const ticks = axis._values ?? [];
+    const widest = Math.max(0, ...ticks.map((each) => ctx.measureText(each).width)) / devicePixelRatio;
+    return [axis.label, ticks, widest + axis.gap + axis.ticks.size, axis._size];
+})"""
+
+
+def test_axes_are_named_by_what_they_show_beside_their_ticks(browser: Any) -> None:
+    layout = tiny([])
+    with shown(browser, layout) as (hub, one):
+        state = calm(layout, 2)
+        one.until("mrclab.curves.rows.length > 0")
+        for number, goodput in enumerate((50_000_000, 9_990_000, 499_900_000_000), 3):
+            state = calm(layout, number)
+            state["goodput_bps"] = goodput
+            job: Any = {"name": "x", "workload": "x", "hosts": [], "running": True, "began_ns": 0}
+            state["job"] = job | {"completion_ns": 123_000_000}
+            hub.publish(state)
+            one.until(f"mrclab.latest().goodput_bps === {goodput} && mrclab.curves.data()[1].at(-1) === {goodput}")
+            for what, labels in (
+                ("planes", ["goodput, load"]),
+                ("hosts", ["goodput"]),
+                ("times", ["goodput", "time of an iteration"]),
+            ):
+                one.page.evaluate(f"mrclab.curves.choose('{what}')")
+                one.until("mrclab.curves.plot.axes[1]._values?.length > 1")
+                _, *axes = one.page.evaluate(AXES)
+                assert [label for label, *_ in axes] == labels
+                for label, ticks, needed, has in axes:
+                    assert ticks
+                    assert needed <= has, (label, ticks)
+
+
+def test_completion_times_are_drawn_beside_goodput_or_the_selector_says_why_not(browser: Any) -> None:
+    layout = tiny([])
+    option = "document.querySelector('#what [value=times]')"
+    with shown(browser, layout) as (hub, one):
+        one.until(f"{option}.textContent === 'completion times: no workload has run yet' && {option}.disabled")
+        job: Any = {"name": "x", "workload": "x", "hosts": [], "running": True, "began_ns": 0}
+        hub.completions = completions.without("median and P99 follow")
+        for number in range(2, 6):
+            hub.publish({**calm(layout, number), "job": job | {"completion_ns": number * 1_000_000}})
+            one.until(f"mrclab.latest().t_ns === {number} * 1e8")
+            # The curves are drawn four times a second.
+            one.page.wait_for_timeout(300)
+        one.until(f"{option}.textContent === 'goodput and completion times' && !{option}.disabled")
+        one.page.select_option("#what", "times")
+        assert one.text("#why") == "median and P99 follow"
+        wanted = ["goodput of all hosts", "mean of 2 s, or the present one if longer"]
+        assert one.page.locator("#key li").all_inner_texts() == wanted
+        one.until("mrclab.curves.data()[2].at(-1) === 5e6")
+        rows: Any = [[150_000_000, 7_000_000, 9_000_000, 4], [350_000_000, None, None, 0]]
+        hub.completions = {"what": "flow", "window_ns": 10**9, "rows": rows, "why": ""}
+        hub.publish({**calm(layout, 7), "job": job | {"running": False}})
+        one.until("document.querySelectorAll('#key li').length === 4 && mrclab.latest().t_ns === 7e8")
+        assert one.page.locator("#key li").all_inner_texts()[1:3] == ["median of 1.00 s", "P99 of 1.00 s"]
+        assert one.page.is_hidden("#why")
+        assert one.page.evaluate("mrclab.curves.plot.axes.map((each) => each.label)")[1:] == [
+            "goodput",
+            "time of a flow",
+        ]
+        one.until("mrclab.curves.data()[0].includes(0.7)")
+        times, _, median, p99, mean = one.page.evaluate("mrclab.curves.data()")
+        assert [p99[times.index(each)] for each in (0.15, 0.35)] == [9_000_000, None]
+        assert median[times.index(0.15)] == 7_000_000
+        assert mean[times.index(0.5)] == 5_000_000
+        assert mean[times.index(0.7)] is None
+        # Another lab, of which nothing is known.
+        hub.show(tiny([]))
+        hub.publish(calm(hub.layout, 8))  # type: ignore[arg-type]
+        one.until(f"{option}.disabled && document.querySelector('#what').value === 'planes'")
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])

@@ -51,7 +51,8 @@ const stream = new Stream({
     byId("slider").max = Math.ceil((layout.length_ns ?? 0) / 1e6);
     byId("log").replaceChildren();
   },
-  history: (rows) => curves.history(rows),
+  history: (rows) => { curves.history(rows); offer(); },
+  completions: (found) => { curves.completions(found); offer(); },
   log: (rows) => rows.forEach(note),
   state(found) {
     if (state === null) requestAnimationFrame(draw);
@@ -97,6 +98,21 @@ function drawCurves(found) {
   curves.cursor = layout.mode === "run" ? found.t_ns : null;
   curves.mark(allMarks(found));
   curves.draw();
+  offer();
+}
+
+/** Offers completion times where there are some, and says why where there are none. */
+function offer() {
+  const option = byId("what").querySelector("[value=times]");
+  const { why } = curves.times;
+  const timed = curves.timed();
+  if (!timed && curves.what === "times") {
+    byId("what").value = "planes";
+    curves.choose("planes");
+  }
+  if (option.disabled === timed) option.disabled = !timed;
+  text(option, timed ? "goodput and completion times" : `completion times: ${why}`);
+  warn(byId("why"), curves.what === "times" ? why : "");
 }
 
 /** What was done, and what is still scheduled. */
@@ -235,7 +251,7 @@ for (const tab of document.querySelectorAll("[role=tab]")) {
 byId("pause").addEventListener("click", pauseOrGo);
 byId("step").addEventListener("click", () => act("step", { seconds: 0.01 }));
 byId("speed").addEventListener("change", (event) => act("speed", { speed: Number(event.target.value) }));
-byId("what").addEventListener("change", (event) => { curves.choose(event.target.value); });
+byId("what").addEventListener("change", (event) => { curves.choose(event.target.value); offer(); });
 
 function pauseOrGo() {
   act(byId("pause").textContent === "Pause" ? "pause" : "resume", {});
