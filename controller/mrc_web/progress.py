@@ -19,7 +19,11 @@ class ProgressWatch:
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
-        #: When iterations of the slowest rank had ended, and how many, over the latest `STEP_NS`.
+        #: The job, and how many iterations of its slowest rank had ended, at the last look.
+        self._last: tuple[str, int] | None = None
+        #: When these iterations were first seen to have ended, or the job to run; the present one began then or before.
+        self._since_ns = 0
+        #: When iterations had ended, and how many, over the latest `STEP_NS`.
         self._steps: list[tuple[int, int]] = []
 
     def look(self, jobs: Mapping[str, Mapping[str, JobProgress]], now_ns: int) -> Job | None:
@@ -31,18 +35,29 @@ class ProgressWatch:
         """
         steps = self._steps
         if not jobs:
-            steps.clear()
+            self._last = None
             return None
         name, ranks = max(jobs.items(), key=lambda each: len(each[1]))
         rows = ranks.values()
         iterations = min((row.iterations for row in rows if row.takes_part), default=0)
-        if steps and iterations < steps[-1][1]:
+        before = self._last[1] if self._last is not None and self._last[0] == name else -1
+        if before < 0 or iterations < before:
+            # Of a job that is seen in the middle of a later iteration the beginning of that one is not known.
             steps.clear()
-        if not steps or iterations > steps[-1][1]:
+            self._since_ns = now_ns
+        if not iterations:
+            started_ns = max((row.started_ns for row in rows if row.takes_part), default=0)
+            # A rank that has not started says 0, which on the clock of a simulation is a time.
+            if started_ns or not self._began_ns:
+                self._since_ns = min(started_ns, now_ns)
+                steps[:] = [(self._since_ns, 0)]
+        elif 0 <= before < iterations:
+            self._since_ns = now_ns
             steps.append((now_ns, iterations))
+        self._last = (name, iterations)
         while len(steps) > 2 and now_ns - steps[0][0] > STEP_NS:
             del steps[0]
-        done = steps[-1][1] - steps[0][1]
+        done = steps[-1][1] - steps[0][1] if steps else 0
         step_ns = (steps[-1][0] - steps[0][0]) // done if done else 0
         workload, running = next(iter(rows)).workload, not all(row.done for row in rows)
         failures = sorted({row.failure for row in rows if row.failure})
@@ -56,7 +71,7 @@ class ProgressWatch:
             "began_ns": max(min(row.started_ns for row in rows) - self._began_ns, 0),
             "iterations": iterations,
             "step_ns": step_ns,
-            "completion_ns": max(step_ns, now_ns - steps[-1][0]) if running and not overlap(workload) else 0,
+            "completion_ns": max(step_ns, now_ns - self._since_ns) if running and not overlap(workload) else 0,
             "bytes_verified": sum(row.bytes_verified for row in rows),
             "mismatches": mismatches,
             "failures": failures,

@@ -101,17 +101,21 @@ def test_a_run_without_single_times_says_what_it_has(measured: Measured, why: st
 
 
 def progress(iterations: int, workload: str = "ring_all_reduce", done: bool = False) -> dict[str, Any]:
-    ranks = [JobProgress(iterations=iterations + more, workload=workload, done=done) for more in (0, 1)]
+    ranks = [
+        JobProgress(iterations=iterations + more, workload=workload, done=done, started_ns=(10 + more) * MS)
+        for more in (0, 1)
+    ]
     return {"job": {"h0": ranks[0], "h1": ranks[1]}}
 
 
 def test_an_iteration_that_lasts_longer_than_the_mean_counts_as_long_as_it_lasts() -> None:
     watch, shown = ProgressWatch(0), []
-    for now, iterations in ((100, 0), (200, 2), (300, 4), (400, 4), (700, 4), (800, 5), (900, 7)):
+    for now, iterations in ((51, 0), (111, 2), (211, 4), (311, 4), (611, 4), (711, 5), (811, 7)):
         job = watch.look(progress(iterations), now * MS)
         assert job is not None
         shown.append((job["step_ns"] // MS, job["completion_ns"] // MS))
-    assert shown == [(0, 0), (50, 50), (50, 50), (50, 100), (50, 400), (140, 140), (114, 114)]
+    # The first began 40 ms before it was seen.
+    assert shown == [(0, 40), (50, 50), (50, 50), (50, 100), (50, 400), (140, 140), (114, 114)]
     ended = watch.look(progress(7, done=True), 1_000 * MS)
     assert ended is not None
     assert ended["completion_ns"] == 0
@@ -119,11 +123,42 @@ def test_an_iteration_that_lasts_longer_than_the_mean_counts_as_long_as_it_lasts
     assert ended == watch.look(progress(7, done=True), 1_000 * MS)
 
 
+def test_the_first_iteration_begins_when_the_ranks_start() -> None:
+    """A simulation begins at 0, where a rank on the real clock has not started."""
+    ranks = {"job": {"h0": JobProgress(workload="ring_all_reduce")}}
+    for began, lasts in ((0, 70), (5, 0)):
+        job = ProgressWatch(began * MS).look(ranks, 70 * MS)
+        assert job is not None
+        assert job["completion_ns"] == lasts * MS
+    watch = ProgressWatch(5 * MS)
+    watch.look(ranks, 70 * MS)
+    ranks["job"]["h0"].started_ns = 80 * MS
+    watch.look(ranks, 90 * MS)
+    ranks["job"]["h0"].iterations = 2
+    job = watch.look(ranks, 100 * MS)
+    assert job is not None
+    assert job["step_ns"] == 10 * MS
+
+
+def test_mean_of_a_workload_that_is_seen_in_the_middle_is_of_whole_iterations() -> None:
+    watch, shown = ProgressWatch(0), []
+    for now, iterations in ((1_000, 5), (1_010, 6), (1_110, 7), (1_210, 8)):
+        job = watch.look(progress(iterations), now * MS)
+        assert job is not None
+        shown.append((job["step_ns"] // MS, job["completion_ns"] // MS))
+    assert shown == [(0, 0), (0, 0), (100, 100), (100, 100)]
+    # Another job, with as many iterations.
+    for more in (0, 1):
+        job = watch.look({"other": progress(9 + more)["job"]}, (1_310 + 50 * more) * MS)
+        assert job is not None
+        assert (job["step_ns"], job["completion_ns"]) == (0, 0)
+
+
 def test_messages_of_a_stream_overlap_and_have_no_mean_completion_time() -> None:
     assert {name for name in WORKLOADS if overlap(name)} == {"permutation", "incast", "send_recv", "write_bw"}
     watch = ProgressWatch(0)
-    watch.look(progress(0, "permutation"), 0)
-    job = watch.look(progress(10, "permutation"), 100 * MS)
+    watch.look(progress(0, "permutation"), 11 * MS)
+    job = watch.look(progress(10, "permutation"), 111 * MS)
     assert job is not None
     assert (job["step_ns"], job["completion_ns"]) == (10 * MS, 0)
 
