@@ -152,6 +152,11 @@ def test_mean_of_a_workload_that_is_seen_in_the_middle_is_of_whole_iterations() 
         job = watch.look({"other": progress(9 + more)["job"]}, (1_310 + 50 * more) * MS)
         assert job is not None
         assert (job["step_ns"], job["completion_ns"]) == (0, 0)
+    # One of the same name.
+    for more in (0, 1):
+        job = watch.look({"other": progress(3 + more)["job"]}, (1_410 + 50 * more) * MS)
+        assert job is not None
+        assert (job["step_ns"], job["completion_ns"]) == (0, 0)
 
 
 def test_messages_of_a_stream_overlap_and_have_no_mean_completion_time() -> None:
