@@ -26,6 +26,7 @@ POINT_NS: Final = 100_000_000
 
 PENDING: Final = "median and P99 follow at the end, if the workload times single steps or flows"
 IDLE: Final = "no workload has run yet"
+OTHERS: Final = "median and P99 are in the results of the command that runs this workload"
 
 
 def without(why: str) -> Completions:

@@ -374,6 +374,8 @@ class View:
             failures = list(self.result.failures) or self._job["failures"]
             self._job["failures"] = failures[:20]
             self._job["verdict"] = "failed" if failures or self._job["mismatches"] else "good"
+        elif seen is not None and seen["running"] and self.hub.completions["why"] != completions.OTHERS:
+            self.hub.completions = completions.without(completions.OTHERS)
         state["job"] = self._job if self._job is not None and (self.run is not None or seen is None) else seen
         state["captures"] = self.captures.ports
         state["commands"] = self._done

@@ -19,6 +19,7 @@ from mrc_results.recording import StoredRecording
 from mrc_runs.workload import WorkloadSpec, set_up
 from mrc_topo import addressing
 from mrc_topo.labfile import load_lab
+from mrc_web.completions import OTHERS
 from mrc_web.hub import Hub
 from mrc_web.log import EVS, EVS_OF_A_LINE, Log, LogLine, LogWriter, Peers, listed
 from mrc_web.replay import Replay
@@ -173,6 +174,7 @@ def test_a_recorded_failure_stands_before_what_the_hosts_noticed_while_it_was_do
 
 
 def test_evs_of_a_workload_that_began_before_the_view_are_named_with_their_peers() -> None:
+    """Its completion times are in the results of the command that runs it."""
     session = VirtualSession(TOPOLOGY)
     try:
         spec = WorkloadSpec("ring_all_reduce", {"size_bytes": 65536, "iterations": 1 << 20})
@@ -187,7 +189,8 @@ def test_evs_of_a_workload_that_began_before_the_view_are_named_with_their_peers
         session.failures.perform(session, session.failures.check(Action("fail", LINK)))
         session.advance(0.3)
         view.sampler.sample_now()
-        view.sampler.sample()
+        view._sample()
+        assert view.hub.completions["why"] == OTHERS
         evs = [each for row in view.hub.log.since(0) for each in row.get("evs", [])]
         assert evs
         assert all(each["peer"] for each in evs), evs
