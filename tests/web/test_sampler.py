@@ -166,4 +166,5 @@ def state(number: int, layout: int) -> Any:
         "goodput_bps": number,
         "planes": [{"rx_bps": 1, "ports_up": 1}],
         "hosts": [{"goodput_bps": 1}],
+        "job": None,
     }
