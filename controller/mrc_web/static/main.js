@@ -163,7 +163,7 @@ function truth(found) {
   shownTruth = key;
   byId("truth").replaceChildren(rows.length
     ? el("table", { class: "truth" },
-      el("tr", {}, ...["element", "injected", "detected", ""].map((each) => el("th", { scope: "col" }, each))),
+      el("tr", {}, ...["element", "injected", "detected", "denylist"].map((each) => el("th", { scope: "col" }, each))),
       ...rows.map((row) => el("tr", {}, ...row.map((each, at) => el("td", {}, at === 0 ? el("button", { type: "button", onclick: () => choose(each) }, each) : each)))))
     : el("p", { class: "hint" }, "Everything works, and the hosts see it so."));
 }
