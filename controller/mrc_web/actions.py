@@ -49,7 +49,7 @@ REFUSALS = (
 
 
 class Fail(Model):
-    """The arguments of `mrclab fail`."""
+    """Break an element, as `mrclab fail` does."""
 
     target: Name
     kind: Annotated[str, Field(max_length=64)] = ""
@@ -62,27 +62,35 @@ class Fail(Model):
 
 
 class Restore(Model):
-    """The arguments of `mrclab restore`; without a target it restores everything."""
+    """Restore an element, as `mrclab restore` does; without a target everything."""
 
     target: Annotated[str, Field(max_length=128)] = ""
     kind: Annotated[str, Field(max_length=64)] = ""
 
 
 class Elements(Model):
-    """The arguments of `mrclab deny` and `mrclab allow`; without elements, what the hosts find dead, or everything."""
+    """The arguments of `mrclab deny` and `mrclab allow`."""
 
     elements: Annotated[list[Name], Field(max_length=1000)] = []
 
 
+class Deny(Elements):
+    """Deny elements, as `mrclab deny` does; without elements, what the hosts find dead."""
+
+
+class Allow(Elements):
+    """Allow elements, as `mrclab allow` does; without elements, all that are denied."""
+
+
 class Capture(Model):
-    """The arguments of `mrclab capture`, into a file that the page then fetches."""
+    """Begin or end a capture of a port, into a file that the page then fetches."""
 
     port: Name
     on: bool = True
 
 
 class Start(Model):
-    """The arguments of `mrclab run WORKLOAD`."""
+    """Start a workload, as `mrclab run WORKLOAD` does."""
 
     workload: Name
     params: Annotated[dict[Annotated[str, Field(max_length=64)], Any], Field(max_length=32)] = {}
@@ -92,45 +100,57 @@ class Start(Model):
 
 
 class Experiment(Model):
-    """The arguments of `mrclab run EXPERIMENT`, for an experiment that comes with the project."""
+    """Run an experiment that comes with the project, as `mrclab run EXPERIMENT` does."""
 
     name: Name
 
 
 class Speed(Model):
-    """The speed of a simulation or replay, as a multiple of the wall's clock; 0: as fast as possible."""
+    """Set the speed of a simulation or replay, as a multiple of the wall's clock; 0: as fast as possible."""
 
     speed: Annotated[float, Field(ge=0, le=1000)]
 
 
 class Step(Model):
-    """How far a paused simulation advances, in seconds of its own clock."""
+    """Pause a simulation, and advance it by these seconds of its own clock."""
 
     seconds: Annotated[float, Field(gt=0, le=10)] = 0.01
 
 
 class Seek(Model):
-    """A time in a recorded run, in seconds."""
+    """Go to a time of a recorded run, in seconds."""
 
     seconds: Annotated[float, Field(ge=0, le=1e6)]
 
 
-class NoArguments(Model):
-    """A command without arguments."""
+class Stop(Model):
+    """End the workload after its present iteration."""
+
+
+class Save(Model):
+    """Return what was done since the workload began as an experiment file, in `file`."""
+
+
+class Pause(Model):
+    """Pause a simulation or replay."""
+
+
+class Resume(Model):
+    """Continue a simulation or replay."""
 
 
 MODELS: dict[str, type[Model]] = {
     "fail": Fail,
     "restore": Restore,
-    "deny": Elements,
-    "allow": Elements,
+    "deny": Deny,
+    "allow": Allow,
     "capture": Capture,
     "start": Start,
-    "stop": NoArguments,
+    "stop": Stop,
     "run": Experiment,
-    "save": NoArguments,
-    "pause": NoArguments,
-    "resume": NoArguments,
+    "save": Save,
+    "pause": Pause,
+    "resume": Resume,
     "step": Step,
     "speed": Speed,
     "seek": Seek,

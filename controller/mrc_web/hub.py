@@ -17,12 +17,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mrc_common.plain import OMIT_NONE
+from mrc_web.completions import IDLE, POINT_NS, POINTS, without
 from mrc_web.log import Log
-from mrc_web.state import Layout, Pair, State
+from mrc_web.state import Completions, Layout, Pair, State
 
-#: The number of points of the curves, and the interval between them (ns of the session's clock).
-POINTS: Final = 1500
-POINT_NS: Final = 100_000_000
 #: The limit of waiting commands.
 WAITING: Final = 64
 
@@ -65,10 +63,11 @@ class Hub:
         self.state_bytes = b""
         self.number = 0
         self.layouts = 0
-        #: Rows of time, goodput, planes, hosts; in bits per second.
+        #: Rows of time, goodput, planes, hosts, in bits per second, and `Job.completion_ns`.
         self.history: collections.deque[list[int]] = collections.deque(maxlen=POINTS)
         #: The history of a whole recorded run, computed once.
         self.whole: list[list[int]] | None = None
+        self.completions: Completions = without(IDLE)
         self.pairs: dict[tuple[str, str], bytes] = {}
         self.ended = False
         self._wanted: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -88,6 +87,7 @@ class Hub:
         self.state = None
         self.history.clear()
         self.whole = None
+        self.completions = without(IDLE)
         self.pairs = {}
 
     def publish(self, state: State) -> None:
@@ -99,7 +99,9 @@ class Hub:
         if not self.history or state["t_ns"] - self.history[-1][0] >= POINT_NS:
             planes = [plane["rx_bps"] for plane in state["planes"]]
             hosts = [host.get("goodput_bps", 0) for host in state["hosts"]]
-            self.history.append([state["t_ns"], state["goodput_bps"], *planes, *hosts])
+            job = state["job"]
+            completion_ns = job.get("completion_ns", 0) if job is not None and job.get("running") else 0
+            self.history.append([state["t_ns"], state["goodput_bps"], *planes, *hosts, completion_ns])
         self._tell()
 
     def show_pairs(self, pairs: Mapping[tuple[str, str], Pair]) -> None:

@@ -15,6 +15,7 @@ from mrc_runs import conduct, origin, precheck, sessions
 from mrc_runs.endings import LOST
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import load_lab
+from mrc_web import completions
 from mrc_web.hub import Hub
 from mrc_web.view import View
 
@@ -113,6 +114,7 @@ class LabView:
                 except LOST as error:
                     self.hub.log.add(0, "note", f"the run broke off: {error}")
                     self.view.run = None
+                    self.hub.completions = completions.without("the run broke off")
         self._lost("the lab is gone")
 
     def _lost(self, problem: str) -> None:

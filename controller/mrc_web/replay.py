@@ -18,12 +18,13 @@ from mrc_lab.faults.action import Action
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.kinds import effects_of
 from mrc_lab.session.fidelity import UNMEASURED
-from mrc_results.history import topology_of
+from mrc_results.history import peers_of, topology_of
 from mrc_results.reading import RESULT, readable
 from mrc_results.record import LabEvent, RunResult
 from mrc_web import actions
-from mrc_web.hub import POINTS, Answer, CommandError, Hub
-from mrc_web.log import LogWriter
+from mrc_web.completions import completions_of, edges_of
+from mrc_web.hub import Answer, CommandError, Hub
+from mrc_web.log import LogLine, LogWriter, Peers
 from mrc_web.sampler import SAMPLE_S
 from mrc_web.state import (
     FORMAT,
@@ -94,6 +95,7 @@ class Replay:
         )
         self.hub.show(layout)
         self.hub.whole = self.history()
+        self.hub.completions = completions_of(self.result, self.began_ns)
 
     def go(self, interrupted: Callable[[], object]) -> None:
         """Play the run until it is interrupted."""
@@ -137,15 +139,17 @@ class Replay:
             self._line = 0
             self.hub.log.add(t_ns, "back", "")
         self.t_ns = t_ns
-        while self._line < len(self._rows) and self._rows[self._line][0] <= t_ns:
-            self.hub.log.add(*self._rows[self._line])
+        while self._line < len(self._rows) and self._rows[self._line].t_ns <= t_ns:
+            self.hub.log.append(self._rows[self._line])
             self._line += 1
 
     # --- what is shown -----------------------------------------------------------------------------------
 
     def history(self) -> list[list[int]]:
-        """Return curves of the whole run: time, goodput, planes, hosts."""
-        edges = np.linspace(0.0, self.length_ns / 1e9, min(POINTS, max(int(self.length_ns / 1e8), 2)) + 1)
+        """Return curves of the whole run: time, goodput, planes, hosts, and no mean completion time."""
+        times = edges_of(self.length_ns)
+        # In whole ns two edges of a run that never began are the same.
+        edges = np.linspace(0.0, self.length_ns / 1e9, len(times))
         names = [host.name for host in self.topology.hosts]
         nothing = np.zeros(len(edges) - 1)
         hosts = [self.result.rates(name, "delivered_bytes", edges) * 8 for name in names]
@@ -153,30 +157,34 @@ class Replay:
             sum((self.result.rates(name, f"rx_bytes.{plane}", edges) * 8 for name in names), nothing)
             for plane in range(self.topology.lab.planes)
         ]
-        columns = [edges[1:] * 1e9, sum(hosts, nothing), *planes, *hosts]
-        return [[int(value) for value in row] for row in zip(*columns, strict=True)]
+        columns = [sum(hosts, nothing), *planes, *hosts, nothing]
+        return [[t_ns, *map(int, row)] for t_ns, *row in zip(times[1:], *columns, strict=True)]
 
-    def _log_rows(self) -> list[tuple[int, str, str, str]]:
-        """Return all lines, ordered by time."""
-        rows: list[tuple[int, str, str, str]] = []
+    def _log_rows(self) -> list[LogLine]:
+        """Return all lines, by time; what was done to the lab has the time of its beginning, before its effects."""
+        rows: list[LogLine] = []
         for happening in self.result.happenings:
-            at, action = happening.done_ns - self.began_ns, happening.action
-            rows.append((at, "failure" if happening.fails else "restore", action.describe(), action.target))
+            at, done, action = happening.at_ns - self.began_ns, happening.done_ns - self.began_ns, happening.action
+            what = "failure" if happening.fails else "restore"
+            rows.append(LogLine(at, what, action.describe(), action.target, done))
             if happening.error:
-                rows.append((at, "note", happening.error, action.target))
-        teller = LogWriter(self.topology, lambda t_ns, what, text, element: rows.append((t_ns, what, text, element)))
+                rows.append(LogLine(done, "note", happening.error, action.target))
+        peers = Peers(self.topology, peers_of(self.result, self.topology))
+        teller = LogWriter(self.topology, rows.append, peers)
         for host, events in self.result.events.items():
             batch: list[Event] = []
             for row in events:
                 # Equal events within a sample's time share a line, as they did in the live view.
                 if batch and row.t_ns - batch[0].t_ns > SAMPLE_S * 1e9:
+                    peers.learn(host, batch)
                     teller.tell(host, batch, self.began_ns)
                     batch = []
                 batch.append(row)
+            peers.learn(host, batch)
             teller.tell(host, batch, self.began_ns)
         for failure in self.result.failures:
-            rows.append((self.length_ns, "job", failure, ""))
-        return sorted(rows, key=lambda row: row[0])[-LINES:]
+            rows.append(LogLine(self.length_ns, "job", failure))
+        return sorted(rows, key=lambda row: row.t_ns)[-LINES:]
 
     def _causes(self) -> tuple[list[Action], LabEvent | None]:
         """Return the failures in force at this time, and the latest event."""
@@ -260,7 +268,7 @@ class Replay:
         result = self.result
         schedule: list[Scheduled] = [
             {
-                "t_ns": each.done_ns - self.began_ns,
+                "t_ns": each.at_ns - self.began_ns,
                 "text": each.action.describe(),
                 "breaks": each.fails,
             }

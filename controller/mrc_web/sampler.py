@@ -7,12 +7,12 @@ long, the next one waits, until all looks together take no more than `SHARE` of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from mrc_host.answers import JobProgress, Sample
-from mrc_host.requests import GetEvents, GetView, View
+from mrc_host.answers import Event, JobProgress, Sample
+from mrc_host.requests import GetEvents, GetStatistics, GetView, View
 from mrc_lab.faults.follow import ChangeFollower
 from mrc_lab.hosts.hostclient import HostError, ask_all
 from mrc_lab.management import clustermapper
@@ -21,14 +21,14 @@ from mrc_lab.processes.exits import Role, RoleKind
 from mrc_lab.session.base import Session
 from mrc_runs.endings import LOST
 from mrc_topo.topology import Topology
-from mrc_web.log import Log, LogWriter
+from mrc_web.log import Log, LogLine, LogWriter, Peers
+from mrc_web.progress import ProgressWatch
 from mrc_web.state import (
     FORMAT,
     ActiveFailure,
     Congestion,
     Fidelity,
     HostState,
-    Job,
     Layout,
     LinkState,
     PlaneState,
@@ -61,8 +61,6 @@ FOUND_S, FIDELITY_S, HARM_S = 0.5, 2.0, 1.0
 SILENT_S: Final = 3.0
 #: The switches' counters are read for this time after the hosts saw trims or marks.
 COUNT_S: Final = 5.0
-#: The time over which the duration of an iteration is averaged, ns.
-STEP_NS: Final = 2_000_000_000
 
 RUNNING: Final = Running.RUNNING
 
@@ -155,10 +153,17 @@ class Sampler:
         log: receives the changes.
         localiser: finds broken elements from the hosts' probes; the built-in one if left out.
         share: the share of a core that samples may take of the lab; 0: unlimited.
+        heard: called with each host's next events.
     """
 
     def __init__(
-        self, session: Session, layout: Layout, log: Log, localiser: Localiser | None = None, share: float = SHARE
+        self,
+        session: Session,
+        layout: Layout,
+        log: Log,
+        localiser: Localiser | None = None,
+        share: float = SHARE,
+        heard: Callable[[str, Sequence[Event]], object] = lambda host, events: None,
     ) -> None:
         self.session = session
         self.topology: Topology = session.topology
@@ -167,7 +172,9 @@ class Sampler:
         self.localiser = localiser
         self.began_ns = layout["began_ns"]
         self._number = 0
-        self._teller = LogWriter(self.topology, log.add)
+        self._heard = heard
+        self._peers = Peers(self.topology)
+        self._teller = LogWriter(self.topology, log.append, self._peers)
         self._hosts: list[HostState] = [{} for _ in self.topology.hosts]
         self._cursors: dict[str, int] = {}
         self._silent: dict[str, float] = {}
@@ -181,10 +188,14 @@ class Sampler:
         self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
         # The log begins with the failures that are in force already.
         self._follower = ChangeFollower(session.failures, known=())
+        #: When the ledger was last sampled; -1: not yet.
+        self._ledger_ns = -1
         self._denied: set[str] = set(session.denied)
         self._found: dict[str, str] = {}
         self._fidelity: Fidelity = {}
-        self._steps: list[tuple[int, int]] = []
+        self._progress = ProgressWatch(self.began_ns)
+        #: When the hosts last said how far their jobs are.
+        self._jobs_ns = self.began_ns
         self._seen_trims = (-1, -1)
         self._count_until = 0.0
         self.problem = ""
@@ -250,7 +261,7 @@ class Sampler:
             "denied": sorted(self._denied),
             "found": self._found,
             "captures": [],
-            "job": self._job(now_ns),
+            "job": self._progress.look(self._jobs, self._jobs_ns),
             "fidelity": self._fidelity,
             "log_end": self.log.end,
             "commands": 0,
@@ -277,9 +288,9 @@ class Sampler:
         finally:
             budget.spend()
 
-    def _note(self, what: str, text: str, element: str = "", at_ns: int | None = None) -> None:
-        """Add a line to the log, at a time of the session's clock (default: now)."""
-        self.log.add((self.session.now_ns() if at_ns is None else at_ns) - self.began_ns, what, text, element)
+    def _note(self, what: str, text: str, element: str = "") -> None:
+        """Add a line to the log, at this time."""
+        self.log.add(self.session.now_ns() - self.began_ns, what, text, element)
 
     # --- hosts ---------------------------------------------------------------------------------------------
 
@@ -289,6 +300,8 @@ class Sampler:
         answers = self._views(
             [each for each in self.session.hosts if each not in self._frozen and self._silent.get(each, 0.0) <= wall]
         )
+        self._jobs_ns = self.session.now_ns()
+        self._learn_peers(answers)
         for at, name in enumerate(self.session.hosts):
             seen = answers.get(name)
             if seen is None:
@@ -303,6 +316,7 @@ class Sampler:
                 continue
             self._cursors[name] = seen.next
             self._teller.tell(name, seen.events, self.began_ns)
+            self._heard(name, seen.events)
             row = seen.sample
             for job, progress in seen.jobs.items():
                 jobs.setdefault(job, {})[name] = progress
@@ -329,20 +343,36 @@ class Sampler:
         asked = {name: GetView(self._cursors[name], probes, recent) for name in names if name not in found}
         return found | ask_all(hosts, asked)
 
+    def _learn_peers(self, answers: Mapping[str, View | HostError]) -> None:
+        """Learn the peers of queue pairs from events, and from the statistics of hosts where no event named them: their
+        workload began before this view."""
+        events = {name: seen.events for name, seen in answers.items() if not isinstance(seen, HostError)}
+        asked = {name: GetStatistics() for name, rows in events.items() if self._peers.learn(name, rows)}
+        for name, found in ask_all(self.session.hosts, asked).items():
+            if not isinstance(found, HostError):
+                self._peers.know(name, found, events[name])
+
     # --- the fabric ----------------------------------------------------------------------------------------
 
     def _ledger(self) -> None:
-        """Sample failures and denied elements, whichever program caused them."""
+        """Sample failures and denied elements, whichever program caused them.
+
+        A change's line has the time when the change began, because hosts notice it before it is done.
+        """
+        before, self._ledger_ns = self._ledger_ns, self.session.now_ns()
         self.session.failures.reload()
         self._denied = set(self.session.denied_now())
         followed = self._follower.take()
         # With the times that records of runs have, and not of this sample, which comes later.
         for each in followed:
-            text, change = each.failure.describe(), each.change
-            if change.action.verb == "fail":
-                self._note("failure", text, change.action.target, change.done_ns)
-            else:
-                self._note("restore", f"restored: {text}", change.action.target, change.done_ns)
+            change, fails = each.change, each.change.action.verb == "fail"
+            text = f"{'' if fails else 'restored: '}{each.failure.describe()}"
+            began_ns, done_ns = change.began_ns, change.done_ns - self.began_ns
+            if not change.number and before >= 0:
+                # It is under way, and the ledger does not have its beginning: that was after the sample before.
+                began_ns = before
+            what, target = "failure" if fails else "restore", change.action.target
+            self.log.append(LogLine(began_ns - self.began_ns, what, text, target, done_ns))
         if followed:
             self._fabric_budget.sample_now()
 
@@ -491,40 +521,6 @@ class Sampler:
             up = sum(states.get(host.ports[plane].name) == "up" for host in self.topology.hosts)
             made.append({"rx_bps": received, "ports_up": up})
         return made
-
-    def _job(self, now_ns: int) -> Job | None:
-        """Return the job in which most hosts take part, or None."""
-        if not self._jobs:
-            self._steps.clear()
-            return None
-        name, ranks = max(self._jobs.items(), key=lambda each: len(each[1]))
-        rows = ranks.values()
-        iterations = min((row.iterations for row in rows if row.takes_part), default=0)
-        steps = self._steps
-        if steps and iterations < steps[-1][1]:
-            steps.clear()
-        if not steps or iterations > steps[-1][1]:
-            steps.append((now_ns, iterations))
-        while len(steps) > 2 and now_ns - steps[0][0] > STEP_NS:
-            del steps[0]
-        done = steps[-1][1] - steps[0][1]
-        failures = sorted({row.failure for row in rows if row.failure})
-        mismatches = sum(row.mismatches for row in rows)
-        return {
-            "name": name,
-            "workload": next(iter(rows)).workload,
-            "params": {},
-            "hosts": list(ranks),
-            "running": not all(row.done for row in rows),
-            "began_ns": max(min(row.started_ns for row in rows) - self.began_ns, 0),
-            "iterations": iterations,
-            "step_ns": (steps[-1][0] - steps[0][0]) // done if done else 0,
-            "bytes_verified": sum(row.bytes_verified for row in rows),
-            "mismatches": mismatches,
-            "failures": failures,
-            "verdict": "failed" if failures or mismatches else "good",
-            "schedule": [],
-        }
 
 
 def _host(row: Sample) -> HostState:

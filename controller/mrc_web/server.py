@@ -3,7 +3,7 @@
 | path | what |
 |---|---|
 | `/`, `/static/...` | the page's own files, without a token: no data is in them |
-| `GET /api/stream?source=h0&destination=h4` | events `layout`, `history`, `log`, `state`, `pair`, `end` |
+| `GET /api/stream?source=h0&destination=h4` | events of `EVENTS` |
 | `POST /api/NAME` | a command of `actions.MODELS`; the answer is JSON, with `text` for people |
 | `GET /api/captures/PORT` | what was captured of a port |
 | `GET /metrics` | the newest state for Prometheus |
@@ -30,7 +30,7 @@ from mrc_web import assets
 from mrc_web.actions import MODELS
 from mrc_web.guard import Guard
 from mrc_web.hub import CommandError, Hub, encoded
-from mrc_web.state import Layout, State
+from mrc_web.state import Completions, Layout, State
 
 STATIC: Final = pathlib.Path(__file__).parent / "static"
 #: The style sheet that reports and the live view share.
@@ -141,6 +141,7 @@ class Server:
         layout = number = -1
         line = max(hub.log.end - OLD_LINES, 0)
         told = b""
+        times: Completions | None = None
         try:
             while True:
                 news.clear()
@@ -150,6 +151,9 @@ class Server:
                     yield event("layout", encoded(now))
                     rows = list(hub.history) if hub.whole is None else hub.whole
                     yield event("history", encoded(rows))
+                if layout >= 0 and hub.completions is not times:
+                    times = hub.completions
+                    yield event("completions", encoded(times))
                 lines = hub.log.since(line)
                 if lines:
                     line = lines[-1]["number"] + 1

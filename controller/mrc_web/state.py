@@ -182,7 +182,9 @@ class Scheduled(TypedDict):
 
 class Job(TypedDict, total=False):
     """The workload that runs or ran last. `iterations`: those of the slowest rank; `step_ns`: the mean duration of its
-    latest iterations; `verdict`: so far (`good`, `failed`), or of the finished experiment."""
+    latest iterations; `completion_ns`: the same, or how long the present one lasts already, if that is longer (0: the
+    workload does not run, or its iterations overlap); `verdict`: so far (`good`, `failed`), or of the finished
+    experiment."""
 
     name: str
     workload: str
@@ -192,6 +194,7 @@ class Job(TypedDict, total=False):
     began_ns: int
     iterations: int
     step_ns: int
+    completion_ns: int
     bytes_verified: int
     mismatches: int
     failures: list[str]
@@ -240,20 +243,48 @@ class State(TypedDict):
     commands: int
 
 
+class Completions(TypedDict):
+    """The completion times of a run. `rows`: times (ns) in order, and for each the median and P99 (ns, None: nothing
+    ended) of what ended in the `window_ns` before it, and how many that were. `what` ended: step or flow; empty, with
+    `why`, where single completion times are not known."""
+
+    what: Literal["", "step", "flow"]
+    window_ns: int
+    rows: list[list[int | None]]
+    why: str
+
+
+class ChangedEv(TypedDict):
+    """An EV that a line of the log names: when it changed, its value, and the queue pair with its peer (empty where
+    nothing names the peer)."""
+
+    t_ns: int
+    ev: int
+    peer: str
+    qpn: int
+
+
 class LogRow(TypedDict):
     """A line of the log. `what`: command, failure, restore, ev, port, qp, fault, found, job, death, note; `element`:
-    the link, switch or host concerned, if any."""
+    the link, switch or host concerned, if any. `t_ns` of a failure or a restore is when it began, so that it is before
+    what the hosts noticed of it, and `done_ns` when it was done. `changed`: how many EVs changed; `evs`: the first of
+    them, oldest first, empty when they are no longer kept."""
 
     number: int
     t_ns: int
     what: str
     text: str
     element: str
+    done_ns: NotRequired[int]
+    changed: NotRequired[int]
+    evs: NotRequired[list[ChangedEv]]
 
 
 class EvRow(TypedDict):
     """An EV of a queue pair. `links`: the links that it crosses, by index in the layout (empty where switches choose).
     `used_ns`: when it was last seen in flight (-1: never since observation began); `losses`: the losses inferred on it.
+    `since_ns`: when it came into its state, `cause`: why. Both are of the host's log, which has no changes between GOOD
+    and SKIP; -1 and empty where it does not have the latest change.
     """
 
     ev: int
@@ -262,6 +293,8 @@ class EvRow(TypedDict):
     active: bool
     losses: int
     used_ns: int
+    since_ns: int
+    cause: str
     links: list[int]
 
 

@@ -22,7 +22,7 @@ from mrc_results.check import Verdict
 from mrc_results.record import RunResult
 from mrc_runs.experiment import Experiment
 from mrc_runs.runner import WorkloadRun
-from mrc_web import actions, save
+from mrc_web import actions, completions, save
 from mrc_web.captures import Captures
 from mrc_web.hub import Answer, CommandError, Hub
 from mrc_web.pairs import Pairs
@@ -140,8 +140,9 @@ class View:
         self.session = session
         finder = localiser.load(session.topology.lab.policies.localiser)
         # A simulation waits for its pages, which only costs speed.
-        self.sampler = Sampler(session, layout, self.hub.log, finder, 4 * SHARE if virtual else SHARE)
         self._pairs = Pairs(session, began)
+        share = 4 * SHARE if virtual else SHARE
+        self.sampler = Sampler(session, layout, self.hub.log, finder, share, self._pairs.learn)
         self._pair_budget = SampleBudget(PAIR_S, SHARE, PAIRS)
         self._rebase()
         self.hub.log.add(0, "note", f"lab {session.topology.lab.name}, {session.clock} clock, {transport}")
@@ -170,6 +171,7 @@ class View:
         self.experiment = experiment
         self._stop = False
         self.saved = ""
+        self.result = None
         self.hub.log.add(self._now(), "job", f"{experiment.title}: begins")
 
     def started(self, run: WorkloadRun) -> None:
@@ -179,6 +181,7 @@ class View:
         assert self.experiment is not None
         assert self.sampler is not None
         began = run.result.started_ns - self.sampler.began_ns
+        self.hub.completions = completions.without(completions.PENDING)
         self._job = {
             "name": self.experiment.name,
             "workload": self.experiment.workload.name,
@@ -188,6 +191,7 @@ class View:
             "began_ns": began,
             "iterations": 0,
             "step_ns": 0,
+            "completion_ns": 0,
             "bytes_verified": 0,
             "mismatches": 0,
             "failures": [],
@@ -259,6 +263,8 @@ class View:
         self.run = None
         if self.sampler is not None:
             self.sampler.forget_jobs()
+            if self.result is not None:
+                self.hub.completions = completions.completions_of(self.result, self.sampler.began_ns)
         if self._job is not None:
             self._job = {**self._job, "running": False, "verdict": judged.status}
         self.hub.log.add(self._now(), "job", f"ended: {judged.status}")
@@ -362,12 +368,14 @@ class View:
         seen = state["job"]
         if self._job is not None and self.run is not None:
             if seen is not None:
-                for key in ("iterations", "step_ns", "bytes_verified", "mismatches", "failures"):
+                for key in ("iterations", "step_ns", "completion_ns", "bytes_verified", "mismatches", "failures"):
                     self._job[key] = seen[key]
             assert self.result is not None
             failures = list(self.result.failures) or self._job["failures"]
             self._job["failures"] = failures[:20]
             self._job["verdict"] = "failed" if failures or self._job["mismatches"] else "good"
+        elif seen is not None and seen["running"] and self.hub.completions["why"] != completions.OTHERS:
+            self.hub.completions = completions.without(completions.OTHERS)
         state["job"] = self._job if self._job is not None and (self.run is not None or seen is None) else seen
         state["captures"] = self.captures.ports
         state["commands"] = self._done

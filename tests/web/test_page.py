@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from mrc_topo.labfile import load_lab
+from mrc_web import completions
 from mrc_web.hub import Hub
+from mrc_web.log import LogLine
 from mrc_web.state import Layout, calm, layout_of
 from support.browser import Opened, an_hour, lacking, opened
 from support.browser import browser as a_browser
@@ -100,6 +102,139 @@ def test_what_happens_is_drawn_where_it_happens(browser: Any) -> None:
         one.until(f"!mrclab.fabric.look('{SWITCH}').classes.includes('found')")
         show(16)
         one.page.wait_for_selector("#fidelity", state="hidden")
+
+
+EVS = [
+    {"t_ns": 58_310_000_000, "ev": 0x2A, "peer": "h2", "qpn": 7},
+    {"t_ns": 58_312_000_000, "ev": 0x2B, "peer": "h3", "qpn": 8},
+]
+CELLS = "(rows) => rows.map((row) => [...row.children].map((each) => each.textContent))"
+
+
+def test_log_names_the_evs_that_changed_and_has_causes_before_effects(browser: Any) -> None:
+    """A failure comes in after what the hosts noticed of it, but began before, or at the same time."""
+    with shown(browser, tiny([])) as (hub, one):
+        text = "h1: 2 EVs of plane 0 to h2, h3: GOOD → ASSUMED_BAD (rack)"
+        hub.log.append(LogLine(58_310_000_000, "ev", text, "h1:0", changed=2, evs=EVS))  # type: ignore[arg-type]
+        hub.log.append(LogLine(58_310_000_000, "failure", f"link down {LINK}", LINK, 58_320_000_000))
+        hub.log.append(LogLine(58_310_000_000, "port", "h1:0 is down", "h1:0"))
+        hub.log.append(LogLine(58_000_000_000, "restore", "restored: link down x", "x", 58_001_000_000))
+        hub.publish(calm(hub.layout, 2))  # type: ignore[arg-type]
+        one.until("document.querySelectorAll('#log li').length === 4")
+        rows = one.page.locator("#log li")
+        assert rows.evaluate_all("(rows) => rows.map((row) => row.className)") == ["port", "ev", "failure", "restore"]
+        assert one.text("#log .failure") == f"58.31 slink down {LINK}, done at 58.32 s"
+        assert one.text("#log .restore") == "58.00 srestored: link down x"
+        one.page.click("#log .ev summary")
+        one.page.wait_for_selector("#log .ev td")
+        assert one.page.locator("#log .ev tr").evaluate_all(CELLS) == [
+            ["time", "EV", "peer", "QP"],
+            ["58.31 s", "0000002a", "h2", "7"],
+            ["58.31 s", "0000002b", "h3", "8"],
+        ]
+
+
+def test_pair_panel_says_since_when_an_ev_is_in_its_state(browser: Any) -> None:
+    with shown(browser, tiny([])) as (hub, one):
+        one.page.click("#tab-pair")
+        one.page.select_option("#source", "h1")
+        one.page.select_option("#destination", "h2")
+        row = {"plane": 0, "active": True, "losses": 0, "used_ns": -1, "links": [], "cause": ""}
+        evs = [
+            row | {"ev": 1, "state": "GOOD", "since_ns": -1},
+            row | {"ev": 2, "state": "GOOD", "since_ns": 2_000_000_000, "cause": "probe answered"},
+            row | {"ev": 3, "state": "ASSUMED_BAD", "since_ns": 3_500_000_000, "cause": "rack"},
+        ]
+        pair: Any = {
+            "source": "h1", "destination": "h2", "error": "", "qps": [{"qpn": 7, "state": "RTS", "evs": evs}],
+            "cwnd": 0, "inflight": 0, "rtt_ns": 0, "packets": 0, "retransmissions": 0,
+        }  # fmt: skip
+        hub.show_pairs({("h1", "h2"): pair})
+        hub.publish(calm(hub.layout, 50))  # type: ignore[arg-type]
+        one.page.wait_for_selector("#changes td")
+        assert one.page.locator("#changes tr").evaluate_all(CELLS) == [
+            ["since", "state", "EV", "plane", "QP", "cause"],
+            ["3.50 s", "ASSUMED_BAD", "00000003", "0", "7", "rack"],
+            ["2.00 s", "GOOD", "00000002", "0", "7", "probe answered"],
+        ]
+        assert "from h1 to h2" in one.text("#changes caption")
+        one.page.click("#evs .ev.ASSUMED_BAD")
+        assert "ASSUMED_BAD since 3.50 s (rack)" in one.text("#panel-pair p[role=status]")
+
+
+AXES = """() => mrclab.curves.plot.axes.map((axis) => {
+    const { ctx } = mrclab.curves.plot;
+    [ctx.font] = axis.font;
+    const ticks = axis._values ?? [];
+    const widest = Math.max(0, ...ticks.map((each) => ctx.measureText(each).width)) / devicePixelRatio;
+    return [axis.label, ticks, widest + axis.gap + axis.ticks.size, axis._size];
+})"""
+
+
+def test_axes_are_named_by_what_they_show_beside_their_ticks(browser: Any) -> None:
+    layout = tiny([])
+    with shown(browser, layout) as (hub, one):
+        state = calm(layout, 2)
+        one.until("mrclab.curves.rows.length > 0")
+        for number, goodput in enumerate((50_000_000, 9_990_000, 499_900_000_000), 3):
+            state = calm(layout, number)
+            state["goodput_bps"] = goodput
+            job: Any = {"name": "x", "workload": "x", "hosts": [], "running": True, "began_ns": 0}
+            state["job"] = job | {"completion_ns": 123_000_000}
+            hub.publish(state)
+            one.until(f"mrclab.latest().goodput_bps === {goodput} && mrclab.curves.data()[1].at(-1) === {goodput}")
+            for what, labels in (
+                ("planes", ["goodput, load"]),
+                ("hosts", ["goodput"]),
+                ("times", ["goodput", "time of an iteration"]),
+            ):
+                one.page.evaluate(f"mrclab.curves.choose('{what}')")
+                one.until("mrclab.curves.plot.axes[1]._values?.length > 1")
+                _, *axes = one.page.evaluate(AXES)
+                assert [label for label, *_ in axes] == labels
+                for label, ticks, needed, has in axes:
+                    assert ticks
+                    assert needed <= has, (label, ticks)
+
+
+def test_completion_times_are_drawn_beside_goodput_or_the_selector_says_why_not(browser: Any) -> None:
+    layout = tiny([])
+    option = "document.querySelector('#what [value=times]')"
+    with shown(browser, layout) as (hub, one):
+        one.until(f"{option}.textContent === 'completion times: no workload has run yet' && {option}.disabled")
+        job: Any = {"name": "x", "workload": "x", "hosts": [], "running": True, "began_ns": 0}
+        hub.completions = completions.without("median and P99 follow")
+        for number in range(2, 6):
+            hub.publish({**calm(layout, number), "job": job | {"completion_ns": number * 1_000_000}})
+            one.until(f"mrclab.latest().t_ns === {number} * 1e8")
+            # The curves are drawn four times a second.
+            one.page.wait_for_timeout(300)
+        one.until(f"{option}.textContent === 'goodput and completion times' && !{option}.disabled")
+        one.page.select_option("#what", "times")
+        assert one.text("#why") == "median and P99 follow"
+        wanted = ["goodput of all hosts", "mean of 2 s, or the present one if longer"]
+        assert one.page.locator("#key li").all_inner_texts() == wanted
+        one.until("mrclab.curves.data()[2].at(-1) === 5e6")
+        rows: Any = [[150_000_000, 7_000_000, 9_000_000, 4], [350_000_000, None, None, 0]]
+        hub.completions = {"what": "flow", "window_ns": 10**9, "rows": rows, "why": ""}
+        hub.publish({**calm(layout, 7), "job": job | {"running": False}})
+        one.until("document.querySelectorAll('#key li').length === 4 && mrclab.latest().t_ns === 7e8")
+        assert one.page.locator("#key li").all_inner_texts()[1:3] == ["median of 1.00 s", "P99 of 1.00 s"]
+        assert one.page.is_hidden("#why")
+        assert one.page.evaluate("mrclab.curves.plot.axes.map((each) => each.label)")[1:] == [
+            "goodput",
+            "time of a flow",
+        ]
+        one.until("mrclab.curves.data()[0].includes(0.7)")
+        times, _, median, p99, mean = one.page.evaluate("mrclab.curves.data()")
+        assert [p99[times.index(each)] for each in (0.15, 0.35)] == [9_000_000, None]
+        assert median[times.index(0.15)] == 7_000_000
+        assert mean[times.index(0.5)] == 5_000_000
+        assert mean[times.index(0.7)] is None
+        # Another lab, of which nothing is known.
+        hub.show(tiny([]))
+        hub.publish(calm(hub.layout, 8))  # type: ignore[arg-type]
+        one.until(f"{option}.disabled && document.querySelector('#what').value === 'planes'")
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])

@@ -13,7 +13,8 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_runs.workload import WorkloadSpec, set_up
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
-from mrc_web.hub import POINTS, Hub
+from mrc_web.completions import POINTS
+from mrc_web.hub import Hub
 from mrc_web.log import LINES
 from mrc_web.sampler import Rates, SampleBudget, SampleKind
 from mrc_web.state import layout_of
@@ -165,4 +166,5 @@ def state(number: int, layout: int) -> Any:
         "goodput_bps": number,
         "planes": [{"rx_bps": 1, "ports_up": 1}],
         "hosts": [{"goodput_bps": 1}],
+        "job": None,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pathlib
 from concurrent.futures import TimeoutError as Late
 
@@ -109,8 +110,58 @@ def test_the_log_has_the_times_that_the_record_of_the_run_has(
     assert hub.layout is not None
     began = hub.layout["began_ns"]
     shown = [row["t_ns"] for row in hub.log.since(0) if row["what"] in ("failure", "restore")]
-    assert shown == [each.done_ns - began for each in outcome.result.happenings]
+    assert shown == [each.at_ns - began for each in outcome.result.happenings]
     assert len(shown) == 2
+    done = [row["done_ns"] for row in hub.log.since(0) if row["what"] in ("failure", "restore")]
+    assert done == [each.done_ns - began for each in outcome.result.happenings]
+    names = {"h0", "h1", "h2", "h3"}
+    evs = [(row, each) for row in hub.log.since(0) for each in row.get("evs", [])]
+    assert evs
+    assert {each["peer"] for _, each in evs} <= names
+    assert all(each["peer"] not in row["text"].partition(":")[0] and shown[0] <= each["t_ns"] for row, each in evs)
+
+
+def test_evs_of_a_pair_have_the_time_of_their_latest_change_also_of_before_the_pair_was_looked_at() -> None:
+    with simulating(speed=0) as view:
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        view.until(lambda state: state["job"] and state["job"]["iterations"] > 2)
+        view.ask("fail", target=LINK)
+        view.until(lambda state: state["hosts"][1]["ev"]["ASSUMED_BAD"] > 0)
+        view.hub.want(("h1", "h2"), 1)
+        while b'"ASSUMED_BAD"' not in view.hub.pairs.get(("h1", "h2"), b""):
+            view.until(lambda state: True)
+        logged = {
+            (each["qpn"], each["ev"]): each["t_ns"]
+            for row in view.hub.log.since(0)
+            if row["what"] == "ev" and row["text"].startswith("h1: ") and "→ ASSUMED_BAD" in row["text"]
+            for each in row["evs"]
+            if each["peer"] == "h2"
+        }
+        pair = json.loads(view.hub.pairs["h1", "h2"])
+        bad = [(qp["qpn"], ev) for qp in pair["qps"] for ev in qp["evs"] if ev["state"] == "ASSUMED_BAD"]
+        assert bad
+        for qpn, ev in bad:
+            assert ev["since_ns"] == logged[qpn, ev["ev"]]
+            assert ev["cause"]
+        view.ask("restore", target=LINK)
+        lost = {(qpn, ev["ev"]) for qpn, ev in bad}
+
+        def mended() -> list[int]:
+            pair = json.loads(view.hub.pairs["h1", "h2"])
+            rows = [(qp["qpn"], ev) for qp in pair["qps"] for ev in qp["evs"]]
+            return [ev["since_ns"] for qpn, ev in rows if (qpn, ev["ev"]) in lost and ev["state"] == "GOOD"]
+
+        view.until(lambda state: len(mended()) == len(lost) and min(mended()) > max(logged.values()))
+
+
+def test_a_pair_without_a_queue_pair_names_the_peers_that_there_are() -> None:
+    with simulating(speed=0) as view:
+        view.hub.want(("h0", "h2"), 1)
+        none = b'"h0 has no queue pair to h2 at present; it has none at all; a workload or a program makes them"'
+        view.until(lambda state: none in view.hub.pairs.get(("h0", "h2"), b""))
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        some = b'"h0 has no queue pair to h2 at present; it has some to h1, h3"'
+        view.until(lambda state: some in view.hub.pairs.get(("h0", "h2"), b""))
 
 
 def test_the_ways_of_evs_are_those_of_the_paths() -> None:
@@ -119,8 +170,6 @@ def test_the_ways_of_evs_are_those_of_the_paths() -> None:
         view.hub.want(("h1", "h2"), 1)
         while not (seen := view.hub.pairs.get(("h1", "h2"))) or b'"qps":[]' in seen:
             view.until(lambda state: True)
-        import json
-
         pair = json.loads(seen)
         assert view.hub.layout is not None
         names = [each["name"] for each in view.hub.layout["links"]]

@@ -8,7 +8,7 @@ import { Fabric, legend } from "./fabric.js";
 import { JobPanel } from "./job.js";
 import { PairPanel } from "./pair.js";
 import { TablePanel } from "./table.js";
-import { rate, seconds } from "./units.js";
+import { entropy, rate, seconds } from "./units.js";
 
 const LOG_ROWS = 400;
 const CURVE_MS = 250;
@@ -39,7 +39,7 @@ const stream = new Stream({
     state = drawn = null;
     marks = [];
     origin = 0;
-    curves.origin = 0;
+    curves.origin = pair.origin = 0;
     document.title = `${layout.lab} – mrclab`;
     text(byId("lab"), layout.lab);
     byId("lab").title = layout.description;
@@ -51,7 +51,8 @@ const stream = new Stream({
     byId("slider").max = Math.ceil((layout.length_ns ?? 0) / 1e6);
     byId("log").replaceChildren();
   },
-  history: (rows) => curves.history(rows),
+  history: (rows) => { curves.history(rows); offer(); },
+  completions: (found) => { curves.completions(found); offer(); },
   log: (rows) => rows.forEach(note),
   state(found) {
     if (state === null) requestAnimationFrame(draw);
@@ -97,6 +98,21 @@ function drawCurves(found) {
   curves.cursor = layout.mode === "run" ? found.t_ns : null;
   curves.mark(allMarks(found));
   curves.draw();
+  offer();
+}
+
+/** Offers completion times where there are some, and says why where there are none. */
+function offer() {
+  const option = byId("what").querySelector("[value=times]");
+  const { why } = curves.times;
+  const timed = curves.timed();
+  if (!timed && curves.what === "times") {
+    byId("what").value = "planes";
+    curves.choose("planes");
+  }
+  if (option.disabled === timed) option.disabled = !timed;
+  text(option, timed ? "goodput and completion times" : `completion times: ${why}`);
+  warn(byId("why"), curves.what === "times" ? why : "");
 }
 
 /** What was done, and what is still scheduled. */
@@ -108,7 +124,7 @@ function allMarks(found) {
 /** A workload that begins sets the clock and the curves to 0; what happened before has times below 0. */
 function begin(job) {
   if (layout.mode === "run" || job?.began_ns === undefined || job.began_ns === origin) return;
-  origin = curves.origin = job.began_ns;
+  origin = curves.origin = pair.origin = job.began_ns;
   for (const each of document.querySelectorAll("#log time")) text(each, when(Number(each.dataset.ns)));
 }
 
@@ -147,7 +163,7 @@ function truth(found) {
   shownTruth = key;
   byId("truth").replaceChildren(rows.length
     ? el("table", { class: "truth" },
-      el("tr", {}, ...["element", "injected", "detected", ""].map((each) => el("th", { scope: "col" }, each))),
+      el("tr", {}, ...["element", "injected", "detected", "denylist"].map((each) => el("th", { scope: "col" }, each))),
       ...rows.map((row) => el("tr", {}, ...row.map((each, at) => el("td", {}, at === 0 ? el("button", { type: "button", onclick: () => choose(each) }, each) : each)))))
     : el("p", { class: "hint" }, "Everything works, and the hosts see it so."));
 }
@@ -163,11 +179,38 @@ function note(row) {
     marks.push({ t_ns: row.t_ns, text: row.text.replace(/^restored: /, ""), breaks: row.what === "failure" });
     marks = marks.slice(-200);
   }
-  // Newest first; hosts are asked in turn, so what they report comes later than what was done meanwhile.
+  // Newest first; hosts are asked in turn, so what they report comes later than what was done meanwhile. What was done
+  // at the same time as something else was noticed is its cause, and stands below it.
+  const done = row.what === "failure" || row.what === "restore";
+  const earlier = (each) => {
+    const time = Number(each.firstElementChild.dataset.ns);
+    return time < row.t_ns || (time === row.t_ns && !(done && each.className !== "failure" && each.className !== "restore"));
+  };
   let next = list.firstElementChild;
-  while (next && Number(next.firstElementChild.dataset.ns) > row.t_ns) next = next.nextElementSibling;
-  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text), next);
+  while (next && !earlier(next)) next = next.nextElementSibling;
+  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text,
+    row.done_ns !== undefined && when(row.done_ns) !== when(row.t_ns) ? el("span", { class: "muted" }, ", done at ", el("time", { "data-ns": row.done_ns }, when(row.done_ns))) : null,
+    row.changed > 1 ? which(row) : null), next);
   while (list.childElementCount > LOG_ROWS) list.lastElementChild.remove();
+}
+
+/** The EVs of a line that has several; their table is made when it is opened. */
+function which(row) {
+  const made = el("details", { ontoggle: () => {
+    if (made.childElementCount > 1) return;
+    const cells = row.evs.map((each) => [el("time", { "data-ns": each.t_ns }, when(each.t_ns)), entropy(each.ev), each.peer || "not known", String(each.qpn)]);
+    const more = row.changed - row.evs.length;
+    if (row.evs.length) {
+      made.append(el("table", {},
+        el("tr", {}, ...["time", "EV", "peer", "QP"].map((each) => el("th", { scope: "col" }, each))),
+        ...cells.map((each) => el("tr", {}, ...each.map((cell) => el("td", {}, cell))))));
+    }
+    if (more > 0) {
+      made.append(el("p", { class: "hint" }, row.evs.length ? `${more} more are not listed.`
+        : "They are no longer kept here; mrclab events lists those of a recorded run."));
+    }
+  } }, el("summary", {}, "which"));
+  return made;
 }
 
 function choose(name) {
@@ -208,7 +251,7 @@ for (const tab of document.querySelectorAll("[role=tab]")) {
 byId("pause").addEventListener("click", pauseOrGo);
 byId("step").addEventListener("click", () => act("step", { seconds: 0.01 }));
 byId("speed").addEventListener("change", (event) => act("speed", { speed: Number(event.target.value) }));
-byId("what").addEventListener("change", (event) => { curves.choose(event.target.value); });
+byId("what").addEventListener("change", (event) => { curves.choose(event.target.value); offer(); });
 
 function pauseOrGo() {
   act(byId("pause").textContent === "Pause" ? "pause" : "resume", {});

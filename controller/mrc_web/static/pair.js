@@ -1,11 +1,13 @@
 // The panel of a pair of hosts: all EVs of their queue pairs, by plane, and the window that they share.
 
 import { el, Facts, text } from "./dom.js";
-import { bytes, count, entropy, span } from "./units.js";
+import { bytes, count, entropy, seconds, span } from "./units.js";
 
 const LETTERS = { GOOD: "G", SKIP: "S", ASSUMED_BAD: "B", DENIED: "D" };
 /** An EV that was in flight so short a time ago shows it. */
 const FRESH_NS = 400e6;
+/** The table of changes has the newest of them. */
+const CHANGES = 40;
 
 export class PairPanel {
   constructor(place, watch, highlight) {
@@ -17,15 +19,20 @@ export class PairPanel {
     this.facts = new Facts();
     this.table = el("table", { class: "evs", id: "evs" });
     this.detail = el("p", { class: "hint", role: "status" });
+    this.changes = el("table", { class: "changes", id: "changes", hidden: true });
+    this.told = "";
     this.cells = new Map();
     this.chosen = null;
     this.now = 0;
+    /** When the workload began: times are shown from there. */
+    this.origin = 0;
     for (const select of [this.source, this.destination]) select.addEventListener("change", () => this.change());
     place.replaceChildren(
       el("div", { class: "row" }, el("label", {}, "from ", this.source), el("label", {}, "to ", this.destination)),
       this.note, this.facts.node, this.detail, this.table,
       el("p", { class: "hint" }, "G good, S skipped once, B assumed bad, D denied; filled: active, hollow: in reserve; "
         + "black frame: in flight just now. Point at one, or press it, to see its way."),
+      this.changes,
     );
   }
 
@@ -58,6 +65,8 @@ export class PairPanel {
   clear() {
     this.table.replaceChildren();
     this.cells.clear();
+    this.changes.hidden = true;
+    this.told = "";
     this.chosen = null;
     this.detail.textContent = "";
     this.highlight([]);
@@ -76,6 +85,27 @@ export class PairPanel {
       if (!seen.has(key)) { cell.remove(); this.cells.delete(key); }
     }
     if (this.chosen) this.describe(this.chosen);
+    this.change_rows(pair);
+  }
+
+  /** The EVs that came into their state while the host's log has it, newest first. */
+  change_rows(pair) {
+    const found = pair.qps.flatMap((qp) => qp.evs.filter((ev) => ev.since_ns >= 0).map((ev) => ({ ev, qp })));
+    found.sort((one, other) => other.ev.since_ns - one.ev.since_ns || one.ev.ev - other.ev.ev);
+    const rows = found.slice(0, CHANGES).map(({ ev, qp }) => [
+      seconds(ev.since_ns - this.origin), ev.state, entropy(ev.ev), String(ev.plane), String(qp.qpn), ev.cause,
+    ]);
+    const more = found.length - rows.length;
+    const key = JSON.stringify([rows, more]);
+    if (key === this.told) return;
+    this.told = key;
+    this.changes.hidden = !rows.length;
+    this.changes.replaceChildren(
+      el("caption", {}, `EVs from ${pair.source} to ${pair.destination} whose state changed, the latest first`
+        + (more > 0 ? `; ${more} earlier ones are not shown` : "")),
+      el("tr", {}, ...["since", "state", "EV", "plane", "QP", "cause"].map((each) => el("th", { scope: "col" }, each))),
+      ...rows.map((row) => el("tr", {}, ...row.map((each) => el("td", {}, each)))),
+    );
   }
 
   draw(pair, qp, ev, seen) {
@@ -125,7 +155,8 @@ export class PairPanel {
     const used = ev.used_ns < 0 ? "not seen in flight" : `last in flight ${span(Math.max(this.now - ev.used_ns, 0))} ago`;
     const names = ev.links.map((at) => this.layout.links[at].name);
     const way = names.length ? `by ${names.join(", ")}` : "the switches choose its way";
-    text(this.detail, `EV ${entropy(ev.ev)}: plane ${ev.plane}, ${ev.state}, ${ev.active ? "active" : "in reserve"}, `
+    const since = ev.since_ns < 0 ? "" : ` since ${seconds(ev.since_ns - this.origin)} (${ev.cause})`;
+    text(this.detail, `EV ${entropy(ev.ev)}: plane ${ev.plane}, ${ev.state}${since}, ${ev.active ? "active" : "in reserve"}, `
       + `${ev.losses} packets on it taken for lost, ${used}; ${way}`);
   }
 }
