@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p4lite.api import Action, Program, Switch, TableEntry, compile
+    from p4lite.api import Action, CounterValue, MeterConfig, Program, Switch, TableEntry, compile
 
-__all__ = ["Action", "Program", "Switch", "TableEntry", "compile"]
+__all__ = ["Action", "CounterValue", "MeterConfig", "Program", "Switch", "TableEntry", "compile"]
 
 
 def __getattr__(name: str) -> object:

@@ -217,6 +217,33 @@ def test_refused_by_name_and_place(parts: dict[str, str], what: str) -> None:
     assert caught.value.pos.line > 1
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("struct meta_t {  }", "header meta_t { bit<8> x; }", "user metadata of type meta_t, which is no struct"),
+        ("struct meta_t {  }", "typedef bit<8> meta_t;", "user metadata of type bit<8>, which is no struct"),
+        (
+            "struct meta_t {  }",
+            "struct s_t { } type bit<8> meta_t;",
+            "user metadata of type bit<8>, which is no struct",
+        ),
+        (
+            "struct headers { h_t h;  }",
+            "header headers { bit<8> x; }",
+            "headers of type headers, which is no struct",
+        ),
+    ],
+)
+def test_headers_and_metadata_are_structs_as_p4c_demands(old: str, new: str, said: str) -> None:
+    text = source(parser="state start { transition accept; }").replace(" pkt.emit(hdr.h);", "")
+    assert old in text
+    program = frontend.load_text(text.replace(old, new), "case.p4")
+    with pytest.raises(Unsupported, match=said) as caught:
+        backend.generate(program, program.reporter)
+    assert caught.value.pos.line > 1
+    backend.generate(frontend.load_text(text, "case.p4"))
+
+
 def test_other_architectures_are_refused() -> None:
     text = "#include <core.p4>\ncontrol c(); package top(c x); control d() { apply {} } top(d()) main;"
     program = frontend.load_text(text, "case.p4")

@@ -3,5 +3,6 @@
 from p4lite.api.program import Program, compile
 from p4lite.api.switch import Switch
 from p4lite.api.tables import Action, TableEntry
+from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
 
-__all__ = ["Action", "Program", "Switch", "TableEntry", "compile"]
+__all__ = ["Action", "CounterValue", "MeterConfig", "Program", "Switch", "TableEntry", "compile"]

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from p4lite.api.control import Control
 from p4lite.api.values import Scalar, find, number
+from p4lite.switch.errors import InvalidArgument
 from p4lite.switch.program.facts import Array
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
 
@@ -69,6 +70,10 @@ class Counter:
         return self._control.counter_read(self.name, index)
 
     def __setitem__(self, index: int, value: CounterValue) -> None:
+        if not isinstance(value, CounterValue):
+            raise InvalidArgument(
+                f"counter '{self.name}': {value!r} is no value of it; write CounterValue(packets, bytes)"
+            )
         self._control.counter_write(self.name, index, value.packets, value.bytes)
 
     def clear(self) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from p4lite.api.scopes import Scopes, scopes_of
 from p4lite.compiler import compile_program, compile_text
+from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.bmv2.reader import read_document
+from p4lite.switch.errors import InvalidArgument
 from p4lite.switch.program.facts import Facts
 from p4lite.switch.program.load import load_facts
 
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
 class Program:
     """A program: `bmv2` is its BMv2 JSON, `p4info` its P4Info as text ("" of a JSON), `warnings` the compiler's.
 
-    `sources` has the lines of each source file by its name, as far as they are known.
+    `sources` has the lines of each source file by its name, as far as they are known. `scopes`: for each table the
+    actions that are @tableonly or @defaultonly; a BMv2 JSON does not say it. A program can be copied and pickled.
     """
 
     name: str
@@ -32,6 +37,19 @@ class Program:
     p4info: str = field(default="", repr=False)
     warnings: tuple[Diagnostic, ...] = ()
     sources: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    scopes: Scopes = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is made again of the rest, and cannot leave this process."""
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        # A document may be nested deeper than pickle and copy can follow.
+        with deep_recursion(DOCUMENT_LIMIT):
+            return state | {"bmv2": json.dumps(self.bmv2)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read the document again."""
+        with deep_recursion(DOCUMENT_LIMIT):
+            self.__dict__.update(state, bmv2=json.loads(state["bmv2"]))
 
     @cached_property
     def facts(self) -> Facts:
@@ -65,8 +83,12 @@ def compile(source: StrPath, *, include_dirs: Sequence[StrPath] = (), defines: D
 
     Raises:
         CompileError: the program has errors; its text is what `p4lite compile` prints.
+        InvalidArgument: `source` is neither a path nor a text.
         ProgramError: the JSON cannot be read.
     """
+    if not isinstance(source, str | os.PathLike):
+        what = type(source).__name__
+        raise InvalidArgument(f"a program is a path or a text of several lines, not {what}")
     if isinstance(source, str) and "\n" in source:
         compiled = compile_text(source, "program.p4", include_dirs, defines)
         name = "program.p4"
@@ -76,4 +98,6 @@ def compile(source: StrPath, *, include_dirs: Sequence[StrPath] = (), defines: D
             return Program(name, read_document(Path(name)))
         compiled = compile_program(name, include_dirs, defines)
     sources = {file: list(lines) for file, lines in compiled.program.reporter.sources.items()}
-    return Program(name, compiled.bmv2, compiled.p4info, tuple(compiled.warnings), sources)
+    return Program(
+        name, compiled.bmv2, compiled.p4info, tuple(compiled.warnings), sources, scopes_of(compiled.p4info_message)
+    )

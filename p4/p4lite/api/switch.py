@@ -2,32 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal, TypeVar
 
 from p4lite.api.arrays import Counter, MeterArray, Named, Register
 from p4lite.api.backends import CompiledBackend, InterpreterBackend
 from p4lite.api.control import Backend, Control
+from p4lite.api.gate import Gate, guarded_control, guarded_replication
 from p4lite.api.program import Program
 from p4lite.api.tables import Table
+from p4lite.api.values import Missing, is_int
+from p4lite.interpreter.core import DROP_PORT
 from p4lite.interpreter.events import Observer
 from p4lite.interpreter.primitives import PythonExtern
 from p4lite.switch.errors import BuildError, InterpretedOnly, InvalidArgument
-from p4lite.switch.fabric.values import CloneSession, Replica
+from p4lite.switch.fabric.values import (
+    MAX_TIME_NS,
+    CloneSession,
+    FabricError,
+    Replica,
+    check_clone_session,
+    check_multicast_group,
+)
 from p4lite.switch.multicast import Replication
 from p4lite.switch.program.facts import Array
 from p4lite.switch.program.facts import Table as TableFacts
 
 BackendName = Literal["compiled", "interpreter"]
 PORTS = range(64)
+MAX_PORT = 65535
+MAX_PACKET = 65536
+MAX_PRIORITIES = 8
+T = TypeVar("T")
 #: A replica as it can be given: a port, or (port, rid).
 ReplicaLike = int | tuple[int, int] | Replica
 
 
 def _replica(given: ReplicaLike) -> Replica:
-    if isinstance(given, Replica):
-        return given
-    return Replica(given) if isinstance(given, int) else Replica(*given)
+    pair = (given.port, given.rid) if isinstance(given, Replica) else given if isinstance(given, tuple) else (given, 0)
+    if len(pair) != 2 or not all(is_int(number) for number in pair):
+        raise InvalidArgument(f"{given!r} is not a replica; write a port, (port, rid) or Replica(port, rid)")
+    return Replica(*pair)
+
+
+def _group(replication: Mapping[int, T], number: int, what: str) -> T:
+    if number not in replication:
+        raise Missing(f"there is no {what} {number!r}; there are: {', '.join(map(str, replication)) or 'none'}")
+    return replication[number]
+
+
+@contextmanager
+def _as_invalid_argument() -> Iterator[None]:
+    try:
+        yield
+    except FabricError as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def _checked_number(number: int, what: str) -> int:
+    if not is_int(number):
+        raise InvalidArgument(f"{number!r} is not the number of a {what}; write an int")
+    return number
+
+
+def _checked_ports(ports: Sequence[int]) -> Sequence[int]:
+    """Return the ports. Raises InvalidArgument, which says what is allowed."""
+    if not isinstance(ports, Sequence | Set) or isinstance(ports, str | bytes):
+        raise InvalidArgument(f"ports={ports!r}: a list of numbers is wanted")
+    for port in ports:
+        if not is_int(port) or not 0 <= port <= MAX_PORT or port == DROP_PORT:
+            raise InvalidArgument(
+                f"ports: {port!r} is not a port: an int from 0 to {MAX_PORT} without {DROP_PORT} (drop)"
+            )
+    if len(set(ports)) != len(ports):
+        raise InvalidArgument("ports: a number is there twice")
+    return ports if isinstance(ports, range) else tuple(ports)
+
+
+def _named_ports(ports: Sequence[int]) -> str:
+    if isinstance(ports, range) and ports.step == 1 and ports:
+        return f"there are: {ports.start} to {ports.stop - 1}; Switch(program, ports=...) gives others"
+    return f"there are: {', '.join(map(str, ports)) or 'none'}; Switch(program, ports=...) gives others"
+
+
+def _packet(data: object) -> bytes:
+    """Return the bytes of a packet. Raises InvalidArgument."""
+    try:
+        packet = data if type(data) is bytes else memoryview(data).tobytes()  # type: ignore[arg-type]
+    except (TypeError, BufferError):
+        what = type(data).__name__
+        raise InvalidArgument(
+            f"a packet is bytes (or bytearray, memoryview), not {what}; bytes.fromhex('0102') makes them of text"
+        ) from None
+    if len(packet) > MAX_PACKET:
+        raise InvalidArgument(f"a packet of {len(packet)} bytes: {MAX_PACKET} are the most")
+    return packet
 
 
 class MulticastGroups(MutableMapping[int, tuple[Replica, ...]]):
@@ -37,12 +108,18 @@ class MulticastGroups(MutableMapping[int, tuple[Replica, ...]]):
         self._replication = replication
 
     def __getitem__(self, group: int) -> tuple[Replica, ...]:
-        return self._replication.multicast_groups()[group]
+        return _group(self._replication.multicast_groups(), group, "multicast group")
 
     def __setitem__(self, group: int, replicas: Sequence[ReplicaLike]) -> None:
-        self._replication.set_multicast_group(group, [_replica(r) for r in replicas])
+        if not isinstance(replicas, Sequence) or isinstance(replicas, str | bytes):
+            raise InvalidArgument(f"{replicas!r} is not a list of replicas; write [1, 2, (3, 7)], ports or (port, rid)")
+        given = [_replica(r) for r in replicas]
+        with _as_invalid_argument():
+            check_multicast_group("", _checked_number(group, "multicast group"), given)
+        self._replication.set_multicast_group(group, given)
 
     def __delitem__(self, group: int) -> None:
+        _ = self[group]
         self._replication.delete_multicast_group(group)
 
     def __iter__(self) -> Iterator[int]:
@@ -59,13 +136,22 @@ class MirrorSessions(MutableMapping[int, CloneSession]):
         self._replication = replication
 
     def __getitem__(self, session: int) -> CloneSession:
-        return self._replication.clone_sessions()[session]
+        return _group(self._replication.clone_sessions(), session, "mirror session")
 
     def __setitem__(self, session: int, config: CloneSession | int) -> None:
-        made = CloneSession(port=config) if isinstance(config, int) else config
+        made = CloneSession(port=config) if is_int(config) else config
+        if not isinstance(made, CloneSession):
+            raise InvalidArgument(f"{config!r} is not a mirror session; write a port, or CloneSession(...)")
+        numbers = [made.truncate_bytes, *(n for n in (made.port, made.mcast_group) if n is not None)]
+        if not all(is_int(number) for number in numbers):
+            raise InvalidArgument(f"{made!r}: its port, group and truncate_bytes are ints")
+        made = replace(made, replicas=tuple(_replica(r) for r in made.replicas))
+        with _as_invalid_argument():
+            check_clone_session("", _checked_number(session, "mirror session"), made)
         self._replication.set_clone_session(session, made)
 
     def __delitem__(self, session: int) -> None:
+        _ = self[session]
         self._replication.delete_clone_session(session)
 
     def __iter__(self) -> Iterator[int]:
@@ -78,15 +164,23 @@ class MirrorSessions(MutableMapping[int, CloneSession]):
 class Switch:
     """A switch that runs a program, on a clock that only `advance` moves.
 
+    Several threads may use a switch: one call at a time goes in, and the others wait. After `close` every call, also
+    of what the switch has handed out before, raises InvalidArgument.
+
     Args:
         program: what `p4lite.compile` returns.
         backend: "compiled" (C in this process) or "interpreter". None: compiled, unless there is no C compiler, the
             program is not for v1model, or `observers` or `externs` are given, which only the interpreter has.
-        ports: the numbers of its ports; packets to others are dropped.
+        ports: the numbers of its ports, 0 to 65535 without 511 (drop); packets to others are dropped.
         seed: of the program's random().
-        priority_queues: of every port; packets of a higher priority are dropped.
+        priority_queues: of every port, 1 to 8; packets of a higher priority are dropped.
         observers: functions that get every event (`p4lite.interpreter.events`).
         externs: a Python object for each extern instance of the program, by its name.
+
+    Raises:
+        InvalidArgument: an argument is wrong; the text says what is allowed.
+        ProgramError: the program cannot be run.
+        BuildError: the compiled switch was asked for and cannot be built.
     """
 
     def __init__(
@@ -102,69 +196,105 @@ class Switch:
     ) -> None:
         if backend not in (None, "compiled", "interpreter"):
             raise InvalidArgument(f"there is no backend '{backend}': write compiled or interpreter")
+        if not isinstance(program, Program):
+            shown = repr(program) if isinstance(program, str) else f"a {type(program).__name__}"
+            raise InvalidArgument(
+                f"{shown} is not a program; write p4lite.Switch(p4lite.compile('router.p4')), or another file"
+            )
+        ports = _checked_ports(ports)
+        if not is_int(priority_queues) or not 1 <= priority_queues <= MAX_PRIORITIES:
+            raise InvalidArgument(f"priority_queues={priority_queues!r}: an int from 1 to {MAX_PRIORITIES} is wanted")
+        if not is_int(seed):
+            raise InvalidArgument(f"seed={seed!r}: an int is wanted")
+        if not isinstance(observers, Sequence) or not all(callable(each) for each in observers):
+            raise InvalidArgument("observers is a list of functions: write observers=[function]")
+        if externs is not None and not isinstance(externs, Mapping):
+            raise InvalidArgument("externs is a dict from names of extern instances to Python objects")
         watched = bool(observers or externs)
         if backend == "compiled" and watched:
             raise InvalidArgument("observers and externs need the interpreter: leave backend out, or write interpreter")
         self.program = program
-        self._backend: Backend | None = None
+        made: Backend | None = None
         if backend != "interpreter" and not watched:
             try:
-                self._backend = CompiledBackend(program, ports, seed, priority_queues)
+                made = CompiledBackend(program, ports, seed, priority_queues)
             except (BuildError, InterpretedOnly):
                 if backend == "compiled":
                     raise
-        self.backend: BackendName = "interpreter" if self._backend is None else "compiled"
-        if self._backend is None:
-            self._backend = InterpreterBackend(
-                program, ports, seed, priority_queues, observers=observers, externs=externs
-            )
-        control = self.control
+        self.backend: BackendName = "interpreter" if made is None else "compiled"
+        if made is None:
+            made = InterpreterBackend(program, ports, seed, priority_queues, observers=observers, externs=externs)
+        self._ports = ports
+        self._gate = Gate(made)
+        control = self._control = guarded_control(self._gate)
+        replication = self._replication = guarded_replication(self._gate)
         facts = program.facts
-        self.tables: Named[Table, TableFacts] = Named("table", facts.tables, lambda t: Table(self.control, t))
+        self.tables: Named[Table, TableFacts] = Named("table", facts.tables, self._table)
         self.registers: Named[Register, Array] = Named("register", facts.registers, lambda a: Register(control, a))
         self.counters: Named[Counter, Array] = Named("counter", facts.counters, lambda a: Counter(control, a))
         self.meters: Named[MeterArray, Array] = Named("meter", facts.meters, lambda a: MeterArray(control, a))
-        self.multicast = MulticastGroups(self._running.replication)
-        self.mirrors = MirrorSessions(self._running.replication)
+        self.multicast = MulticastGroups(replication)
+        self.mirrors = MirrorSessions(replication)
 
-    @property
-    def _running(self) -> Backend:
-        if self._backend is None:
-            raise InvalidArgument("the switch is closed")
-        return self._backend
+    def _table(self, table: TableFacts) -> Table:
+        with self._gate:
+            return Table(self._control, table, self._gate, self.program.scopes.get(table.name, {}))
 
     @property
     def control(self) -> Control:
         """The control operations under the mappings: see `ProgramInstance`."""
-        return self._running.control
+        with self._gate:
+            return self._control
 
     @property
     def replication(self) -> Replication:
         """The operations on multicast groups and mirror sessions under the mappings."""
-        return self._running.replication
+        with self._gate:
+            return self._replication
 
     def send(self, port: int, data: bytes) -> list[tuple[int, bytes]]:
-        """Send a packet in at a port; return what comes out because of it: (port, packet), in order."""
-        return self._running.send(port, data)
+        """Send a packet in at a port; return what comes out because of it: (port, packet), in order.
+
+        `data` is bytes, or another object with the bytes of a packet, such as bytearray and memoryview. Raises
+        InvalidArgument for a port that the switch does not have, other data, and packets beyond 65536 bytes.
+        """
+        if not is_int(port) or port not in self._ports:
+            raise InvalidArgument(f"there is no port {port!r}; {_named_ports(self._ports)}")
+        packet = _packet(data)
+        with self._gate as backend:
+            return backend.send(port, packet)
 
     def advance(self, duration_ns: int) -> None:
-        """Move the clock on."""
-        self._running.advance(duration_ns)
+        """Move the clock on by a whole number of nanoseconds, which is not negative; at 2^63 ns the clock ends.
+
+        Raises InvalidArgument, which says what is allowed.
+        """
+        if not is_int(duration_ns) or duration_ns < 0:
+            raise InvalidArgument(
+                f"the clock cannot advance by {duration_ns!r}: an int of nanoseconds, 0 or more, is wanted"
+            )
+        with self._gate as backend:
+            if duration_ns > MAX_TIME_NS - backend.now_ns:
+                raise InvalidArgument(
+                    f"the clock cannot advance by {duration_ns} ns: it is at {backend.now_ns} ns and ends at "
+                    f"{MAX_TIME_NS} ns"
+                )
+            backend.advance(duration_ns)
 
     @property
     def now_ns(self) -> int:
         """The switch's clock, nanoseconds since it was made."""
-        return self._running.now_ns
+        with self._gate as backend:
+            return backend.now_ns
 
     def digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Return the digests since the last call: (name, values of the fields)."""
-        return self._running.digests()
+        with self._gate as backend:
+            return backend.digests()
 
     def close(self) -> None:
-        """Free the switch."""
-        backend, self._backend = self._backend, None
-        if backend is not None:
-            backend.close()
+        """Free the switch; what it has handed out raises InvalidArgument from then on."""
+        self._gate.close()
 
     def __enter__(self) -> Switch:
         return self

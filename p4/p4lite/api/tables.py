@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from p4lite.api.control import Control
-from p4lite.api.values import Scalar, find, match, number
-from p4lite.switch.errors import InvalidArgument, NotFound
+from p4lite.api.gate import Gate
+from p4lite.api.scopes import Scope
+from p4lite.api.values import Missing, Scalar, find, is_int, match, number
+from p4lite.switch.errors import InvalidArgument, NotFound, OutOfRange
 from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
 from p4lite.switch.program.facts import Action as ActionFacts
 from p4lite.switch.program.facts import Table as TableFacts
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
+
+T = TypeVar("T")
+MAX_PRIORITY = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -96,26 +102,50 @@ def match_key(table: TableFacts, given: KeyLike) -> tuple[MatchValue, ...]:
 
 
 class Table:
-    """One table: `table[key] = action`, `del table[key]`, `key in table`, `len(table)`, iteration over its entries.
+    """One table: `table[key] = action`, `del table[key]`, `key in table`, `len(table)`, `get`, `pop`, `update`.
+
+    These do what they do with a dict. A table is no dict, though: entries of ternary and range tables have priorities,
+    and several entries may have one key. So iteration gives its entries (`TableEntry`), and operations by key without a
+    priority mean the entry of priority 0.
 
     A key is a value, a tuple with a value for each key, or a dict by name: exact values, `"10.0.0.0/8"` or
     `(value, length)` for lpm, `(value, mask)` or None for ternary, `(low, high)` for range.
     """
 
-    def __init__(self, control: Control, facts: TableFacts) -> None:
+    def __init__(self, control: Control, facts: TableFacts, gate: Gate, scopes: Mapping[str, Scope]) -> None:
+        """Take the control operations of the switch behind `gate`; `scopes`: actions that may not stand everywhere."""
         self._control = control
+        self._gate = gate
+        self._scopes = scopes
         self.facts = facts
         self.name = facts.name
 
     def __repr__(self) -> str:
-        return f"<Table {self.name}, {len(self)} entries>"
+        return f"<Table {self.name}>"
 
-    def _action(self, given: ActionLike) -> EntryAction:
+    def _action(self, given: ActionLike, *, default: bool = False) -> EntryAction:
         if isinstance(given, MemberRef | GroupRef):
             return given
         call = action_call(self.facts.actions, given, f"table '{self.name}'")
+        scope = self._scopes.get(call.name)
+        if scope is Scope.DEFAULT_ONLY and not default:
+            raise InvalidArgument(
+                f"table '{self.name}': {call.name} is @{scope.value}: no entry can have it; `table.default = ...` can"
+            )
+        if scope is Scope.ENTRIES_ONLY and default:
+            raise InvalidArgument(
+                f"table '{self.name}': {call.name} is @{scope.value}: it cannot be the default action"
+            )
         profile = self.facts.action_profile
         return call if profile is None else MemberRef(self._control.member_add(profile, call))
+
+    def _priority(self, priority: int) -> int:
+        if not is_int(priority) or not 0 <= priority <= MAX_PRIORITY:
+            raise InvalidArgument(
+                f"table '{self.name}': priority={priority!r}: an int from 0 to {MAX_PRIORITY} is wanted; the lower "
+                "number wins"
+            )
+        return priority
 
     def _shown(self, action: EntryAction) -> Action | MemberRef | GroupRef:
         if not isinstance(action, ActionCall):
@@ -124,36 +154,84 @@ class Table:
         return Action(action.name, **{p.name: v for p, v in zip(params, action.args, strict=True)})
 
     def add(self, key: KeyLike, action: ActionLike, *, priority: int = 0) -> int:
-        """Add an entry and return its handle; of ternary and range tables the lower priority number wins."""
-        return self._control.table_add(self.name, match_key(self.facts, key), self._action(action), priority=priority)
+        """Add an entry and return its handle; of ternary and range tables the lower priority number wins.
+
+        Raises:
+            AlreadyExists: there is an entry with this key and priority.
+            InvalidArgument, NotFound, OutOfRange: key, action or priority are wrong.
+            ResourceExhausted: the table is full.
+        """
+        wanted = match_key(self.facts, key)
+        return self._control.table_add(self.name, wanted, self._action(action), priority=self._priority(priority))
 
     def __setitem__(self, key: KeyLike, action: ActionLike) -> None:
         wanted = match_key(self.facts, key)
-        try:
-            handle = self._control.table_find(self.name, wanted)
-        except NotFound:
-            self._control.table_add(self.name, wanted, self._action(action))
-        else:
-            self._control.table_modify(self.name, handle, self._action(action))
+        with self._gate:
+            try:
+                handle = self._control.table_find(self.name, wanted)
+            except NotFound:
+                self._control.table_add(self.name, wanted, self._action(action))
+            else:
+                self._control.table_modify(self.name, handle, self._action(action))
 
     def handle(self, key: KeyLike, *, priority: int = 0) -> int:
-        """Return the handle of the entry with this key. Raises NotFound."""
-        return self._control.table_find(self.name, match_key(self.facts, key), priority=priority)
+        """Return the handle of the entry with this key. Raises NotFound, which is a KeyError, too."""
+        wanted = match_key(self.facts, key)
+        try:
+            return self._control.table_find(self.name, wanted, priority=self._priority(priority))
+        except NotFound:
+            raise Missing(f"table '{self.name}' has no entry with the key {key!r}") from None
+
+    def get(
+        self, key: KeyLike, default: T | None = None, *, priority: int = 0
+    ) -> Action | MemberRef | GroupRef | T | None:
+        """Return the action of the entry with this key, `default` if there is none."""
+        with self._gate:
+            try:
+                return self._shown(self._control.table_entry(self.name, self.handle(key, priority=priority)).action)
+            except (NotFound, OutOfRange):
+                return default
+
+    def pop(self, key: KeyLike, *default: T, priority: int = 0) -> Action | MemberRef | GroupRef | T:
+        """Delete the entry with this key, and return its action; without such an entry return `default`, if given.
+
+        Raises NotFound, which is a KeyError, too.
+        """
+        with self._gate:
+            try:
+                handle = self.handle(key, priority=priority)
+            except (NotFound, OutOfRange):
+                if default:
+                    return default[0]
+                raise
+            action = self._shown(self._control.table_entry(self.name, handle).action)
+            self._control.table_delete(self.name, handle)
+            return action
+
+    def update(self, entries: Mapping[KeyLike, ActionLike] | Iterable[tuple[KeyLike, ActionLike]]) -> None:
+        """Do `table[key] = action` for each key of a mapping, or each pair (key, action)."""
+        for key, action in entries.items() if isinstance(entries, Mapping) else entries:
+            self[key] = action
 
     def __getitem__(self, key: KeyLike) -> Action | MemberRef | GroupRef:
-        return self._shown(self._control.table_entry(self.name, self.handle(key)).action)
+        with self._gate:
+            return self._shown(self._control.table_entry(self.name, self.handle(key)).action)
 
     def __delitem__(self, key: KeyLike) -> None:
-        self._control.table_delete(self.name, self.handle(key))
+        with self._gate:
+            self._control.table_delete(self.name, self.handle(key))
 
     def delete(self, handle: int) -> None:
         """Delete an entry by its handle."""
+        if not is_int(handle):
+            raise InvalidArgument(f"table '{self.name}': {handle!r} is not the handle of an entry, which is an int")
         self._control.table_delete(self.name, handle)
 
     def __contains__(self, key: KeyLike) -> bool:
+        # A number beyond the width of the key cannot be in the table; what is no key at all is an error.
         try:
             self.handle(key)
-        except NotFound:
+        except (NotFound, OutOfRange):
             return False
         return True
 
@@ -179,13 +257,15 @@ class Table:
         if action is None:
             self._control.table_reset_default(self.name)
         else:
-            self._control.table_set_default(self.name, self._action(action))
+            self._control.table_set_default(self.name, self._action(action, default=True))
 
     def counter(self, key: KeyLike = None, *, priority: int = 0) -> CounterValue:
         """Return the direct counter of an entry; without a key that of misses."""
-        handle = None if key is None else self.handle(key, priority=priority)
-        return self._control.direct_counter_read(self.name, handle)
+        with self._gate:
+            handle = None if key is None else self.handle(key, priority=priority)
+            return self._control.direct_counter_read(self.name, handle)
 
     def set_meter(self, key: KeyLike, config: MeterConfig | None, *, priority: int = 0) -> None:
         """Configure the direct meter of an entry."""
-        self._control.direct_meter_set(self.name, self.handle(key, priority=priority), config)
+        with self._gate:
+            self._control.direct_meter_set(self.name, self.handle(key, priority=priority), config)

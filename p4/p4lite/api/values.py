@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from p4lite.switch.errors import InvalidArgument, NotFound, OutOfRange
 from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
@@ -14,6 +14,15 @@ from p4lite.switch.program.facts import Key
 #: A number as an int, bytes (big-endian), or text: decimal, 0x, 0b, a MAC address, an IPv4 or IPv6 address.
 Scalar = int | bytes | str
 T = TypeVar("T")
+
+
+class Missing(NotFound, KeyError):
+    """No such entry, group or name; a KeyError, too, as with other mappings."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
 _MAC = re.compile(r"[0-9a-fA-F]{1,2}(?:[:-][0-9a-fA-F]{1,2}){5}")
 _NUMBERS = "an int, bytes, '10', '0x0a', '00:00:0a:00:00:01', '10.0.0.1' or '2001:db8::1'"
 _FORMS = {
@@ -24,6 +33,11 @@ _FORMS = {
     "range": "'LOW->HIGH', (low, high), ",
     "optional": "None for anything, ",
 }
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Return whether a value is an int, and not True or False."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def number(value: Scalar, width: int, where: str) -> int:
@@ -64,7 +78,7 @@ def match(key: Key, value: object, where: str) -> MatchValue:
         return _anything(key, place)
     if not isinstance(first, int | bytes | str):
         raise InvalidArgument(
-            f"{place}: {value!r} does not match a {key.match} key; write {_FORMS[key.match]}{_NUMBERS}"
+            f"{place}: {value!r} does not match {_a(key.match)} key; write {_FORMS[key.match]}{_NUMBERS}"
         )
     low = number(first, key.width, place)
     full = (1 << key.width) - 1
@@ -79,6 +93,10 @@ def match(key: Key, value: object, where: str) -> MatchValue:
     if key.match == "range":
         return Range(low, low if second is None else number(second, key.width, place))
     return Optional(low) if key.match == "optional" else Exact(low)
+
+
+def _a(word: str) -> str:
+    return f"an {word}" if word in ("exact", "lpm", "optional") else f"a {word}"
 
 
 def _parts(kind: str, value: object) -> tuple[object, Scalar | None]:
@@ -96,15 +114,17 @@ def _anything(key: Key, place: str) -> MatchValue:
     found = key.everything()
     if found is not None:
         return found
-    raise InvalidArgument(f"{place}: an {key.match} key needs a value; write {_NUMBERS}")
+    raise InvalidArgument(f"{place}: {_a(key.match)} key needs a value; write {_NUMBERS}")
 
 
 def find(name: str, known: Mapping[str, T], what: str) -> str:
-    """Return the full name of what is called `name`, or is the only one whose name ends in `.name`. Raises NotFound."""
+    """Return the full name of what is called `name`, or is the only one whose name ends in `.name`. Raises Missing."""
+    if not isinstance(name, str):
+        raise Missing(f"{name!r} is not a name; there are: {', '.join(known) or 'none'}")
     if name in known:
         return name
     ends = [full for full in known if full.endswith("." + name)]
     if len(ends) == 1:
         return ends[0]
     problem = f"'{name}' means several: {', '.join(ends)}" if ends else f"there is no {what} '{name}'"
-    raise NotFound(f"{problem}; there are: {', '.join(known) or 'none'}")
+    raise Missing(f"{problem}; there are: {', '.join(known) or 'none'}")

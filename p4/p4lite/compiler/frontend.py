@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -15,24 +14,11 @@ from p4lite.compiler.diagnostics import Reporter, Unsupported
 from p4lite.compiler.parser import parse
 from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import preprocess, read_source
+from p4lite.recursion import deep_recursion as deep_recursion
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Defines: TypeAlias = Sequence[str] | Mapping[str, str]
 """Macros: NAME or NAME=VALUE each, or a mapping from names to values."""
-
-RECURSION_LIMIT = 30_000
-"""Python frames: parser.MAX_DEPTH levels of a syntax tree, each a few frames of a pass."""
-
-
-@contextmanager
-def deep_recursion() -> Iterator[None]:
-    """Raise the recursion limit to what the deepest accepted program needs."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, RECURSION_LIMIT))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 @contextmanager

@@ -16,7 +16,13 @@ from p4lite.interpreter.psa_externs import PsaExterns
 from p4lite.interpreter.tables import Tables
 from p4lite.switch.bmv2.model import Architecture, FieldRef
 from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
+from p4lite.switch.fabric.values import (
+    CloneSession,
+    FabricError,
+    Replica,
+    check_clone_session,
+    check_multicast_group,
+)
 from p4lite.switch.program.facts import Digest, Facts
 
 EXTERNS: dict[Architecture, tuple[type[PsaExterns], ...]] = {
@@ -108,8 +114,7 @@ class Core(Tables):
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None:
         """Create or replace a group (1-65535); replicas are made in the given order."""
-        if not 1 <= group <= 65535:
-            raise FabricError(f"multicast group {group}: the number must be 1-65535")
+        check_multicast_group("", group, replicas)
         self._groups[group] = tuple(replicas)
 
     def delete_multicast_group(self, group: int) -> None:
@@ -123,8 +128,7 @@ class Core(Tables):
 
     def set_clone_session(self, session: int, config: CloneSession) -> None:
         """Create or replace a mirror session (0-32767)."""
-        if not 0 <= session <= 32767:
-            raise FabricError(f"clone session {session}: the number must be 0-32767")
+        check_clone_session("", session, config)
         self._sessions[session] = config
 
     def delete_clone_session(self, session: int) -> None:

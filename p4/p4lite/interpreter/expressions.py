@@ -13,7 +13,7 @@ from typing import Any
 
 from p4lite.interpreter.packet import Packet, ParserFailure, wrap
 from p4lite.interpreter.state import State
-from p4lite.switch.bmv2.model import FieldType, HeaderType, Model, UnionStack
+from p4lite.switch.bmv2.model import MAX_DEPTH, FieldType, HeaderType, Model, UnionStack
 from p4lite.switch.bmv2.reader import Node
 
 Arguments = Sequence[int]
@@ -80,6 +80,7 @@ class Expressions:
     def __init__(self, model: Model, state: State) -> None:
         self.model = model
         self.state = state
+        self._depth = 0
 
     # --- by kind ---
 
@@ -153,7 +154,12 @@ class Expressions:
         """Return an expression of any kind. Raises ProgramError."""
         node = self._inner(node)
         if "op" in node.value:
-            return self._operation(node)
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                node.fail(f"the expression is nested more than {MAX_DEPTH} deep")
+            result = self._operation(node)
+            self._depth -= 1
+            return result
         kind, value = node["type"].str(), node["value"]
         compiled = getattr(self, "_leaf_" + kind, None)
         if compiled is None:

@@ -9,6 +9,7 @@ from p4lite.interpreter.events import Observer
 from p4lite.interpreter.primitives import PythonExtern
 from p4lite.interpreter.psa import Psa
 from p4lite.interpreter.v1model import V1Model
+from p4lite.recursion import deep_recursion
 from p4lite.switch.bmv2.model import Architecture
 from p4lite.switch.program.facts import Facts
 
@@ -35,16 +36,17 @@ class Interpreter(Core):
         externs: Mapping[str, PythonExtern] | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        super().__init__(
-            program,
-            seed=seed,
-            drop_port=drop_port,
-            ports=ports,
-            priority_queues=priority_queues,
-            strict=strict,
-            externs=externs,
-            observers=observers,
-        )
+        with deep_recursion():
+            super().__init__(
+                program,
+                seed=seed,
+                drop_port=drop_port,
+                ports=ports,
+                priority_queues=priority_queues,
+                strict=strict,
+                externs=externs,
+                observers=observers,
+            )
         self._paths = PATHS[program.architecture](self)
         self.parser = self._paths.parser
         """The parser that packets from outside enter."""
@@ -56,6 +58,7 @@ class Interpreter(Core):
         """
         if now_ns is not None:
             self.now_ns = now_ns
-        sent = self._paths.process(port, data)
+        with deep_recursion():
+            sent = self._paths.process(port, data)
         self.current = None
         return sent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from operator import index
 from typing import Any
 
 from p4lite.interpreter.calculations import Calculations
@@ -26,7 +27,7 @@ from p4lite.interpreter.packet import HeaderState, Packet, header_bits, wrap
 from p4lite.interpreter.tables import Tables
 from p4lite.switch.bmv2.model import FieldType, Stack, UnionStack
 from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.errors import InvalidArgument
+from p4lite.switch.errors import InvalidArgument, ProgramError
 from p4lite.switch.program.facts import MAX_JUMPS_BACK, Array
 
 BINARY = {
@@ -503,19 +504,24 @@ class Primitives:
         instance = self.externs.get(name)
         if instance is None:
             known = ", ".join(self.externs) or "none"
-            args[0].fail(f"no Python object is given for the extern '{name}' (given: {known})")
+            args[0].fail(
+                f"no Python object is given for the extern '{name}' (given: {known}); write "
+                f"p4lite.Switch(program, externs={{'{name}': OBJECT}})"
+            )
+        if isinstance(instance, type):
+            what = instance.__name__
+            args[0].fail(f"the class {what} is given for the extern '{name}': give an object of it, as {what}()")
         kind = next((e["type"].str() for e in self.model.root.items("extern_instances") if e["name"].value == name), "")
         method = op.removeprefix(f"_{kind}_")
         call = getattr(instance, method, None)
-        if call is None or method.startswith("_"):
+        shown = f"{type(instance).__name__}.{method}"
+        if not callable(call) or method.startswith("_"):
             args[0].fail(f"{type(instance).__name__}, given for the extern '{name}', has no method '{method}'")
         taken = len(signature(call).parameters)
         if taken > len(args) - 1:
-            args[0].fail(
-                f"{type(instance).__name__}.{method} takes {taken} arguments, the program gives {len(args) - 1}"
-            )
+            args[0].fail(f"{shown} takes {taken} arguments, the program gives {len(args) - 1}")
         values = [self.expr.number(arg) for arg in args[1 : 1 + taken]]
-        targets = [self.expr.target(arg) for arg in args[1 + taken :]]
+        targets = [self._out(arg, shown, taken) for arg in args[1 + taken :]]
 
         def run(packet: Packet, arguments: Arguments) -> None:
             given = tuple(value(packet, arguments) for value in values)
@@ -524,14 +530,27 @@ class Primitives:
             result = call(*given)
             results = () if result is None else result if isinstance(result, tuple) else (result,)
             if len(results) != len(targets):
-                wanted = f"{type(instance).__name__}.{method} returned {len(results)} values, the program takes"
-                raise InvalidArgument(f"{wanted} {len(targets)}")
-            for target, number in zip(targets, results, strict=True):
+                raise InvalidArgument(
+                    f"{shown} takes {_values(taken)} and returned {_values(len(results))}, but the program's call has "
+                    f"{len(args) - 1} parameters: the method takes the 'in' parameters and returns the 'out' parameters"
+                )
+            checked = [_result(shown, target.field, each) for target, each in zip(targets, results, strict=True)]
+            for target, number in zip(targets, checked, strict=True):
                 header = target.header(packet, arguments)
                 if header is not None:
-                    self.set(packet, header, target.field, int(number))
+                    self.set(packet, header, target.field, number)
 
         return run
+
+    def _out(self, arg: Node, method: str, taken: int) -> Target:
+        """Return where an out parameter goes. Raises ProgramError if it is an in parameter."""
+        try:
+            return self.expr.target(arg)
+        except ProgramError:
+            arg.fail(
+                f"{method} takes {_values(taken)}, but the program's call has more 'in' parameters: the method takes "
+                "them all"
+            )
 
     # --- diagnosis ---
 
@@ -561,3 +580,20 @@ class Primitives:
                 self.state.emit(Logged(self.state.where, text))
 
         return run
+
+
+def _values(count: int) -> str:
+    return "1 value" if count == 1 else f"{count} values"
+
+
+def _result(method: str, field: FieldType, value: object) -> int:
+    """Return what a method returned for an out parameter. Raises InvalidArgument unless it is an int that fits."""
+    kind = f"{'int' if field.signed else 'bit'}<{field.width}>"
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"{method} returned {value!r}, which is no {kind}: an int is wanted") from None
+    low, high = (-(1 << field.width >> 1), (1 << field.width >> 1) - 1) if field.signed else (0, (1 << field.width) - 1)
+    if not low <= number <= high:
+        raise InvalidArgument(f"{method} returned {number}, which is no {kind}: an int from {low} to {high} is wanted")
+    return number

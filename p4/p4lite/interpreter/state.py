@@ -13,7 +13,8 @@ from p4lite.interpreter.events import Event, Faulted, Observer, Place
 from p4lite.interpreter.meters import Meter
 from p4lite.switch.errors import AlreadyExists, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.facts import Array, Facts, ValueSet
-from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, find_array
+from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter, find_array
+from p4lite.switch.runtime.handle import check64
 
 _LIMIT64 = 1 << 64
 
@@ -136,8 +137,7 @@ class State:
     def counter_write(self, counter: str, index: int, packets: int, bytes_: int) -> None:
         """Set a cell of a counter."""
         find_array(self.program.counters, "counter", counter, index)
-        if not (0 <= packets < _LIMIT64 and 0 <= bytes_ < _LIMIT64):
-            raise OutOfRange(f"counter '{counter}': {packets} packets, {bytes_} bytes: 64 bits each")
+        check64(f"counter '{counter}'", packets=packets, bytes=bytes_)
         self._counters[counter][index] = Counter(packets, bytes_)
 
     def counter_reset(self, counter: str) -> None:
@@ -153,6 +153,7 @@ class State:
     def meter_set(self, meter: str, index: int, config: MeterConfig | None) -> None:
         """Configure a meter, whose buckets are full then."""
         find_array(self.program.meters, "meter", meter, index)
+        check_meter(f"meter '{meter}'", config)
         self._meters[meter][index].configure(config, self.now_ns)
 
     def register_read(self, register: str, index: int) -> int:

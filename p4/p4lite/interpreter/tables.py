@@ -30,10 +30,11 @@ from p4lite.switch.program.entry import (
 )
 from p4lite.switch.program.facts import Action, Facts, Profile, Table
 from p4lite.switch.program.load import entry_action
-from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
+from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter
+from p4lite.switch.runtime.handle import check64
 from p4lite.switch.runtime.keys import key_to_words
 from p4lite.switch.runtime.profiles import MAX_GROUP, Group, Member
-from p4lite.switch.runtime.tables import Entry
+from p4lite.switch.runtime.tables import Entry, check_timeout
 
 
 @dataclass(slots=True)
@@ -163,8 +164,7 @@ class Tables(State):
         t = self._writable(table)
         if not t.key:
             raise InvalidArgument(f"table '{table}' has no key, so it cannot have entries")
-        if idle_timeout_ns and not t.support_timeout:
-            raise InvalidArgument(f"table '{table}' does not support timeouts")
+        check_timeout(t, idle_timeout_ns)
         key_to_words(t, key, priority)
         self._check_action(t, action)
         rows = self._contents[table].rows
@@ -236,8 +236,7 @@ class Tables(State):
 
     def table_set_timeout(self, table: str, handle: int, idle_timeout_ns: int) -> None:
         """Set after which time without a hit an entry is idle."""
-        if not self._table(table).support_timeout:
-            raise InvalidArgument(f"table '{table}' does not support timeouts")
+        check_timeout(self._table(table), idle_timeout_ns, always=True)
         self.row(table, handle).timeout_ns = idle_timeout_ns
 
     def table_default(self, table: str) -> EntryAction | None:
@@ -266,7 +265,9 @@ class Tables(State):
 
     def direct_counter_write(self, table: str, handle: int | None, packets: int, bytes_: int) -> None:
         """Set the counter of an entry, or of misses (None)."""
-        self._counted(table, handle).counter = Counter(packets, bytes_)
+        row = self._counted(table, handle)
+        check64(f"direct counter of table '{table}'", packets=packets, bytes=bytes_)
+        row.counter = Counter(packets, bytes_)
 
     def _counted(self, table: str, handle: int | None) -> Row:
         if not self._table(table).with_counters:
@@ -291,7 +292,9 @@ class Tables(State):
 
     def direct_meter_set(self, table: str, handle: int | None, config: MeterConfig | None) -> None:
         """Configure the meter of an entry. That of the default entry (None) is stored but, as in BMv2, not run."""
-        self._metered(table, handle).meter.configure(config, self.now_ns)
+        row = self._metered(table, handle)
+        check_meter(f"direct meter of table '{table}'", config)
+        row.meter.configure(config, self.now_ns)
 
     # --- action profiles ---
 
@@ -325,6 +328,8 @@ class Tables(State):
         """Add a member with the given id, or the lowest free one."""
         p, contents = self._profile(profile)
         id_ = _unused(contents.members) if member is None else member
+        if not 0 <= id_ < 2**32:
+            raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
         if id_ in contents.members:
             raise AlreadyExists(f"action profile '{profile}' has a member {id_}")
         if len(contents.members) >= p.max_size > 0:
@@ -369,6 +374,8 @@ class Tables(State):
         """Add a group with the given id, or the lowest free one; a member listed n times has weight n."""
         p, contents = self._profile(profile)
         id_ = _unused(contents.groups) if group is None else group
+        if not 0 <= id_ < 2**32:
+            raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
         chosen = self._group_members(p, members, max_size)
         if id_ in contents.groups:
             raise AlreadyExists(f"action profile '{profile}' has a group {id_}")

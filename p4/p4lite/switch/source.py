@@ -13,6 +13,7 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4lite import progress
+from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.bmv2.model import load_model
 from p4lite.switch.bmv2.reader import read_document
 from p4lite.switch.codegen.generate import check_compiled
@@ -44,9 +45,9 @@ class Loaded:
         """Return the ForwardingPipelineConfig; None without P4Info."""
         if self.p4info is None:
             return None
-        return p4runtime_pb2.ForwardingPipelineConfig(
-            p4info=self.p4info, p4_device_config=json.dumps(self.bmv2).encode()
-        )
+        with deep_recursion(DOCUMENT_LIMIT):
+            document = json.dumps(self.bmv2).encode()
+        return p4runtime_pb2.ForwardingPipelineConfig(p4info=self.p4info, p4_device_config=document)
 
 
 def load_source(

@@ -137,7 +137,7 @@ def test_tables_are_mappings(backend: Any) -> None:
     [
         (lambda s: s.tables["route"], "no table 'route'; there are: RouterIngress.routes"),
         (lambda s: s.tables["routes"].add("10.0.0.300", "drop"), "'10.0.0.300' is not a number; write an int, bytes"),
-        (lambda s: s.tables["routes"].add([1], "drop"), "does not match a lpm key; write 'VALUE/LENGTH'"),
+        (lambda s: s.tables["routes"].add([1], "drop"), "does not match an lpm key; write 'VALUE/LENGTH'"),
         (
             lambda s: s.tables["routes"].add((1, 2, 3), "drop"),
             "a value for each of: hdr.ip.dst (lpm, 32 bits)|does not match",

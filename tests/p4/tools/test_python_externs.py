@@ -85,6 +85,8 @@ class Greedy(Window):
     ("externs", "said"),
     [
         ({"Ig.v": Window()}, "no Python object is given for the extern 'Ig.w' \\(given: Ig.v\\)"),
+        ({"Ig.v": 1}, "write p4lite.Switch\\(program, externs={'Ig.w': OBJECT}\\)"),
+        ({"Ig.w": Window}, "the class Window is given for the extern 'Ig.w': give an object of it, as Window\\(\\)"),
         ({"Ig.w": Without()}, "Without, given for the extern 'Ig.w', has no method 'put'"),
         ({"Ig.w": Greedy()}, "Greedy.put takes 3 arguments, the program gives 1"),
     ],
@@ -99,14 +101,71 @@ def test_method_that_returns_too_little_is_refused() -> None:
     window.get = lambda key: 1  # type: ignore[assignment, method-assign, return-value]
     with (
         p4lite.Switch(program(), externs={"Ig.w": window}) as switch,
-        pytest.raises(ControlError, match="returned 1 val"),
+        pytest.raises(
+            ControlError, match="takes 1 value and returned 1 value, but the program's call has 3 parameters"
+        ),
     ):
         switch.send(0, pack())
 
 
+def test_method_that_takes_too_little_is_refused() -> None:
+    window = Window()
+    window.put = lambda: None  # type: ignore[assignment, method-assign, misc]
+    with (
+        p4lite.Switch(program("w.put(hdr.h.a);"), externs={"Ig.w": window}) as switch,
+        pytest.raises(ControlError, match=r"Window.put takes 0 values and returned 0 values, but .* has 1 parameters"),
+    ):
+        switch.send(0, pack())
+    with pytest.raises(
+        ProgramError, match=r"Window.put takes 0 values, but the program's call has more 'in' parameters"
+    ):
+        p4lite.Switch(program("w.put(hdr.h.a + 1);"), externs={"Ig.w": window})
+
+
+WIDTHS = """
+extern Window { Window(bit<32> size); void get(out bit<8> count, out int<8> last, out bit<1> odd, out bit<32> wide); }
+"""
+CALL = "int<8> i; bit<1> b; w.get(hdr.h.a, i, b, hdr.h.d); hdr.h.b = (bit<8>)i; if (b == 1) { hdr.h.c = 1; }"
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ((1.5, 0, 0, 0), "returned 1.5, which is no bit<8>: an int is wanted"),
+        (("1", 0, 0, 0), "returned '1', which is no bit<8>: an int is wanted"),
+        ((None, 0, 0, 0), "returned None, which is no bit<8>: an int is wanted"),
+        ((256, 0, 0, 0), "returned 256, which is no bit<8>: an int from 0 to 255 is wanted"),
+        ((-5, 0, 0, 0), "returned -5, which is no bit<8>"),
+        ((0, 128, 0, 0), "returned 128, which is no int<8>: an int from -128 to 127 is wanted"),
+        ((0, -129, 0, 0), "returned -129, which is no int<8>"),
+        ((0, 0, 2, 0), "returned 2, which is no bit<1>: an int from 0 to 1"),
+        ((0, 0, 0, 2**40), "returned 1099511627776, which is no bit<32>: an int from 0 to 4294967295"),
+    ],
+)
+def test_results_that_do_not_fit_are_refused(result: tuple[Any, ...], said: str) -> None:
+    window = Window()
+    window.get = lambda: result  # type: ignore[assignment, method-assign, misc]
+    with (
+        p4lite.Switch(program(CALL, WIDTHS), externs={"Ig.w": window}) as switch,
+        pytest.raises(ControlError, match=said),
+    ):
+        switch.send(0, pack())
+
+
+def test_results_at_their_limits_are_stored() -> None:
+    window = Window()
+    window.get = lambda: (255, -128, True, 0xFFFFFFFF)  # type: ignore[assignment, method-assign, misc]
+    with p4lite.Switch(program(CALL, WIDTHS), externs={"Ig.w": window}) as switch:
+        ((_, data),) = switch.send(0, pack())
+    assert unpack(data) == {"a": 255, "b": 128, "c": 1, "d": 0xFFFFFFFF}
+
+
 def test_compiled_switch_names_the_interpreter() -> None:
-    with pytest.raises(ProgramError, match="'Window_put' is of an extern of the program's own, which only the interp"):
+    with pytest.raises(
+        ProgramError, match="'Window_put' is of an extern of the program's own, which only the interp"
+    ) as refused:
         p4lite.Switch(program())
+    assert str(refused.value).endswith("p4lite.Switch(program, externs={'Ig.w': OBJECT})")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from p4lite.compiler import midend
 from p4lite.compiler.backend.document import write
 from p4lite.compiler.backend.unique import check_unique
+from p4lite.recursion import deep_recursion
 
 if TYPE_CHECKING:
     from p4lite.compiler.check import TypedProgram
@@ -42,5 +43,6 @@ def to_text(bmv2: dict[str, Any]) -> str:
         return {**node, "entries": f"\0{len(lists) - 1}"}
 
     pipelines = [{**p, "tables": [table(t) for t in p["tables"]]} for p in bmv2["pipelines"]]
-    text = json.dumps({**bmv2, "pipelines": pipelines}, indent=2)
+    with deep_recursion():
+        text = json.dumps({**bmv2, "pipelines": pipelines}, indent=2)
     return re.sub(r'"\\u0000(\d+)"', lambda m: lists[int(m[1])], text) + "\n"

@@ -247,6 +247,9 @@ class V1Model(Target):
             raise unsupported(parser.pos, "a V1Switch other than v1model's")
         headers_type, meta_type, standard_type = (blocks.type_of(p) for p in params[1:])
         assert isinstance(standard_type, t.StructType)
+        for given, param, what in ((headers_type, params[1], "headers"), (meta_type, params[2], "user metadata")):
+            if not isinstance(t.strip_newtypes(given), t.StructType):
+                raise unsupported(param.pos, f"{what} of type {given}, which is no struct: put it into a struct")
         headers = code.storage.allocate(headers_type, "", params[1].pos)
         meta = code.storage.allocate(meta_type, blocks.USER_METADATA, params[2].pos)
         standard = code.storage.intrinsic_metadata(standard_type, STANDARD_METADATA)

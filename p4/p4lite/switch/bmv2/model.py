@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from p4lite.switch.bmv2.reader import Node
 
+MAX_DEPTH = 1600
+"""Levels of an expression: the compiler takes 400 of a program, and writes at most three for one of them."""
 MAX_FIELD_BITS = 1 << 16
 CORE_ERRORS = (
     "NoError",

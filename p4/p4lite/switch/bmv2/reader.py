@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.errors import ProgramError
 
 _KINDS = {
@@ -28,7 +29,8 @@ def read_document(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ProgramError(f"{path}: not a BMv2 JSON: the file is binary") from None
     try:
-        data = json.loads(text)
+        with deep_recursion(DOCUMENT_LIMIT):
+            data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProgramError(f"{path}: not a BMv2 JSON: {error}") from None
     if not isinstance(data, dict):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.bmv2.model import FieldRef, FieldType, Stack
+from p4lite.switch.bmv2.model import MAX_DEPTH, FieldRef, FieldType, Stack
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.program.facts import Facts, Param
 
@@ -18,7 +18,6 @@ from p4lite.switch.program.facts import Facts, Param
 # (it is compared, divided or shifted right without a mask in between).
 MAX_SHIFT = 4096
 MAX_BITS = 1 << 17
-MAX_DEPTH = 400
 
 DATA, BOOL, HEADER, STACK, UNION, UNION_STACK = "data", "bool", "header", "header stack", "header union", "union stack"
 VARBIT = "variable-length field"

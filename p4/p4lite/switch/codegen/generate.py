@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4lite.recursion import deep_recursion
 from p4lite.switch.bmv2.model import Architecture, FieldRef, Model
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr
@@ -14,7 +15,7 @@ from p4lite.switch.codegen.parsers import Parsers
 from p4lite.switch.codegen.phv import Layout, c_string, comment
 from p4lite.switch.codegen.pipelines import Pipelines, table_flags
 from p4lite.switch.codegen.primitives import Primitives
-from p4lite.switch.errors import InterpretedOnly
+from p4lite.switch.errors import InterpretedOnly, ProgramError
 from p4lite.switch.program.facts import Action, Facts
 
 # Names under which simple_switch looks for the fields of enum p4_field_id, through field_aliases.
@@ -67,7 +68,11 @@ def generate(facts: Facts) -> Code:
     Raises InterpretedOnly for a program of another architecture than v1model.
     """
     check_compiled(facts.model)
-    return _Generator(facts).code()
+    try:
+        with deep_recursion():
+            return _Generator(facts).code()
+    except RecursionError:
+        raise ProgramError(f"{facts.source}: an expression is nested too deeply") from None
 
 
 def check_compiled(model: Model) -> None:

@@ -101,7 +101,13 @@ class Primitives:
         name = node["op"].str()
         known = self.table.get(name)
         if known is None and name.startswith("_"):
-            node["op"].fail(f"'{name[1:]}' is of an extern of the program's own, which only the interpreter has")
+            instance = next(
+                (p["value"].value for p in node["parameters"].items() if p["type"].value == "extern"), "NAME"
+            )
+            node["op"].fail(
+                f"'{name[1:]}' is of an extern of the program's own, which only the interpreter has: give it a Python "
+                f"object by p4lite.Switch(program, externs={{'{instance}': OBJECT}})"
+            )
         if known is None:
             node["op"].fail(f"the primitive '{name}' is not supported")
         args = list(node["parameters"].items())

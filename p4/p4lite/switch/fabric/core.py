@@ -148,6 +148,8 @@ class Core:
 
     def __init__(self, *, seed: int, sanitize: bool, **config: int) -> None:
         self.seed = seed
+        #: How many ports were removed; objects that hold addresses of ports look whether it has changed.
+        self.ports_freed = 0
         self.c: Any
         self.c, self._about = library(sanitize)
         constants = self._about.enums["pf_constant"]

@@ -33,6 +33,7 @@ from p4lite.switch.fabric.outside import ExternalHosts, not_run, not_sent
 from p4lite.switch.fabric.port import PLAIN, Link, Port, file_name, lag
 from p4lite.switch.fabric.switch import Switch
 from p4lite.switch.fabric.values import (
+    MAX_TIME_NS,
     CloneSession,
     FabricError,
     Lateness,
@@ -80,6 +81,13 @@ class Fabric:
     ) -> None:
         if clock not in ("real", "virtual"):
             raise FabricError(f"no clock '{clock}'; real or virtual")
+        for what, value, high in (
+            ("busy_poll_us", busy_poll_us, 10**9),
+            ("round_us", round_us, 10**9),
+            ("memory_limit_bytes", memory_limit_bytes, (1 << 63) - 1),
+        ):
+            if value > high or (value < 0 and what == "memory_limit_bytes"):
+                raise FabricError(f"{what}={value}: not between 0 and {high}")
         if sanitize is None:
             sanitize = sanitized()
         self.clock = clock
@@ -234,6 +242,8 @@ class Fabric:
 
     def _run(self, limit_ns: int, stop_on_delivery: int) -> list[DeliveryTuple]:
         batch = self._batch
+        if not 0 <= limit_ns <= MAX_TIME_NS:
+            raise FabricError(f"cannot run until {limit_ns} ns: a time is between 0 and {MAX_TIME_NS} ns")
         result = self._core.c.pf_run(self._core.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
         if result != 0:
             raise not_run(self._core, result, limit_ns)
@@ -263,6 +273,8 @@ class Fabric:
         frame was dropped at the host's queue.
         """
         at = self.now_ns if at_ns is None else at_ns
+        if not 0 <= at <= MAX_TIME_NS:
+            raise FabricError(f"inject into {port.name}: a time is between 0 and {MAX_TIME_NS} ns, not {at} ns")
         free_at = self._free_at
         result = self._core.c.pf_port_inject(port.pointer, frame, len(frame), at, ctypes.byref(free_at))
         if result != 0:
@@ -360,6 +372,8 @@ class Fabric:
 
     def set_files_room(self, octets: int) -> None:
         """Set the total number of bytes that limited captures and traces may write from now on (0 at first)."""
+        if not 0 <= octets < 1 << 64:
+            raise FabricError(f"{octets} bytes for captures and traces: not between 0 and {(1 << 64) - 1}")
         self._core.c.pf_files_room(self._core.pointer, octets)
 
     def trace(self, path: str | os.PathLike[str] | None, *, limited: bool = False) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from p4lite.switch.errors import BuildError
 from p4lite.switch.fabric.core import Core
 from p4lite.switch.fabric.port import Port
-from p4lite.switch.fabric.values import FabricError
+from p4lite.switch.fabric.values import MAX_TIME_NS, FabricError
 from p4lite.switch.native.build import CORE_DIR, build
 
 #: (time_ns, place, packet, missing): what left through the port at that place of `ExternalHosts`, without the port's
@@ -104,6 +104,8 @@ def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
     failure = core.failure(result)
     if failure == "loop":
         return FabricError(f"at {core.now_ns} ns packets go round without any delay; give the links a delay or a rate")
+    if failure == "range":
+        return FabricError(f"cannot run until {limit_ns} ns: a time is between 0 and {MAX_TIME_NS} ns")
     if failure == "clock":
         return FabricError("run_until, advance and exchange need the virtual clock")
     return FabricError(f"cannot run until {limit_ns} ns: it is {core.now_ns} ns already")
@@ -138,6 +140,7 @@ class ExternalHosts:
         self.header_bytes = len(self.headers[0]) if ports else 0
         if any(len(header) != self.header_bytes for header in self.headers):
             raise FabricError("headers of ports that are driven together are equally long")
+        self._ports_freed = core.ports_freed
         self._pointers = (ctypes.c_void_p * max(1, len(ports)))(*(port.pointer for port in self._ports))
         self._places = {(port.device_id, port.number): place for place, port in enumerate(self._ports)}
         self.format = ArrivalFormat(core.delivery.format, self._places, self.header_bytes)
@@ -169,6 +172,13 @@ class ExternalHosts:
         weakref.finalize(self, library.ferry_free, ferry)
         return _PacketExchange(library, self._core, ferry)
 
+    def _check_ports(self) -> None:
+        """Raise FabricError if one of the ports is removed; C reads their memory."""
+        if self._core.ports_freed != self._ports_freed:
+            for port in self._ports:
+                _ = port.pointer
+            self._ports_freed = self._core.ports_freed
+
     def lookahead_ns(self) -> int:
         """Return how long after a host's packet no switch sees it, by the last call of `transmitters`."""
         return int(self._lookahead.value)
@@ -176,6 +186,7 @@ class ExternalHosts:
     def transmitters(self) -> list[Transmitter]:
         """Return the hosts' sides of their links, as they are now."""
         core = self._core
+        self._check_ports()
         count = len(self._ports)
         core.c.pf_transmitters(core.pointer, self._pointers, count, self._transmitters, ctypes.byref(self._lookahead))
         self.now_ns = self.known_ns = core.now_ns
@@ -185,6 +196,7 @@ class ExternalHosts:
     def transmitter(self, place: int) -> Transmitter:
         """Return the host's side of the link at one place; the others stay as `transmitters` found them."""
         core = self._core
+        self._check_ports()
         self._one_pointer[0] = self._pointers[place]
         core.c.pf_transmitters(core.pointer, self._one_pointer, 1, self._one, ctypes.byref(ctypes.c_uint64()))
         return _of(self._one[0])
@@ -202,6 +214,7 @@ class ExternalHosts:
         Raises FabricError for a frame that is not taken; those before it are.
         """
         core = self._core
+        self._check_ports()
         numbers, count, octets = self._packed(words, parts)
         result = core.c.pf_send(core.pointer, self._pointers, numbers, count, octets, self._told_by)
         if result != 0:
@@ -226,6 +239,7 @@ class ExternalHosts:
                 to when they are all. Until then only packets of hosts may change the fabric.
         """
         core = self._core
+        self._check_ports()
         if self._ferry is not None and core.pointer is not None:
             found = self._ferry.exchange(core.pointer, words, parts, limit_ns, foresee_ns)
             return self._taken(found, words, limit_ns)
@@ -240,6 +254,7 @@ class ExternalHosts:
         core = self._core
         if self._begun is not None:
             raise FabricError("an exchange has begun already; finish it")
+        self._check_ports()
         held: object = None
         if self._ferry is not None and core.pointer is not None:
             result = self._ferry.begin(core.pointer, words, parts, limit_ns, foresee_ns)
@@ -272,6 +287,7 @@ class ExternalHosts:
         """
         if not len(words):
             return
+        self._check_ports()
         numbers = array("Q", words.tobytes())
         self._check_packed(numbers, len(octets))
         core = self._core

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from p4lite.switch.fabric.core import Core
 from p4lite.switch.fabric.values import (
+    MAX_TIME_NS,
     BurstLoss,
     CreditSettings,
     CreditStats,
@@ -145,7 +146,7 @@ class Port:
         self.name = name
         self.interface: str | None = None
         self.tunnelled = False
-        self.pointer = pointer
+        self._address: int | None = pointer
         self._core = core
         self._priority_queues = priority_queues
         self.link: Link | None = None
@@ -155,6 +156,18 @@ class Port:
     @property
     def _lib(self) -> Any:
         return self._core.c
+
+    @property
+    def pointer(self) -> int:
+        """The `struct port *`. Raises FabricError once the port is removed, so that nothing reaches freed memory."""
+        if self._address is None:
+            raise FabricError(f"{self.name}: the port was removed, or its fabric is closed")
+        return self._address
+
+    def freed(self) -> None:
+        """Note that C has freed the port."""
+        self._address = None
+        self._core.ports_freed += 1
 
     def __repr__(self) -> str:
         return f"<Port {self.name}>"
@@ -278,8 +291,8 @@ class Port:
             raise FabricError(f"{self.name}: no queue of priority {priority} (there are {self._priority_queues})")
 
     def _set_limits(self, which: int, limits: QueueLimits) -> None:
-        if limits.packets < 0 or limits.bytes < 0:
-            raise FabricError(f"{self.name}: {limits}: a capacity cannot be negative (0: no limit)")
+        if not (0 <= limits.packets < 1 << 64 and 0 <= limits.bytes < 1 << 64):
+            raise FabricError(f"{self.name}: {limits}: a capacity has 64 bits and no sign (0: no limit)")
         self._lib.pf_port_queue(self.pointer, which, limits.packets, limits.bytes)
 
     def set_pfc(self, priority: int, settings: PfcSettings | None, source_mac: int = 0) -> None:
@@ -288,6 +301,8 @@ class Port:
         `source_mac` is the port's own address, in its pause frames. FabricError for values out of range.
         """
         self._check_priority(priority)
+        if not 0 <= source_mac < 1 << 48:
+            raise FabricError(f"{self.name}: source_mac={source_mac}: an address has 48 bits")
         c = None
         if settings is not None:
             settings.check()
@@ -318,6 +333,8 @@ class Port:
         priority flow control, and for a buffer of another size than it had.
         """
         self._check_priority(priority)
+        if not 0 <= source_mac < 1 << 48:
+            raise FabricError(f"{self.name}: source_mac={source_mac}: an address has 48 bits")
         c = None
         if settings is not None:
             settings.check()
@@ -348,6 +365,8 @@ class Port:
 
         `limited`: its bytes count against `Fabric.set_files_room`, and it ends when none are left.
         """
+        if not 0 <= snaplen < 1 << 32:
+            raise FabricError(f"{self.name}: snaplen={snaplen}: not between 0 (whole packets) and {(1 << 32) - 1}")
         name = None if path is None else file_name(path)
         if self._lib.pf_port_capture(self.pointer, name, snaplen, int(limited)) != 0:
             raise FabricError(f"{path}: cannot write the capture: {os.strerror(ctypes.get_errno())}")
@@ -363,6 +382,9 @@ class Port:
         frames, a start in the past.
         """
         start = self._core.now_ns if start_ns is None else start_ns
+        for what, value in (("count", count), ("interval_ns", interval_ns), ("start_ns", start)):
+            if not 0 <= value <= MAX_TIME_NS:
+                raise FabricError(f"{self.name}: generate: {what}={value}: not between 0 and {MAX_TIME_NS}")
         lengths = (ctypes.c_uint32 * max(1, len(frames)))(*(len(frame) for frame in frames))
         result = self._lib.pf_port_generate(
             self.pointer, b"".join(frames), lengths, len(frames), count, start, interval_ns

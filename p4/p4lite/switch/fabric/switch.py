@@ -17,15 +17,14 @@ from p4lite.switch.fabric.values import (
     SwitchState,
     SwitchStats,
     TunnelSettings,
+    check_clone_session,
+    check_multicast_group,
 )
 from p4lite.switch.runtime.instance import ProgramInstance
 from p4lite.switch.runtime.loader import Program
 
 
-def _c_replicas(core: Core, replicas: Sequence[Replica], where: str) -> Any:
-    for replica in replicas:
-        if not (0 <= replica.port < 1 << 32 and 0 <= replica.rid < 1 << 16):
-            raise FabricError(f"{where}: replica {replica}: port or rid out of range")
+def _c_replicas(core: Core, replicas: Sequence[Replica]) -> Any:
     array = core.array("pf_replica", len(replicas))
     for cell, replica in zip(array, replicas, strict=False):
         cell.port, cell.rid = replica.port, replica.rid
@@ -63,8 +62,8 @@ class Switch:
             loop_limit=loop_limit,
             cpu_port=core.none if cpu_port is None else cpu_port,
         )
-        self._pointer = self._lib.pf_switch_add(core.pointer, ctypes.byref(config))
-        if not self._pointer:
+        self._address: int | None = self._lib.pf_switch_add(core.pointer, ctypes.byref(config))
+        if not self._address:
             raise FabricError(f"{name}: out of memory")
         self._ports: dict[int, Port] = {}
         self._program: Program | None = None
@@ -76,6 +75,12 @@ class Switch:
     @property
     def _lib(self) -> Any:
         return self._core.c
+
+    @property
+    def _pointer(self) -> int:
+        if self._address is None:
+            raise FabricError(f"{self.name}: the switch was removed, or its fabric is closed")
+        return self._address
 
     def __repr__(self) -> str:
         return f"<Switch {self.name} device_id={self.device_id}>"
@@ -124,7 +129,10 @@ class Switch:
     def detach(self) -> None:
         """Release the program and the C side (the fabric closes or the switch is removed)."""
         self.unload()
+        for port in self._ports.values():
+            port.freed()
         self._ports.clear()
+        self._address = None
 
     # -- ports ----------------------------------------------------------------------------------------
 
@@ -200,6 +208,7 @@ class Switch:
             self._links.remove(port.link)
             port.link.remove()
         self._lib.pf_port_remove(port.pointer)
+        port.freed()
         del self._ports[number]
 
     def port(self, number: int) -> Port:
@@ -252,15 +261,15 @@ class Switch:
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None:
         """Create or replace a group (1-65535); replicas are made in the given order."""
-        where = f"{self.name}: multicast group {group}"
-        array = _c_replicas(self._core, replicas, where)
-        if self._lib.pf_switch_group(self._pointer, group & 0xFFFFFFFF, array, len(replicas)) != 0:
-            raise FabricError(f"{where}: the number must be 1-65535")
+        check_multicast_group(f"{self.name}: ", group, replicas)
+        array = _c_replicas(self._core, replicas)
+        if self._lib.pf_switch_group(self._pointer, group, array, len(replicas)) != 0:
+            raise FabricError(f"{self.name}: multicast group {group}: out of memory")
         self._groups[group] = tuple(replicas)
 
     def delete_multicast_group(self, group: int) -> None:
         """Delete a multicast group. Raises FabricError when there is none."""
-        if self._lib.pf_switch_group_delete(self._pointer, group & 0xFFFFFFFF) != 0:
+        if group not in self._groups or self._lib.pf_switch_group_delete(self._pointer, group) != 0:
             raise FabricError(f"{self.name}: no multicast group {group}")
         del self._groups[group]
 
@@ -270,15 +279,13 @@ class Switch:
 
     def set_clone_session(self, session: int, config: CloneSession) -> None:
         """Create or replace a mirror session (0-32767)."""
-        where = f"{self.name}: clone session {session}"
-        array = _c_replicas(self._core, config.replicas, where)
+        check_clone_session(f"{self.name}: ", session, config)
+        array = _c_replicas(self._core, config.replicas)
         port = self._core.none if config.port is None else config.port
         group = self._core.none if config.mcast_group is None else config.mcast_group
-        if port >= 1 << 32 or group >= 1 << 16 or not 0 <= config.truncate_bytes < 1 << 32:
-            raise FabricError(f"{where}: {config}: a number is out of range")
         result = self._lib.pf_switch_session(
             self._pointer,
-            session & 0xFFFFFFFF,
+            session,
             port,
             group,
             array,
@@ -286,12 +293,12 @@ class Switch:
             config.truncate_bytes,
         )
         if result != 0:
-            raise FabricError(f"{where}: the number must be 0-32767")
+            raise FabricError(f"{self.name}: clone session {session}: out of memory")
         self._sessions[session] = config
 
     def delete_clone_session(self, session: int) -> None:
         """Delete a clone session. Raises FabricError when there is none."""
-        if self._lib.pf_switch_session_delete(self._pointer, session & 0xFFFFFFFF) != 0:
+        if session not in self._sessions or self._lib.pf_switch_session_delete(self._pointer, session) != 0:
             raise FabricError(f"{self.name}: no clone session {session}")
         del self._sessions[session]
 

@@ -6,6 +6,7 @@ Units are in the names: `_ns` nanoseconds of the fabric's clock, `_bps` bits per
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -14,6 +15,8 @@ from p4lite.errors import P4liteError
 #: A pause frame, without preamble, FCS and gap, as all frames here.
 PFC_FRAME_BYTES: Final = 60
 TUNNEL_KEY_BYTES: Final = 16
+#: The latest time of a fabric's clock (292 years); C adds delays to it in 64 bits without a sign.
+MAX_TIME_NS: Final = (1 << 63) - 1
 
 
 class FabricError(P4liteError):
@@ -191,6 +194,31 @@ class CloneSession:
     mcast_group: int | None = None
     replicas: tuple[Replica, ...] = ()
     truncate_bytes: int = 0
+
+
+def check_multicast_group(where: str, group: int, replicas: Sequence[Replica]) -> None:
+    """Raise FabricError for a group's number or a replica that is out of range; `where` begins the message."""
+    place = f"{where}multicast group {group}"
+    if not 1 <= group <= 65535:
+        raise FabricError(f"{place}: the number must be 1-65535")
+    _check_replicas(place, replicas)
+
+
+def check_clone_session(where: str, session: int, config: CloneSession) -> None:
+    """Raise FabricError for a session's number, or a number in it, that is out of range; `where` begins the message."""
+    place = f"{where}clone session {session}"
+    if not 0 <= session <= 32767:
+        raise FabricError(f"{place}: the number must be 0-32767")
+    _check_replicas(place, config.replicas)
+    port, group = config.port or 0, config.mcast_group or 0
+    if not (0 <= port < 1 << 32 and 0 <= group < 1 << 16 and 0 <= config.truncate_bytes < 1 << 32):
+        raise FabricError(f"{place}: {config}: a number is out of range")
+
+
+def _check_replicas(place: str, replicas: Sequence[Replica]) -> None:
+    for replica in replicas:
+        if not (0 <= replica.port < 1 << 32 and 0 <= replica.rid < 1 << 16):
+            raise FabricError(f"{place}: replica {replica}: port or rid out of range")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError, invalid
 from p4lite.switch.p4rt.info import DEFAULT_ONLY, ActionInfo, FieldInfo, Info, TableInfo, index_info
@@ -147,7 +148,8 @@ def device_config(blob: bytes) -> dict[str, Any]:
     if blob.lstrip()[:1] != b"{":
         text = _device_data(blob)
     try:
-        data = json.loads(text)
+        with deep_recursion(DOCUMENT_LIMIT):
+            data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise invalid(f"p4_device_config is not BMv2 JSON: {error}") from None
     if not isinstance(data, dict):

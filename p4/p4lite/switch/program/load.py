@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from p4lite.recursion import deep_recursion
 from p4lite.switch.bmv2.model import MAX_FIELD_BITS, VALID_FIELD, Architecture, FieldRef, Model, load_model, read_named
 from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.errors import ProgramError
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.program.facts import (
     Action,
@@ -34,6 +36,14 @@ MAX_ARRAY = 1 << 26  # cells of a register, counter or meter array
 
 def load_facts(data: dict[str, Any], *, source: str, name: str) -> Facts:
     """Return the declarations of a BMv2 JSON. Raises ProgramError with the place of the first fault."""
+    try:
+        with deep_recursion():
+            return _load_facts(data, source, name)
+    except RecursionError:
+        raise ProgramError(f"{source}: nested too deeply") from None
+
+
+def _load_facts(data: dict[str, Any], source: str, name: str) -> Facts:
     model = load_model(data, source)
     actions = _actions(model)
     tables = _Tables(model, actions)

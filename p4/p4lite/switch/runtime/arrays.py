@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.facts import Array, Table, ValueSet
+from p4lite.switch.runtime.handle import check64
 from p4lite.switch.runtime.tables import TableControl
 
 
@@ -33,7 +34,7 @@ def find_array(arrays: Mapping[str, Array], kind: str, name: str, index: int | N
 
     Raises:
         NotFound: there is none of this name.
-        InvalidArgument: it is direct.
+        InvalidArgument: it is direct, or the index is not a number.
         OutOfRange: it has no such index.
     """
     array = arrays.get(name)
@@ -41,9 +42,25 @@ def find_array(arrays: Mapping[str, Array], kind: str, name: str, index: int | N
         raise NotFound(f"there is no {kind} '{name}'")
     if array.direct:
         raise InvalidArgument(f"{kind} '{name}' is direct: its cells belong to entries of table '{array.table}'")
+    if index is not None and not isinstance(index, int):
+        raise InvalidArgument(f"{kind} '{name}': {index!r} is not an index: write an int from 0 to {array.size - 1}")
     if index is not None and not 0 <= index < array.size:
         raise OutOfRange(f"{kind} '{name}' has {array.size} cells, there is no index {index}")
     return array
+
+
+def check_meter(where: str, config: MeterConfig | None) -> None:
+    """Check what a meter shall be set to. Raises InvalidArgument or OutOfRange, which say what is allowed."""
+    if config is None:
+        return
+    if not isinstance(config, MeterConfig):
+        raise InvalidArgument(
+            f"{where}: {config!r} is not a configuration; write MeterConfig(cir, cburst, pir, pburst), or None for a "
+            "meter to which every packet is green"
+        )
+    check64(where, cir=config.cir, cburst=config.cburst, pir=config.pir, pburst=config.pburst)
+    if config.cir > config.pir:
+        raise InvalidArgument(f"{where}: the committed rate {config.cir} is above the peak rate {config.pir}")
 
 
 class ArrayControl(TableControl):
@@ -82,7 +99,7 @@ class ArrayControl(TableControl):
 
     def counter_write(self, counter: str, index: int, packets: int, bytes_: int) -> None:
         array = self._counter(counter, index)
-        _check64(packets, bytes_)
+        check64(f"counter '{counter}'", packets=packets, bytes=bytes_)
         self._c.p4c_counter_write(self.pointer, array.index, index, 1, packets, bytes_)
 
     def counter_reset(self, counter: str) -> None:
@@ -103,7 +120,7 @@ class ArrayControl(TableControl):
 
     def direct_counter_write(self, table: str, handle: int | None, packets: int, bytes_: int) -> None:
         t = self._with_counters(table)
-        _check64(packets, bytes_)
+        check64(f"direct counter of table '{table}'", packets=packets, bytes=bytes_)
         if handle is not None:
             self._handle(t, handle)
         self._c.p4c_direct_counter_write(self.pointer, t.index, -1 if handle is None else handle, packets, bytes_)
@@ -114,9 +131,6 @@ class ArrayControl(TableControl):
             self._c.p4c_meter_set(self.pointer, table, array, index, None)
             return
         values = (config.cir, config.cburst, config.pir, config.pburst)
-        _check64(*values)
-        if config.cir > config.pir:
-            raise InvalidArgument(f"the committed rate {config.cir} is above the peak rate {config.pir}")
         self._c.p4c_meter_set(self.pointer, table, array, index, (ctypes.c_uint64 * 4)(*values))
 
     def _get_meter(self, table: int, array: int, index: int) -> MeterConfig | None:
@@ -131,6 +145,7 @@ class ArrayControl(TableControl):
 
     def meter_set(self, meter: str, index: int, config: MeterConfig | None) -> None:
         array = find_array(self.program.meters, "meter", meter, index)
+        check_meter(f"meter '{meter}'", config)
         self._set_meter(-1, array.index, index, config)
 
     def _with_meter(self, table: str, handle: int | None) -> Table:
@@ -148,6 +163,7 @@ class ArrayControl(TableControl):
     def direct_meter_set(self, table: str, handle: int | None, config: MeterConfig | None) -> None:
         """Configure the meter of an entry. That of the default entry (None) is stored but, as in BMv2, not run."""
         t = self._with_meter(table, handle)
+        check_meter(f"direct meter of table '{table}'", config)
         self._set_meter(t.index, 0, -1 if handle is None else handle, config)
 
     # --- registers ----------------------------------------------------------------------------------------
@@ -226,9 +242,3 @@ class ArrayControl(TableControl):
 
     def value_set_clear(self, value_set: str) -> None:
         self._set_values(self._value_set(value_set), [])
-
-
-def _check64(*values: int) -> None:
-    for value in values:
-        if not 0 <= value < 2**64:
-            raise OutOfRange(f"{value} does not fit into 64 bits")

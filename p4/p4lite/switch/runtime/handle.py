@@ -35,7 +35,7 @@ _ERRORS: dict[str, type[ControlError]] = {
 
 
 class Handle:
-    """`pointer` is the `struct p4_instance *`, `opened` what the program was compiled to."""
+    """One instance; `opened` is what the program was compiled to. A call after `close` raises InvalidArgument."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Handle:
         config = about.structures["p4_config"](lock=lock, seed=seed & (2**64 - 1), drop_port=drop_port)
         if host:
             config.host = about.structures["p4_host"].from_address(host)
-        self.pointer = int(self._create(config))
+        self._pointer = int(self._create(config))
         self._view = about.structures["p4_entry_view"]
         self._cell = about.structures["p4_counter"]
         references = about.enums["p4_ref_kind"]
@@ -75,11 +75,18 @@ class Handle:
             raise BuildError(f"{self.program.name}: out of memory")
         return int(pointer)
 
+    @property
+    def pointer(self) -> int:
+        """The `struct p4_instance *`. Raises InvalidArgument once it is freed, so that nothing reaches freed memory."""
+        if not self._pointer:
+            raise InvalidArgument(f"{self.program.name}: the switch is closed, or has another program by now")
+        return self._pointer
+
     def close(self) -> None:
         """Free the C instance; the object is unusable afterwards. The core must have released it before."""
-        if self.pointer:
-            self.opened.function("destroy", None, ctypes.c_void_p)(self.pointer)
-            self.pointer = 0
+        pointer, self._pointer = self._pointer, 0
+        if pointer:
+            self.opened.function("destroy", None, ctypes.c_void_p)(pointer)
 
     def restart(self) -> None:
         """Restore the state after a restart of the switch: the program's initial entries, all else zero."""
@@ -134,6 +141,15 @@ class Handle:
         if table is None:
             raise NotFound(f"there is no table '{name}'")
         return table
+
+
+def check64(where: str, **values: int) -> None:
+    """Check numbers that C takes as 64 bits without a sign. Raises InvalidArgument or OutOfRange, which name them."""
+    for name, value in values.items():
+        if not isinstance(value, int):
+            raise InvalidArgument(f"{where}: {name}={value!r}: an int is wanted")
+        if not 0 <= value < 1 << 64:
+            raise OutOfRange(f"{where}: {name}={value}: does not fit into 64 bits")
 
 
 def c_words(values: Sequence[int]) -> Any:

@@ -11,7 +11,6 @@ from ctypes import POINTER, c_char_p, c_int64, c_uint8, c_uint32, c_void_p
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.errors import NotFound
 from p4lite.switch.runtime.instance import ProgramInstance
 
 MAX_PACKET = 1 << 16
@@ -79,11 +78,9 @@ class Runner:
 
     def run(self, data: bytes, port: int = 0, *, now_ns: int | None = None, drop_port: int = 511) -> Result:
         """Send `data` in at `port`; egress runs unless ingress dropped it."""
-        if self.instance.pointer == 0:
-            raise NotFound("the instance is closed")
+        inst = self.instance.pointer
         if now_ns is not None:
             self.instance.set_now(now_ns)
-        inst = self.instance.pointer
         self._reset(self.phv)
         self.head.packet_length = self.head.ingress_length = len(data)
         self.set("ingress_port", port)

@@ -10,7 +10,7 @@ from typing import Any
 from p4lite.switch.errors import InvalidArgument, NotFound, PermissionDenied
 from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
 from p4lite.switch.program.facts import Table
-from p4lite.switch.runtime.handle import c_words
+from p4lite.switch.runtime.handle import c_words, check64
 from p4lite.switch.runtime.keys import key_to_words, words_to_key
 from p4lite.switch.runtime.profiles import ProfileControl
 
@@ -27,6 +27,18 @@ class Entry:
     is_const: bool
     idle_timeout_ns: int = 0
     idle_ns: int = 0  # time since the last hit (or insertion), by the instance's clock
+
+
+def check_timeout(table: Table, idle_timeout_ns: int, *, always: bool = False) -> None:
+    """Check the time after which an entry is idle, 0: never. `always`: refuse 0, too, if the table has no timeouts.
+
+    Raises:
+        InvalidArgument: the table does not support timeouts, or the time is not a number.
+        OutOfRange: it has more than 64 bits or is negative.
+    """
+    if (idle_timeout_ns or always) and not table.support_timeout:
+        raise InvalidArgument(f"table '{table.name}' does not support timeouts")
+    check64(f"table '{table.name}'", idle_timeout_ns=idle_timeout_ns)
 
 
 class TableControl(ProfileControl):
@@ -67,8 +79,7 @@ class TableControl(ProfileControl):
         self._writable(t)
         if not t.key:
             raise InvalidArgument(f"table '{table}' has no key, so it cannot have entries")
-        if idle_timeout_ns and not t.support_timeout:
-            raise InvalidArgument(f"table '{table}' does not support timeouts")
+        check_timeout(t, idle_timeout_ns)
         words = key_to_words(t, key, priority)
         handle = ctypes.c_uint32()
         with self._mutex:
@@ -94,6 +105,8 @@ class TableControl(ProfileControl):
         return handle.value
 
     def _raw(self, table: Table, handle: int) -> tuple[Any, Any]:
+        if not -1 <= handle < 1 << 32:
+            raise NotFound(f"table '{table.name}' has no entry {handle}")
         view = self._view()
         data = (ctypes.c_uint64 * (table.arg_words + 3 * table.key_words + 1))()
         if self._c.p4c_table_get(self.pointer, table.index, handle, ctypes.byref(view), data) < 0:
@@ -199,8 +212,7 @@ class TableControl(ProfileControl):
 
     def table_set_timeout(self, table: str, handle: int, idle_timeout_ns: int) -> None:
         t = self._table(table)
-        if not t.support_timeout:
-            raise InvalidArgument(f"table '{table}' does not support timeouts")
+        check_timeout(t, idle_timeout_ns, always=True)
         self._handle(t, handle)
         self._c.p4c_table_set_timeout(self.pointer, t.index, handle, idle_timeout_ns)
 

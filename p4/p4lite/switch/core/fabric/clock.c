@@ -108,6 +108,8 @@ int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, u
 {
     if (f->real)
         return PF_E_CLOCK;
+    if (until_ns == PF_NO_TIME) /* "never" is due then */
+        return PF_E_RANGE;
     if (until_ns < f->now && !stop_on_delivery)
         return PF_E_PAST;
     if (f->deliveries_taken)

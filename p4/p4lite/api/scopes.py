@@ -1,0 +1,33 @@
+"""Where the actions of a table may stand: P4Info says it, BMv2's JSON does not."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+#: For each table its actions that may not stand everywhere.
+Scopes = dict[str, dict[str, "Scope"]]
+
+
+class Scope(enum.Enum):
+    """What an annotation of an action in a table says."""
+
+    ENTRIES_ONLY = "tableonly"
+    DEFAULT_ONLY = "defaultonly"
+
+
+def scopes_of(p4info: Any) -> Scopes:
+    """Return the scopes in a P4Info message."""
+    from p4.config.v1 import p4info_pb2
+
+    kinds = {
+        p4info_pb2.ActionRef.TABLE_ONLY: Scope.ENTRIES_ONLY,
+        p4info_pb2.ActionRef.DEFAULT_ONLY: Scope.DEFAULT_ONLY,
+    }
+    names = {action.preamble.id: action.preamble.name for action in p4info.actions}
+    found: Scopes = {}
+    for table in p4info.tables:
+        limited = {names[ref.id]: kinds[ref.scope] for ref in table.action_refs if ref.scope in kinds}
+        if limited:
+            found[table.preamble.name] = limited
+    return found
