@@ -90,12 +90,14 @@ def test_a_command_imports_nothing_that_takes_long_and_that_it_does_not_need(
     words: tuple[str, ...], heavy: tuple[str, ...], tmp_path: pathlib.Path
 ) -> None:
     output = ("-o", str(tmp_path / "results")) if words == RUN else ()
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, json.dumps(heavy), *words, *output],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    # The first run after a change may compile the fabric's program, which needs protobuf.
+    for _ in range(2 if words == RUN else 1):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, json.dumps(heavy), *words, *output],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == []
