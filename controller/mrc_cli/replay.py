@@ -89,10 +89,16 @@ def verb(
         write_whole(folder / RESULT, json.dumps(made.document(), indent=2) + "\n")
         write_whole(folder / produce.REPORT, page.render(made))
     if as_json:
-        typer.echo(json.dumps({**made.document(), "folder": str(folder), "caveat": caveat()}, indent=2))
+        typer.echo(
+            json.dumps(
+                {**made.document(), "folder": str(folder), "caveat": caveat(), "notes": page.notes(made)}, indent=2
+            )
+        )
         return
     for table in performance.training_tables(made.summary):
         typer.echo(table.text())
+    for note in page.notes(made):
+        typer.echo(note)
     typer.echo(page.about(made))
     typer.echo(f"report: {folder / produce.REPORT}")
     typer.echo(caveat())

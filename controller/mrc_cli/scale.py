@@ -17,8 +17,8 @@ from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.interruption import interruptible
+from mrc_scale import cases, limits, validate
 from mrc_scale import caveat as caveats
-from mrc_scale import limits, validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import Loaded, builtin_clusters, load_cluster
 from mrc_scale.effective import INTERVALS
@@ -73,7 +73,7 @@ def verb(
         raise ScaleError("--days is of a cluster's run; name a cluster, such as cluster-16k")
     with interruptible():
         if nics is not None:
-            _compare(nics, as_json)
+            _compare(nics, output, as_json)
         elif validating:
             _validate(as_json)
         elif calibrating:
@@ -118,20 +118,22 @@ def _run(loaded: Loaded, output: pathlib.Path | None, as_json: bool) -> None:
 
 
 def _accuracy(loaded: Loaded) -> Iterator[str]:
-    """Yield what a run says of its accuracy: of all runs, and then the limits that this cluster comes near, which were
-    measured apart from it and may be larger."""
+    """Yield what a run says of its accuracy: of all runs, then of its own cases, and then the limits that this cluster
+    comes near, which were measured apart from it and may be larger."""
     yield caveat()
+    yield f"In this run's own case, beside packets ({limits.PAGE}):"
+    yield from (f"  {each.text}" for each in cases.own_errors(loaded))
     if near := limits.limits_of(loaded):
         yield (
-            "Those are the calibration's fabrics: two tiers, long messages, elements that fail as a whole. Cases "
-            "beyond them were held against packets one by one, and may be off by more "
+            "Those are the calibration's fabrics: two tiers, and one element that fails. Cases beyond them were held "
+            "against packets one by one, and may be off by more "
             f"({limits.PAGE}). This run comes near:"
         )
         yield from (f"  {each}" for each in near)
 
 
 def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
-    result = made.result
+    result, own = made.result, cases.own_errors(made.result.loaded)
     return {
         "cluster": result.loaded.cluster.name,
         "nics": result.loaded.shape.nics,
@@ -150,7 +152,8 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "seconds": made.seconds,
         "folder": str(folder),
         "caveat": caveat(),
-        "limits": limits.limits_of(result.loaded),
+        "own_cases": [each.document() for each in own],
+        "limits": [*(each.text for each in own), *limits.limits_of(result.loaded)],
     }
 
 
@@ -190,11 +193,15 @@ def _show(made: CalibrationRun) -> None:
         console.print(f"{text} (prices are assumptions: mrclab topo plan --costs)", highlight=False)
 
 
-def _compare(nics: int, as_json: bool) -> None:
-    """Hold the model against packets on a fabric of this many NICs."""
+def _compare(nics: int, output: pathlib.Path | None, as_json: bool) -> None:
+    """Hold the model against packets on a fabric of this many NICs; with a folder, also write the file that runs quote
+    (`mrc_scale.cases`)."""
     compiled = produce.load_kernels()
     with steps() as tell:
         rows = list(large.compare(compiled, nics, show=lambda share, text: tell(f"{share:.0%} {text}")))
+    if output is not None:
+        with resultdir.prepared(output, 0.0):
+            write_whole(output / cases.file_of(nics), large.document(nics, rows))
     if as_json:
         typer.echo(json.dumps([{**vars(row), "error": row.error} for row in rows], indent=2))
         return

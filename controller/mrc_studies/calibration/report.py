@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from mrc_common import look
 from mrc_scale import limits
+from mrc_scale.cases import own_errors
 from mrc_scale.causes import cause
 from mrc_scale.caveat import caveat
 from mrc_scale.effective import INTERVALS, EffectiveTime
@@ -52,6 +53,8 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         style=Markup(look.part(look.STYLE)),
         script=Markup(script),
         caveat=caveat(),
+        own=[each.text for each in own_errors(result.loaded)],
+        page=limits.PAGE,
         limits=limits.note(result.loaded),
         tiles=_tiles(made, series),
         charts={name: Markup(chart) for name, chart in charts.items()},
