@@ -6,13 +6,15 @@ import json
 import pathlib
 
 import pytest
+import typer.testing
 
+from mrc_cli.app import app
 from mrc_cli.scale import _accuracy
-from mrc_scale import cases, limits
+from mrc_scale import cases, kernels, limits
 from mrc_scale.cases import Case
 from mrc_scale.caveat import NICS, caveat, measured
 from mrc_scale.clusterfile import Loaded, parse_cluster
-from mrc_studies.calibration import calibrate, large
+from mrc_studies.calibration import calibrate, large, produce
 from mrc_studies.calibration.calibrate import ComparedValue
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -126,12 +128,16 @@ def test_cases_name_scenarios_that_there_are() -> None:
     assert titles <= {case.value.title for case in Case}
 
 
-def test_a_comparison_is_written_as_it_is_read() -> None:
+def test_a_comparison_is_written_as_it_is_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         ComparedValue("a T1 is dead", name, 100.0, 110.0 + at, "x", kind)
         for at, (name, kind) in enumerate((("goodput", "goodput"), ("FCT P50", "FCT P50"), ("FCT P99", "FCT P99")))
     ]
-    made = cases.parse(large.document(96, rows))
+    monkeypatch.setattr(produce, "load_kernels", kernels.reference)
+    monkeypatch.setattr(large, "compare", lambda *given, **how: rows)
+    asked = ["scale", "--calibrate", "--nics", "96", "-o", str(tmp_path / "made")]
+    assert typer.testing.CliRunner().invoke(app, asked).exit_code == 0
+    made = cases.parse((tmp_path / "made" / cases.file_of(96)).read_text(encoding="utf-8"))
     assert (made.nics, made.packets) == (96, 256)
     assert made.goodput == {"a T1 is dead": pytest.approx(0.10)}
     assert made.p99 == {"a T1 is dead": pytest.approx(0.12)}
