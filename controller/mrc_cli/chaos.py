@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from mrc_cli import quantities
-from mrc_cli.common import need_namespaces, own_lab, seconds, the_lab
+from mrc_cli.common import lab_file, need_namespaces, own_lab, seconds, the_lab
 from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_lab import describe
@@ -98,7 +98,7 @@ def _where(lab: str | None, clock: str | None, file: pathlib.Path | None) -> tup
         state = RunDir(the_lab(lab)).read()
         _need_p4lite("chaos", state.name, state.switch)
         return clock, state.lab_file, state.transport
-    return clock, "tiny" if lab is None else lab, "mrc"
+    return clock, "tiny" if lab is None else lab_file(lab, clock), "mrc"
 
 
 def _need_p4lite(where: str, lab: str, switch: str) -> None:

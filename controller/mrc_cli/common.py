@@ -1,13 +1,15 @@
 """What the verbs share: options, and finding the lab that is meant.
 
-Sessions on labs are imported in the functions that open them: most of what such a session imports (gRPC, NumPy) is
-nothing to a verb that simulates or only lists labs, and takes longer than the rest of its start.
+Sessions on labs, and what reads lab files, are imported in the functions that need them: most of what such a session
+imports (gRPC, NumPy) is nothing to a verb that simulates or only lists labs, and takes longer than the rest of its
+start.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +17,7 @@ import typer
 
 from mrc_common.linux import not_linux
 from mrc_lab.records import shells
-from mrc_lab.records.rundir import RunError, all_runs, in_part
+from mrc_lab.records.rundir import RunDir, RunError, all_runs, in_part
 
 if TYPE_CHECKING:
     from mrc_lab.session.real import RealSession
@@ -124,6 +126,51 @@ def own_lab() -> str | None:
             f"several labs are up ({', '.join(names)}); name one with --lab, or `export {shells.VARIABLE}={names[0]}`"
         )
     return names[0] if names else None
+
+
+def lab_file(name: str, clock: str | None = None) -> str:
+    """Return what to load for a lab that is given by name or path: of a lab that is up, its recorded file, and
+    otherwise the name as it is.
+
+    A name of a lab that comes with the project means that one in simulated time (`clock`), and where the lab that is
+    up is the same.
+
+    Raises:
+        LabError: the lab that comes with the project cannot be read.
+    """
+    from mrc_topo.labfile import builtin_labs, lab_text
+    from mrc_topo.named import is_path
+
+    known = builtin_labs()
+    if is_path(name) or (clock == "virtual" and name in known):
+        return name
+    run = next((each for each in all_runs() if each.name == name), None)
+    if run is None:
+        return name
+    try:
+        file = run.read().lab_file
+        same = name in known and pathlib.Path(file).read_text(encoding="utf-8") == lab_text(name)
+    except (RunError, OSError):  # it has just gone
+        return name
+    return name if same else file
+
+
+def own_file(clock: str | None) -> str | None:
+    """Return what to load for a command that names no lab, on this clock (None: not chosen yet); None: there is no lab
+    of its own.
+
+    In simulated time it is the lab of `MRCLAB_LAB` only, which may be one that comes with the project and is not up.
+
+    Raises:
+        RunError: as of `own_lab`.
+    """
+    from mrc_topo.labfile import builtin_labs
+
+    chosen = os.environ.get(shells.VARIABLE)
+    if clock == "virtual" and (not chosen or chosen in builtin_labs()):
+        return chosen or None
+    up = own_lab()
+    return None if up is None else RunDir(up).read().lab_file
 
 
 def need_namespaces() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mrc_cli.common import need_namespaces, own_lab
+from mrc_cli.common import lab_file, need_namespaces, own_lab
 from mrc_cli.outcome import clock_of
 from mrc_lab.payloads import NOT_VERIFIED
 from mrc_lab.records.rundir import RunDir
@@ -61,7 +61,7 @@ def verb(
         if qps > 1:
             raise ExperimentError("--qps is of workloads; torch.distributed has as many queue pairs as it needs")
         ranks.need("torch")
-    name = lab or ("default" if up is None else RunDir(up).read().lab_file)
+    name = lab_file(lab, clock) if lab else ("default" if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)
     names = _participants(hosts, [each.name for each in topology.hosts], name)
     todo = perf.plan(collective, wanted, len(names))

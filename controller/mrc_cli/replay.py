@@ -8,6 +8,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from mrc_cli.common import lab_file
 from mrc_cli.progress import steps
 from mrc_cli.settings import parse_settings
 from mrc_common.document import printable
@@ -72,7 +73,11 @@ def verb(
     if detail not in get_args(fluid.Detail):
         raise GraphError(f"--detail {printable(detail)[:40]}; known: {', '.join(get_args(fluid.Detail))}")
     params = Trace.complete(parse_settings(param or [], Trace.texts()))
-    bed = fluid.bed_of_cluster(load_cluster(cluster)) if cluster is not None else fluid.bed_of_lab(load_lab(lab or ""))
+    bed = (
+        fluid.bed_of_cluster(load_cluster(cluster))
+        if cluster is not None
+        else fluid.bed_of_lab(load_lab(lab_file(lab or "", "virtual")))
+    )
     extra = [event for text in fail or [] for event in fluid.event_of(text, bed.loaded)]
     folder = output or resultdir.default_folder(bed.name, "replay")
     with interruptible(), resultdir.prepared(folder, 0.0), steps() as tell:
@@ -84,10 +89,16 @@ def verb(
         write_whole(folder / RESULT, json.dumps(made.document(), indent=2) + "\n")
         write_whole(folder / produce.REPORT, page.render(made))
     if as_json:
-        typer.echo(json.dumps({**made.document(), "folder": str(folder), "caveat": caveat()}, indent=2))
+        typer.echo(
+            json.dumps(
+                {**made.document(), "folder": str(folder), "caveat": caveat(), "notes": page.notes(made)}, indent=2
+            )
+        )
         return
     for table in performance.training_tables(made.summary):
         typer.echo(table.text())
+    for note in page.notes(made):
+        typer.echo(note)
     typer.echo(page.about(made))
     typer.echo(f"report: {folder / produce.REPORT}")
     typer.echo(caveat())

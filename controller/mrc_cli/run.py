@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn, get_args
 import typer
 from pydantic import ValidationError
 
-from mrc_cli.common import Compiler, Payload, Switch, TrustCode, own_lab
+from mrc_cli.common import Compiler, Payload, Switch, TrustCode, lab_file, own_file
 from mrc_cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_cli.quantities import duration
 from mrc_cli.settings import parse_settings
@@ -115,9 +115,9 @@ def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None,
         raise ExperimentError(f"Missing argument 'name'; see mrclab {command} --help")
     lab, hosts, qps, transport = (given[option] for option in ("--lab", "--hosts", "--qps", "--transport"))
     if name in WORKLOADS:
-        up = None if clock == "virtual" or lab is not None else own_lab()
-        running = up is not None or (lab is not None and _is_up(lab))
-        chosen = lab if lab is not None else "default" if up is None else RunDir(up).read().lab_file
+        own = own_file(clock) if lab is None else lab_file(lab, clock)
+        running = own is not None and _is_up(own)
+        chosen = "default" if own is None else own
         workload = {
             "name": name,
             "params": placed_params(

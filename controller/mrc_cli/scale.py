@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -15,11 +17,12 @@ from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.interruption import interruptible
+from mrc_scale import cases, limits, validate
 from mrc_scale import caveat as caveats
-from mrc_scale import limits, validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import Loaded, builtin_clusters, load_cluster
 from mrc_scale.effective import INTERVALS
+from mrc_scale.schema import MAX_DAYS, YearSpec
 from mrc_studies.calibration import calibrate, large, produce, report
 from mrc_studies.calibration.calibrate import ComparedValue
 from mrc_studies.calibration.calibration_run import CalibrationRun
@@ -41,6 +44,13 @@ def verb(
     nics: Annotated[
         int | None, typer.Option("--nics", help="with --calibrate: on one fabric of this many NICs, such as 512")
     ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(
+            "--days",
+            help="days of failures under the job, such as 30, at the rates of the file's `year` or the defaults",
+        ),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="list the built-in clusters")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
 ) -> None:
@@ -59,19 +69,36 @@ def verb(
         )
     if nics is not None and not calibrating:
         raise ScaleError("--nics is of --calibrate; give both")
+    if days is not None and cluster is None:
+        raise ScaleError("--days is of a cluster's run; name a cluster, such as cluster-16k")
     with interruptible():
         if nics is not None:
-            _compare(nics, as_json)
+            _compare(nics, output, as_json)
         elif validating:
             _validate(as_json)
         elif calibrating:
             _calibrate(output, as_json)
         elif cluster is not None:
-            _run(cluster, output, as_json)
+            _run(with_days(load_cluster(cluster), days), output, as_json)
 
 
-def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
-    loaded = load_cluster(name)
+def with_days(loaded: Loaded, days: float | None) -> Loaded:
+    """Return a cluster with this many days of failures, at the rates of its file if it has some; None: as it is.
+
+    Raises:
+        ScaleError: there cannot be this many days.
+    """
+    if days is None:
+        return loaded
+    given = loaded.cluster.year or YearSpec()
+    try:
+        year = YearSpec.model_validate({**given.model_dump(), "days": days})
+    except ValidationError:
+        raise ScaleError(f"--days {days:g}: give more than 0 and at most {MAX_DAYS}") from None
+    return replace(loaded, cluster=loaded.cluster.model_copy(update={"year": year}))
+
+
+def _run(loaded: Loaded, output: pathlib.Path | None, as_json: bool) -> None:
     compiled = produce.load_kernels()
     folder = output or resultdir.default_folder(loaded.cluster.name, "scale")
     with resultdir.prepared(folder, 0.0), steps(lines=True) as tell:
@@ -91,20 +118,22 @@ def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
 
 
 def _accuracy(loaded: Loaded) -> Iterator[str]:
-    """Yield what a run says of its accuracy: of all runs, and then the limits that this cluster comes near, which were
-    measured apart from it and may be larger."""
+    """Yield what a run says of its accuracy: of all runs, then of its own cases, and then the limits that this cluster
+    comes near, which were measured apart from it and may be larger."""
     yield caveat()
+    yield f"In this run's own case, beside packets ({limits.PAGE}):"
+    yield from (f"  {each.text}" for each in cases.own_errors(loaded))
     if near := limits.limits_of(loaded):
         yield (
-            "Those are the calibration's fabrics: two tiers, long messages, elements that fail as a whole. Cases "
-            "beyond them were held against packets one by one, and may be off by more "
+            "Those are the calibration's fabrics: two tiers, and one element that fails. Cases beyond them were held "
+            "against packets one by one, and may be off by more "
             f"({limits.PAGE}). This run comes near:"
         )
         yield from (f"  {each}" for each in near)
 
 
 def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
-    result = made.result
+    result, own = made.result, cases.own_errors(made.result.loaded)
     return {
         "cluster": result.loaded.cluster.name,
         "nics": result.loaded.shape.nics,
@@ -114,25 +143,32 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "packets_lost": [step.lost for step in result.steps],
         "probes_lost_per_s": [step.probes for step in result.steps],
         "others": [vars(each) for each in made.others],
-        "year": [{**vars(each), "lost_h": each.lost_h, "availability": each.availability} for each in made.year],
+        "year": [
+            {**vars(each), "lost_h": each.lost_h, "availability": each.availability, "cause": why}
+            for each, (_, why) in zip(made.year, report.causes_of(made), strict=True)
+        ],
         "effective": [vars(each) for each in made.effective],
         "bills": {design.name: cost.as_dict() for design, cost in made.bills},
         "seconds": made.seconds,
         "folder": str(folder),
         "caveat": caveat(),
-        "limits": limits.limits_of(result.loaded),
+        "own_cases": [each.document() for each in own],
+        "limits": [*(each.text for each in own), *limits.limits_of(result.loaded)],
     }
 
 
 def _show(made: CalibrationRun) -> None:
     console, result = Console(), made.result
     table = Table(title=f"{result.loaded.cluster.name}: {len(result.flows):,} queue pairs", title_justify="left")
-    for column in ("at", "goodput", "data lost", "probes lost/s", "queue pairs that lost", "EVs out", "slowest step"):
+    for column in ("at", "goodput", "of first", "data lost", "probes lost/s", "queue pairs that lost", "EVs out",
+                   "slowest step"):  # fmt: skip
         table.add_column(column)
+    first = result.steps[0].goodput
     for step in result.steps:
         at = f"{step.bin * result.loaded.cluster.bin / 1e9:.3g} s"
         slowest = f"{max(step.jobs) * 1e3:.3f} ms"
-        row = (at, format_rate(round(step.goodput)), f"{step.lost:,.0f}", f"{step.probes:,.0f}", f"{step.hit:,}")
+        goodput = (format_rate(round(step.goodput)), f"{step.goodput / first:.2%}" if first else "-")
+        row = (at, *goodput, f"{step.lost:,.0f}", f"{step.probes:,.0f}", f"{step.hit:,}")
         table.add_row(*row, f"{step.evs['bad']:,}", slowest)
     console.print(table)
     console.print(report.fullest(result), highlight=False)
@@ -142,9 +178,9 @@ def _show(made: CalibrationRun) -> None:
             f"{each.name}: {rates} before, until paths are changed ({format_time(round(each.outage_s * 1e9))}), after"
         )
         console.print(f"{text}; {each.broken:,} of {each.of:,} queue pairs break", highlight=False)
-    for outcome in made.year:
+    for outcome, (_, why) in zip(made.year, report.causes_of(made), strict=True):
         text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"
-        console.print(f"{text}, availability {outcome.availability:.2%}", highlight=False)
+        console.print(f"{text}, availability {outcome.availability:.2%}; {why}", highlight=False)
     if made.effective:
         console.print("effective training time by the interval between checkpoints:")
         for name, rates, interruptions, *shares, best in report.effective_rows(made):
@@ -157,11 +193,15 @@ def _show(made: CalibrationRun) -> None:
         console.print(f"{text} (prices are assumptions: mrclab topo plan --costs)", highlight=False)
 
 
-def _compare(nics: int, as_json: bool) -> None:
-    """Hold the model against packets on a fabric of this many NICs."""
+def _compare(nics: int, output: pathlib.Path | None, as_json: bool) -> None:
+    """Hold the model against packets on a fabric of this many NICs; with a folder, also write the file that runs quote
+    (`mrc_scale.cases`)."""
     compiled = produce.load_kernels()
     with steps() as tell:
         rows = list(large.compare(compiled, nics, show=lambda share, text: tell(f"{share:.0%} {text}")))
+    if output is not None:
+        with resultdir.prepared(output, 0.0):
+            write_whole(output / cases.file_of(nics), large.document(nics, rows))
     if as_json:
         typer.echo(json.dumps([{**vars(row), "error": row.error} for row in rows], indent=2))
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mrc_cli.common import need_namespaces, own_lab, seconds
+from mrc_cli.common import lab_file, need_namespaces, own_lab, seconds
 from mrc_cli.outcome import Folder
 from mrc_cli.quantities import parse_seconds
 from mrc_common.files import write_whole
@@ -84,7 +84,7 @@ def verb(
         raise ExperimentError(f"--schedule: experiment {experiment.name} has no schedule")
     up = own_lab() if lab is None else None
     named = "default" if experiment is None else experiment.lab
-    name = lab or (named if up is None else RunDir(up).read().lab_file)
+    name = lab_file(lab) if lab else (named if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)
     names = _names(topology, name, hosts)
     actions = [] if experiment is None else experiment.actions()

@@ -8,6 +8,8 @@ from typing import Any
 
 #: What `mrclab scale --calibrate` measured last, in the repository.
 FILE = "calibrated.json"
+#: Of the calibration's fabrics.
+NICS = 8
 
 
 def measured() -> dict[str, Any] | None:
@@ -28,7 +30,7 @@ def caveat() -> str:
     worse = errors.get("lost, overloaded")
     overload = "" if worse is None else f", where links are overloaded {worse:.0%}"
     return (
-        f"{text} Beside packets in simulated time, on {errors['scenarios']} small fabrics, its goodput is off by "
-        f"{errors['goodput']:.1%} at most and its counts of lost packets by {errors['lost']:.0%}{overload} "
-        "(mrclab scale --calibrate)."
+        f"{text} Beside packets in simulated time, in {errors['scenarios']} scenarios of streams between {NICS} NICs, "
+        f"its goodput is off by {errors['goodput']:.1%} at most and its counts of lost packets by "
+        f"{errors['lost']:.0%}{overload} (mrclab scale --calibrate)."
     )

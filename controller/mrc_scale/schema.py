@@ -18,6 +18,8 @@ Hours = Annotated[float, Field(gt=0.0, le=1e5)]
 Bytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1, le=1 << 50)]
 #: Of a cluster.
 MAX_NICS = 1 << 20
+#: Of a "year" of failures.
+MAX_DAYS = 3660
 Count = Annotated[int, Field(ge=1, le=1 << 24)]
 #: Of all packets that an element forwards; of its rate.
 Loss = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -149,7 +151,7 @@ class YearSpec(Model):
     repair, `t1s` also of T2s. A job stands still while it writes a checkpoint (`checkpoint_write_minutes`).
     """
 
-    days: Annotated[float, Field(gt=0, le=3660)] = 365.0
+    days: Annotated[float, Field(gt=0, le=MAX_DAYS)] = 365.0
     flaps: ElementRates = ElementRates(per_year=1.0, hours=0.003)
     port_flaps: ElementRates = ElementRates(per_year=0.005, hours=0.003)
     links: ElementRates = ElementRates(per_year=0.00684, hours=24.0)

@@ -13,12 +13,12 @@ retries ends the job, which goes back to its last checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_scale.fabric import FabricShape, Floats, Ints
+from mrc_scale.fabric import Bools, FabricShape, Floats, Ints
 from mrc_scale.schema import Cluster, ElementRates, RoceSpec, YearSpec
 from mrc_topo.plan import Design, Plan
 
@@ -29,6 +29,9 @@ HOUR_S = 3600.0
 class Outcome:
     """The outcome of one design: hours lost by slower steps, by standing still, and by going back after an
     interruption.
+
+    `slow_by`: the class of elements that alone would lose most by slower steps ("": none does), `slow_by_h`: hours that
+    it would lose, `slow_for_h`: hours in which at least one of them is away.
     """
 
     name: str
@@ -38,6 +41,9 @@ class Outcome:
     stalled_h: float
     restarts_h: float
     hours: float
+    slow_by: str = ""
+    slow_by_h: float = 0.0
+    slow_for_h: float = 0.0
 
     @property
     def lost_h(self) -> float:
@@ -122,20 +128,19 @@ def _mrc(cluster: Cluster, shape: FabricShape, spec: YearSpec) -> Outcome:
     if shape.uplinks:
         tiers |= {"upper_links": drawn("upper_links", spec.flaps, spec.links), "t2s": drawn("t2s", spec.t1s)}
     # Numbers as `Fabric.name` has them: links by plane, T0, T1; ports by NIC, plane; switches by plane.
-    slow = [
-        sizes.levels("links", links),
-        _levels(ports, lambda e: e // planes, 1 / planes),
-        _levels(t0s, lambda e: e % shape.t0s, 1 / planes),
-        *(sizes.levels(kind, failures) for kind, failures in tiers.items() if kind != "links"),
-    ]
-    begin, end, lost = (np.concatenate([part[i] for part in slow]) for i in range(3))
-    off = lost >= 1 - 1e-9  # all planes of a NIC: the job ends, and goes on without it
-    interruptions = _interruptions(begin[off], spec)
-    slower = _integral(begin[~off], end[~off], lost[~off], hours, spec.communication)
+    slow = {kind: sizes.levels(kind, failures) for kind, failures in tiers.items()}
+    slow["ports"] = _levels(ports, lambda e: e // planes, 1 / planes)
+    slow["t0s"] = _levels(t0s, lambda e: e % shape.t0s, 1 / planes)
+    ended = _all_of(slow)
+    off = ended[2] >= 1 - 1e-9  # all planes of a NIC: the job ends, and goes on without it
+    interruptions = _interruptions(ended[0][off], spec)
+    slow = {kind: _where(levels, levels[2] < 1 - 1e-9) for kind, levels in slow.items()}
+    slower = _integral(_all_of(slow), hours, spec.communication)
     failures = sum(len(each.element) for each in (ports, t0s, *tiers.values()))
     restarts = interruptions * _restart_h(spec)
     name = f"MRC, {planes} planes" if not shape.uplinks else f"MRC, three tiers of {planes} plane{'s' * (planes > 1)}"
-    return Outcome(name, failures, interruptions, slower, 0.0, restarts, hours)
+    why = _slowest(slow, hours, spec.communication)
+    return Outcome(name, failures, interruptions, slower, 0.0, restarts, hours, *why)
 
 
 def _roce(cluster: Cluster, sizes: _Sizes, spec: YearSpec) -> Outcome:
@@ -154,15 +159,14 @@ def _roce(cluster: Cluster, sizes: _Sizes, spec: YearSpec) -> Outcome:
     links, upper = _split(_joined([flaps, broken]), counts["links"])
     t1s, t2s = _split(switches, counts["t1s"])
     tiers = {"links": links, "upper_links": upper, "t1s": t1s, "t2s": t2s}
-    slow = [sizes.levels(kind, failures) for kind, failures in tiers.items()]
-    parts = [np.concatenate([part[i] for part in slow]) for i in range(3)]
-    slower = _integral(parts[0], parts[1], np.minimum(parts[2], 1 - 1e-6), hours, spec.communication)
+    slow = {kind: _below_all(sizes.levels(kind, failures)) for kind, failures in tiers.items()}
+    slower = _integral(_all_of(slow), hours, spec.communication)
     stalled = _covered_with(
         np.concatenate([flaps.begin, broken.begin, switches.begin]), cluster.roce.ecmp / 1e9 / HOUR_S, hours
     )
     failures = stalls + sum(len(each.element) for each in (*ports, t0s))
     return Outcome("RoCE, one plane, three tiers", failures, interruptions, slower, stalled,
-                   interruptions * _restart_h(spec), hours)  # fmt: skip
+                   interruptions * _restart_h(spec), hours, *_slowest(slow, hours, spec.communication))  # fmt: skip
 
 
 def _draw(rng: np.random.Generator, rates: ElementRates, count: int, hours: float) -> _Intervals:
@@ -229,13 +233,38 @@ def _interruptions(begin: Floats, spec: YearSpec) -> int:
     return _merged(begin, begin + spec.restart_minutes / 60)
 
 
-def _integral(begin: Floats, end: Floats, lost: Floats, hours: float, communication: float) -> float:
+def _where(levels: _Levels, which: Bools) -> _Levels:
+    return levels[0][which], levels[1][which], levels[2][which]
+
+
+def _below_all(levels: _Levels) -> _Levels:
+    """Return losses that leave something: a job without any path stands still, which is counted elsewhere."""
+    return levels[0], levels[1], np.minimum(levels[2], 1 - 1e-6)
+
+
+def _all_of(slow: Mapping[str, _Levels]) -> _Levels:
+    """Return the intervals of all classes together."""
+    begin, end, lost = (np.concatenate([levels[part] for levels in slow.values()]) for part in range(3))
+    return begin, end, lost
+
+
+def _slowest(slow: Mapping[str, _Levels], hours: float, communication: float) -> tuple[str, float, float]:
+    """Return the class of elements that alone would lose most hours, these hours, and those in which one is away."""
+    alone = {kind: _integral(levels, hours, communication) for kind, levels in slow.items()}
+    most = max(alone, key=lambda kind: alone[kind])
+    if alone[most] <= 0:
+        return "", 0.0, 0.0
+    return most, alone[most], _covered(slow[most][0], slow[most][1])
+
+
+def _integral(levels: _Levels, hours: float, communication: float) -> float:
     """Return the hours lost: at any time the largest loss counts, in the part of a step that communicates."""
-    total, levels = 0.0, np.unique(np.round(lost, 9))
-    above = [_covered(begin[lost >= level - 1e-9], end[lost >= level - 1e-9]) for level in levels]
-    for number, level in enumerate(levels):
-        inside = above[number] - (above[number + 1] if number + 1 < len(levels) else 0.0)
-        slower = (1 - communication) + communication / (1 - level)
+    begin, end, lost = levels
+    total, sizes = 0.0, np.unique(np.round(lost, 9))
+    above = [_covered(begin[lost >= size - 1e-9], end[lost >= size - 1e-9]) for size in sizes]
+    for number, size in enumerate(sizes):
+        inside = above[number] - (above[number + 1] if number + 1 < len(sizes) else 0.0)
+        slower = (1 - communication) + communication / (1 - size)
         total += inside * (1 - 1 / slower)
     return min(total, hours)
 

@@ -87,7 +87,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab replay .*(--cluster|--lab training-).*", "tens of seconds", "tests/scale/test_replay.py"),
     (r"mrclab plan( .+)?", "seconds to minutes each", "tests/sweeps/test_plan.py"),
     (
-        r"mrclab scale( (--list|--validate|--calibrate|[\w-]+( -o \w+)?))?",
+        r"mrclab scale( (--list|--validate|--calibrate|[\w-]+( -o \w+| --days \d+)?))?",
         "the extra `scale`, and minutes",
         "tests/scale/test_scale.py",
     ),

@@ -10,9 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from mrc_cli import common
+from mrc_cli.run import experiment_of
 from mrc_lab.records import shells
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunDir, RunError, base
+from mrc_runs.experiment import Experiment
+from mrc_topo.labfile import LabError, lab_text, load_lab
 from p4lite.folders import make_private
 
 ELSEWHERE = ["session 1 0.00", "shell 1 0.00"]
@@ -28,7 +31,7 @@ def up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Up:
     def make(name: str, shell: list[str]) -> None:
         run = RunDir(name)
         run.path.mkdir(mode=0o700)
-        run.write(State(name, shell=shell))
+        run.write(State(name, shell=shell, lab_file=str(run.lab_file)))
 
     assert base().is_dir()
     return make
@@ -83,3 +86,58 @@ def test_run_and_capture_do_not_take_what_another_shell_brought_up(up: Up, tmp_p
         done = subprocess.run([*mrclab, *verb], capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert "theirs from elsewhere" in done.stderr, (verb, done.stderr)
+
+
+@pytest.fixture
+def recorded(up: Up) -> Callable[..., RunDir]:
+    """Make records of labs with their files, as `mrclab up` leaves them."""
+
+    def make(name: str, text: str) -> RunDir:
+        up(name, ELSEWHERE)
+        run = RunDir(name)
+        run.lab_file.write_text(text, encoding="utf-8")
+        return run
+
+    return make
+
+
+OWN = "name: own\nplanes: 2\nt0_per_plane: 2\nt1_per_plane: 2\nhosts: 4\nhosts_per_t0: 2\n"
+
+
+def experiment(lab: str | None, clock: str | None) -> Experiment:
+    """Return the experiment of a workload with these options."""
+    options = ("--set", "--hosts", "--qps", "--transport", "--duration", "--switch", "--compiler", "--payload")
+    return experiment_of("write_bw", {**dict.fromkeys(options), "--lab": lab}, clock, "run")
+
+
+@pytest.mark.parametrize("clock", [None, "virtual", "real"])
+def test_the_name_of_a_lab_that_is_up_means_its_recorded_file(
+    recorded: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch, clock: str | None
+) -> None:
+    with pytest.raises(LabError, match="own: no lab of that name"):
+        load_lab(common.lab_file("own", clock))
+    run = recorded("own", OWN)
+    assert common.lab_file("own", clock) == str(run.lab_file)
+    assert load_lab(common.lab_file("own", clock)).lab.hosts == 4
+    assert experiment("own", clock).lab == str(run.lab_file)
+    assert experiment("own", clock).clock == ("virtual" if clock == "virtual" else "real")
+    monkeypatch.setenv(shells.VARIABLE, "own")
+    assert experiment(None, clock).lab == str(run.lab_file)
+
+
+def test_a_name_that_comes_with_the_project_means_another_lab_only_where_that_is_up(
+    recorded: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded("tiny", lab_text("tiny"))
+    assert [common.lab_file("tiny", clock) for clock in (None, "real", "virtual")] == ["tiny"] * 3
+    run.lab_file.write_text(OWN.replace("own", "tiny"), encoding="utf-8")
+    assert [common.lab_file("tiny", clock) for clock in (None, "real")] == [str(run.lab_file)] * 2
+    assert common.lab_file("tiny", "virtual") == "tiny"
+    assert common.lab_file("./tiny.yaml") == "./tiny.yaml"
+    monkeypatch.setenv(shells.VARIABLE, "ring")
+    assert common.own_file("virtual") == "ring"
+    monkeypatch.setenv(shells.VARIABLE, "gone")
+    with pytest.raises(RunError, match="MRCLAB_LAB: lab 'gone' is not up"):
+        common.own_file("virtual")
+    monkeypatch.delenv(shells.VARIABLE)
+    assert common.own_file("virtual") is None

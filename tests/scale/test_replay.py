@@ -18,7 +18,7 @@ from mrc_graph.source import Source
 from mrc_scale import kernels
 from mrc_scale.clusterfile import parse_cluster
 from mrc_scale.replay import ReplayError
-from mrc_studies.replays import fluid
+from mrc_studies.replays import fluid, page
 from mrc_studies.replays.fluid import Bed, FluidResult
 
 CLUSTER = """
@@ -200,3 +200,66 @@ def test_mistake_ends_with_two_and_starts_nothing(tmp_path: pathlib.Path, option
     assert isinstance(done.exception, GraphError)
     assert done.exception.exit_code is ExitCode.USAGE
     assert text in str(done.exception)
+
+
+def crossing(folder: pathlib.Path) -> Source:
+    """Return an all-reduce of 32 ranks of which most have their neighbour below another T0."""
+    return replace(reducing(folder, 32, 1 << 30), placement="fragmented")
+
+
+def test_a_t1_that_is_dead_from_the_start_takes_its_share_of_the_fabric(tmp_path: pathlib.Path) -> None:
+    """Half as many T1s as NICs below a T0, so that links between switches limit; one of 16 T1s is dead."""
+    text = CLUSTER.replace("t1_per_plane: 8", "t1_per_plane: 4").replace("size: 32, active: 16", "size: 16, active: 8")
+    where = fluid.bed_of_cluster(parse_cluster(text, "few.yaml"))
+
+    def took(source: Source) -> tuple[float, FluidResult]:
+        dead = run(source, where, detail="phases", extra=fluid.event_of("p0-t1.3@0s", where.loaded))
+        whole = run(source, where, detail="phases")
+        return dead.summary.times["all"].mean / whole.summary.times["all"].mean, dead
+
+    share, dead = took(crossing(tmp_path))
+    assert share == pytest.approx(16 / 15, rel=0.02)
+    assert dead.known == ["p0-t1.3"]
+    # In the order of racks three of four ranks send below their T0, and the others have links enough.
+    share, dead = took(reducing(tmp_path, 32, 1 << 30))
+    assert share == pytest.approx(1, rel=1e-3)
+    assert (dead.carried.crossing, dead.carried.queue_pairs) == (4, 32)
+    said = "\n".join(page.notes(dead))
+    assert "4 of 32 queue pairs cross links between switches" in said
+    assert "broken from the start, and known to all hosts (denylist): p0-t1.3" in said
+
+
+def test_goodput_is_of_all_payload(tmp_path: pathlib.Path) -> None:
+    made = run(reducing(tmp_path, 8, 1 << 30), detail="phases", steps=2)
+    payload = 2 * 2 * 7 * (1 << 30)
+    assert made.carried.payload == pytest.approx(payload)
+    assert made.carried.goodput_bps == pytest.approx(payload * 8 / made.carried.seconds)
+    # All of a ring's messages are under way at the same time; its further steps are latency, without a message.
+    assert 0.9 < made.carried.under_way_s / made.carried.seconds < 1
+    assert made.carried.goodput_under_way_bps == pytest.approx(8 * NIC * 4096 / (4096 + 150), rel=0.03)
+    assert made.document()["goodput_bps"] == made.carried.goodput_bps
+    assert page.notes(made)[0].startswith("goodput of all ranks: 2")
+    computing = goal(tmp_path, "num_ranks 2\nrank 0 {\na: calc 1000000\ns: send 1000000b to 1\ns requires a\n}\n"
+                     "rank 1 {\nr: recv 1000000b from 0\n}\n")  # fmt: skip
+    late = run(computing).carried
+    assert late.seconds == pytest.approx(1e-3 + late.under_way_s, rel=0.02)
+
+
+def test_notes_say_where_a_table_has_no_spread(tmp_path: pathlib.Path) -> None:
+    source = reducing(tmp_path, 32, 1 << 20)
+    dead = fluid.event_of("p0-t1.3@5us", bed().loaded)
+    coarse, fine = (run(source, detail=detail, extra=dead) for detail in ("phases", "messages"))
+    assert coarse.summary.operations["all_reduce"].p50 == coarse.summary.operations["all_reduce"].max
+    said, other = ("\n".join(page.notes(each)) for each in (coarse, fine))
+    assert "no spread in a group" in said
+    assert "take tails from packets" in said
+    assert "no spread" not in other
+    assert "all ranks find dead EVs equally fast; take tails from packets" in other
+    assert "spread" not in "\n".join(page.notes(run(source, detail="messages")))
+    assert "beside packets: a T1 is dead: no comparison has 32 NICs" in said
+    assert "no spread in a group" in page.render(coarse)
+
+
+def test_a_graph_without_a_message_is_refused_with_what_to_set() -> None:
+    with pytest.raises(GraphError, match=r"nothing for a fabric to carry; .*--set data=8"):
+        run(Source(model="llama3-8b"))

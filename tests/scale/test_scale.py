@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 import math
@@ -270,6 +271,21 @@ def test_a_year_says_what_the_fabrics_cost(made: Any, tmp_path: pathlib.Path) ->
         assert summary[design.name] == wanted.as_dict()  # type: ignore[index]
         assert f"<td>{design.optics:,}</td>" in page
         assert f"<td>{wanted.switch_usd / 1e6:,.1f}</td>" in page
+
+
+def test_json_and_report_have_the_error_of_the_run_s_own_cases(made: Any, tmp_path: pathlib.Path) -> None:
+    from mrc_cli import scale
+
+    summary: dict[str, Any] = scale._summary(made, tmp_path)
+    assert [each["case"] for each in summary["own_cases"]] == ["a T1 is dead", "a NIC port goes down"]
+    first, second = summary["own_cases"]
+    assert (first["compared"], first["nics"], first["of_this_size"]) == (128, 64, True)
+    assert {"goodput", "p99", "streams"} <= first.keys()
+    assert (second["compared"], second["goodput"]) == (None, None)
+    assert summary["limits"][:2] == [each["text"] for each in summary["own_cases"]]
+    page = report.render(made, made.result.series())
+    assert all(html.escape(each["text"]) in page for each in summary["own_cases"])
+    json.dumps(summary)
 
 
 def test_elements_are_those_of_the_fabric() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain, pairwise
 from typing import Any
 
@@ -207,7 +208,7 @@ def test_capacity_counts_what_is_left_round_the_ring_and_at_the_other_port() -> 
         ({"links": [["a", "s0:511"]]}, r"topology.links.0: s0 has no port 511; give 1 to 510"),
         ({"links": [["a:1", "s0"], ["b", "s1"], ["s0", "s1"]]}, r"topology.hosts.0: the NIC ports of a are \[1\]"),
         ({"links": [["a", "s0"], ["s0", "s1"]]}, r"topology.hosts.1: b has no link; connect it"),
-        ({"links": [["a", "s0"], ["a", "s1"], ["b", "s1"], ["s0", "s1"]]}, r"hosts.1: b has 1 NIC ports, a has 2"),
+        ({"links": [["a", "s0"], ["a", "s1"], ["b", "s1"], ["s0", "s1"]]}, r"hosts.1: b has 1 NIC port, a has 2"),
         ({"links": [["a", "s0"], ["b", "s1"]]}, r"hosts.1: a:0 and b:0 are not connected"),
         ({"switches": ["s0", "s1", "s2"]}, r"topology.switches.2: no host is connected to s2"),
         ({"links": [{"ends": ["a", "s0"], "rate": "fast"}]}, r"topology.links.0.rate: 'fast' is not a rate"),
@@ -224,6 +225,37 @@ def test_capacity_counts_what_is_left_round_the_ring_and_at_the_other_port() -> 
 def test_bad_graphs_are_refused_with_place_and_remedy(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(LabError, match=says):
         parse_lab(lab(**changes), "my.yaml")
+
+
+@pytest.mark.parametrize(
+    ("links", "remedy", "added"),
+    [
+        # One part of the fabric: any switch serves, and one that the host does not have yet is named.
+        (
+            [["a", "s0"], ["b", "s0"], ["b", "s1"], ["s0", "s1"], ["s1", "s2"]],
+            "give a a further link, such as a--s1, or take one of the links of b away: b--s0, b--s1",
+            [["a", "s1"]],
+        ),
+        # Two parts that share only hosts: the host has no link to the second one.
+        (
+            [["b", "s1"], ["b", "s2"], ["a", "s0"], ["s0", "s1"]],
+            "give a a further link, such as a--s2, or take one of the links of b away: b--s1, b--s2",
+            [["a", "s2"]],
+        ),
+        (
+            [["a", "s0"], ["a", "s1"], ["a", "s2"], ["b", "s1"]],
+            "give b 2 further links, such as b--s0 and b--s2, or take 2 of the links of a away: a--s0, a--s1, a--s2",
+            [["b", "s0"], ["b", "s2"]],
+        ),
+    ],
+)
+def test_a_host_with_too_few_links_is_refused_with_links_that_help(
+    links: list[list[str]], remedy: str, added: list[list[str]]
+) -> None:
+    names = ["s0", "s1", "s2"]
+    with pytest.raises(LabError, match=re.escape(remedy)):
+        parse_lab(lab(switches=names, links=links))
+    assert parse_lab(lab(switches=names, links=[*links, *added])).lab.planes == 1 + len(added)
 
 
 def test_a_search_that_would_take_minutes_is_refused() -> None:

@@ -89,7 +89,7 @@ def shape_of(switches: Sequence[str], hosts: Sequence[str], links: Sequence[tupl
     components = list(dict.fromkeys(sets.find(name) for name in switches))
     order = {name: components.index(sets.find(name)) for name in switches}
     joints = _numbered(set(hosts), ends, order)
-    planes = _planes(hosts, joints)
+    planes = _planes(hosts, joints, order)
     plane_of = _plane_of(hosts, switches, joints, order)
     most = HOST_ROUTES // (planes + 1)
     if len(hosts) > most:
@@ -191,26 +191,49 @@ def _numbered(hosts: set[str], ends: _Ends, order: Mapping[str, int]) -> tuple[J
     )
 
 
-def _planes(hosts: Sequence[str], joints: Iterable[Joint]) -> int:
-    """Return the number of ports that every host has."""
-    ports: dict[str, list[int]] = {host: [] for host in hosts}
+def _planes(hosts: Sequence[str], joints: Iterable[Joint], order: Mapping[str, int]) -> int:
+    """Return the number of ports that every host has; `order`: the component of each switch."""
+    at: dict[str, dict[int, str]] = {host: {} for host in hosts}
     for joint in joints:
-        if joint.low in ports:
-            ports[joint.low].append(joint.low_port)
+        if joint.low in at:
+            at[joint.low][joint.low_port] = joint.high
     first = hosts[0]
-    for index, (host, mine) in enumerate(ports.items()):
+    for index, (host, mine) in enumerate(at.items()):
         key = ("hosts", index)
         if not mine:
             raise PlacedError(f"{host} has no link; connect it to a switch, or leave it out", key)
-        if len(mine) != len(ports[first]):
+        if len(mine) != len(at[first]):
             raise PlacedError(
-                f"{host} has {len(mine)} NIC ports, {first} has {len(ports[first])}; give all hosts equally many, "
-                "because port p of a host sends to port p of another",
+                f"{host} has {_counted(len(mine))}, {first} has {len(at[first])}, and port p of a host sends to port p "
+                f"of another; {_evened((host, mine), (first, at[first]), order)}",
                 key,
             )
         if sorted(mine) != list(range(len(mine))):
             raise PlacedError(f"the NIC ports of {host} are {sorted(mine)}; number them 0 to {len(mine) - 1}", key)
-    return len(ports[first])
+    return len(at[first])
+
+
+def _counted(ports: int) -> str:
+    return f"{ports} NIC port" + "s" * (ports != 1)
+
+
+def _evened(one: tuple[str, Mapping[int, str]], other: tuple[str, Mapping[int, str]], order: Mapping[str, int]) -> str:
+    """Return what gives two hosts equally many links; of each its name, and the switch at each of its ports."""
+    (few, mine), (many, theirs) = sorted((one, other), key=lambda host: len(host[1]))
+    missing = len(theirs) - len(mine)
+    # New links lead to the parts of the fabric that the other host reaches more often, so that ports of one number are
+    # in one part; there to switches that the host has no link to yet, if there are some.
+    short = Counter(order[switch] for switch in theirs.values())
+    short.subtract(order[switch] for switch in mine.values())
+    wanted: list[str] = []
+    for switch in sorted(theirs.values(), key=lambda name: name in mine.values()):
+        if short[order[switch]] > 0 and len(wanted) < missing:
+            wanted.append(switch)
+            short[order[switch]] -= 1
+    added = " and ".join(f"{few}--{switch}" for switch in wanted)
+    links = ", ".join(f"{many}--{theirs[port]}" for port in sorted(theirs))
+    more, away = ("a further link", "one") if missing == 1 else (f"{missing} further links", str(missing))
+    return f"give {few} {more}, such as {added}, or take {away} of the links of {many} away: {links}"
 
 
 def _plane_of(

@@ -6,10 +6,12 @@ Queues and marks are those of `mrclab validate`.
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from mrc_common.errors import UsageError
+from mrc_scale.cases import Case
 from mrc_scale.kernels import Kernels
 from mrc_studies.calibration.calibrate import ComparedValue
 from mrc_studies.cells import measure
@@ -21,12 +23,14 @@ from mrc_topo.schema import MAX_HOSTS
 
 #: NICs below a T0, and T1s of a plane.
 PER_T0, PLANES = 16, 2
-FLOW_BYTES = 256 * MTU
+FLOW_PACKETS = 256
+FLOW_BYTES = FLOW_PACKETS * MTU
 #: When what fails does so: flows have been at their full rate for a while.
 AT_NS = 20_000
 UPLINK = "p0-t0.0--p0-t1.0"
-#: What is compared, and in which unit.
+#: What is compared, and in which unit; of each its kind of value, and its key in `document`.
 COMPARED = (Quantity.GOODPUT, Quantity.P50, Quantity.P99)
+KEYS = {"goodput": "goodput", "FCT P50": "p50", "FCT P99": "p99"}
 
 
 def scenarios(nics: int) -> list[Scenario]:
@@ -48,16 +52,16 @@ def scenarios(nics: int) -> list[Scenario]:
             made += [FlowSpec(t0 * PER_T0 + slot, (t0 + shift) % t0s * PER_T0 + slot, FLOW_BYTES) for t0 in range(t0s)]
         return sorted(made, key=lambda flow: flow.source)
 
-    def scenario(name: str, title: str, *failures: Failure, slow: bool = False) -> Scenario:
+    def scenario(name: str, case: Case, *failures: Failure, slow: bool = False) -> Scenario:
         fabric = Fabric(t0s=t0s, per_t0=PER_T0, t1s=PER_T0, planes=PLANES, slow_plane=slow)
-        return Scenario(name, title, fabric, flows, failures, both_ways=True)
+        return Scenario(name, case.value.title, fabric, flows, failures, both_ways=True)
 
     return [
-        scenario("large-whole", "nothing fails"),
-        scenario("large-t1", "a T1 is dead", Failure("p0-t1.0", AT_NS, of_t1=True)),
-        scenario("large-cut", "a T0-T1 link is cut", Failure(UPLINK, AT_NS)),
-        scenario("large-grey", "a T0-T1 link loses one packet in five", Failure(UPLINK, AT_NS, loss=0.2)),
-        scenario("large-slow", "one of two planes at a tenth of its rate", slow=True),
+        scenario("large-whole", Case.WHOLE),
+        scenario("large-t1", Case.DEAD_T1, Failure("p0-t1.0", AT_NS, of_t1=True)),
+        scenario("large-cut", Case.CUT_LINK, Failure(UPLINK, AT_NS)),
+        scenario("large-grey", Case.GREY_LINK, Failure(UPLINK, AT_NS, loss=0.2)),
+        scenario("large-slow", Case.SLOW_PLANE, slow=True),
     ]
 
 
@@ -73,6 +77,16 @@ def compare(
             name, unit = str(what).split(", ")
             kind = "goodput" if what is Quantity.GOODPUT else name
             yield ComparedValue(scenario.title, name, seen.values[what], model.values[what], unit, kind)
+
+
+def document(nics: int, rows: Sequence[ComparedValue]) -> str:
+    """Return the JSON that runs quote (`mrc_scale.cases`): of each case packets and model, by what was compared."""
+    cases: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        cases.setdefault(row.scenario, {})[KEYS[row.kind]] = [
+            float(f"{value:.6g}") for value in (row.packets, row.model)
+        ]
+    return json.dumps({"nics": nics, "planes": PLANES, "packets": FLOW_PACKETS, "cases": cases}, indent=1) + "\n"
 
 
 def both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[Outcome, Outcome]:

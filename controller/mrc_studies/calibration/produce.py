@@ -100,7 +100,7 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
     outcomes: list[year.Outcome] = []
     times: list[EffectiveTime] = []
     bills: list[tuple[Design, CostSummary]] = []
-    if cluster.year is not None and (design is not None or shape.uplinks):
+    if cluster.year is not None:
         show(1.0, f"{cluster.year.days:g} days of failures")
         outcomes = year.outcomes(cluster, shape, design, cluster.year)
         times = effective.effective_times(cluster, shape, design, cluster.year)

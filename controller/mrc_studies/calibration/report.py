@@ -14,6 +14,8 @@ from markupsafe import Markup
 
 from mrc_common import look
 from mrc_scale import limits
+from mrc_scale.cases import own_errors
+from mrc_scale.causes import cause
 from mrc_scale.caveat import caveat
 from mrc_scale.effective import INTERVALS, EffectiveTime
 from mrc_scale.fabric import Bools, FabricShape, Floats
@@ -51,6 +53,8 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         style=Markup(look.part(look.STYLE)),
         script=Markup(script),
         caveat=caveat(),
+        own=[each.text for each in own_errors(result.loaded)],
+        page=limits.PAGE,
         limits=limits.note(result.loaded),
         tiles=_tiles(made, series),
         charts={name: Markup(chart) for name, chart in charts.items()},
@@ -62,6 +66,7 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         others=_others(made),
         worst=_worst(result),
         year=_year(made),
+        causes=causes_of(made),
         effective=effective_rows(made),
         intervals=[f"{minutes:g} min" for minutes in INTERVALS],
         days=cluster.year.days if cluster.year else 0,
@@ -186,6 +191,14 @@ def _year(made: CalibrationRun) -> list[list[str]]:
         ]
         for each in made.year
     ]
+
+
+def causes_of(made: CalibrationRun) -> list[tuple[str, str]]:
+    """Return the name of each design and why it loses what it loses in the file's year."""
+    cluster = made.result.loaded.cluster
+    if cluster.year is None:
+        return []
+    return [(each.name, cause(each, cluster, cluster.year)) for each in made.year]
 
 
 def effective_rows(made: CalibrationRun) -> list[list[str]]:

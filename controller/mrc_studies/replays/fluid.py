@@ -110,8 +110,31 @@ def event_of(text: str, loaded: Loaded) -> list[Event]:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """What messages carried: bytes of payload in all steps; the seconds of these steps, and those of them in which at
+    least one message was under way; queue pairs, and those of them that cross links between switches."""
+
+    payload: float
+    seconds: float
+    under_way_s: float
+    queue_pairs: int
+    crossing: int
+
+    @property
+    def goodput_bps(self) -> float:
+        """Goodput of all ranks over all steps, bit/s."""
+        return self.payload * 8 / self.seconds if self.seconds else 0.0
+
+    @property
+    def goodput_under_way_bps(self) -> float:
+        """Goodput of all ranks while messages were under way, bit/s."""
+        return self.payload * 8 / self.under_way_s if self.under_way_s else 0.0
+
+
+@dataclass(frozen=True)
 class FluidResult:
-    """A graph's run on the fluid model; `seconds`: of this machine; `states`: steady states that were computed."""
+    """A graph's run on the fluid model; `known`: elements that are broken from the start and known to all hosts;
+    `seconds`: of this machine; `states`: steady states that were computed."""
 
     source: Source
     bed: Bed
@@ -123,6 +146,8 @@ class FluidResult:
     events: Sequence[Event]
     summary: TrainingSummary
     rank_steps: TimeSummary
+    carried: Carried
+    known: Sequence[str]
     seconds: float
     states: int
 
@@ -140,6 +165,11 @@ class FluidResult:
             "events": [{"at_s": each.at / 1e9, "element": each.name, "fails": each.by > 0} for each in self.events],
             "training": encode(self.summary),
             "rank_steps": encode(self.rank_steps),
+            "goodput_bps": self.carried.goodput_bps,
+            "goodput_under_way_bps": self.carried.goodput_under_way_bps,
+            "under_way_s": self.carried.under_way_s,
+            "queue_pairs": self.carried.queue_pairs,
+            "queue_pairs_across_switches": self.carried.crossing,
             "seconds": self.seconds,
             "steady_states": self.states,
         }
@@ -168,6 +198,12 @@ def run(
     made = schedule(source, _hop(bed) if detail == "phases" else None)
     hosts = source.hosts(made.ranks, shape.nics, shape.per_t0)
     src, dst = hosts[made.flow_src], hosts[made.flow_dst]
+    if not len(src):
+        raise GraphError(
+            "no rank sends a message, so there is nothing for a fabric to carry; give a model several replicas or "
+            "stages (--set data=8, --set pipeline=4), or a trace of one rank several ranks (--set ranks=8)"
+        )
+    crossing = int(np.count_nonzero(src // shape.per_t0 != dst // shape.per_t0))
     if resolution_ns is None:
         computed = np.bincount(made.rank[made.counts], made.work[made.counts], made.ranks).max(initial=0.0)
         resolution_ns = max(float(loaded.cluster.base_rtt), computed / MOMENTS if detail == "phases" else 0.0)
@@ -195,7 +231,7 @@ def run(
     summary, rank_steps = summarise(made, rows, events)
     return FluidResult(
         source, bed, detail, made.ranks, len(made), len(made.sends), resolution_ns, events, summary, rank_steps,
-        time.monotonic() - began, carrier.states,
+        carried(made, rows, crossing), sorted({each.name for each in known}), time.monotonic() - began, carrier.states,
     )  # fmt: skip
 
 
@@ -261,6 +297,18 @@ def summarise(
     exposed = _of((np.concatenate(spent) - np.concatenate(computed)) / 1e9)
     summary = TrainingSummary(steps, times, 1 - busy_ns / whole if whole else 0.0, operations, exposed)
     return summary, _of(np.concatenate(spent) / 1e9)
+
+
+def carried(made: Schedule, rows: Sequence[StepTimes], crossing: int) -> Carried:
+    """Return what the messages of all steps carried; `crossing`: queue pairs that cross links between switches."""
+    ops = made.sends[made.work[made.sends] > 0]
+    start, end = (np.concatenate(part) for part in zip(*((row.start[ops], row.end[ops]) for row in rows), strict=True))
+    order = np.argsort(start)
+    reached = np.maximum.accumulate(end[order])
+    before = np.concatenate([start[order][:1], reached[:-1]])
+    under_way = float(np.maximum(reached - np.maximum(start[order], before), 0.0).sum())
+    seconds = max((float(row.over.max(initial=0.0)) for row in rows), default=0.0) / 1e9
+    return Carried(float(made.work[ops].sum()) * len(rows), seconds, under_way / 1e9, len(made.flow_src), crossing)
 
 
 def _broken(events: Sequence[Event]) -> list[tuple[float, float]]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mrc_results.performance import training_tables
+from mrc_scale.cases import own_errors
 from mrc_scale.caveat import caveat
 from mrc_studies.cells import pages
 from mrc_studies.replays.fluid import FluidResult
-from mrc_topo.units import format_time
+from mrc_topo.units import format_rate, format_time
+
+#: Elements that a note names.
+SHOWN = 3
 
 
 def about(made: FluidResult) -> str:
@@ -16,6 +22,50 @@ def about(made: FluidResult) -> str:
         f"{made.ranks:,} ranks, {made.messages:,} messages per step ({way}), resolution "
         f"{format_time(round(made.resolution_ns))}, {made.states:,} steady states, {made.seconds:.1f} s on this machine"
     )
+
+
+def goodput(made: FluidResult) -> str:
+    """Return the goodput in one line."""
+    found = made.carried
+    if not found.under_way_s:
+        return "goodput: no message carries data"
+    return (
+        f"goodput of all ranks: {format_rate(round(found.goodput_bps))} over {_seconds(found.seconds)}; "
+        f"{format_rate(round(found.goodput_under_way_bps))} over the {_seconds(found.under_way_s)} in which messages "
+        "were under way"
+    )
+
+
+def _seconds(value: float) -> str:
+    return format_time(round(value * 1e9))
+
+
+def notes(made: FluidResult) -> list[str]:
+    """Return what must be known beside the tables: which spread they lack, and what failures could strike."""
+    found = [goodput(made)]
+    if made.detail == "phases":
+        found.append(
+            "no spread in a group: a ring or an all-to-all is one message per rank, and ends at all ranks when the "
+            "slowest message does, so P50, P99 and max say nothing of tails; take tails from packets (mrclab run trace)"
+        )
+    elif made.events:
+        found.append("little spread: all ranks find dead EVs equally fast; take tails from packets (mrclab run trace)")
+    if made.events:
+        pairs = made.carried
+        found.append(
+            f"{pairs.crossing:,} of {pairs.queue_pairs:,} queue pairs cross links between switches; the others stay "
+            "below a T0 and lose nothing to a T1 or to such a link"
+        )
+    if made.known:
+        few = ", ".join(made.known[:SHOWN]) + (
+            f" and {len(made.known) - SHOWN} more" if len(made.known) > SHOWN else ""
+        )
+        found.append(
+            f"broken from the start, and known to all hosts (denylist): {few}; no packet is lost to it, and only the "
+            "capacity that is missing counts"
+        )
+    own = own_errors(replace(made.bed.loaded, events=list(made.events)))
+    return [*found, *(f"beside packets: {each.text}" for each in own)]
 
 
 def render(made: FluidResult) -> str:
@@ -31,4 +81,5 @@ def render(made: FluidResult) -> str:
         given=given,
         events=[(each.at / 1e9, "fails" if each.by > 0 else "is back", each.name) for each in made.events],
         tables=training_tables(made.summary),
+        notes=notes(made),
     )
