@@ -48,6 +48,7 @@ def verb(
         path = "" if row.path is None else " ".join(row.path.switches)
         plane = "" if row.plane is None else str(row.plane)
         text = row.text if row.ev is None else f"EV {row.ev}: {row.text}"
+        text += "" if row.done_ms is None else f", done at {row.done_ms:.1f}"
         lines.append((f"{row.t_ms:.1f}", row.what.value, row.host, row.peer, plane, path, text, row.cause))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for time, *cells in lines:

@@ -90,7 +90,8 @@ class HistoryEvent:
     """An event of a run, `t_ms` after its start.
 
     `host` logged it; it is empty for what was done to the lab. `plane`: of an EV, or of the port. `text` says what
-    happened, `cause` why, as far as the record has it.
+    happened, `cause` why, as far as the record has it. What was done to the lab is at the time of its beginning, so
+    that it stands before its effects; `done_ms` is when all of it was done, if that was later.
     """
 
     t_ms: float
@@ -102,6 +103,7 @@ class HistoryEvent:
     ev: str | None = field(default=None, metadata=OMIT_NONE)
     path: Route | None = field(default=None, metadata=OMIT_NONE)
     cause: str = ""
+    done_ms: float | None = field(default=None, metadata=OMIT_NONE)
 
 
 def history(result: RunResult, topology: Topology) -> list[HistoryEvent]:
@@ -121,16 +123,18 @@ def history(result: RunResult, topology: Topology) -> list[HistoryEvent]:
 
 def _done(result: RunResult, happening: LabEvent) -> Iterator[HistoryEvent]:
     """Yield what was done to the lab, and what the hosts' probes made of it until the next action."""
-    t_ms = 1000 * result.since_start(happening.done_ns)
+    t_ms, done_ms = (1000 * result.since_start(at) for at in (happening.at_ns, happening.done_ns))
     cause = happening.error or ("a user, in the live view or by a command" if happening.clicked else "the schedule")
     what = What.FAIL if happening.fails else What.RESTORE
-    yield HistoryEvent(t_ms, what, happening.action.describe(), cause=cause)
+    later = done_ms if happening.done_ns > happening.at_ns else None
+    yield HistoryEvent(t_ms, what, happening.action.describe(), cause=cause, done_ms=later)
     past = result.past_findings(happening)
     if named := [each for each in happening.localised if each not in past]:
-        yield HistoryEvent(t_ms, What.DETECTED, f"probes of the hosts name {', '.join(named)} before the next action")
+        text = f"probes of the hosts name {', '.join(named)} before the next action"
+        yield HistoryEvent(done_ms, What.DETECTED, text)
     if past:
         text = f"{', '.join(past)}: healthy again; the hosts' latest probes were still of before"
-        yield HistoryEvent(t_ms, What.DETECTED, text)
+        yield HistoryEvent(done_ms, What.DETECTED, text)
 
 
 def peers_of(result: RunResult, topology: Topology) -> dict[tuple[str, int], str]:

@@ -90,8 +90,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def test_events_of_all_hosts_and_of_the_lab_are_in_the_order_of_time() -> None:
     found = history.history(made(), TOPOLOGY)
     assert [(round(each.t_ms), each.what) for each in found] == [
+        (0, What.FAIL),
         (0, What.QP),
-        (10, What.FAIL),
         (10, What.DETECTED),
         (20, What.EV),
         (30, What.EV),
@@ -104,6 +104,17 @@ def test_events_of_all_hosts_and_of_the_lab_are_in_the_order_of_time() -> None:
     ports = [(each.host, each.peer, each.text) for each in found if each.what is What.PORT]
     assert ports == [("h0", "", "h0:1 is down"), ("h2", "h0", "h0:1 is down")]
     assert [each.host for each in found if each.what is What.DEATH] == ["h2"]
+
+
+def test_a_failure_stands_before_what_it_did_while_it_was_made() -> None:
+    """On the real clock an action takes a while: EVs were lost between its beginning and its end."""
+    run = made()
+    fail = run.happenings[0].action
+    run.happenings = [LabEvent(START + 25_000_000, START + 35_000_000, fail, 0.0)]
+    rows = [(each.what, round(each.t_ms), each.done_ms) for each in history.history(run, TOPOLOGY)]
+    assert rows[1:4] == [(What.EV, 20, None), (What.FAIL, 25, 35.0), (What.EV, 30, None)]
+    run.happenings = [LabEvent(START + 25_000_000, START + 25_000_000, fail, 0.0)]
+    assert next(each for each in history.history(run, TOPOLOGY) if each.what is What.FAIL).done_ms is None
 
 
 def test_an_ev_has_peer_path_and_cause_even_of_a_queue_pair_that_ended() -> None:
@@ -130,6 +141,7 @@ def test_verb_prints_a_line_for_each_event(folder: pathlib.Path, run: Run) -> No
     assert code == 0
     assert head.split() == ["ms", "what", "host", "peer", "plane", "path", "event", "cause"]
     assert len(lines) == 10
+    assert "switch off p1-t1.1, done at 10.0" in lines[0]
     assert lines[4].split("  ")[-1].strip() == "cause 30"
     assert all(word in lines[4] for word in ("30.0", "h0", "h2", " ".join(PATH.switches), "GOOD -> ASSUMED_BAD"))
 
