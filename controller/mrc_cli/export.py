@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from mrc_cli.common import lab_file
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
 from mrc_topo import addressing, containerlab, sonic
@@ -27,7 +28,7 @@ class Format(StrEnum):
 
 def verb(
     wanted: Annotated[Format, typer.Argument(metavar="FORMAT", help="containerlab, sonic or json")],
-    lab: Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab")],
+    lab: Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab or of one that is up")],
     output: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -43,7 +44,7 @@ def verb(
     """
     if image is not None and wanted is not Format.CONTAINERLAB:
         raise UsageError("--image is for containerlab; the other formats have no images")
-    topology = load_lab(lab)
+    topology = load_lab(lab_file(lab, "virtual"))
     if wanted is Format.SONIC and output is not None:
         _write_sonic(topology, output)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrc_cli.common import the_lab
+from mrc_cli.common import lab_file, the_lab
 from mrc_cli.livepage import Port, check_page, page
 from mrc_cli.outcome import Clock, clock_of
 from mrc_common.linux import not_linux
@@ -64,7 +64,7 @@ def verb(
     elif what is not None or clock == "virtual" or (clock is None and lab is not None and not all_runs()):
         if clock == "real":
             raise RunError(f"{what}: no results of a run; an experiment is shown with --clock virtual")
-        show = simulate(what, lab or "default", 1.0 if speed is None else speed, paused)
+        show = simulate(what, lab_file(lab, "virtual") if lab else "default", 1.0 if speed is None else speed, paused)
     else:
         if speed is not None or paused:
             raise RunError("a lab on the real clock has no speed and does not pause; --clock virtual simulates one")

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from typer.testing import CliRunner
 
 from mrc_cli import common
+from mrc_cli.app import app
 from mrc_cli.run import experiment_of
 from mrc_lab.records import shells
 from mrc_lab.records.record import State
@@ -123,6 +125,13 @@ def test_the_name_of_a_lab_that_is_up_means_its_recorded_file(
     assert experiment("own", clock).clock == ("virtual" if clock == "virtual" else "real")
     monkeypatch.setenv(shells.VARIABLE, "own")
     assert experiment(None, clock).lab == str(run.lab_file)
+
+
+def test_verbs_that_only_read_a_lab_take_the_name_of_one_that_is_up(recorded: Callable[..., RunDir]) -> None:
+    recorded("own", OWN)
+    for words in (["topo", "show", "own"], ["topo", "validate", "own"], ["export", "json", "own"]):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (words, done.output)
 
 
 def test_a_name_that_comes_with_the_project_means_another_lab_only_where_that_is_up(

@@ -6,9 +6,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from mrc_cli.common import lab_file
 from mrc_topo import LabError, Topology, load_lab
 
-LabName = Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab")]
+LabName = Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab or of one that is up")]
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 
@@ -21,7 +22,7 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 def load(lab: str) -> Topology:
     try:
-        topology = load_lab(lab)
+        topology = load_lab(lab_file(lab, "virtual"))
     except LabError as error:
         fail(str(error))
     for text in topology.notes:

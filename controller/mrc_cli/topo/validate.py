@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mrc_cli.common import lab_file
 from mrc_lab import describe
 from mrc_topo import LabError, load_lab, rules, walk
 
@@ -13,12 +14,14 @@ from mrc_topo import LabError, load_lab, rules, walk
 ALL_PAIRS = 256
 
 
-def verb(labs: Annotated[list[str], typer.Argument(help="lab files, or names of built-in labs")]) -> None:
+def verb(
+    labs: Annotated[list[str], typer.Argument(help="lab files, or names of built-in labs or of labs that are up")],
+) -> None:
     """Check lab files: schema, radix, oversubscription, and every route of every path; exit code 2 for a bad file."""
     code = 0
     for lab in labs:
         try:
-            topology = load_lab(lab)
+            topology = load_lab(lab_file(lab, "virtual"))
             # All pairs of a large lab are too many; the tables of a T0 are the same for all of its hosts.
             first = {host.t0: host.index for host in reversed(topology.hosts)}
             paths = walk.check_routes(topology, sorted(first.values()) if len(topology.hosts) > ALL_PAIRS else None)
