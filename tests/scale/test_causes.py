@@ -83,6 +83,7 @@ def test_other_causes_have_sentences_of_their_own() -> None:
 
 
 def test_a_run_of_any_cluster_can_have_days_of_failures(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra mrclab[scale]")
     monkeypatch.setattr(produce, "load_kernels", kernels.reference)
     path = tmp_path / "few.yaml"
     path.write_text(CLUSTER, encoding="utf-8")
