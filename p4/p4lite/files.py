@@ -22,15 +22,20 @@ class ReadError(P4liteError):
     code = "unreadable"
 
 
+def is_device(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a device; one such as /dev/zero has no end. Raises OSError."""
+    mode = os.stat(path).st_mode
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file or a pipe that a user names.
 
     Raises:
-        ReadError: it is not there, or is a folder or a device. A device such as /dev/zero may have no end.
+        ReadError: it is not there, or is a folder or a device.
     """
     try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        if is_device(path):
             raise ReadError(f"{os.fspath(path)}: cannot read: it is a device; give a file")
         return Path(path).read_bytes()
     except OSError as error:

@@ -10,7 +10,6 @@ import difflib
 import io
 import os
 import re
-import stat
 import tokenize
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ import pcpp
 
 from p4lite.compiler.diagnostics import Reporter, plain_error
 from p4lite.compiler.position import Pos
+from p4lite.files import is_device
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 """Where core.p4, v1model.p4 and psa.p4 are."""
@@ -129,9 +129,7 @@ class SourceMap:
 def read_source(path: str) -> str:
     """Return the text of a source file. Raises `CompileError` for what is not a readable UTF-8 text file."""
     try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            # Such as /dev/zero, which has no end.
+        if is_device(path):
             raise plain_error(path, "is a device; give a P4 source file")
         data = Path(path).read_bytes()
     except IsADirectoryError:
