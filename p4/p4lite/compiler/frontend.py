@@ -14,7 +14,7 @@ from p4lite.compiler.diagnostics import Reporter, Unsupported
 from p4lite.compiler.parser import parse
 from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import preprocess, read_source
-from p4lite.recursion import deep_recursion as deep_recursion
+from p4lite.recursion import deep_recursion
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Defines: TypeAlias = Sequence[str] | Mapping[str, str]

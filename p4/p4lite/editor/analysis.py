@@ -13,12 +13,12 @@ from p4lite.compiler import ast
 from p4lite.compiler.ast.base import walk
 from p4lite.compiler.check import check_program
 from p4lite.compiler.diagnostics import CompileError, Diagnostic, Reporter, Unsupported
-from p4lite.compiler.frontend import deep_recursion
 from p4lite.compiler.parser import parse_what_can_be
 from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import INCLUDE_DIR, preprocess
 from p4lite.compiler.types import FieldsType, Nominal, StackType, Type, TypeType
 from p4lite.editor.scan import Word, scan
+from p4lite.recursion import deep_recursion
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from p4lite.api.program import Program
 from p4lite.compiler import backend, frontend, p4info
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import CompileError
+from p4lite.recursion import deep_recursion
 from p4lite.switch.errors import ControlError, ProgramError
 from support.p4.ast_switch import AstSwitch
 from support.p4.ast_values import Undefined
@@ -131,7 +132,7 @@ def expected(program: TypedProgram, tree: Tree) -> Expected:
     """Execute the tree of the program."""
     switch = AstSwitch(program, tree.entries)
     packets, skipped = [], 0
-    with frontend.deep_recursion():
+    with deep_recursion():
         for port, data in tree.packets:
             try:
                 packets.append((port, data, switch.process(port, data)))

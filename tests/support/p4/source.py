@@ -5,6 +5,7 @@ from __future__ import annotations
 from p4lite.compiler import ast, frontend
 from p4lite.compiler.check.checker import Checker
 from p4lite.compiler.diagnostics import CompileError, Diagnostic, Reporter
+from p4lite.recursion import deep_recursion
 
 MARK = "/*!*/"
 """Put before a token of a program: the place where an error is expected."""
@@ -63,7 +64,7 @@ def declarations(text: str) -> tuple[dict[str, ast.Declaration], Reporter]:
     """Return declarations of a piece of program without `main`, checked, by name. Raises `CompileError`."""
     tree, reporter = frontend.parse_text(text, "test.p4")
     checker = Checker(reporter)
-    with frontend.deep_recursion():
+    with deep_recursion():
         for d in tree.decls:
             checker.declaration(d)
     reporter.check()
