@@ -6,7 +6,7 @@ both is not in the difference of the two. So each run is compared with the run o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mrc_studies.cells.intervals import interval
@@ -74,7 +74,9 @@ def differences(plan: SweepPlan, rows: Sequence[Row]) -> list[PairedDifference]:
     if key is None:
         return []
     measures = dict.fromkeys(plot.y for plot in curves.plots_of(plan))
-    return [each for measure in measures for each in _of(plan, rows, key, measure)]
+    first, short = _first(plan, rows, key), curves.labels_of(plan)
+    others = [each for each in curves.own_keys(plan) if each != key]
+    return [each for measure in measures for each in _of(rows, key, first, others, measure, short)]
 
 
 def csv(found: Sequence[PairedDifference]) -> str:
@@ -99,10 +101,16 @@ def _first(plan: SweepPlan, rows: Sequence[Row], key: str) -> Scalar:
     return rows[0][key]
 
 
-def _of(plan: SweepPlan, rows: Sequence[Row], key: str, measure: str) -> Iterator[PairedDifference]:
-    short = curves.labels_of(plan)
-    first = _first(plan, rows, key)
-    others = [each for each in curves.own_keys(plan) if each != key]
+def _of(
+    rows: Sequence[Row],
+    key: str,
+    first: Scalar,
+    others: Sequence[str],
+    measure: str,
+    short: Mapping[tuple[str, Scalar], str],
+) -> Iterator[PairedDifference]:
+    """Yield the differences of one measure; `others`: the keys beside the compared one, `short` as of
+    `curves.labels_of`."""
     groups: dict[tuple[Scalar, ...], dict[Scalar, dict[tuple[Scalar, Scalar], float]]] = {}
     for row in rows:
         runs = groups.setdefault(tuple(row[each] for each in others), {}).setdefault(row[key], {})
