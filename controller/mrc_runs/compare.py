@@ -19,15 +19,26 @@ from pydantic import Field, ValidationError, model_validator
 
 from mrc_common.document import Model, explain, printable
 from mrc_lab.describe import base_rtt_ns
-from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.kinds import KINDS
+from mrc_lab.faults.action import Action
+from mrc_lab.faults.kinds import Impair
 from mrc_lab.session import fidelity
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_results.check import Check
 from mrc_results.record import RunResult
 from mrc_runs import experiment, tcp
-from mrc_runs.experiment import FOLDER, ExperimentError, Name, Settings, Title, Tree, Workload, find_file, read
+from mrc_runs.experiment import (
+    FOLDER,
+    ExperimentError,
+    Name,
+    Settings,
+    Title,
+    Tree,
+    Workload,
+    check_settings,
+    find_file,
+    read,
+)
 from mrc_runs.ideal import ideal_seconds
 from mrc_runs.precheck import check_policies, check_workload
 from mrc_runs.runner import WorkloadRun
@@ -131,10 +142,7 @@ class Condition(Model):
     @model_validator(mode="after")
     def _known(self) -> Self:
         if self.impair:
-            try:
-                KINDS["impair"].check_settings(self.impair, f"at condition {self.name}")
-            except FailureError as error:
-                raise ValueError(str(error)) from error
+            check_settings(Impair.name, self.impair, f"at condition {self.name}")
         if self.impair and self.evidence is None:
             raise ValueError("nothing would tell if it were not in force; state what shows it: `evidence: {lost: 1}`")
         if self.evidence is not None and not self.impair:
@@ -400,7 +408,7 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
     spec = comparison.workload.spec()
     spec.qps_per_peer = variant.qps_per_peer
     for link in impaired(condition, session.topology, f"comparison {comparison.name}: {variant.name}"):
-        session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
+        session.failures.perform(session, Action("fail", link, Impair.name, settings=condition.impair))
     try:
         before = lost_between_switches(session)
         made = _tcp(session, spec, variant) if variant.transport in TCP else _one(session, spec)

@@ -123,6 +123,14 @@ class ProfileSpec(Model):
     settings: dict[str, Any] = {}
 
 
+def check_settings(kind: str, settings: Mapping[str, Any], target: str) -> None:
+    """Check that a kind of failure takes these settings, for validators of models. Raises ValueError."""
+    try:
+        KINDS[kind].check_settings(settings, target)
+    except FailureError as error:
+        raise ValueError(str(error)) from error
+
+
 class ExperimentStep(Model):
     """An event `at` a time in seconds: `fail`, `restore` or `flap` a target.
 
@@ -153,10 +161,7 @@ class ExperimentStep(Model):
     def _fitting(self) -> Self:
         target = self.fail or self.flap
         if target is not None and self.settings:
-            try:
-                KINDS[self.kind or Impair.name].check_settings(self.settings, target)
-            except FailureError as error:
-                raise ValueError(str(error)) from error
+            check_settings(self.kind or Impair.name, self.settings, target)
         return self
 
     @model_validator(mode="after")
