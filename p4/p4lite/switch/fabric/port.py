@@ -421,6 +421,7 @@ class Port:
             pfc=pfc,
             credits=credits,
             tunnel=self.tunnel_stats(reset=reset) if self.tunnelled else None,
+            on_wire=c.on_wire,
         )
 
 

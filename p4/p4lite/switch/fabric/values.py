@@ -371,6 +371,8 @@ class PortStats:
     credits: tuple[CreditStats, ...] = ()
     #: Of a link to another machine.
     tunnel: TunnelStats | None = None
+    #: Packets on the link now: those that the port has sent, and those that its host has.
+    on_wire: int = 0
 
 
 class PortSample(NamedTuple):

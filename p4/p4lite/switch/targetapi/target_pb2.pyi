@@ -252,7 +252,7 @@ class SwitchStats(_message.Message):
     def __init__(self, received: _Optional[int] = ..., ingress: _Optional[int] = ..., egress: _Optional[int] = ..., transmitted: _Optional[int] = ..., drops: _Optional[_Union[Counts, _Mapping]] = ..., ingress_clones: _Optional[int] = ..., egress_clones: _Optional[int] = ..., resubmits: _Optional[int] = ..., recirculations: _Optional[int] = ..., replicas: _Optional[int] = ..., digests: _Optional[int] = ..., parser_errors: _Optional[int] = ..., absorbed: _Optional[int] = ..., copies_missed: _Optional[int] = ..., other_queued: _Optional[int] = ..., other_drops: _Optional[_Union[Counts, _Mapping]] = ...) -> None: ...
 
 class PortStats(_message.Message):
-    __slots__ = ("port", "rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "drops", "corrupted", "duplicated", "reordered", "queues", "service_lag", "storm_frames", "pfc", "credits", "tunnel")
+    __slots__ = ("port", "rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "drops", "corrupted", "duplicated", "reordered", "queues", "service_lag", "storm_frames", "pfc", "credits", "tunnel", "on_wire")
     PORT_FIELD_NUMBER: _ClassVar[int]
     RX_PACKETS_FIELD_NUMBER: _ClassVar[int]
     RX_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +268,7 @@ class PortStats(_message.Message):
     PFC_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     TUNNEL_FIELD_NUMBER: _ClassVar[int]
+    ON_WIRE_FIELD_NUMBER: _ClassVar[int]
     port: int
     rx_packets: int
     rx_bytes: int
@@ -283,7 +284,8 @@ class PortStats(_message.Message):
     pfc: _containers.RepeatedCompositeFieldContainer[PfcStats]
     credits: _containers.RepeatedCompositeFieldContainer[CreditStats]
     tunnel: TunnelStats
-    def __init__(self, port: _Optional[int] = ..., rx_packets: _Optional[int] = ..., rx_bytes: _Optional[int] = ..., tx_packets: _Optional[int] = ..., tx_bytes: _Optional[int] = ..., drops: _Optional[_Union[Counts, _Mapping]] = ..., corrupted: _Optional[int] = ..., duplicated: _Optional[int] = ..., reordered: _Optional[int] = ..., queues: _Optional[_Union[QueueStats, _Mapping]] = ..., service_lag: _Optional[_Union[Lag, _Mapping]] = ..., storm_frames: _Optional[int] = ..., pfc: _Optional[_Iterable[_Union[PfcStats, _Mapping]]] = ..., credits: _Optional[_Iterable[_Union[CreditStats, _Mapping]]] = ..., tunnel: _Optional[_Union[TunnelStats, _Mapping]] = ...) -> None: ...
+    on_wire: int
+    def __init__(self, port: _Optional[int] = ..., rx_packets: _Optional[int] = ..., rx_bytes: _Optional[int] = ..., tx_packets: _Optional[int] = ..., tx_bytes: _Optional[int] = ..., drops: _Optional[_Union[Counts, _Mapping]] = ..., corrupted: _Optional[int] = ..., duplicated: _Optional[int] = ..., reordered: _Optional[int] = ..., queues: _Optional[_Union[QueueStats, _Mapping]] = ..., service_lag: _Optional[_Union[Lag, _Mapping]] = ..., storm_frames: _Optional[int] = ..., pfc: _Optional[_Iterable[_Union[PfcStats, _Mapping]]] = ..., credits: _Optional[_Iterable[_Union[CreditStats, _Mapping]]] = ..., tunnel: _Optional[_Union[TunnelStats, _Mapping]] = ..., on_wire: _Optional[int] = ...) -> None: ...
 
 class QueueStats(_message.Message):
     __slots__ = ("priority", "depth_packets", "depth_bytes", "max_packets", "max_bytes", "enqueued_packets", "enqueued_bytes", "dropped_packets", "dropped_bytes")

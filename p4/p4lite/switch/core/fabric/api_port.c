@@ -233,6 +233,7 @@ int pf_port_stats(struct port *q, struct pf_port_stats *out, uint32_t reset)
     pf_lock(q->sw->fabric);
     device_collect_drops(q);
     *out = q->stats;
+    out->on_wire = linkdir_carries(&q->out) + linkdir_carries(&q->host_in);
     for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
         struct queue *queue = &q->queues[i];
         out->queues[i] = queue->stats;

@@ -49,7 +49,7 @@ static const struct p4_described rows[] = {
     QUEUE(enqueued_packets), QUEUE(enqueued_bytes), QUEUE(dropped_packets), QUEUE(dropped_bytes),
     P4_STRUCT(pf_port_stats), PORT(rx_packets), PORT(rx_bytes), PORT(tx_packets), PORT(tx_bytes),
     P4_ARRAY(pf_port_stats, drops), PORT(corrupted), PORT(duplicated), PORT(reordered),
-    PORT(storm_frames),
+    PORT(storm_frames), PORT(on_wire),
     P4_NESTED(pf_port_stats, queues, pf_queue_stats), P4_NESTED(pf_port_stats, service_lag, pf_lag),
     P4_STRUCT(pf_port_sample), SAMPLE(tx_bytes), SAMPLE(depth_bytes), SAMPLE(max_bytes), SAMPLE(drops),
     SAMPLE(some_drops), SAMPLE(storm_frames), SAMPLE(controls), SAMPLE(rx_bytes), SAMPLE(up),

@@ -148,6 +148,7 @@ struct pf_port_stats {
     uint64_t drops[PF_PORT_DROPS];
     uint64_t corrupted, duplicated, reordered;
     uint64_t storm_frames; /* that a host with pause_storm_mac sent */
+    uint64_t on_wire;      /* on the link now: what the port has sent, and what its host has */
     struct pf_queue_stats queues[PF_MAX_PRIORITIES];
     struct pf_lag service_lag;
 };

@@ -99,6 +99,7 @@ struct linkdir {
     uint64_t last_inject;
     uint64_t rate_rest;
     uint32_t epoch;             /* rises when the wire is cut */
+    uint32_t aside;             /* packets on their way past the order of the wire */
     uint32_t ordinal, ordered;  /* which direction of the fabric's this is; frames of hosts that were put on it */
     bool up, impaired, ge_bad;
 };
@@ -324,6 +325,7 @@ void linkdir_cut(struct fabric *f, struct linkdir *d, enum pf_port_drop why);
 uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len);
 void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
 void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
+uint64_t linkdir_carries(const struct linkdir *d); /* packets now */
 void linkdir_arrived(struct fabric *f, struct linkdir *d, uint64_t at);
 void linkdir_arrived_late(struct fabric *f, struct packet *p, uint64_t at);
 uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at);

@@ -120,6 +120,7 @@ static bool lost(struct linkdir *d, enum pf_port_drop *why)
 
 static void put_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t arrival)
 {
+    d->aside++;
     p->dir = d;
     p->epoch = d->epoch;
     p->next = NULL;
@@ -185,6 +186,14 @@ void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, u
     send_it(f, d, p, leaves, true);
 }
 
+uint64_t linkdir_carries(const struct linkdir *d)
+{
+    uint64_t packets = d->aside;
+    for (const struct packet *p = d->wire.head; p; p = p->next)
+        packets++;
+    return packets;
+}
+
 void linkdir_arrived(struct fabric *f, struct linkdir *d, uint64_t at)
 {
     struct packet *p = list_pop(&d->wire);
@@ -199,6 +208,7 @@ void linkdir_arrived_late(struct fabric *f, struct packet *p, uint64_t at)
 {
     struct linkdir *d = p->dir;
     p->dir = NULL;
+    d->aside--;
     if (p->epoch != d->epoch)
         port_drop(f, d->owner, p, PF_D_LINK_DOWN);
     else
