@@ -10,13 +10,16 @@ import pytest
 import p4lite
 from p4lite.api.program import Program
 from p4lite.cli import stf
+from p4lite.compiler import frontend
 from p4lite.compiler.diagnostics import CompileError
+from p4lite.compiler.lint import lint
 from p4lite.interpreter.events import Event, PacketStarted
 from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.errors import InterpretedOnly
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.program.entry import ActionCall, Exact
 from p4lite.switch.source import Loaded
+from p4lite.tools.trace import Lines, Recorder
 
 RECIRCULATE = "PSA_PORT_RECIRCULATE"
 FRAME = """
@@ -85,6 +88,21 @@ def test_a_packet_is_dropped_unless_the_program_sends_it() -> None:
     assert run(switch(ingress=SEND)) == [(2, packet())]
     assert run(switch(ingress=SEND + " ingress_drop(ostd);")) == []
     assert run(switch(ingress=SEND, egress="egress_drop(ostd);")) == []
+
+
+def test_drop_that_is_taken_back_is_named() -> None:
+    taken_back = {
+        f"if (hdr.h.a == 1) {{ ingress_drop(ostd); }}\n{SEND}": True,
+        f"if (hdr.h.a == 1) {{ ostd.drop = true; }}\n{SEND}": True,
+        f"if (hdr.h.a == 1) {{ ingress_drop(ostd); return; }}\n{SEND}": False,
+        f"{SEND} if (hdr.h.a == 1) {{ ingress_drop(ostd); }}": False,
+    }
+    for ingress, said in taken_back.items():
+        text = FRAME % ({place: "" for place in PLACES} | {"ingress": ingress})
+        assert any("the drop" in d.message for d in lint(frontend.load_text(text, "psa.p4"))) is said
+        recorder = Recorder()
+        Interpreter(program(ingress=f"{SEND}\n{ingress}").facts, observers=[recorder]).process(1, packet())
+        assert any("undoes the drop" in line for _, line in Lines().told(recorder.take())) is said
 
 
 def test_multicast_gives_each_copy_its_instance() -> None:

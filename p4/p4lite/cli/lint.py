@@ -15,7 +15,8 @@ def run(argv: list[str]) -> int:
         prog="p4lite lint",
         description="Show the compiler's warnings about a P4_16 program, and also: parser states that nothing leads "
         "to, headers valid on some paths of the parser only that are read without a test, tables never applied, "
-        "actions that nothing uses, tables without a default action.",
+        "actions that nothing uses, tables without a default action, selects without a default, drops that a later "
+        "statement takes back.",
     )
     parser.add_argument("program", metavar="PROG.p4")
     common.add_compiler(parser)

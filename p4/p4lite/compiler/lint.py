@@ -1,5 +1,5 @@
-"""Advice about a program that is correct: what packets never reach, headers that are read without a test, and tables
-that do nothing on a miss.
+"""Advice about a program that is correct: what packets never reach, headers that are read without a test, drops that
+are taken back, selects without a default, and tables that do nothing on a miss.
 
 It is no part of `compile`, whose warnings are about what goes wrong: a program under construction, or one whose parts
 are switched by macros, has such places for good reasons.
@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p4lite.compiler import ast
+from p4lite.compiler import types as ty
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import Diagnostic, Reporter
+from p4lite.compiler.drops import check_drops
 from p4lite.compiler.validity import check_validity
 
 
@@ -30,7 +32,9 @@ def lint(program: TypedProgram) -> list[Diagnostic]:
                 elif isinstance(local, ast.ActionDecl) and id(local) not in used:
                     reporter.warning(local.pos, f"action '{local.name}' is in no table and never called")
     check_validity(program.main, reporter)
-    found = [d for d in program.diagnostics if d.severity == "warning"] + reporter.diagnostics
+    warnings = [d for d in program.diagnostics if d.severity == "warning"]
+    check_drops(program.main, {d.pos for d in warnings}, reporter)
+    found = warnings + reporter.diagnostics
     return sorted(found, key=lambda d: (d.pos.file, d.pos.line, d.pos.col))
 
 
@@ -53,10 +57,30 @@ def _states(states: list[ast.ParserState], reporter: Reporter) -> None:
         targets = [transition.target]
         if transition.select is not None:
             targets = [case.target for case in transition.select.cases]
+            if not _complete(transition.select):
+                message = "select has no default: other values end the parser with the error NoMatch"
+                reporter.warning(transition.select.pos, f"{message}; add default: accept or default: reject")
         todo += [target for target in targets if target is not None]
     for state in states:
         if id(state) not in reached:
             reporter.warning(state.pos, f"no transition from 'start' leads to state '{state.name}'")
+
+
+def _complete(select: ast.Select) -> bool:
+    """Return whether a select has a case for all values: a default, or all those of a few bits."""
+    anything = (ast.DontCare, ast.DefaultExpr)
+    for case in select.cases:
+        if all(isinstance(key, anything) or (isinstance(key, ast.Mask) and key.mask.const == 0) for key in case.keys):
+            return True
+    values = {key.const for case in select.cases for key in case.keys if len(case.keys) == 1 and key.const is not None}
+    kind = ty.strip_newtypes(select.exprs[0].type or ty.UNKNOWN)
+    if len(select.exprs) != 1:
+        return False
+    if isinstance(kind, ty.EnumType):
+        decl = ast.declaration_of(kind)
+        return isinstance(decl, ast.EnumDecl) and len(values) == len(decl.members)
+    width = 1 if isinstance(kind, ty.BoolType) else ty.max_width_bits(kind)
+    return width is not None and width < 16 and len(values) == 1 << width
 
 
 def _table(table: ast.TableDecl, applied: bool, reporter: Reporter) -> None:

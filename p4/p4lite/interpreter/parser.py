@@ -66,7 +66,7 @@ class Parser:
 
     def run(self, packet: Packet) -> None:
         """Parse `packet.data`; an error ends it, with what was extracted kept."""
-        name, packet.cursor = self.init, 0
+        name, packet.cursor, self.state.where = self.init, 0, None
         packet.parser_error = self.model.error("NoError")
         try:
             for _ in range(MAX_STEPS):
@@ -84,19 +84,21 @@ class Parser:
 
     def _enter(self, packet: Packet, state: ParseState) -> str | None:
         watched = bool(self.state.observers)
+        # A state of the compiler's own, as that of no match, is where the transition to it is.
+        here = state.where or self.state.where
         if watched:
-            self.state.where = state.where
-            self.state.emit(StateEntered(state.where, state.name, packet.cursor))
+            self.state.where = here
+            self.state.emit(StateEntered(here, state.name, packet.cursor))
         for operation, where, op in state.operations:
             if watched:
-                self.state.where = where or state.where
+                self.state.where = where or here
                 if op != "primitive":  # which says so itself
                     self.state.emit(StatementStarted(self.state.where, op))
             operation(packet)
         number, transition = self._transition(packet, state)
         to = None if transition is None else transition.to
         if watched:
-            where = (transition.where if transition is not None else None) or state.where
+            where = (transition.where if transition is not None else None) or here
             self.state.where = where
             self.state.emit(TransitionTaken(where, state.name, number, to))
         return to

@@ -19,6 +19,10 @@ INSTANCES = {
     6: " (resubmitted)",
 }
 COLOURS = ("green", "yellow", "red")
+#: Primitives that drop a packet, and the fields that decide about it in v1model and PSA.
+DROPPING = ("mark_to_drop", "drop")
+EGRESS_SPEC, MCAST_GRP = "standard_metadata.egress_spec", "standard_metadata.mcast_grp"
+PSA_DROPS = ("psa_ingress_output_metadata.drop", "psa_egress_output_metadata.drop")
 _STYLES = {
     "head": "1",
     "parser": "36",
@@ -64,6 +68,8 @@ class Lines:
     def __init__(self, *, colour: bool = False) -> None:
         self.colour = colour
         self._place = 0
+        self._pipeline = self._primitive = ""
+        self._dropped = False
 
     def style(self, text: str, style: str) -> str:
         """Return text in a colour, if colours are wanted."""
@@ -109,7 +115,13 @@ class Lines:
     def _on_parser_failed(self, e: ev.ParserFailed) -> Iterator[str]:
         yield self.style(f"parser error {e.error} in state {e.state}", "bad")
 
+    def _on_statement_started(self, e: ev.StatementStarted) -> Iterator[str]:
+        self._primitive = e.primitive
+        self._dropped |= e.primitive in DROPPING
+        yield from ()
+
     def _on_pipeline_entered(self, e: ev.PipelineEntered) -> Iterator[str]:
+        self._pipeline, self._primitive, self._dropped = e.pipeline, "", False
         at = f" to port {e.port}" if e.pipeline == "egress" else ""
         yield self.style(f"{e.pipeline}{at}", "head")
 
@@ -129,7 +141,19 @@ class Lines:
 
     def _on_field_changed(self, e: ev.FieldChanged) -> Iterator[str]:
         old, new = hexadecimal(e.old, e.width), hexadecimal(e.new, e.width)
-        yield f"  {e.field}: {old} -> {self.style(new, 'change')}"
+        undone = ", which undoes the drop" if self._undoes_drop(e) else ""
+        yield f"  {e.field}: {old} -> {self.style(new, 'change')}{undone}"
+
+    def _undoes_drop(self, e: ev.FieldChanged) -> bool:
+        """Return whether a packet that the program has dropped in this pipeline goes on, because of this change."""
+        if e.field in PSA_DROPS:
+            self._dropped, undone = bool(e.new), self._dropped and not e.new
+            return undone
+        decides = e.field == EGRESS_SPEC or (e.field == MCAST_GRP and self._pipeline == "ingress")
+        if not decides or not self._dropped or self._primitive in DROPPING:
+            return False
+        self._dropped = False
+        return True
 
     def _on_validity_changed(self, e: ev.ValidityChanged) -> Iterator[str]:
         yield f"  {e.header} is {self.style('valid' if e.valid else 'invalid', 'change')}"

@@ -190,6 +190,7 @@ class Calls:
         """Run a body in its own environment and frame, then copy out."""
         saved_env, saved_frame = self.code.env, self.code.frame
         self.code.env, self.code.frame = env, frame
+        frame.call = pos
         body()
         self.code.jump(frame.done)
         self.code.start(frame.done)

@@ -72,6 +72,8 @@ class Frame:
     result: Value | None = None
     loops: list[tuple[Block, Block]] = field(default_factory=list)
     """(break target, continue target), innermost last."""
+    call: ast.Pos | None = None
+    """The place of the call."""
 
 
 class Emitter:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.lir import (
     ApplyTable,
@@ -17,6 +19,8 @@ from p4lite.compiler.midend.lir import (
     reachable,
     successors,
 )
+from p4lite.compiler.midend.report import unsupported
+from p4lite.compiler.position import NOWHERE, Pos
 
 
 def _retarget(block: Block, resolve: dict[int, Block]) -> None:
@@ -86,22 +90,30 @@ def _join(entry: Block) -> bool:
     return changed
 
 
-def applied_again(entry: Block) -> Table | None:
-    """Return a table that can be applied a second time after it was applied, if there is one."""
+def second_place(first: ApplyTable, second: ApplyTable) -> Pos | None:
+    """Return where a table is applied again: the first call on the way there that is not on the way to the first."""
+    pairs = zip_longest(first.calls, second.calls)
+    fallback = second.calls[-1] if second.calls else None
+    return next((new for old, new in pairs if new is not None and new != old), fallback)
+
+
+def applied_again(entry: Block) -> tuple[ApplyTable, ApplyTable] | None:
+    """Return two applications of a table, the second of which can follow the first, if there are any."""
     for block in reachable(entry):
         if not isinstance(block.term, ApplyTable):
             continue
         for following in successors(block.term):
             for later in reachable(following):
                 if isinstance(later.term, ApplyTable) and later.term.table is block.term.table:
-                    return block.term.table
+                    return block.term, later.term
     return None
 
 
 def merge_sites(entry: Block, site: Field) -> None:
     """Give each table one node; where it is applied in several places, `site` decides where to continue.
 
-    Raises ValueError with the table's name when one place branches on hit or miss and another on the action.
+    Raises:
+        Unsupported: one place branches on hit or miss and another on the action.
     """
     sites: dict[int, list[Block]] = {}
     tables: dict[int, Table] = {}
@@ -117,12 +129,15 @@ def merge_sites(entry: Block, site: Field) -> None:
         labels = {label for t in terms for label in t.targets}
         hit_miss = labels & {lir.HIT, lir.MISS}
         if hit_miss and labels - hit_miss:
-            raise ValueError(tables[key].name)
+            by_hit = [bool(term.targets.keys() & {lir.HIT, lir.MISS}) for term in terms]
+            other = next(term for term, hit in zip(terms, by_hit, strict=True) if term.targets and hit != by_hit[0])
+            what = "in several places, once for its hit and once for its action"
+            raise unsupported(second_place(first, other) or NOWHERE, f"applying table '{tables[key].name}' {what}")
         targets = {label: _dispatch(site, [t.targets.get(label, t.default) for t in terms]) for label in sorted(labels)}
         default = _dispatch(site, [t.default for t in terms])
         for number, block in enumerate(blocks):
             block.ops.append(Assign(site, Const(number, site.width)))
-            block.term = ApplyTable(tables[key], dict(targets), default)
+            block.term = ApplyTable(tables[key], dict(targets), default, terms[number].calls)
 
 
 def _dispatch(site: Field, targets: list[Block]) -> Block:

@@ -39,6 +39,7 @@ from p4lite.compiler.midend.lexpr import (
     children,
     is_bool,
 )
+from p4lite.compiler.position import Pos
 
 DEFAULT_TABLE_SIZE = 1024
 HIT, MISS = "__HIT__", "__MISS__"
@@ -132,11 +133,15 @@ class Branch:
 
 @dataclass(slots=True)
 class ApplyTable:
-    """Apply a table; `targets` maps `HIT`, `MISS` or action names to blocks."""
+    """Apply a table; `targets` maps `HIT`, `MISS` or action names to blocks.
+
+    `calls`: the places of the calls that lead here, the outermost first, and last that of apply() itself.
+    """
 
     table: Table
     targets: dict[str, Block]
     default: Block
+    calls: tuple[Pos, ...] = ()
 
 
 @dataclass(slots=True)

@@ -124,7 +124,7 @@ class Parsers:
                 break
             cases.extend(SelectCase(keyset, None, to, loc) for keyset in keysets)
         if not complete:
-            cases.append(SelectCase([], None, self._no_match_block()))
+            cases.append(SelectCase([], None, self._no_match_block(), self.code.loc(select)))
         if self.code.routine.current.term is None:
             self.code.routine.current.term = Select(keys, cases)
         self.code.start(Block())

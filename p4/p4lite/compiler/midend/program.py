@@ -104,21 +104,12 @@ class Lowering:
             return
         again = graph.applied_again(entry)
         if again is not None:
-            pos = (
-                self.program.main.pos
-                if again.loc is None
-                else ast.Pos(again.loc.filename, again.loc.line, again.loc.column)
-            )
+            first, second = again
             raise unsupported(
-                pos, f"applying table '{again.name}' twice in a row; one of its places must exclude the other"
+                graph.second_place(first, second) or self.program.main.pos,
+                f"applying table '{first.table.name}' twice in a row; one of its places must exclude the other",
             )
-        try:
-            graph.merge_sites(entry, self.code.temp(8, hint="apply_site"))
-        except ValueError as error:
-            raise unsupported(
-                self.program.main.pos,
-                f"applying table '{error}' in several places, once for its hit and once for its action",
-            ) from None
+        graph.merge_sites(entry, self.code.temp(8, hint="apply_site"))
 
 
 def lower(program: TypedProgram, reporter: Reporter | None = None) -> lir.LoweredProgram:

@@ -11,7 +11,7 @@ from p4lite.compiler.midend.annotations import annotation_numbers
 from p4lite.compiler.midend.arguments import bindings
 from p4lite.compiler.midend.calls import Calls
 from p4lite.compiler.midend.effects import can_exit
-from p4lite.compiler.midend.emitter import Env
+from p4lite.compiler.midend.emitter import Env, Frame
 from p4lite.compiler.midend.exprs import Expressions
 from p4lite.compiler.midend.instances import Instances
 from p4lite.compiler.midend.lir import (
@@ -100,7 +100,16 @@ class Tables:
                     raise unsupported(call.pos, f"a switch on action '{target.name}', which this table has not")
                 target = info.actions[target].name
             named[target] = block
-        self._terminate(ApplyTable(info.table, named, default), call)
+        self._terminate(ApplyTable(info.table, named, default, self._way(call)), call)
+
+    def _way(self, call: ast.Call) -> tuple[ast.Pos, ...]:
+        """Return the places of the calls around, and of this one."""
+        places = [call.pos]
+        frame: Frame | None = self.code.frame
+        while frame is not None:
+            places += [] if frame.call is None else [frame.call]
+            frame = frame.parent
+        return tuple(reversed(places))
 
     def _terminate(self, term: ApplyTable, call: ast.Call) -> None:
         """Apply the table here. Where calls around it copy out, an action that exits only sets a flag."""
