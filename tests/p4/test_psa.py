@@ -98,7 +98,7 @@ def test_drop_that_is_taken_back_is_named() -> None:
         f"{SEND} if (hdr.h.a == 1) {{ ingress_drop(ostd); }}": False,
     }
     for ingress, said in taken_back.items():
-        text = FRAME % ({place: "" for place in PLACES} | {"ingress": ingress})
+        text = FRAME % (dict.fromkeys(PLACES, "") | {"ingress": ingress})
         assert any("the drop" in d.message for d in lint(frontend.load_text(text, "psa.p4"))) is said
         recorder = Recorder()
         Interpreter(program(ingress=f"{SEND}\n{ingress}").facts, observers=[recorder]).process(1, packet())

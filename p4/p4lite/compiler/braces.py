@@ -25,9 +25,7 @@ def unclosed(tokens: list[Token], at: int) -> tuple[Token, Token] | None:
     """
     if _balance(tokens) <= 0:
         return None
-    first: dict[tuple[str, int], Token] = {}
-    for t in tokens:
-        first.setdefault((t.pos.file, t.pos.line), t)
+    first = _first_of_lines(tokens)
     stack: list[_Opened] = []
     for t, head in _with_heads(tokens[:at]):
         if t.type == "LBRACE":
@@ -46,6 +44,40 @@ def unclosed(tokens: list[Token], at: int) -> tuple[Token, Token] | None:
         return (last.brace, error) if _balance(here) > 0 else None
     start = first[error.pos.file, error.pos.line]
     return (last.brace, start) if start.pos.col <= last.column else None
+
+
+def early_brace(tokens: list[Token], at: int) -> tuple[Token, Token | None] | None:
+    """Return the `}` at or before the syntax error at `tokens[at]` that is one too many, and the `{` that it closes.
+
+    None if the error has other causes. The indentation tells: a `}` at the start of a line that stands further right
+    than the head of its `{` belongs to something else.
+    """
+    if not superfluous_close(tokens):
+        return None
+    stack: list[_Opened] = []
+    first = _first_of_lines(tokens)
+    for t, head in _with_heads(tokens[: at + 1]):
+        if t.type == "LBRACE":
+            stack.append(_Opened(t, first[head.pos.file, head.pos.line].pos.col))
+        elif t.type == "_RBRACE":
+            if not stack:
+                return t, None
+            opened = stack.pop()
+            if first[t.pos.file, t.pos.line] is t and t.pos.col > opened.column:
+                return t, opened.brace
+    return None
+
+
+def superfluous_close(tokens: list[Token]) -> bool:
+    """Return whether there are more `}` than `{`."""
+    return _balance(tokens) < 0
+
+
+def _first_of_lines(tokens: list[Token]) -> dict[tuple[str, int], Token]:
+    first: dict[tuple[str, int], Token] = {}
+    for t in tokens:
+        first.setdefault((t.pos.file, t.pos.line), t)
+    return first
 
 
 def superfluous(tokens: list[Token], at: int) -> bool:

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from p4lite.compiler.addresses import address_at
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.integers import parse_number
 from p4lite.compiler.position import Pos
@@ -105,6 +106,17 @@ class _Scope:
     names: dict[str, bool]
 
 
+def address_error(pos: Pos, reporter: Reporter) -> bool:
+    """Report an address as people write it, if one stands at a place; return whether it does."""
+    lines = reporter.sources.get(pos.file, [])
+    found = address_at(lines[pos.line - 1], pos.col) if 0 < pos.line <= len(lines) else None
+    if found is not None:
+        column, text, number = found
+        place = Pos(pos.file, pos.line, column, len(text))
+        reporter.error(place, f"syntax error: P4 has no such addresses: write {number} for {text}")
+    return found is not None
+
+
 def tokenize(text: str, smap: SourceMap, reporter: Reporter) -> list[Token]:
     """Return tokens of the preprocessed `text`, classified, without an end marker."""
     raw: list[Token] = []
@@ -136,7 +148,8 @@ def tokenize(text: str, smap: SourceMap, reporter: Reporter) -> list[Token]:
             raw.append(Token("STRING", unhide(value), pos))
         else:
             if parse_number(value) is None:
-                reporter.error(pos, f"malformed number '{value[:40]}'")
+                if not address_error(pos, reporter):
+                    reporter.error(pos, f"malformed number '{value[:40]}'")
                 value = "0"
             raw.append(Token("INT", value, pos))
     return _Classifier(_annotations(raw, reporter), reporter).run()

@@ -23,11 +23,11 @@ from lark.lexer import Lexer
 from lark.parsers.lalr_analysis import Shift
 
 from p4lite.compiler import ast
-from p4lite.compiler.braces import unclosed
+from p4lite.compiler.braces import early_brace, superfluous_close, unclosed
 from p4lite.compiler.builder import Builder
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.hints import syntax_hint
-from p4lite.compiler.lexer import Token, tokenize
+from p4lite.compiler.lexer import Token, address_error, tokenize
 from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import SourceMap
 from p4lite.files import write_whole
@@ -184,9 +184,21 @@ class _Driver:
             opened, before = brace
             what = f"this '{{' is not closed: add its '}}' before {_shown(before)} at {before.pos}"
             raise self.reporter.fatal(opened.pos, f"syntax error: {what}")
+        early = early_brace(self.tokens, i)
+        if early is not None:
+            closing, opener = early
+            closed = "nothing" if opener is None else f"the '{{' at {opener.pos}"
+            what = f"this '}}' closes {closed}: remove it, or add the '{{' that it belongs to"
+            raise self.reporter.fatal(closing.pos, f"syntax error: {what}")
         accepted = self.ip.accepts()
+        if t.type != "$END" and address_error(t.pos, self.reporter):
+            return
         hint = syntax_hint(self.tokens, i, accepted, _BEGINS)
-        self.reporter.error(t.pos, f"syntax error: unexpected {_shown(t)}{_expected(accepted)}{hint}")
+        message = f"syntax error: unexpected {_shown(t)}{_expected(accepted)}{hint}"
+        if accepted == {"LBRACE"} and superfluous_close(self.tokens):
+            # What follows is outside of a construct that it belongs to.
+            raise self.reporter.fatal(t.pos, message)
+        self.reporter.error(t.pos, message)
 
     def recover(self, i: int) -> int:
         """Pop to a state where BAD can stand, and put it there; return the index of the next token."""

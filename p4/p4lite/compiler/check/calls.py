@@ -8,7 +8,7 @@ from typing import TypeVar
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.ast import CallKind
-from p4lite.compiler.check import corelib
+from p4lite.compiler.check import advice, corelib
 from p4lite.compiler.check.coerce import Coercion, is_or_holds_int, show
 from p4lite.compiler.check.constants import compile_time
 from p4lite.compiler.check.expressions import (
@@ -153,6 +153,10 @@ class Calls:
         e.target = decl
         what = f"'{decl.name}'"
         result = ty.VOID if decl.result is None else decl.result.type or ty.UNKNOWN
+        if isinstance(result, ty.VoidType) and id(e) in self.run.values:
+            self.run.error(e.pos, advice.without_result(e, decl.params))
+            e.type = ty.UNKNOWN
+            return
         env: dict[ty.TypeVar, Type] = {p.var: ty.UNKNOWN for p in decl.type_params if p.var is not None}
         variables = list(env)
         if e.type_args:
@@ -249,7 +253,7 @@ class Calls:
             return self._extern_method(e, t, t.decl, want)
         is_result = isinstance(t, ty.ApplyResultType) and name in APPLY_RESULTS
         hint = f"; it is a field: write {name} without ()" if is_result else ""
-        self.run.error(func.name_pos, f"{show(base.type)} has no method '{name}'{hint}")
+        self.run.error(func.name_pos, f"{show(base.type)} has no method '{name}'{hint or advice.method(t, name)}")
         return e
 
     def _no_arguments(self, e: ast.Call) -> None:
@@ -455,7 +459,10 @@ class Calls:
                 ok = False
             elif not self.coercion.unify(formal, a.expr.type or ty.UNKNOWN, env):
                 shown = ty.substitute(want, env)
-                self.run.error(a.expr.pos, f"argument '{p.name}' of {what} is a {show(a.expr.type)}, not {show(shown)}")
+                self.run.error(
+                    a.expr.pos,
+                    f"argument '{p.name}' of {what} is a {show(a.expr.type)}, not {show(shown)}{advice.text(a.expr)}",
+                )
                 ok = False
         if not ok:
             e.type = ty.UNKNOWN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
+from p4lite.compiler.check import advice
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.typenames import type_env
 from p4lite.compiler.types import Type
@@ -74,7 +75,8 @@ class Coercion:
             return new
         self.run.error(
             e.pos,
-            f"{what + ': ' if what else ''}cannot convert {show(source)} to {show(target)}{_hint(source, target)}",
+            f"{what + ': ' if what else ''}cannot convert {show(source)} to {show(target)}"
+            f"{_hint(source, target) or advice.text(e)}",
         )
         return self._typed(e, ty.UNKNOWN)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
+from p4lite.compiler.check import advice
 from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.operators import Operators
 from p4lite.compiler.check.protocols import ChecksCalls
@@ -75,6 +76,8 @@ class Expressions:
     def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
         """Check and return an expression that must have a value to compute with, not a type, action, table or
         instance."""
+        if isinstance(e, ast.Call):
+            self.run.values.add(id(e))
         e = self.expr(e, want)
         if isinstance(
             e.type,
@@ -94,7 +97,7 @@ class Expressions:
         """Check and return a condition."""
         e = self.value(e, ty.BOOL)
         if not isinstance(e.type, ty.BoolType | ty.UnknownType):
-            self.run.error(e.pos, f"{what} must be bool, not {show(e.type)}")
+            self.run.error(e.pos, f"{what} must be bool, not {show(e.type)}{advice.condition(e)}")
         return e
 
     def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
@@ -200,7 +203,7 @@ class Expressions:
         elif later is not None:
             self.run.error(e.pos, f"'{e.name}' is not declared before {later.pos}: move its declaration up")
         elif e.name:
-            self.run.error(e.pos, f"'{e.name}' is not declared{closest(e.name, self.run.scope.all_names(wanted))}")
+            self.run.error(e.pos, f"'{e.name}' is not declared{advice.name(e, self.run.scope, wanted)}")
 
     def type_expr(self, e: ast.TypeExpr, want: Type | None) -> ast.Expr:
         e.type = ty.TypeType(self.types.resolve(e.node, generic_ok=True))
@@ -301,7 +304,7 @@ class Expressions:
         elif isinstance(t, ty.ListType):
             e.type = t.element
         else:
-            self.run.error(e.pos, f"{show(t)} cannot be indexed")
+            self.run.error(e.pos, f"{show(t)} cannot be indexed{advice.index(e)}")
         e.const = constfold.index(e.expr.const, i)
         return e
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
+from p4lite.compiler.check import advice
 from p4lite.compiler.check.coerce import Coercion, is_newtype_of_bits, show
 from p4lite.compiler.check.protocols import Evaluates
 from p4lite.compiler.check.run import Run
@@ -100,7 +101,11 @@ class Operators:
         return self._arithmetic(e)
 
     def _no_operator(self, e: ast.Binary) -> ast.Expr:
-        self.run.error(e.pos, f"operator {e.op} is not defined on {show(e.left.type)} and {show(e.right.type)}")
+        self.run.error(
+            e.pos,
+            f"operator {e.op} is not defined on {show(e.left.type)} and {show(e.right.type)}"
+            f"{advice.text(e.left, e.right)}",
+        )
         return e
 
     def _arithmetic(self, e: ast.Binary) -> ast.Expr:
@@ -191,8 +196,7 @@ class Operators:
                 self.coercion.coerce(e.right, e.right.type.base),
             )
         if e.left.type != e.right.type:
-            which = next((f"the number with ({t})" for t in (lt, rt) if isinstance(t, ty.NewType)), "one")
-            self.run.error(e.pos, f"operands of {e.op} have types {show(lt)} and {show(rt)}; cast {which}")
+            self.run.error(e.pos, f"operands of {e.op} have types {show(lt)} and {show(rt)}{advice.comparison(e)}")
             return e
         e.type = ty.BOOL
         return self.fold(e)

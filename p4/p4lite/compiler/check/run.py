@@ -42,6 +42,8 @@ class Run:
         """ids of declarations whose bodies are being checked: using one of them is recursion."""
         self.hoisted: list[ast.Instantiation] = []
         """Instances made for `T.apply()` in the parser or control at hand."""
+        self.values: set[int] = set()
+        """ids of calls whose result is used."""
         self.pristine: dict[int, ast.FunctionDecl] = {}
         self.specialised: dict[tuple[int, tuple[Type, ...]], ast.FunctionDecl] = {}
 

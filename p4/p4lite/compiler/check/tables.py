@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.architecture import ARCHITECTURES, PSA, V1MODEL
-from p4lite.compiler.check import corelib
+from p4lite.compiler.check import advice, corelib
 from p4lite.compiler.check.calls import Calls
 from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.constants import compile_time
@@ -61,7 +61,7 @@ class Tables:
             k.expr = self.exprs.value(k.expr)
             kind = k.match_kind
             if kind.name not in self.run.match_kinds:
-                hint = closest(kind.name, list(self.run.match_kinds))
+                hint = advice.match_kind(kind.name, list(self.run.match_kinds))
                 self.run.error(kind.pos, f"no match_kind '{kind.name}' is declared{hint}")
             kind.type, kind.const = ty.MATCH_KIND, ast.EnumValue("match_kind", kind.name)
             kt = ty.strip_newtypes(k.expr.type or ty.UNKNOWN)
