@@ -418,7 +418,7 @@ def _explain(line: CheckLine) -> None:
         for part in _plain(line.mistake).splitlines():
             _wrapped(part)
     if line.where:
-        typer.echo(f"Seen in run {line.where}:")
+        typer.echo(f"Seen in run {line.where}{':' if line.evidence else '.'}")
     for each in line.evidence:
         typer.echo(textwrap.indent(_plain(each), "  "))
 

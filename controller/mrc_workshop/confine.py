@@ -293,7 +293,7 @@ def run(
     hide: Sequence[pathlib.Path] = (),
     plays: bool = True,
     stop: threading.Event | None = None,
-    look: Callable[[], object] = bool,
+    look: Callable[[float], object] = bool,
 ) -> Outcome:
     """Run a job whose files are in the scratch folders; leave captures and report in `scratch.out`.
 
@@ -393,7 +393,7 @@ def _collect_output(
     allowed: Limits,
     idle: IdleTime,
     stop: threading.Event | None,
-    look: Callable[[], object],
+    look: Callable[[float], object],
 ) -> None:
     """Collect the output until the first process ends, and then wait a while for the others.
 
@@ -402,7 +402,7 @@ def _collect_output(
         allowed: the processes may be idle for `wall_s` of it.
         idle: adds up how long they are.
         stop: ends the wait once it is set.
-        look: is called whenever the processes are looked at.
+        look: is given the CPU time so far, s, whenever the processes are looked at.
 
     Raises:
         _LimitExceeded: a process exceeds a limit.
@@ -421,8 +421,8 @@ def _collect_output(
             return
         if now - looked > LOOK_S:
             looked = now
-            look()
             idle.look(now, use_of(_pids(running)))
+            look(idle.cpu_s)
             _check_time(now - begin, allowed, idle)
             for process in running:
                 if _size(process.scratch) > MAX_SCRATCH_BYTES:

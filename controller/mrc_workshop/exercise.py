@@ -98,7 +98,8 @@ class RunSpec(Model):
 class CheckSpec(Model):
     """A line of a check: its `kind` (`mrclab workshop kinds`), its `runs` (all if left out), and its `params`.
 
-    `statement` is what is printed; `hint` is shown first when it fails.
+    `statement` is what is printed; `hint` is shown first when it fails. `given`: the starter holds it already, so that
+    it earns nothing; it costs as much as another check earns if an answer breaks it.
     """
 
     kind: Name
@@ -106,6 +107,7 @@ class CheckSpec(Model):
     runs: list[Name] = []
     params: Document = {}
     hint: Text | None = None
+    given: bool = False
 
 
 class SeedSpec(Model):

@@ -30,7 +30,8 @@ MAX_HASHED_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Grade:
-    """A row of grades. `grade`: the share of the checks that hold; None where the machine was too busy to judge. Such a
+    """A row of grades. `grade`: the share of the checks that hold, without those that the starter holds already; None
+    where the machine was too busy to judge. Such a
     row has no `digest`, and the next command judges it again. `reason`: that of the first check that does not hold.
     `isolated`: whether the submission was kept from network, files and processes; else the missing parts of the
     isolation."""
@@ -252,12 +253,11 @@ def _check(task: _Task, folder: pathlib.Path, seeds: Sequence[int], stop: thread
     good = sum(line.passed is True for line in report.lines)
     missing = [what for what, had in report.isolation.items() if not had]
     isolated = "" if not report.isolation else "yes" if not missing else f"without {', '.join(missing)}"
-    share = 1.0 if report.passed else round(min(good / len(report.lines), 0.99), 2)
     return Grade(
         task.submission,
         name,
         report.passed,
-        share,
+        report.share,
         good,
         len(report.lines),
         report.score,

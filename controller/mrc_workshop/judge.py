@@ -46,6 +46,8 @@ class CheckLine:
     hint: str = ""
     packets: tuple[CapturedPacket, ...] = ()
     details: Document = field(default_factory=dict)
+    given: bool = False
+    """The starter holds it already: it earns nothing."""
 
     def document(self) -> Document:
         """Return the line as JSON; packets are in the capture."""
@@ -69,6 +71,16 @@ class Report:
     def passed(self) -> bool:
         """Return whether every line holds."""
         return bool(self.lines) and all(line.passed for line in self.lines)
+
+    @property
+    def share(self) -> float:
+        """The share of the work that is done: 1 for all; what the starter holds earns nothing, and costs if broken."""
+        if self.passed:
+            return 1.0
+        asked = [line for line in self.lines if not line.given]
+        done = sum(line.passed is True for line in asked)
+        broken = sum(line.given and line.passed is False for line in self.lines)
+        return round(min(max(done - broken, 0) / max(len(asked), 1), 0.99), 2)
 
     @property
     def first_failure(self) -> CheckLine | None:
@@ -133,7 +145,7 @@ def check(
         job = Job(edit=exercise.content.edit, orders=orders)
         plays = any(run.policies for run in exercise.content.runs)
         hidden = [shipped("workshop"), exercise.folder, *hide]
-        look = _teller(orders, scratch.out, progress)
+        look = _teller(orders, scratch.out, exercise.content.limits.cpu_s, progress)
         outcome = confine.run(job, scratch, exercise.content.limits, hidden, plays, stop, look)
         if outcome.not_graded:
             raise NotGraded(f"not graded: {outcome.not_graded}")
@@ -149,16 +161,29 @@ def check(
     return report
 
 
-def _teller(orders: Sequence[RunOrder], out: pathlib.Path, progress: Callable[[str], object]) -> Callable[[], None]:
-    """Return a function that tells which run has begun; a run begins with a folder in `out`."""
-    told = 0
+#: A run that computes on tells its CPU time as often, s.
+TOLD_EACH_S = 5.0
 
-    def look() -> None:
-        nonlocal told
+
+def _teller(
+    orders: Sequence[RunOrder], out: pathlib.Path, limit_s: int, progress: Callable[[str], object]
+) -> Callable[[float], None]:
+    """Return a function that tells which run has begun, and the CPU time of one that takes long.
+
+    A run begins with a folder in `out`. The function is given the CPU time of all so far, s.
+    """
+    told, told_s = 0, 0.0
+
+    def look(cpu_s: float) -> None:
+        nonlocal told, told_s
         begun = min(sum(each.is_dir() for each in out.iterdir()), len(orders))
+        name = f"run {begun} of {len(orders)}: {orders[begun - 1].name}" if begun else "preparing"
         if begun > told:
-            told = begun
-            progress(f"run {begun} of {len(orders)}: {orders[begun - 1].name}")
+            told, told_s = begun, cpu_s
+            progress(name)
+        elif cpu_s >= told_s + TOLD_EACH_S:
+            told_s = cpu_s
+            progress(f"{name}, {cpu_s:.0f} s of CPU time; the limit is {limit_s} s")
 
     return look
 
@@ -357,12 +382,12 @@ def _judge(
         first = CheckLine(what, False, mistake=broken.facts.problem, where=broken.label)
     elif programs or modules:
         stage = "program" if programs else "python"
-        first = CheckLine(STAGES[stage].format(files=", ".join(programs or modules)), True)
+        first = CheckLine(STAGES[stage].format(files=", ".join(programs or modules)), True, given=True)
     if first is not None:
         yield first, None
     for spec in content.checks:
         if first is not None and first.passed is False:
-            yield CheckLine(spec.statement, None), None
+            yield CheckLine(spec.statement, None, given=spec.given), None
         else:
             yield _line(spec, runs, sources)
 
@@ -390,6 +415,7 @@ def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tupl
             "" if finding.passed else (spec.hint or ""),
             finding.packets,
             finding.details,
+            spec.given,
         ),
         finding.score,
     )

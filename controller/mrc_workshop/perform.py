@@ -68,15 +68,16 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
         theirs = players.greeted()
         isolation = {what: had and bool(theirs.get(what)) for what, had in isolation.items()}
     with policy.supplied(_no_policies if players is None else players):
-        facts = Facts(
-            runs=[
-                _facts(order, "program", problems[order.program])
-                if order.program in problems
-                else _perform(order, learner, out, number, players)
-                for number, order in enumerate(job.orders)
-            ],
-            isolation=isolation,
-        )
+        runs: list[RunFacts] = []
+        for number, order in enumerate(job.orders):
+            if runs and runs[-1].stage:
+                # One broken run decides; the others would only take their time, such as that of an endless loop again.
+                runs.append(_facts(order, runs[-1].stage, runs[-1].problem))
+            elif order.program in problems:
+                runs.append(_facts(order, "program", problems[order.program]))
+            else:
+                runs.append(_perform(order, learner, out, number, players))
+        facts = Facts(runs=runs, isolation=isolation)
     write_whole(out / FACTS, facts.model_dump_json())
     return 0
 

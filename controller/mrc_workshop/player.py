@@ -6,8 +6,13 @@ packet.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import random
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mrc_host import policy
@@ -16,8 +21,15 @@ from mrc_host.proto.limits import ConfigError
 from mrc_workshop.mirrors import MIRRORS, LossMirror
 from mrc_workshop.wire import Wire, WireError
 
+#: The CPU time of one call of a learner's code. Calls take microseconds.
+CALL_CPU_S = 10
+
 if TYPE_CHECKING:
     from mrc_lab.management.clustermapper import Views
+
+
+class EndlessLoop(BaseException):
+    """Raised in code of a learner that computes for too long. `except Exception` does not catch it."""
 
 
 class LearnerObjects:
@@ -38,15 +50,45 @@ class LearnerObjects:
             except WireError:
                 return
             try:
-                answer = getattr(self, f"_{word}")(*given)
+                with self._bounded():
+                    answer = getattr(self, f"_{word}")(*given)
             except ConfigError as error:
                 self._wire.send(["config", self._shown(error)])
-            except PolicyError as error:
+            except (EndlessLoop, PolicyError) as error:
                 self._wire.send(["policy", self._shown(error)])
             except BaseException as error:  # noqa: BLE001 - whatever a learner's class does is an answer
                 self._wire.send(["policy", f"{type(error).__name__}: {self._shown(error)}"])
             else:
                 self._wire.send(["ok", *answer])
+
+    @contextlib.contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """End what computes for longer than any sensible call: an endless loop gets the line that it is at."""
+
+        def expire(_number: int, frame: FrameType | None) -> None:
+            # The loop may catch what ends it; then it is ended again.
+            raise EndlessLoop(self._line(frame))
+
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals go to the main thread, so other threads have no bound
+            return
+        before = signal.signal(signal.SIGPROF, expire)
+        signal.setitimer(signal.ITIMER_PROF, CALL_CPU_S, CALL_CPU_S / 10)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+
+    def _line(self, frame: FrameType | None) -> str:
+        """Return what is wrong at the innermost line of a learner's file."""
+        while frame is not None and not frame.f_code.co_filename.startswith(f"{self._learner}/"):
+            frame = frame.f_back
+        what = f"one call took more than {CALL_CPU_S} s of CPU time; is there an endless loop"
+        if frame is None:
+            return f"{what}?"
+        code = frame.f_code
+        return f"{pathlib.Path(code.co_filename).name}:{frame.f_lineno}: {what} at this line, in {code.co_name}()?"
 
     def _shown(self, error: BaseException) -> str:
         return str(error).replace(f"{self._learner}/", "")[:4000]

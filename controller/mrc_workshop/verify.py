@@ -25,6 +25,7 @@ from mrc_common.document import NAME, Model, formerly, printable
 from mrc_common.plain import DecodeError, decode
 from mrc_runs.experiment import read
 from mrc_workshop import judge
+from mrc_workshop.exercise import FILE as EXERCISE
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.judge import Report
 
@@ -76,6 +77,14 @@ class SelfCheck:
     report: Report
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    earns_nothing: bool = False
+    """Whether it is the starter, which holds exactly the checks that are `given`."""
+
+    @property
+    def misjudged(self) -> str:
+        """The first check that the starter holds without being `given`, or the other way round; empty if none."""
+        lines = self.report.lines if self.earns_nothing else []
+        return next((line.what for line in lines if line.passed is not None and line.given is not line.passed), "")
 
     def row(self) -> TrialRow:
         """Return the row for `--json`."""
@@ -87,6 +96,8 @@ class SelfCheck:
         """Whether the outcome was the expected one."""
         if self.expected_text is None:
             return self.report.passed
+        if self.misjudged:
+            return False
         return not self.report.passed and " ".join(self.expected_text.split()) in " ".join(self.report.reason.split())
 
     def text(self) -> str:
@@ -94,6 +105,10 @@ class SelfCheck:
         found = "passed" if self.report.passed else f"failed: {self.report.reason}"
         if self.holds:
             return f"{self.name}: {found}"
+        if self.misjudged:
+            return (
+                f"{self.name}: `given` in {EXERCISE} is true of just the checks that it holds; not so: {self.misjudged}"
+            )
         wanted = "must pass" if self.expected_text is None else f"must fail and say '{self.expected_text}'"
         return f"{self.name}: {wanted}, but {found}"
 
@@ -149,7 +164,13 @@ def trials(
         progress(name)
         begin = _clock()
         yield _timed(
-            SelfCheck(name, expected_text, judge.check(exercise, folder, quick=expected_text is not None)), begin
+            SelfCheck(
+                name,
+                expected_text,
+                judge.check(exercise, folder, quick=expected_text is not None),
+                earns_nothing=expected_text is not None,
+            ),
+            begin,
         )
     for wrong in expected.wrong:
         if only and wrong.name not in only:

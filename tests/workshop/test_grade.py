@@ -44,7 +44,7 @@ print("own", len(os.listdir(os.path.dirname(__file__))))
 CLOSED = ("Read-only file system", "Permission denied", "No such file")
 #: Before the class: what a hostile file does when it is imported. {home}, {others}: folders outside.
 AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    "endless-loop": ("while True: pass", "which is the limit; is there an endless loop?"),
+    "endless-loop": ("while True: pass", "is there an endless loop"),
     "memory-bomb": ("x = [bytearray(1 << 24) for _ in range(1 << 20)]", ("emory", "which is the limit")),
     "fork-bomb": ("import os\nwhile True: os.fork()", "Operation not permitted"),
     "other-program": (

@@ -116,7 +116,7 @@ def test_report_passes_only_when_every_line_passes() -> None:
 def test_documents_hold_everything_but_packets() -> None:
     line = CheckLine("w", False, "m", "x", ("e",), "where", "hint", (), {"a": 1})
     row = {"what": "w", "passed": False, "measured": "m", "mistake": "x", "evidence": ("e",), "where": "where"}
-    row |= {"hint": "hint", "details": {"a": 1}}
+    row |= {"hint": "hint", "details": {"a": 1}, "given": False}
     assert line.document() == row
     report = Report("e", [line], "out", 2.5, 9.0, {"network": True}, ["f"])
     assert report.document() == {
@@ -338,11 +338,11 @@ def test_check_tells_each_run_when_it_begins_and_each_line_when_it_is_judged(
     def run(job: Job, scratch: confine.Scratch, *given: Any) -> Outcome:
         look, names = given[-1], [each.name for each in job.orders]
         asked.extend(job.orders)
-        look()
+        look(0.0)
         for number, name in enumerate(names):
             (scratch.out / f"{number:02d}-{name}").mkdir(parents=True)
-            look()
-            look()
+            look(0.0)
+            look(0.0)
         assert told == [f"run {number} of {len(names)}: {name}" for number, name in enumerate(names, 1)]
         return Outcome(ran(job), "", "", 1.0, {})
 

@@ -52,6 +52,8 @@ def test_metadata_follow_the_schema_of_nbgrader(number: str) -> None:
         assert each["cell_type"] == "code" or not (about["grade"] or about["solution"])
     content = exercise.find(number).content
     assert sum(each["metadata"]["nbgrader"]["grade"] for each in found["cells"]) == len(content.checks)
+    points = sum(each["metadata"]["nbgrader"].get("points", 0) for each in found["cells"])
+    assert points == sum(not check.given for check in content.checks)
     assert sum(each["metadata"]["nbgrader"]["solution"] for each in found["cells"]) == len(content.edit)
 
 

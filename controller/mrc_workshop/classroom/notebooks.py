@@ -107,7 +107,7 @@ def notebook(exercise: Exercise) -> dict[str, Any]:
         cells.append(_code(f"solution-{key}", solve(exercise, name), solution=True))
     cells.append(_code("check", _CHECK.format(number=exercise.number), locked=True))
     for number, check in enumerate(content.checks, 1):
-        cells.append(_code(f"check-{number}", f"held({json.dumps(check.statement)})\n", points=1))
+        cells.append(_code(f"check-{number}", f"held({json.dumps(check.statement)})\n", points=int(not check.given)))
     return {
         "cells": cells,
         "metadata": {
