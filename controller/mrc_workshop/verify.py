@@ -143,7 +143,7 @@ def write_wrong(exercise: Exercise, wrong: WrongAnswer, folder: pathlib.Path) ->
 def trials(
     exercise: Exercise, progress: Callable[[str], None] = lambda text: None, only: Sequence[str] = ()
 ) -> Iterator[SelfCheck]:
-    """Check starter, solution and every wrong answer; those that must fail, with the first visible seed alone.
+    """Check starter, solution and every wrong answer; wrong answers, with the first visible seed alone.
 
     Raises:
         WorkshopError: one of `only` (names of answers; all if empty) is unknown.
@@ -167,7 +167,7 @@ def trials(
             SelfCheck(
                 name,
                 expected_text,
-                judge.check(exercise, folder, quick=expected_text is not None),
+                judge.check(exercise, folder),
                 earns_nothing=expected_text is not None,
             ),
             begin,
