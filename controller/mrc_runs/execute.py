@@ -71,6 +71,7 @@ def execute(
     wanted = precheck.requested_lab(experiment, trust_code=trust_code, clock=clock)
     topology = wanted.topology
     precheck.check(experiment, topology)
+    precheck.print_notes(experiment.workload)
     workload, claims = experiment.workload, experiment.claims()
     folder = folder or resultdir.default_folder(experiment.name, clock)
     hosts = len(workload.hosts or topology.hosts)

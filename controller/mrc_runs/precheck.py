@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Mapping, Sequence
 
 import psutil
@@ -55,6 +56,13 @@ def check_workload(
         text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
         raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
     _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
+
+
+def print_notes(workload: Workload) -> None:
+    """Print to stderr what of a checked workload's files a run does not use, a line each."""
+    kind = WORKLOADS[workload.name]
+    for text in kind.notes(kind.complete(workload.params)):
+        print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def check_policies(topology: Topology, where: str) -> None:

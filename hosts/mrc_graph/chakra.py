@@ -1,11 +1,13 @@
 """Reader of Chakra execution traces (mlcommons/chakra): `PREFIX.RANK.et` in protobuf, or `.json`.
 
 Of the schema (`et_def.proto`) only what a run needs is declared. Its versions differ in the types of attributes and in
-what nodes keep of tensors: any whole number is taken, and tensors are left alone. As in Chakra's feeder, dependencies
-are data dependencies: its converter has made them of control dependencies. A rank has a unit for operations of the GPU
-and one for those of the CPU; without `is_cpu_op` an operation is the GPU's. Collectives of one process group follow
-each other in the order of their node's numbers. A collective of the CPU is the call that launches the GPU's. What the
-CPU does takes time and counts as no computation: exposed communication is what the GPU waits for.
+what nodes keep of tensors: any whole number is taken, and tensors are left alone. A node waits for its data and its
+control dependencies. The latter are left out of a file in which they cannot hold (`_controls_hold`): Chakra's converter
+makes data dependencies of PyTorch's call tree, and leaves the callers' numbers of before. What else is not used is in
+the graph's notes. A rank has a unit for operations of the GPU and one for those of the CPU; without `is_cpu_op` an
+operation is the GPU's. Collectives of one process group follow each other in the order of their node's numbers. A
+collective of the CPU is the call that launches the GPU's. What the CPU does takes time and counts as no computation:
+exposed communication is what the GPU waits for.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -63,9 +66,21 @@ COLLECTIVES = (
 )  # fmt: skip
 
 
+#: What is read of a node's attributes, and of a node in JSON.
+ATTRIBUTES = frozenset((
+    "is_cpu_op", "num_ops", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "involved_dim", "pg_name",
+))  # fmt: skip
+JSON_KEYS = ATTRIBUTES | {"Id", "Name", "NodeType", "data_deps", "ctrl_deps", "ctrlDeps", "runtime"}
+#: Kinds of what a trace has and a run does not use that a note names.
+MOST_UNUSED = 12
+
+
 @dataclass(frozen=True)
 class ChakraNode:
-    """A node as it is in a file: `attributes` are whole numbers, texts and lists of bools."""
+    """A node as it is in a file: `attributes` are whole numbers, texts and lists of bools.
+
+    `after` are data dependencies, `controls` control dependencies; `unused` names what else the file says of it.
+    """
 
     number: int
     name: str
@@ -74,6 +89,8 @@ class ChakraNode:
     micros: int
     attributes: Mapping[str, Any] = field(default_factory=dict)
     values: str = ""
+    controls: Sequence[int] = ()
+    unused: Sequence[str] = field(default=(), compare=False)
 
 
 @functools.cache
@@ -119,9 +136,12 @@ def _messages() -> tuple[Any, Any]:
         ("id", 1, kinds.TYPE_UINT64, False, ""),
         ("name", 2, kinds.TYPE_BYTES, False, ""),
         ("type", 3, kinds.TYPE_INT32, False, ""),
+        ("ctrl_deps", 4, kinds.TYPE_UINT64, True, ""),
         ("data_deps", 5, kinds.TYPE_UINT64, True, ""),
+        ("start_time_micros", 6, kinds.TYPE_UINT64, False, ""),
         ("duration_micros", 7, kinds.TYPE_UINT64, False, ""),
         ("inputs", 8, kinds.TYPE_BYTES, False, ""),
+        ("outputs", 9, kinds.TYPE_BYTES, False, ""),
         ("attr", 10, kinds.TYPE_MESSAGE, True, "Attribute"),
     )
     pool = descriptor_pool.DescriptorPool()
@@ -179,15 +199,20 @@ def parse_protobuf(data: bytes, name: str) -> list[ChakraNode]:
                 f"{name}: byte {place}", f"no node of a Chakra trace ({reason}); is the file of another format?"
             ) from None
         attributes = {}
+        unused = [key for key in ("start_time_micros", "outputs") if getattr(read, key)]
+        unused += ["inputs"] if read.inputs and not values else []
         for each in read.attr:
             which = each.WhichOneof("value")
             if which is not None:
                 value = getattr(each, which)
                 attributes[each.name] = list(value.values) if which == "bool_list" else value
+            if which is None or each.name not in ATTRIBUTES:
+                unused.append(each.name)
         nodes.append(
             ChakraNode(
                 read.id, read.name.decode(errors="replace")[:120], _type(read.type, f"{name}: node {read.id}"),
                 list(read.data_deps), read.duration_micros, attributes, values.decode(errors="replace"),
+                list(read.ctrl_deps), unused,
             )
         )  # fmt: skip
     return nodes
@@ -211,18 +236,17 @@ def parse_json(data: bytes, name: str) -> list[ChakraNode]:
         place = f"{name}: entry {number}"
         if not isinstance(row, dict):
             raise at(place, "a node is an object with Id, NodeType and data_deps")
-        after = row.get("data_deps", [])
-        whole = [
-            row.get("Id"),
-            row.get("NodeType"),
-            row.get("runtime", 0),
-            *(after if isinstance(after, list) else [None]),
-        ]
+        # The second spelling is that of protobuf's own JSON.
+        lists = [row.get("data_deps", []), row.get("ctrl_deps", row.get("ctrlDeps", []))]
+        whole = [row.get("Id"), row.get("NodeType"), row.get("runtime", 0)]
+        for each in lists:
+            whole += each if isinstance(each, list) else [None]
         if not all(isinstance(each, int) and each >= 0 for each in whole):
-            raise at(place, "Id, NodeType, runtime and data_deps are whole numbers from 0")
-        nodes.append(
-            ChakraNode(row["Id"], str(row.get("Name", ""))[:120], _type(row["NodeType"], place), after, whole[2], row)
-        )
+            raise at(place, "Id, NodeType, runtime, data_deps and ctrl_deps are whole numbers from 0")
+        after, controls = lists
+        label, kind = str(row.get("Name", ""))[:120], _type(row["NodeType"], place)
+        unused = [key for key in row if key not in JSON_KEYS]
+        nodes.append(ChakraNode(row["Id"], label, kind, after, whole[2], row, "", controls, unused))
     return nodes
 
 
@@ -285,14 +309,61 @@ def to_graph(
     sets = {WORLD: np.arange(ranks)[None, :], **groups}
     alike = len(files) == 1 and ranks > 1
     programs = []
+    dropped: dict[str, int] = {}
     for rank, (file, nodes) in enumerate(files):
         own = np.arange(ranks) if alike else one(rank)
         for node in nodes:
             for group, members in _process_groups(node, ranks, f"{file}: node {node.number}"):
                 if not np.array_equal(sets.setdefault(group, members), members):
                     raise at(f"{file}: node {node.number}", f"process group '{group}' has other ranks than before")
+        if not _controls_hold(nodes):
+            dropped[file] = sum(len(node.controls) for node in nodes)
+            nodes = [replace(node, controls=()) for node in nodes]
         programs.append(Program(own, _nodes(nodes, file, own, sets, ops_per_ns)))
-    return Graph(ranks, programs, sets, name)
+    return Graph(ranks, programs, sets, name, list(_notes(files, dropped, name)))
+
+
+def _controls_hold(nodes: Iterable[ChakraNode]) -> bool:
+    """Return whether all control dependencies of a file can hold: each names another node of the file, and no circle is
+    made with the data dependencies."""
+    waits = {node.number: {*node.after, *node.controls} for node in nodes}
+    for node in nodes:
+        if any(each == node.number or each not in waits for each in node.controls):
+            return False
+    followers: dict[int, list[int]] = {}
+    for number, others in waits.items():
+        for other in others:
+            followers.setdefault(other, []).append(number)
+    left = {number: len(others) for number, others in waits.items()}
+    ready = [number for number, count in left.items() if not count]
+    while ready:
+        number = ready.pop()
+        del left[number]
+        for follower in followers.get(number, ()):
+            left[follower] -= 1
+            if not left[follower]:
+                ready.append(follower)
+    return not left or not any(node.controls for node in nodes)
+
+
+def _notes(files: Sequence[tuple[str, Sequence[ChakraNode]]], dropped: Mapping[str, int], name: str) -> Iterator[str]:
+    """Yield what a run does not use of a trace, with counts. `dropped`: control dependencies not followed, by file."""
+    if dropped:
+        where = next(iter(dropped)) + (f" and {len(dropped) - 1} other files" if len(dropped) > 1 else "")
+        yield (
+            f"{where}: {sum(dropped.values())} control dependencies are not followed: some name the node itself or one "
+            "that is not there, or close a circle, as Chakra's converter leaves them; data dependencies are followed"
+        )
+    counts: Counter[str] = Counter()
+    for _, nodes in files:
+        for node in nodes:
+            counts.update(node.unused)
+            if node.micros and node.kind in (NodeType.SEND, NodeType.RECEIVE, NodeType.COLLECTIVE):
+                counts["durations of messages and collectives"] += not node.attributes.get("is_cpu_op", False)
+    if found := +counts:
+        most = ", ".join(f"{key[:40]} ({count})" for key, count in found.most_common(MOST_UNUSED))
+        rest = f" and {len(found) - MOST_UNUSED} more kinds" if len(found) > MOST_UNUSED else ""
+        yield f"{name}: not used, with the number of nodes that have it: {most}{rest}"
 
 
 def _process_groups(node: ChakraNode, ranks: int, place: str) -> Iterator[tuple[str, Ints]]:
@@ -323,10 +394,11 @@ def _nodes(
     made = []
     for node in ordered:
         place = f"{file}: node {node.number}"
-        missing = [each for each in node.after if each not in numbers]
+        after = [*node.after, *node.controls]
+        missing = [each for each in after if each not in numbers]
         if missing:
             raise at(place, f"waits for node {missing[0]}, which is not in the file; is the trace complete?")
-        made.append(_node(node, [numbers[each] for each in node.after], place, own, sets, ops_per_ns))
+        made.append(_node(node, [numbers[each] for each in after], place, own, sets, ops_per_ns))
     return made
 
 

@@ -8,14 +8,16 @@
     }
 
 `calc` is in ns; calcs of one `cpu` follow each other. `requires` waits for an end, `irequires` for a beginning: until
-the other operation could begin as far as its own dependencies go. `nic` is read and ignored, because a rank has one NIC
-here. Comments are `// ...` and `/* ... */`. A receive from any rank or with any tag (`-1`) is refused: which message it
-takes would depend on who is faster.
+the other operation could begin as far as its own dependencies go. `nic`, and `cpu` of messages, are not used, because a
+rank has one NIC here and messages take no time of a CPU; the graph's notes count them. Comments are `// ...` and
+`/* ... */`. A receive from any rank or with any tag (`-1`) is refused: which message it takes would depend on who is
+faster.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,6 +28,9 @@ _WORD = re.compile(r"[ \t\r]*(?:([A-Za-z]\w*)|(-1|\d{1,18})|([:{}]))")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 EXAMPLE = "lines are like 'a: calc 100', 'b: send 8b to 1 tag 7', 'c: recv 8b from 0 tag 7' and 'b requires a'"
 
+#: Options of messages that a run does not use, and why.
+UNUSED = {"nic": "a rank has one NIC", "cpu": "a message takes no time of a CPU"}
+
 
 @dataclass
 class _Rank:
@@ -35,6 +40,7 @@ class _Rank:
     nodes: list[Node] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     waits: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    unused: Counter[str] = field(default_factory=Counter)
 
 
 class _Words:
@@ -140,7 +146,12 @@ def parse(text: str, name: str) -> Graph:
         for node in block.nodes:
             if isinstance(node, Send | Receive) and node.peers[0] >= count:
                 raise at(node.place, f"rank {node.peers[0]} of a message of rank {rank}: ranks are 0 to {count - 1}")
-    return Graph(count, programs, {}, name)
+    unused: Counter[str] = sum((block.unused for block in reading.ranks.values()), Counter())
+    notes = [
+        f"{name}: not used: {key} of {number} message{'s' if number > 1 else ''}, because {UNUSED[key]}"
+        for key, number in unused.items()
+    ]
+    return Graph(count, programs, {}, name, notes)
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[str, str]]:
@@ -175,6 +186,7 @@ def _operation(word: str, words: _Words, rank: _Rank) -> None:
     words.expect("to" if word == "send" else "from")
     peer = words.number("a rank")
     options = _options(words, ("tag", "cpu", "nic"))
+    rank.unused.update(key for key in UNUSED if key in options)
     made = Send if word == "send" else Receive
     rank.nodes.append(made(place=words.place, peers=one(peer), size=size, tag=options.get("tag", 0)))
 

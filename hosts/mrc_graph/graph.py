@@ -106,12 +106,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Graph:
-    """Programs of all ranks, and sets of groups by name: rows of ranks, each rank in one row of a set at most."""
+    """Programs of all ranks, and sets of groups by name: rows of ranks, each rank in one row of a set at most; `notes`
+    say what of a file is not used."""
 
     ranks: int
     programs: Sequence[Program]
     groups: Mapping[str, Ints]
     name: str = ""
+    notes: Sequence[str] = ()
 
     @property
     def nodes(self) -> int:

@@ -18,6 +18,8 @@ MIXTURE = [
     *("model=mixtral-8x7b", "pipeline=2", "data=4", "experts=2", "exchanges=1", "micro_batches=4", "placement=random"),
     *("bytes_divisor=160000", "time_divisor=40", "iterations=2"),
 ]
+#: A step ordered by data dependencies, and the same ordered by control dependencies.
+STEPS = pathlib.Path(__file__).parents[1] / "vectors" / "chakra"
 #: How far the models may be apart: what 'docs/howto/run-a-trace.md' measures, and some room.
 APART = 0.08
 
@@ -46,6 +48,23 @@ def test_both_models_take_the_same_time_for_a_step(tmp_path: pathlib.Path) -> No
     assert {name: each["count"] for name, each in packets["operations"].items()} == {
         name: each["count"] for name, each in fluid["operations"].items()
     }
+
+
+def test_control_dependencies_of_a_trace_are_followed_by_both_models(tmp_path: pathlib.Path) -> None:
+    steps = [both(tmp_path / name, "tiny", [f"file={STEPS / name}"]) for name in ("data", "ctrl")]
+    for by_data, by_control in zip(*steps, strict=True):
+        assert by_control["times"] == by_data["times"]
+    assert steps[0][1]["times"]["all"]["mean"] == pytest.approx(0.68502, abs=5e-6)
+
+
+def test_what_is_not_used_of_a_file_is_noted_by_both_models(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "x.goal").write_text("num_ranks 2\nrank 0 {\nsend 8b to 1 nic 0\n}\nrank 1 {\nrecv 8b from 0\n}\n")
+    given = ["--lab", "tiny", "--set", f"file={tmp_path}/x.goal", "-o", str(tmp_path / "out")]
+    note = "x.goal: not used: nic of 1 message"
+    packets = runner.invoke(app, ["run", "trace", "--clock", "virtual", *given])
+    assert f"note: {note}" in packets.stderr
+    fluid = runner.invoke(app, ["replay", *given, "--json"])
+    assert any(note in each for each in json.loads(fluid.stdout)["notes"])
 
 
 PUBLIC = os.environ.get("MRCLAB_CHAKRA", "")

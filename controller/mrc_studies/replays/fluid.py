@@ -134,7 +134,7 @@ class Carried:
 @dataclass(frozen=True)
 class FluidResult:
     """A graph's run on the fluid model; `known`: elements that are broken from the start and known to all hosts;
-    `seconds`: of this machine; `states`: steady states that were computed."""
+    `seconds`: of this machine; `states`: steady states that were computed; `notes`: what of a file is not used."""
 
     source: Source
     bed: Bed
@@ -150,6 +150,7 @@ class FluidResult:
     known: Sequence[str]
     seconds: float
     states: int
+    notes: Sequence[str] = ()
 
     def document(self) -> dict[str, object]:
         """Return the result as JSON."""
@@ -232,6 +233,7 @@ def run(
     return FluidResult(
         source, bed, detail, made.ranks, len(made), len(made.sends), resolution_ns, events, summary, rank_steps,
         carried(made, rows, crossing), sorted({each.name for each in known}), time.monotonic() - began, carrier.states,
+        load(source).notes,
     )  # fmt: skip
 
 

@@ -41,8 +41,9 @@ def _seconds(value: float) -> str:
 
 
 def notes(made: FluidResult) -> list[str]:
-    """Return what must be known beside the tables: which spread they lack, and what failures could strike."""
-    found = [goodput(made)]
+    """Return what must be known beside the tables: what of a file is not used, which spread the tables lack, and what
+    failures could strike."""
+    found = [goodput(made), *made.notes]
     if made.detail == "phases":
         found.append(
             "no spread in a group: a ring or an all-to-all is one message per rank, and ends at all ranks when the "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
@@ -109,6 +109,11 @@ class Workload(abc.ABC, Generic[P]):
     def texts(cls) -> set[str]:
         """Return the names of the parameters that are texts."""
         return {each.name for each in fields(cls.parameters) if isinstance(each.default, str)}
+
+    @classmethod
+    def notes(cls, params: P) -> Sequence[str]:
+        """Return what of the files of these parameters a run does not use."""
+        return ()
 
     @classmethod
     def complete(cls, params: object) -> P:

@@ -8,7 +8,7 @@ ended theirs, which they tell by a write without data.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from mrc_graph.columns import Op
 from mrc_graph.errors import GraphError
 from mrc_graph.schedule import Schedule
-from mrc_graph.source import Source, hosts_of, schedule, source_of
+from mrc_graph.source import Source, hosts_of, load, schedule, source_of
 from mrc_host.answers import Measured, TrainingTimes
 from mrc_host.workloads.base import PATTERNS, Channel, Parameters, Workload, WorkloadError, pattern_at
 from mrc_host.workloads.measure import Distribution
@@ -194,6 +194,10 @@ class Trace(Workload[TraceParameters]):
             ):
                 raise WorkloadError(f"workload {cls.name}: {each.name} must be a text, not {value!r:.60}")
         return full
+
+    @classmethod
+    def notes(cls, params: TraceParameters) -> Sequence[str]:
+        return load(source_of(params)).notes
 
     @classmethod
     def plan(cls, size: int, params: TraceParameters) -> int:

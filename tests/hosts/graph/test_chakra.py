@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +55,8 @@ def attribute(name: str, value: Any, field: int = 9) -> bytes:
 def encoded(node: ChakraNode, packed: bool = True, field: int = 9) -> bytes:
     after = block(5, b"".join(map(varint, node.after))) if packed else b"".join(number(5, each) for each in node.after)
     made = number(1, node.number) + block(2, node.name.encode()) + number(3, node.kind) + after
-    made += number(6, 12345) + number(7, node.micros)  # when it began is of no use to a run
+    made += block(4, b"".join(map(varint, node.controls))) if node.controls else b""
+    made += number(6, 12345) + number(7, node.micros)
     if node.values:
         made += block(8, block(1, node.values.encode()))
     return made + b"".join(block(10, attribute(name, value, field)) for name, value in node.attributes.items())
@@ -76,6 +79,7 @@ NODES = st.lists(
         st.lists(st.integers(0, 2**64 - 1), max_size=5),
         st.integers(0, 2**40),
         st.dictionaries(st.text(min_size=1, max_size=8), VALUES, max_size=4),
+        controls=st.lists(st.integers(0, 2**64 - 1), max_size=5),
     ),
     max_size=6,
 )
@@ -194,6 +198,64 @@ def test_json_of_chakra_is_read(tmp_path: pathlib.Path) -> None:
     graph = load(Source(file=str(tmp_path / "x.0.json"), ranks=4))
     made = lower(graph)
     assert made.work[made.sends].tolist() == [20.0] * 12
+
+
+#: A step of four ranks, ordered by data dependencies or by control dependencies: the same step.
+STEPS = pathlib.Path(__file__).parents[2] / "vectors" / "chakra"
+
+
+def test_control_dependencies_give_the_same_order_as_data_dependencies() -> None:
+    by_data, by_control = (schedule(Source(file=str(STEPS / name))) for name in ("data", "ctrl"))
+    assert by_control.first.tolist() == by_data.first.tolist()
+    assert by_control.heads.tolist() == by_data.heads.tolist()
+    assert len(by_data.heads) > 0
+    assert not any("control" in note for note in load(Source(file=str(STEPS / "ctrl"))).notes)
+
+
+@pytest.mark.parametrize("key", ["ctrl_deps", "ctrlDeps"])
+def test_control_dependencies_in_json_are_followed(tmp_path: pathlib.Path, key: str) -> None:
+    rows = [{"Id": 1, "NodeType": 4, "runtime": 5}, {"Id": 2, "NodeType": 4, "runtime": 5, key: [1]}]
+    (tmp_path / "x.0.json").write_text(json.dumps({"workload_graph": rows}))
+    assert load(Source(file=str(tmp_path / "x.0.json"))).programs[0].nodes[1].after == [0]
+
+
+@pytest.mark.parametrize(
+    "controls",
+    [{10: [77]}, {11: [11]}, {10: [13]}, {11: [12], 12: [11]}],
+    ids=["not there", "itself", "a circle with data", "a circle"],
+)
+def test_control_dependencies_that_cannot_hold_are_counted_and_left_out(
+    tmp_path: pathlib.Path, controls: dict[int, list[int]]
+) -> None:
+    rows = [step(rank, 2) for rank in range(2)]
+    plain = schedule(written(tmp_path, rows))
+    rows[1] = [dataclasses.replace(each, controls=[*controls.get(each.number, ()), 10][:1]) for each in rows[1]]
+    rows[1][0] = dataclasses.replace(rows[1][0], controls=controls.get(10, []))
+    source = written(tmp_path, rows)
+    count = sum(len(each.controls) for each in rows[1])
+    assert schedule(source).heads.tolist() == plain.heads.tolist()
+    (note,) = (each for each in load(source).notes if "control dependencies" in each)
+    assert note.startswith(f"job.1.et: {count} control dependencies are not followed")
+
+
+def test_what_a_run_does_not_use_of_a_trace_is_noted_once_with_counts(tmp_path: pathlib.Path) -> None:
+    rows = [step(rank, 2) for rank in range(2)]
+    more = {"comm_type": 5, "comm_size": 8, "root": 1, "is_cpu_op": False}
+    for row in rows:
+        row.append(ChakraNode(15, "broadcast", NodeType.COLLECTIVE, [13], 6, more))
+    (note,) = load(written(tmp_path, rows)).notes
+    counts = dict(re.findall(r"([a-z_ ]+) \((\d+)\)", note.partition("have it:")[2]))
+    assert {key.strip(): int(count) for key, count in counts.items()} == {
+        "start_time_micros": 12, "root": 2, "durations of messages and collectives": 2,
+    }  # fmt: skip
+
+
+def test_attribute_of_a_type_that_is_not_read_is_noted(tmp_path: pathlib.Path) -> None:
+    listed = block(10, block(1, b"involved_dim") + block(10, block(1, b"\x01")))  # a list of int64
+    body = encoded(ChakraNode(1, "reduce", NodeType.COLLECTIVE, [], 0, {"comm_type": 0, "comm_size": 8})) + listed
+    (tmp_path / "x.0.et").write_bytes(varint(7) + block(1, b"0.0.4") + varint(len(body)) + body)
+    (note,) = load(Source(file=str(tmp_path / "x.0.et"), ranks=2)).notes
+    assert "involved_dim (1)" in note
 
 
 def changed(index: int, **changes: Any) -> list[list[ChakraNode]]:

@@ -142,3 +142,13 @@ def test_schedule_that_cannot_run_is_refused(old: str, new: str, text: str) -> N
     with pytest.raises(GraphError) as caught:
         lower(goal.parse(PAIR.replace(old, new), "pair.goal"))
     assert text in str(caught.value)
+
+
+def test_options_of_messages_that_are_not_used_are_noted_with_counts() -> None:
+    (note,) = goal.parse(PAIR, "pair.goal").notes
+    assert note.startswith("pair.goal: not used: nic of 1 message,")
+    more = goal.parse(PAIR.replace("from 0 tag 7", "from 0 tag 7 cpu 1 nic 2"), "pair.goal").notes
+    assert [each.partition(",")[0] for each in more] == [
+        "pair.goal: not used: nic of 2 messages", "pair.goal: not used: cpu of 1 message",
+    ]  # fmt: skip
+    assert goal.parse(PAIR.replace(" nic 0", ""), "pair.goal").notes == []
