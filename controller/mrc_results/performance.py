@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from mrc_common import quantiles
 from mrc_common.plain import encode
 from mrc_host.answers import FlowTimes, LatencyTimes, Measured, Stream, Times
 from mrc_results import steps
@@ -20,6 +21,8 @@ from mrc_results.steps import TrainingSummary
 #: Columns of ib_write_lat, and their times.
 TIMES = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%")
 _times = attrgetter("min", "max", "typical", "mean", "stdev", "p99", "p99_9")
+#: Quantiles in the table of flows.
+_SHARES = (0.5, 0.99, 1.0)
 
 #: The title of a table has room for this many.
 _MOST_INDICES = 3
@@ -204,14 +207,17 @@ def tables(result: RunResult) -> list[Table]:
                 f"{each.source} > {each.destination}",
                 str(each.times.message_bytes),
                 str(each.times.count),
-                *(f"{ns / 1e3:.2f}" for ns in _times(each.times)),
+                *(quantiles.shown(ns, 1e-3, 2) for ns in _times(each.times)),
             )
             for each in pairs
         ]
         made.append(Table("latency (half of the round trip), µs", heads, rows))
     if hosts := found.iterations:
         heads = ("host", "#iterations", *TIMES)
-        rows = [(each.host, str(each.times.count), *(f"{ns / 1e3:.2f}" for ns in _times(each.times))) for each in hosts]
+        rows = [
+            (each.host, str(each.times.count), *(quantiles.shown(ns, 1e-3, 2) for ns in _times(each.times)))
+            for each in hosts
+        ]
         made.append(Table("time of an iteration, µs", heads, rows))
     if found.training is not None:
         made += training_tables(found.training)
@@ -230,7 +236,10 @@ def _flows(flows: Sequence[FlowRow]) -> Table:
         (
             name,
             str(len(group)),
-            *(f"{np.quantile([each.completion_s for each in group], share) * 1e6:.2f}" for share in (0.5, 0.99, 1)),
+            *(
+                quantiles.shown(quantiles.quantile([each.completion_s for each in group], share), 1e6, 2)
+                for share in _SHARES
+            ),
             f"{np.mean([each.completion_s for each in group]) * 1e6:.2f}",
         )
         for name, group in groups
@@ -256,7 +265,8 @@ def training_tables(training: TrainingSummary) -> list[Table]:
         if not rows:
             continue
         lines = [
-            (name, str(each.count), *(f"{value * 1e3:.2f}" for value in each.values())) for name, each in rows.items()
+            (name, str(each.count), *(quantiles.shown(value, 1e3, 2) for value in each.values()))
+            for name, each in rows.items()
         ]
         made.append(Table(title, ("which", "#", "mean", "P50", "P99", "max"), lines))
     return made

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from mrc_common import quantiles
 from mrc_host.answers import LagSummary, Software
 from mrc_lab import describe, payloads
 from mrc_lab.session.fidelity import Fidelity, MachineFidelity
@@ -155,7 +156,8 @@ def _trust(fidelity: Fidelity) -> Trust:
 
 
 def _lag(lag: LagSummary | Lag) -> list[str]:
-    return [f"{each / 1e6:.3f}" for each in (lag.p50_ns, lag.p99_ns, lag.max_ns)]
+    tail = lag.p99_ns if quantiles.supported(lag.count, 0.99) else None
+    return [quantiles.shown(each, 1e-6, 3) for each in (lag.p50_ns, tail, lag.max_ns)]
 
 
 def _machines(machines: Mapping[str, MachineFidelity]) -> Grid | None:

@@ -6,16 +6,17 @@ of the lab was broken at any time of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mrc_common import quantiles
 from mrc_common.plain import OMIT_NONE
 from mrc_host.answers import Times, TrainingTimes
 from mrc_results.record import LabEvent, RunResult
 
 #: Statistics of step times, by the names that results and expectations use.
 STATISTICS = ("mean", "p50", "p99", "max")
+SHARES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 #: Which steps: all, those with something broken, those without.
 DURING = ("all", "broken", "whole")
 
@@ -77,25 +78,32 @@ def chosen(steps: Sequence[Step], during: str) -> list[Step]:
 
 
 def statistic(seconds: Sequence[float], name: str) -> float:
-    """Return the mean, maximum, or quantile by nearest rank, of at least one time."""
+    """Return the mean, maximum, or quantile by nearest rank, of at least one time.
+
+    A bound on a P99 of fewer than 100 times is one on their maximum.
+    """
     if name == "mean":
         return sum(seconds) / len(seconds)
-    ordered = sorted(seconds)
-    share = {"p50": 0.5, "p99": 0.99, "max": 1.0}[name]
-    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+    return quantiles.nearest_rank(seconds, SHARES[name])
+
+
+def time_summary(seconds: Sequence[float]) -> TimeSummary:
+    """Return the statistics of at least one time."""
+    p99 = quantiles.quantile(seconds, SHARES["p99"])
+    return TimeSummary(len(seconds), statistic(seconds, "mean"), statistic(seconds, "p50"), p99, max(seconds))
 
 
 @dataclass(frozen=True)
 class TimeSummary:
-    """The number of times, and their `STATISTICS` in seconds."""
+    """The number of times, and their `STATISTICS` in seconds; P99 is None of too few (`mrc_common.quantiles`)."""
 
     count: int
     mean: float
     p50: float
-    p99: float
+    p99: float | None
     max: float
 
-    def values(self) -> tuple[float, ...]:
+    def values(self) -> tuple[float | None, ...]:
         """Return the statistics in the order of `STATISTICS`."""
         return self.mean, self.p50, self.p99, self.max
 
@@ -121,7 +129,7 @@ def summary(result: RunResult) -> TrainingSummary | None:
     times: dict[str, TimeSummary] = {}
     for during in DURING:
         if seconds := [each.seconds for each in chosen(steps, during)]:
-            times[during] = TimeSummary(len(seconds), *(statistic(seconds, name) for name in STATISTICS))
+            times[during] = time_summary(seconds)
     measured = _measured(result)
     taking = (each for each in result.progress.values() if each.done and each.takes_part)
     spent = sum(each.finished_ns - each.started_ns for each in taking)
@@ -149,11 +157,12 @@ def _combined(ranks: Sequence[Mapping[str, Times]]) -> dict[str, TimeSummary]:
     for name in names:
         rows = [each[name] for each in ranks if name in each]
         count = sum(each.count for each in rows)
+        tails = [each.p99 for each in rows]
         found[name] = TimeSummary(
             count,
             sum(each.mean * each.count for each in rows) / count / 1e9,
             statistic([each.typical for each in rows], "p50") / 1e9,
-            max(each.p99 for each in rows) / 1e9,
+            None if None in tails else max(each for each in tails if each is not None) / 1e9,
             max(each.max for each in rows) / 1e9,
         )
     return found

@@ -8,10 +8,10 @@ runs, samples have how many iterations ended, which makes a mean (`state.Job`).
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import Final, Literal
 
+from mrc_common.quantiles import nearest_rank, quantile
 from mrc_host.answers import Times
 from mrc_results import steps
 from mrc_results.record import RunResult
@@ -25,6 +25,7 @@ POINTS: Final = 1500
 POINT_NS: Final = 100_000_000
 
 PENDING: Final = "median and P99 follow at the end, if the workload times single steps or flows"
+FEW: Final = "no window has the 100 completions of which there is a P99"
 IDLE: Final = "no workload has run yet"
 OTHERS: Final = "median and P99 are in the results of the command that runs this workload"
 
@@ -51,7 +52,7 @@ def completions_of(result: RunResult, began_ns: int) -> Completions:
     if not ended:
         return without(_lacking(result))
     ended.sort()
-    window_ns = max(WINDOW_NS, WINDOW_TIMES * _quantile([took for _, took in ended], "p50"))
+    window_ns = max(WINDOW_NS, WINDOW_TIMES * nearest_rank([took for _, took in ended], 0.5))
     first = result.started_ns - began_ns
     length_ns = max(result.finished_ns - result.started_ns, 1)
     ends = [end - began_ns for end, _ in ended]
@@ -59,13 +60,9 @@ def completions_of(result: RunResult, began_ns: int) -> Completions:
     for edge in edges_of(length_ns)[1:]:
         now = first + edge
         took = [each for _, each in ended[bisect.bisect_right(ends, now - window_ns) : bisect.bisect_right(ends, now)]]
-        median, p99 = (_quantile(took, name) if took else None for name in ("p50", "p99"))
-        rows.append([now, median, p99, len(took)])
-    return {"what": what, "window_ns": window_ns, "rows": rows, "why": ""}
-
-
-def _quantile(took: Sequence[int], name: str) -> int:
-    return round(steps.statistic(took, name))
+        rows.append([now, *(quantile(took, share) for share in (0.5, 0.99)), len(took)])
+    why = "" if any(p99 is not None for _, _, p99, _ in rows) else FEW
+    return {"what": what, "window_ns": window_ns, "rows": rows, "why": why}
 
 
 def _lacking(result: RunResult) -> str:
@@ -79,6 +76,8 @@ def _lacking(result: RunResult) -> str:
 
 
 def _whole(what: str, times: Iterable[Times | None]) -> str:
-    """Return the distribution over a whole run at the host where its P99 is highest."""
-    worst = max((each for each in times if each is not None), key=attrgetter("p99"))
-    return f"{what}: of the whole run only, median {worst.typical / 1e6:.3g} ms, P99 {worst.p99 / 1e6:.3g} ms"
+    """Return the distribution over a whole run at the host where its P99 is highest, or the longest time."""
+    known = [each for each in times if each is not None]
+    worst = max(known, key=lambda each: each.max if each.p99 is None else each.p99)
+    tail = f"longest {worst.max / 1e6:.3g} ms" if worst.p99 is None else f"P99 {worst.p99 / 1e6:.3g} ms"
+    return f"{what}: of the whole run only, median {worst.typical / 1e6:.3g} ms, {tail}"

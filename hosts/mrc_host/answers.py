@@ -26,15 +26,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Times:
-    """A distribution of times in ns, by the names of perftest; `typical` is the median."""
+    """A distribution of times in ns, by the names of perftest; `typical` is the median. Of too few times a quantile is
+    None (`mrc_common.quantiles`)."""
 
     count: int
     min: int
     typical: int
     mean: float
     stdev: float
-    p99: int
-    p99_9: int
+    p99: int | None
+    p99_9: int | None
     max: int
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from mrc_common import look
 from mrc_host import running
-from mrc_results import analysis, charts, curves, moments, report, summary
+from mrc_results import analysis, charts, curves, moments, performance, report, summary
 from mrc_results.charts import Curve, Mark, Plot
 from mrc_results.check import Check, Verdict
 from mrc_results.expectation import Evidence, Expectation
@@ -294,6 +294,12 @@ def test_report_names_each_protocol_core_that_ran_once(outcome: Run, text: str) 
     real = dataclasses.replace(outcome.result, fidelity=fidelity)
     told = "Protocol core compiled, CRC by isal; Protocol core pure, CRC by zlib</p>"
     assert told in report.render(real, TOPOLOGY, outcome.verdict, "t")
+
+
+def test_heading_of_a_table_keeps_the_letters_of_its_units(outcome: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [performance.Table("bandwidth, Mb/s; of NICs", ["a"], [["b"]])]
+    monkeypatch.setattr(performance, "tables", lambda _: tables)
+    assert ">Bandwidth, Mb/s; of NICs<" in report.render(outcome.result, TOPOLOGY, outcome.verdict, "t")
 
 
 def test_report_of_a_run_that_is_not_valid_warns_below_the_banner(outcome: Run) -> None:

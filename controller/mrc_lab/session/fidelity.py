@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mrc_common import quantiles
 from mrc_common.plain import OMIT_NONE, encode
 from mrc_host.answers import HostFidelity, Software
 from mrc_lab.scheduling import MachineActivity, Scheduling
@@ -111,6 +112,11 @@ def processes(hosts: Mapping[str, HostFidelity]) -> dict[tuple[str, ...], float]
     return {tuple(host.process) or (name,): host.cpu_share for name, host in hosts.items()}
 
 
+def _tail(count: int) -> str:
+    """Return what a P99 by nearest rank of this many delays is."""
+    return "p99" if quantiles.supported(count, 0.99) else f"the longest of {count}"
+
+
 def judge(measured: Fidelity, base_rtt_ns: int) -> list[str]:
     """Return the reasons for which a run is not valid; none if the machine kept up."""
     reasons = []
@@ -118,7 +124,10 @@ def judge(measured: Fidelity, base_rtt_ns: int) -> list[str]:
     if fabric is not None:
         late = fabric.loop.p99_ns
         if late > FABRIC_LAG_SHARE * base_rtt_ns:
-            reasons.append(f"the fabric's loop was {late / 1e6:.2f} ms late (p99); base RTT {base_rtt_ns / 1e6:.2f} ms")
+            which = _tail(fabric.loop.count)
+            reasons.append(
+                f"the fabric's loop was {late / 1e6:.2f} ms late ({which}); base RTT {base_rtt_ns / 1e6:.2f} ms"
+            )
         if fabric.cpu_share > CPU_LIMIT:
             reasons.append(f"the fabric took {fabric.cpu_share:.0%} of a core")
     for name, switch in measured.switches.items():
@@ -139,7 +148,8 @@ def judge(measured: Fidelity, base_rtt_ns: int) -> list[str]:
     for name, host in measured.hosts.items():
         late = host.loop_lag.p99_ns
         if late > HOST_LAG_SHARE * base_rtt_ns:
-            reasons.append(f"{name}'s loop was {late / 1e6:.2f} ms late (p99); base RTT {base_rtt_ns / 1e6:.2f} ms")
+            which = _tail(host.loop_lag.count)
+            reasons.append(f"{name}'s loop was {late / 1e6:.2f} ms late ({which}); base RTT {base_rtt_ns / 1e6:.2f} ms")
         elif (stall := host.loop_lag.max_ns) > HOST_STALL_RTTS * base_rtt_ns:
             reasons.append(f"{name}'s loop was {stall / 1e6:.0f} ms late once; base RTT {base_rtt_ns / 1e6:.2f} ms")
         if host.rx_ring_drops:

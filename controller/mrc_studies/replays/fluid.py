@@ -17,7 +17,7 @@ from mrc_graph.errors import GraphError
 from mrc_graph.schedule import Schedule, message_count
 from mrc_graph.source import Source, load, schedule
 from mrc_lab import describe
-from mrc_results.steps import STATISTICS, TimeSummary, TrainingSummary, statistic
+from mrc_results.steps import TimeSummary, TrainingSummary, time_summary
 from mrc_scale import kernels
 from mrc_scale.carrier import Carrier
 from mrc_scale.clusterfile import Loaded, parse_cluster
@@ -267,8 +267,7 @@ def _next(made: Schedule, over: Floats) -> Floats:
 
 def _of(seconds: Floats) -> TimeSummary:
     """Return the statistics of times, s."""
-    rows = seconds.tolist()
-    return TimeSummary(len(rows), *(statistic(rows, name) for name in STATISTICS))
+    return time_summary(seconds.tolist())
 
 
 def summarise(

@@ -19,7 +19,7 @@ from enum import StrEnum
 import numpy as np
 
 from mrc_common.plain import OMIT_NONE, decode, encode
-from mrc_host.answers import JobProgress
+from mrc_host.answers import JobProgress, Times
 from mrc_host.node.samples import condense
 from mrc_host.policy import PolicyError
 from mrc_results import performance, verdict
@@ -94,10 +94,10 @@ EXPERIMENT = {
     "goodput_bps": "payload placed at all responders, bit/s, mean over the workload's duration, or over all of the run",
     "goodput_share": "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
     "iteration_s": "time of one iteration over all ranks, s",
-    "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s",
+    "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s; of 100 iterations and more",
     "iterations": "of the rank that did fewest",
     "latency_s": "median of half of a round trip, s",
-    "latency_p99_s": "its 99 % quantile, s",
+    "latency_p99_s": "its 99 % quantile, s; of 100 messages and more",
     "stream_least_bps": "the slowest stream, bit/s",
     "stream_most_bps": "the fastest stream, bit/s",
     "jain": "Jain's index of fairness of all streams",
@@ -247,10 +247,10 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
         found[key] = _counted(result, half, key)
     measured = performance.of(result)
     if measured.iterations:
-        found["iteration_p99_s"] = max(each.times.p99 for each in measured.iterations) / 1e9
+        found["iteration_p99_s"] = _tail([each.times for each in measured.iterations])
     if pairs := [each.times for each in measured.latency]:
         found["latency_s"] = max(each.typical for each in pairs) / 1e9
-        found["latency_p99_s"] = max(each.p99 for each in pairs) / 1e9
+        found["latency_p99_s"] = _tail(pairs)
     if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
         found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
         found["jain"] = performance.jain(rates)
@@ -260,6 +260,12 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
         times = [each.recovery_s for each in broke]
         found["recovery_s"] = None if None in times else max(time for time in times if time is not None)
     return {key: _finite(value) for key, value in {**found, **_fabric(result), **_evs(result)}.items()}
+
+
+def _tail(rows: Sequence[Times]) -> float | None:
+    """Return the highest P99, s; None where one has too few times for it."""
+    tails = [each.p99 for each in rows if each.p99 is not None]
+    return max(tails) / 1e9 if len(tails) == len(rows) else None
 
 
 def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mrc_common import look
+from mrc_common import look, quantiles
 from mrc_results import charts, curves
 from mrc_results.charts import Curve, Mark, Plot
 from mrc_results.steps import TimeSummary
@@ -24,7 +24,7 @@ def _ms(seconds: float | None) -> str:
 def _times(found: TimeSummary | None) -> str:
     if not found:
         return "-"
-    shown = " / ".join(f"{each * 1e3:.1f}" for each in found.values())
+    shown = " / ".join(quantiles.shown(each, 1e3, 1) for each in found.values())
     return f"{shown} ms ({found.count})"
 
 

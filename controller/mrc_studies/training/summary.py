@@ -123,17 +123,13 @@ def _beyond(attempt: Attempt, number: int, ranks: int) -> int:
     return attempt.begins[number + 1] if attempt.counts.get(number + 1, 0) == ranks else attempt.ended_ns
 
 
-def _spread(seconds: list[float]) -> TimeSummary:
-    return TimeSummary(len(seconds), *(steps.statistic(seconds, name) for name in steps.STATISTICS))
-
-
 def summary(result: JobResult) -> Summary:
     """Summarize a job."""
     zero, rows = zero_ns(result), steps_of(result)
     times = {}
     for during in steps.DURING:
         if seconds := [each.seconds for each in steps.chosen(rows, during)]:
-            times[during] = _spread(seconds)
+            times[during] = steps.time_summary(seconds)
     losses = {number: loss for attempt in result.attempts for number, loss in attempt.losses.items()}
     reduced = [each / 1e9 for attempt in result.attempts for each in attempt.all_reduce_ns]
     span = (max((each.end_ns for each in rows), default=zero) - zero) / 1e9
@@ -148,7 +144,7 @@ def summary(result: JobResult) -> Summary:
         loss=sorted(losses.items()),
         reached=reached,
         times=times,
-        operations={"all_reduce": _spread(reduced)} if reduced else {},
+        operations={"all_reduce": steps.time_summary(reduced)} if reduced else {},
         seconds=span,
         unit=result.unit,
         per_second=reached * result.per_step / span if span > 0 else 0.0,

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 
+from mrc_common import quantiles
 from mrc_host.answers import Stream, Times
 
 #: Times are kept to this many leading bits: quantiles are within 0.05 %.
@@ -36,13 +37,16 @@ class Distribution:
 
     def quantile(self, share: float) -> int:
         """Return the smallest time that this share of all times do not exceed (nearest rank)."""
-        rank = max(math.ceil(share * self.count), 1)
+        rank = quantiles.rank(self.count, share)
         seen = 0
         for value in sorted(self._buckets):
             seen += self._buckets[value]
             if seen >= rank:
                 return min(max(value, self.low), self.high)
         return self.high
+
+    def _supported(self, share: float) -> int | None:
+        return self.quantile(share) if quantiles.supported(self.count, share) else None
 
     def summary(self) -> Times | None:
         """Return the times by perftest's names (`typical` is the median), in ns; None if there is none."""
@@ -57,8 +61,8 @@ class Distribution:
             typical=self.quantile(0.5),
             mean=mean,
             stdev=math.sqrt(variance),
-            p99=self.quantile(0.99),
-            p99_9=self.quantile(0.999),
+            p99=self._supported(0.99),
+            p99_9=self._supported(0.999),
             max=self.high,
         )
 
