@@ -20,7 +20,7 @@ from mrc_host.workloads.trace import Trace
 from mrc_results import performance, resultdir
 from mrc_runs.interruption import interruptible
 from mrc_scale import kernels
-from mrc_scale.caveat import caveat
+from mrc_scale.caveat import NATURE
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_scale.kernels import Kernels
 from mrc_studies.calibration import produce
@@ -91,7 +91,8 @@ def verb(
     if as_json:
         typer.echo(
             json.dumps(
-                {**made.document(), "folder": str(folder), "caveat": caveat(), "notes": page.notes(made)}, indent=2
+                {**made.document(), "folder": str(folder), "caveat": page.caveat(made), "notes": page.notes(made)},
+                indent=2,
             )
         )
         return
@@ -101,7 +102,7 @@ def verb(
         typer.echo(note)
     typer.echo(page.about(made))
     typer.echo(f"report: {folder / produce.REPORT}")
-    typer.echo(caveat())
+    typer.echo(NATURE)
 
 
 def _kernels() -> Kernels:

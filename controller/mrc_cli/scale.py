@@ -19,7 +19,7 @@ from mrc_results import resultdir
 from mrc_runs.interruption import interruptible
 from mrc_scale import cases, limits, validate
 from mrc_scale import caveat as caveats
-from mrc_scale.caveat import caveat
+from mrc_scale.caveat import NATURE, caveat
 from mrc_scale.clusterfile import Loaded, builtin_clusters, load_cluster
 from mrc_scale.effective import INTERVALS
 from mrc_scale.schema import MAX_DAYS, YearSpec
@@ -118,14 +118,14 @@ def _run(loaded: Loaded, output: pathlib.Path | None, as_json: bool) -> None:
 
 
 def _accuracy(loaded: Loaded) -> Iterator[str]:
-    """Yield what a run says of its accuracy: of all runs, then of its own cases, and then the limits that this cluster
-    comes near, which were measured apart from it and may be larger."""
-    yield caveat()
+    """Yield what a run says of its accuracy: its own cases, and then the limits that this cluster comes near, which
+    were measured apart from it and may be larger."""
+    yield NATURE
     yield f"In this run's own case, beside packets ({limits.PAGE}):"
     yield from (f"  {each.text}" for each in cases.own_errors(loaded))
     if near := limits.limits_of(loaded):
         yield (
-            "Those are the calibration's fabrics: two tiers, and one element that fails. Cases beyond them were held "
+            "Those comparisons have two tiers, and one element that fails. Cases beyond them were held "
             "against packets one by one, and may be off by more "
             f"({limits.PAGE}). This run comes near:"
         )
@@ -151,7 +151,7 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "bills": {design.name: cost.as_dict() for design, cost in made.bills},
         "seconds": made.seconds,
         "folder": str(folder),
-        "caveat": caveat(),
+        "caveat": cases.accuracy(result.loaded),
         "own_cases": [each.document() for each in own],
         "limits": [*(each.text for each in own), *limits.limits_of(result.loaded)],
     }

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from mrc_scale.caveat import NICS, measured
+from mrc_scale.caveat import NATURE, NICS, measured
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.fabric import Fabric
 from mrc_scale.timeline import Event
@@ -162,6 +162,12 @@ def _error(packets: float, model: float) -> float:
 def own_errors(loaded: Loaded) -> list[OwnError]:
     """Return how far the model is off in each case of a cluster with its failures."""
     return [_own(case.value, loaded.shape.nics) for case in cases_of(loaded)]
+
+
+def accuracy(loaded: Loaded) -> str:
+    """Return what stands beside a result, in one line: what the model leaves out, and how far it is off in each case of
+    this cluster with its failures. No error of other cases is there, since this run's may be larger."""
+    return f"{NATURE} In this run's own case, beside packets: {'; '.join(each.text for each in own_errors(loaded))}."
 
 
 def cases_of(loaded: Loaded) -> list[Case]:

@@ -1,4 +1,7 @@
-"""What every run of the model says of itself: what it leaves out, and how far it was off where packets could tell."""
+"""What the model says of itself: what it leaves out, and how far it was off in the calibration.
+
+A run quotes the errors of its own cases, which may be larger (`cases.accuracy`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any
 FILE = "calibrated.json"
 #: Of the calibration's fabrics.
 NICS = 8
+#: What stands beside every result.
+NATURE = "A fluid model: no packets, no queues, no timers of a single queue pair."
 
 
 def measured() -> dict[str, Any] | None:
@@ -22,15 +27,14 @@ def measured() -> dict[str, Any] | None:
 
 
 def caveat() -> str:
-    """Return the caveat that stands beside every result, in one line."""
-    text = "A fluid model: no packets, no queues, no timers of a single queue pair."
+    """Return what the model leaves out and how far it is off in the calibration, in one line; never beside a run."""
     errors = measured()
     if errors is None:
-        return f"{text} It has not been held against packets (mrclab scale --calibrate)."
+        return f"{NATURE} It has not been held against packets (mrclab scale --calibrate)."
     worse = errors.get("lost, overloaded")
     overload = "" if worse is None else f", where links are overloaded {worse:.0%}"
     return (
-        f"{text} Beside packets in simulated time, in {errors['scenarios']} scenarios of streams between {NICS} NICs, "
-        f"its goodput is off by {errors['goodput']:.1%} at most and its counts of lost packets by "
+        f"{NATURE} Beside packets in simulated time, in {errors['scenarios']} scenarios of streams between {NICS} "
+        f"NICs, its goodput is off by {errors['goodput']:.1%} at most and its counts of lost packets by "
         f"{errors['lost']:.0%}{overload} (mrclab scale --calibrate)."
     )

@@ -16,7 +16,7 @@ from mrc_common import look
 from mrc_scale import limits
 from mrc_scale.cases import own_errors
 from mrc_scale.causes import cause
-from mrc_scale.caveat import caveat
+from mrc_scale.caveat import NATURE
 from mrc_scale.effective import INTERVALS, EffectiveTime
 from mrc_scale.fabric import Bools, FabricShape, Floats
 from mrc_scale.run import ClusterResult
@@ -52,7 +52,7 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         title=f"{cluster.name}: {cluster.description or 'a cluster'}",
         style=Markup(look.part(look.STYLE)),
         script=Markup(script),
-        caveat=caveat(),
+        caveat=NATURE,
         own=[each.text for each in own_errors(result.loaded)],
         page=limits.PAGE,
         limits=limits.note(result.loaded),

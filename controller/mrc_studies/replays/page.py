@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mrc_results.performance import training_tables
-from mrc_scale.cases import own_errors
-from mrc_scale.caveat import caveat
+from mrc_scale.cases import accuracy, own_errors
+from mrc_scale.caveat import NATURE
+from mrc_scale.clusterfile import Loaded
 from mrc_studies.cells import pages
 from mrc_studies.replays.fluid import FluidResult
 from mrc_topo.units import format_rate, format_time
@@ -65,8 +66,17 @@ def notes(made: FluidResult) -> list[str]:
             f"broken from the start, and known to all hosts (denylist): {few}; no packet is lost to it, and only the "
             "capacity that is missing counts"
         )
-    own = own_errors(replace(made.bed.loaded, events=list(made.events)))
-    return [*found, *(f"beside packets: {each.text}" for each in own)]
+    return [*found, *(f"beside packets: {each.text}" for each in own_errors(_loaded(made)))]
+
+
+def caveat(made: FluidResult) -> str:
+    """Return what stands beside the result, with the errors of its own cases."""
+    return accuracy(_loaded(made))
+
+
+def _loaded(made: FluidResult) -> Loaded:
+    """Return the cluster with the failures that this run had."""
+    return replace(made.bed.loaded, events=list(made.events))
 
 
 def render(made: FluidResult) -> str:
@@ -78,7 +88,7 @@ def render(made: FluidResult) -> str:
         f"{made.source.model or made.source.file.rpartition('/')[2]} on {made.bed.name}",
         "",
         about=about(made),
-        caveat=caveat(),
+        caveat=NATURE,
         given=given,
         events=[(each.at / 1e9, "fails" if each.by > 0 else "is back", each.name) for each in made.events],
         tables=training_tables(made.summary),
