@@ -10,7 +10,7 @@ local headers = {}
 local enums = {}
 
 enums.BTH_opcode = { [0xc6] = "WRITE_FIRST", [0xc7] = "WRITE_MIDDLE", [0xc8] = "WRITE_LAST", [0xc9] = "WRITE_LAST_IMM", [0xca] = "WRITE_ONLY", [0xcb] = "WRITE_ONLY_IMM", [0xd1] = "ACK", [0xd8] = "ENDPOINT_REQUEST", [0xd9] = "ENDPOINT_RESPONSE", [0xdc] = "SACK", [0xdd] = "NACK", [0xde] = "PROBE" }
-headers.BTH = { title = "Base Transport Header (BTH)", size = 12, fields = {
+headers.BTH = { item = ProtoField.none("mrc.bth", "Base Transport Header (BTH)"), size = 12, fields = {
   { "opcode", 0, 8, ProtoField.uint8("mrc.bth.opcode", "opcode", base.HEX, enums.BTH_opcode, nil, "opcode") },
   { "se", 8, 1, ProtoField.uint32("mrc.bth.se", "se", base.DEC, nil, nil, "solicited event") },
   { "migreq", 9, 1, ProtoField.uint32("mrc.bth.migreq", "migreq", base.DEC, nil, nil, "migration request") },
@@ -26,30 +26,30 @@ headers.BTH = { title = "Base Transport Header (BTH)", size = 12, fields = {
   { "resv4", 68, 4, ProtoField.uint32("mrc.bth.resv4", "resv4", base.DEC, nil, nil, "reserved") },
   { "psn", 72, 24, ProtoField.uint24("mrc.bth.psn", "psn", base.DEC, nil, nil, "packet sequence number") },
 } }
-headers.METH = { title = "Message Extended Transport Header (METH)", size = 4, fields = {
+headers.METH = { item = ProtoField.none("mrc.meth", "Message Extended Transport Header (METH)"), size = 4, fields = {
   { "rqmsn", 0, 16, ProtoField.uint16("mrc.meth.rqmsn", "rqmsn", base.DEC, nil, nil, "number of WriteIMM messages of the requestor") },
   { "msn", 16, 16, ProtoField.uint16("mrc.meth.msn", "msn", base.DEC, nil, nil, "number of all messages of the requestor") },
 } }
-headers.TSETH = { title = "Timestamp Extended Transport Header (TSETH)", size = 4, fields = {
+headers.TSETH = { item = ProtoField.none("mrc.tseth", "Timestamp Extended Transport Header (TSETH)"), size = 4, fields = {
   { "tx_timestamp", 0, 16, ProtoField.uint16("mrc.tseth.tx_timestamp", "tx_timestamp", base.DEC, nil, nil, "transmit time in units of 128 ns, wraps") },
   { "tsr", 16, 1, ProtoField.uint32("mrc.tseth.tsr", "tsr", base.DEC, nil, nil, "timestamp reset") },
   { "tseth_reserved", 17, 11, ProtoField.uint32("mrc.tseth.tseth_reserved", "tseth_reserved", base.DEC, nil, nil, "reserved") },
   { "ftype", 28, 4, ProtoField.uint32("mrc.tseth.ftype", "ftype", base.DEC, nil, nil, "timestamp format, 1") },
 } }
-headers.RETH = { title = "RDMA Extended Transport Header (RETH)", size = 16, fields = {
+headers.RETH = { item = ProtoField.none("mrc.reth", "RDMA Extended Transport Header (RETH)"), size = 16, fields = {
   { "va", 0, 64, ProtoField.uint64("mrc.reth.va", "va", base.HEX, nil, nil, "virtual address of this packet's payload") },
   { "rkey", 64, 32, ProtoField.uint32("mrc.reth.rkey", "rkey", base.HEX, nil, nil, "remote key") },
   { "dma_length", 96, 32, ProtoField.uint32("mrc.reth.dma_length", "dma_length", base.DEC, nil, nil, "length of the whole message in bytes") },
 } }
-headers.IMMDT = { title = "Immediate Data (IMMDT)", size = 4, fields = {
+headers.IMMDT = { item = ProtoField.none("mrc.immdt", "Immediate Data (IMMDT)"), size = 4, fields = {
   { "immediate", 0, 32, ProtoField.uint32("mrc.immdt.immediate", "immediate", base.HEX, nil, nil, "immediate data") },
 } }
-headers.AETH = { title = "ACK Extended Transport Header (AETH)", size = 4, fields = {
+headers.AETH = { item = ProtoField.none("mrc.aeth", "ACK Extended Transport Header (AETH)"), size = 4, fields = {
   { "syndrome", 0, 8, ProtoField.uint8("mrc.aeth.syndrome", "syndrome", base.HEX, nil, nil, "ACK or NAK syndrome") },
   { "msn", 8, 24, ProtoField.uint24("mrc.aeth.msn", "msn", base.DEC, nil, nil, "number of messages completed") },
 } }
 enums.SETH_m = { [0x0] = "NONE", [0x1] = "SKIP_ONCE", [0x2] = "ALWAYS_SKIP", [0x3] = "RESERVED" }
-headers.SETH = { title = "SACK Extended Transport Header (SETH)", size = 28, fields = {
+headers.SETH = { item = ProtoField.none("mrc.seth", "SACK Extended Transport Header (SETH)"), size = 28, fields = {
   { "seth_type", 0, 4, ProtoField.uint32("mrc.seth.seth_type", "seth_type", base.DEC, nil, nil, "reserved") },
   { "seth_nxt", 4, 5, ProtoField.uint32("mrc.seth.seth_nxt", "seth_nxt", base.DEC, nil, nil, "reserved") },
   { "m", 9, 2, ProtoField.uint32("mrc.seth.m", "m", base.DEC, enums.SETH_m, nil, "what to do with this path") },
@@ -68,7 +68,7 @@ headers.SETH = { title = "SACK Extended Transport Header (SETH)", size = 28, fie
   { "sack_offset", 144, 16, ProtoField.int16("mrc.seth.sack_offset", "sack_offset", base.DEC, nil, nil, "first PSN of the bitmap, from cack_psn") },
   { "sack_bitmap", 160, 64, ProtoField.uint64("mrc.seth.sack_bitmap", "sack_bitmap", base.HEX, nil, nil, "bit i (least significant first): PSN cack_psn + sack_offset + i arrived") },
 } }
-headers.CC_STATE = { title = "Congestion Control State (CC_STATE)", size = 8, fields = {
+headers.CC_STATE = { item = ProtoField.none("mrc.cc_state", "Congestion Control State (CC_STATE)"), size = 8, fields = {
   { "tx_timestamp", 0, 16, ProtoField.uint16("mrc.cc_state.tx_timestamp", "tx_timestamp", base.DEC, nil, nil, "timestamp of the triggering packet, echoed") },
   { "cc_r1", 16, 1, ProtoField.uint32("mrc.cc_state.cc_r1", "cc_r1", base.DEC, nil, nil, "reserved") },
   { "ooo_count", 17, 15, ProtoField.uint32("mrc.cc_state.ooo_count", "ooo_count", base.DEC, nil, nil, "packets that arrived beyond cack_psn") },
@@ -77,7 +77,7 @@ headers.CC_STATE = { title = "Congestion Control State (CC_STATE)", size = 8, fi
   { "rcvd_bytes", 40, 24, ProtoField.uint24("mrc.cc_state.rcvd_bytes", "rcvd_bytes", base.DEC, nil, nil, "bytes received in units of 256, wraps") },
 } }
 enums.NETH_nack_reason = { [0x1] = "TRIMMED", [0x2] = "TRIMMED_LASTHOP", [0x6] = "NO_BITMAP", [0x7] = "NO_PKT_BUFFER", [0xa] = "NO_RESOURCE", [0xb] = "PSN_OOR_WINDOW", [0x19] = "UNEXP_EVENT" }
-headers.NETH = { title = "NACK Extended Transport Header (NETH)", size = 20, fields = {
+headers.NETH = { item = ProtoField.none("mrc.neth", "NACK Extended Transport Header (NETH)"), size = 20, fields = {
   { "neth_zero16", 0, 16, ProtoField.uint16("mrc.neth.neth_zero16", "neth_zero16", base.DEC, nil, nil, "reserved") },
   { "nack_reason", 16, 8, ProtoField.uint8("mrc.neth.nack_reason", "nack_reason", base.HEX, enums.NETH_nack_reason, nil, "reason") },
   { "vendor_info", 24, 8, ProtoField.uint8("mrc.neth.vendor_info", "vendor_info", base.HEX, nil, nil, "vendor information") },
@@ -91,7 +91,7 @@ headers.NETH = { title = "NACK Extended Transport Header (NETH)", size = 20, fie
   { "neth_zero8b", 136, 8, ProtoField.uint8("mrc.neth.neth_zero8b", "neth_zero8b", base.DEC, nil, nil, "reserved") },
   { "tx_timestamp", 144, 16, ProtoField.uint16("mrc.neth.tx_timestamp", "tx_timestamp", base.DEC, nil, nil, "timestamp of the packet refused, echoed") },
 } }
-headers.PETH = { title = "Probe Extended Transport Header (PETH)", size = 16, fields = {
+headers.PETH = { item = ProtoField.none("mrc.peth", "Probe Extended Transport Header (PETH)"), size = 16, fields = {
   { "peth_zero16a", 0, 16, ProtoField.uint16("mrc.peth.peth_zero16a", "peth_zero16a", base.DEC, nil, nil, "reserved") },
   { "peth_zero8", 16, 8, ProtoField.uint8("mrc.peth.peth_zero8", "peth_zero8", base.DEC, nil, nil, "reserved") },
   { "vendor_info", 24, 8, ProtoField.uint8("mrc.peth.vendor_info", "vendor_info", base.HEX, nil, nil, "vendor information") },
@@ -105,7 +105,7 @@ headers.PETH = { title = "Probe Extended Transport Header (PETH)", size = 16, fi
   { "ftype", 124, 4, ProtoField.uint32("mrc.peth.ftype", "ftype", base.DEC, nil, nil, "timestamp format, 1") },
 } }
 enums.ERTH_op = { [0x0] = "PORT_STATUS", [0x1] = "EV_PROBE" }
-headers.ERTH = { title = "Endpoint Request Extended Transport Header (ERTH)", size = 16, fields = {
+headers.ERTH = { item = ProtoField.none("mrc.erth", "Endpoint Request Extended Transport Header (ERTH)"), size = 16, fields = {
   { "erth_type", 0, 9, ProtoField.uint32("mrc.erth.erth_type", "erth_type", base.DEC, nil, nil, "reserved") },
   { "erth_reserved", 9, 5, ProtoField.uint32("mrc.erth.erth_reserved", "erth_reserved", base.DEC, nil, nil, "reserved") },
   { "op", 14, 2, ProtoField.uint32("mrc.erth.op", "op", base.DEC, enums.ERTH_op, nil, "endpoint operation") },
@@ -119,7 +119,7 @@ headers.ERTH = { title = "Endpoint Request Extended Transport Header (ERTH)", si
   { "ftype", 124, 4, ProtoField.uint32("mrc.erth.ftype", "ftype", base.DEC, nil, nil, "timestamp format, 1") },
 } }
 enums.EETH_op = { [0x0] = "PORT_STATUS", [0x1] = "EV_PROBE" }
-headers.EETH = { title = "Endpoint Response Extended Transport Header (EETH)", size = 36, fields = {
+headers.EETH = { item = ProtoField.none("mrc.eeth", "Endpoint Response Extended Transport Header (EETH)"), size = 36, fields = {
   { "eeth_zero12", 0, 12, ProtoField.uint32("mrc.eeth.eeth_zero12", "eeth_zero12", base.DEC, nil, nil, "reserved") },
   { "op", 12, 2, ProtoField.uint32("mrc.eeth.op", "op", base.DEC, enums.EETH_op, nil, "endpoint operation") },
   { "eeth_zero2", 14, 2, ProtoField.uint32("mrc.eeth.eeth_zero2", "eeth_zero2", base.DEC, nil, nil, "reserved") },
@@ -154,6 +154,7 @@ local entropy_field = ProtoField.uint32("mrc.entropy", "Entropy value of this pa
 
 local all = { icrc_field, payload_field, padding_field, trimmed_field, entropy_field }
 for _, header in pairs(headers) do
+  all[#all + 1] = header.item
   for _, item in ipairs(header.fields) do
     all[#all + 1] = item[4]
   end
@@ -177,7 +178,7 @@ local function add_header(name, tvb, offset, tree)
     return nil
   end
   local whole = tvb:range(offset, header.size)
-  local branch = tree:add(mrc, whole, header.title)
+  local branch = tree:add(header.item, whole)
   for _, item in ipairs(header.fields) do
     local bit, width, field = item[2], item[3], item[4]
     local first, bytes = math.floor(bit / 8), math.floor((bit % 8 + width + 7) / 8)

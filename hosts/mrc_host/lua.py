@@ -32,6 +32,7 @@ local entropy_field = ProtoField.uint32("mrc.entropy", "Entropy value of this pa
 
 local all = { icrc_field, payload_field, padding_field, trimmed_field, entropy_field }
 for _, header in pairs(headers) do
+  all[#all + 1] = header.item
   for _, item in ipairs(header.fields) do
     all[#all + 1] = item[4]
   end
@@ -55,7 +56,7 @@ local function add_header(name, tvb, offset, tree)
     return nil
   end
   local whole = tvb:range(offset, header.size)
-  local branch = tree:add(mrc, whole, header.title)
+  local branch = tree:add(header.item, whole)
   for _, item in ipairs(header.fields) do
     local bit, width, field = item[2], item[3], item[4]
     local first, bytes = math.floor(bit / 8), math.floor((bit % 8 + width + 7) / 8)
@@ -155,7 +156,8 @@ def generate() -> str:
                 names = ", ".join(f"[{member.value:#x}] = {_quote(member.name)}" for member in item.enum)
                 lines.append(f"enums.{header.name}_{item.name} = {{ {names} }}")
         title = _quote(f"{header.title} ({header.name})")
-        lines.append(f"headers.{header.name} = {{ title = {title}, size = {header.size}, fields = {{")
+        branch = f"ProtoField.none({_quote(f'mrc.{header.name.lower()}')}, {title})"
+        lines.append(f"headers.{header.name} = {{ item = {branch}, size = {header.size}, fields = {{")
         lines += [
             f"  {{ {_quote(item.name)}, {item.bit}, {item.width}, {_proto_field(header, item)} }},"
             for item in header.fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import pytest
@@ -130,6 +131,25 @@ def test_tshark_shows_every_field_of_every_vector(tmp_path: pathlib.Path) -> Non
             else:
                 name = next(name for name in present if key in HEADERS[name].by_name)
                 assert number(shown[f"mrc.{name.lower()}.{key}"]) == value, (vector["name"], key)
+
+
+def test_tshark_selects_packets_by_header(tmp_path: pathlib.Path) -> None:
+    write_capture(tmp_path / "v.pcap", [bytes.fromhex(vector["hex"]) for vector in VECTORS])
+    for name in scapy_mrc.LAYERS:
+        found = tshark(tmp_path / "v.pcap", "-Y", f"mrc.{name.lower()}", "-T", "fields", "-e", "frame.number").split()
+        assert list(map(int, found)) == [at for at, vector in enumerate(VECTORS, 1) if name in names_of(vector)], name
+
+
+def test_every_filter_that_a_page_uses_is_one_of_the_dissector(tmp_path: pathlib.Path) -> None:
+    """tshark refuses a name that no dissector has."""
+    root = pathlib.Path(__file__).parents[3]
+    pages = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("workshop/**/*.md")]
+    named = re.compile(r"(?:-Y|-e|display filter) [`'\"]?(mrc(?:\.\w+)*)")
+    filters = {name for page in pages for name in named.findall(page.read_text(encoding="utf-8"))}
+    assert "mrc.seth" in filters
+    write_capture(tmp_path / "v.pcap", [bytes.fromhex(VECTORS[0]["hex"])])
+    for each in sorted(filters):
+        tshark(tmp_path / "v.pcap", "-Y", each)
 
 
 def test_tshark_says_what_was_trimmed_and_survives_short_packets(tmp_path: pathlib.Path) -> None:
