@@ -6,6 +6,7 @@ and no byte of the payload is stored, copied or verified. So nothing that needs 
 
 from __future__ import annotations
 
+from mrc_common.errors import SIMULATE
 from mrc_lab.records.rundir import RunError
 from mrc_topo.topology import Topology
 
@@ -37,8 +38,7 @@ def check(topology: Topology, clock: str, file: str = "") -> None:
     where = file or f"lab '{lab.name}'"
     if clock != "virtual":
         raise PayloadRefused(
-            f"{where}: payload: length is for simulated time; remove it (or give `payload: bytes`), or use "
-            "`--clock virtual`"
+            f"{where}: payload: length is for simulated time; remove it (or give `payload: bytes`), or {SIMULATE}"
         )
     if lab.program is not None or lab.compiler != "p4lite":
         own = f"program {lab.program}" if lab.program is not None else f"compiler: {lab.compiler}"

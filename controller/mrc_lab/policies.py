@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from mrc_common.errors import SIMULATE
 from mrc_common.files import write_whole
 from mrc_host.policy import supplier
 from mrc_lab.processes.namespaces import is_machine_root
@@ -24,7 +25,7 @@ from p4lite.folders import FolderError, check_private, is_private_file
 HOST_KINDS = ("congestion", "ev", "loss")
 #: The folder in the run directory and in the lab's folder with the copies that a lab on the real clock runs, by kind.
 FOLDER = "policies"
-REMEDY = "use --clock virtual, or run it as yourself with --trust-code"
+REMEDY = f"{SIMULATE}; or run it as yourself with --trust-code"
 
 
 class PolicyRefused(RunError):
@@ -73,7 +74,7 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
     if is_machine_root():
         raise PolicyRefused(
             f"policies.{kind}: {reference}: on the real clock root runs no code that a file names; "
-            "use --clock virtual, or an ordinary user's --trust-code"
+            f"{SIMULATE}; or use an ordinary user's --trust-code"
         )
     if _are_copies(topology):
         return

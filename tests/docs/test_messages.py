@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import pathlib
 import re
 import sys
 import types
+from collections.abc import Iterator
 
 import pytest
+
+from support import cli
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -88,3 +92,60 @@ def test_folder_lists_the_messages_of_its_files_and_a_missing_one_is_refused(
     assert len(lines) == len([each for each in ALL if each.path.startswith("topologies/mrc_topo/")])
     assert messages.main(["no/such/folder"]) == 2
     assert "no/such/folder" in capsys.readouterr().err
+
+
+def _texts(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Yield every text of a file but docstrings, with `{}` for values, and whole where it is put together."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(node, ast.Expr | ast.JoinedStr | ast.BinOp) or not isinstance(child, ast.expr):
+                continue
+            if text := messages.text_of(child):
+                yield child.lineno, text
+
+
+TEXTS = [
+    (path.relative_to(ROOT), line, text)
+    for part in messages.PACKAGES
+    for path in sorted((ROOT / part).rglob("*.py"))
+    if "__compiled__" not in path.parts
+    for line, text in _texts(path)
+]
+#: Modules whose messages are of one verb alone, which takes the option that they name.
+OF_ONE_VERB = {"controller/mrc_studies/estimates/estimate.py": "plan"}
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a command in a message; a value of the program, such as `{}`, is a word."""
+    return [word for word in command.replace("{}", "x").split() if word != "&"]
+
+
+def test_every_command_that_a_message_names_can_be_typed() -> None:
+    quoted = re.compile(r"`(mrclab [^`]+)`")
+    named = {(str(path), line, each) for path, line, text in TEXTS for each in quoted.findall(text)}
+    assert len(named) > 30
+    wrong = []
+    for path, line, command in sorted(named):
+        words = _words(command)
+        # Such as `mrclab ...`, or a verb that the message computes.
+        if words[1] in ("...", "x", "VERB"):
+            continue
+        if said := cli.problem(words, loosely=True):
+            wrong.append(f"{path}:{line}: {command}: {said}")
+    assert wrong == []
+
+
+def test_a_remedy_names_the_clock_of_a_verb_that_has_one() -> None:
+    """What `mrclab up` shows must not say `--clock virtual` alone: that verb has no such option."""
+    wrong = []
+    for path, line, text in TEXTS:
+        if "--clock virtual" not in text:
+            continue
+        verbs = re.findall(r"`?mrclab (\w+)", text)
+        if not verbs:
+            module = path.stem if path.parent.name == "mrc_cli" else OF_ONE_VERB.get(str(path), "")
+            verbs = [module]
+        if all(cli.problem(["mrclab", verb, "--clock", "virtual"], loosely=True) for verb in verbs):
+            wrong.append(f"{path}:{line}: {text}")
+    assert wrong == []

@@ -6,6 +6,9 @@ import errno
 from enum import IntEnum, StrEnum
 from typing import ClassVar, Self
 
+#: What needs no lab on the real clock, for the remedies of errors: `mrclab up` has no option that simulates one.
+SIMULATE = "simulate it: `mrclab run` or `mrclab web` with `--clock virtual`"
+
 
 class ExitCode(IntEnum):
     """How a command ended, for shells and scripts. A command that a signal ended exits with 128 plus the signal's

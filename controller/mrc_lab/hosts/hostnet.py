@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mrc_common.errors import MrclabError
+from mrc_common.errors import SIMULATE, MrclabError
 from mrc_common.linux import not_linux
 from mrc_lab.hosts import management
 from mrc_topo import addressing
@@ -31,11 +31,11 @@ LAST_RULE = 40000
 IPV6_MIN_MTU = 1280
 INSTALL = (
     "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
-    "where that cannot be, use `--clock virtual`"
+    f"where that cannot be, {SIMULATE}"
 )
 NO_IPV6 = (
     "this machine's kernel has no IPv6, by which the hosts of a lab on the real clock send: start it without "
-    "ipv6.disable=1, or use `--clock virtual`"
+    f"ipv6.disable=1, or {SIMULATE}"
 )
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mrc_common.errors import MrclabError
+from mrc_common.errors import SIMULATE, MrclabError
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 CLONE_NEWTIME = 0x00000080
@@ -41,8 +41,8 @@ SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 LAB_UIDS = range(61100, 61184)
 #: The signals that keys of a terminal send to every process in its foreground.
 FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-WAYS_OUT = "two ways out: `sudo mrclab ...` (the lab still runs as you), or `--clock virtual`"
-WAY_OUT_OF_ROOT = "change the setting, or use `--clock virtual`"
+WAYS_OUT = f"two ways out: `sudo mrclab ...` (the lab still runs as you), or {SIMULATE}"
+WAY_OUT_OF_ROOT = f"change the setting, or {SIMULATE}"
 
 
 class NamespaceError(MrclabError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 
+from mrc_common.errors import SIMULATE
 from mrc_lab.records.rundir import RunError
 from mrc_topo.units import format_size
 
@@ -34,5 +35,5 @@ def check(clock: str) -> None:
     if clock == "real" and space != resource.RLIM_INFINITY and space < LEAST_SPACE:
         raise RunError(
             f"a process may have {format_size(space)} of address space here, a lab on the real clock needs "
-            f"{format_size(LEAST_SPACE)}; raise it (`ulimit -v unlimited`), or use --clock virtual"
+            f"{format_size(LEAST_SPACE)}; raise it (`ulimit -v unlimited`), or {SIMULATE}"
         )

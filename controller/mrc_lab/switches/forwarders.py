@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import get_args
 
+from mrc_common.errors import SIMULATE
 from mrc_lab.records.rundir import RunError
 from mrc_topo.modes import RoutingMode
 from mrc_topo.schema import Compiler, Forwarder, Lab
@@ -110,8 +111,8 @@ def check(topology: Topology) -> None:
     hosts = topology.lab.hosts
     if hosts > MAX_REAL_HOSTS:
         raise ReferencePartMissing(
-            f"lab '{topology.lab.name}' has {hosts} hosts, the real clock takes {MAX_REAL_HOSTS} at most; `--clock "
-            "virtual` has no such limit"
+            f"lab '{topology.lab.name}' has {hosts} hosts, the real clock takes {MAX_REAL_HOSTS} at most; "
+            f"{SIMULATE}, which has no such limit"
         )
     if topology.lab.switch == "bmv2":
         check_bmv2()
