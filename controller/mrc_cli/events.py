@@ -23,11 +23,11 @@ def verb(
 ) -> None:
     """Print what happened in a recorded run, in order of time, with host, peer, plane, path and cause.
 
-    These are the failures and what the hosts' probes detected, EVs, queue pairs and ports that changed their state,
-    and processes that died. Times are milliseconds after the start of the run.
+    These are the failures, when a host first noticed each and what its probes named, EVs, queue pairs and ports that
+    changed their state, and processes that died. Times are milliseconds after the start of the run.
     """
     # With numpy, which other verbs do without.
-    from mrc_results.history import history, topology_of
+    from mrc_results.history import What, history, topology_of
     from mrc_results.record import RunResult
 
     folder = recorded_in(folder_of(run))
@@ -39,7 +39,7 @@ def verb(
         known = [each.name for each in topology.hosts]
         if host not in known:
             raise UsageError(f"--host: there is no '{printable(host)[:40]}' in this run; hosts: {', '.join(known)}")
-        rows = [each for each in rows if each.host in ("", host)]
+        rows = [each for each in rows if each.host in ("", host) or each.what is What.DETECTED]
     if as_json:
         typer.echo(json.dumps([encode(each) for each in rows], indent=1))
         return

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from mrc_common.document import printable
 from mrc_common.plain import OMIT_NONE
 from mrc_host.answers import Event, EvEvent, FaultEvent, PortEvent, QpEvent
+from mrc_host.proto.events import EvState
 from mrc_lab.processes.exits import Role, RoleKind
 from mrc_results.reading import FolderError
 from mrc_results.record import LabEvent, RunResult
@@ -109,7 +110,11 @@ class HistoryEvent:
 def history(result: RunResult, topology: Topology) -> list[HistoryEvent]:
     """Return all events of a run with samples and events, in the order of time."""
     names = _Names(result, topology)
-    found = [each for happening in result.happenings for each in _done(result, happening)]
+    found: list[HistoryEvent] = []
+    for number, happening in enumerate(result.happenings):
+        following = result.happenings[number + 1 :]
+        until_ns = following[0].at_ns if following else max(result.finished_ns, happening.done_ns)
+        found += _done(result, happening, until_ns)
     found += [names.row(host, event) for host in result.events for event in result.events[host]]
     for death in result.deaths:
         role = Role.parse(death.role)
@@ -118,23 +123,48 @@ def history(result: RunResult, topology: Topology) -> list[HistoryEvent]:
         found.append(HistoryEvent(t_ms, What.DEATH, f"{role.sentence()} {death.how}", host))
     # Their time is not recorded.
     found += [HistoryEvent(1000 * result.seconds, What.PROBLEM, each) for each in result.failures]
-    return sorted(found, key=lambda each: each.t_ms)
+    # What a host noticed stands behind the event by which it did.
+    return sorted(found, key=lambda each: (each.t_ms, each.what is What.DETECTED))
 
 
-def _done(result: RunResult, happening: LabEvent) -> Iterator[HistoryEvent]:
-    """Yield what was done to the lab, and what the hosts' probes made of it until the next action."""
+def first_notice(result: RunResult, happening: LabEvent, until_ns: int) -> tuple[int, str] | None:
+    """Return when a host first noticed a failure, ns of the session's clock, and its name: an EV that it took for bad,
+    or a port of its own that went down, before the next action; None if none did."""
+    noticed = (
+        (event.t_ns, host)
+        for host, events in result.events.items()
+        for event in events
+        if happening.at_ns <= event.t_ns < until_ns and _is_notice(event)
+    )
+    return min(noticed, default=None) if happening.fails and not happening.error else None
+
+
+def _is_notice(event: Event) -> bool:
+    if isinstance(event, EvEvent):
+        return event.new == EvState.ASSUMED_BAD.name != event.old
+    return isinstance(event, PortEvent) and not event.up and not event.peer
+
+
+def _done(result: RunResult, happening: LabEvent, until_ns: int) -> Iterator[HistoryEvent]:
+    """Yield what was done to the lab, when a host first noticed it, and what the hosts' probes made of it until the
+    next action. What only probes say has the time until which they said it."""
     t_ms, done_ms = (1000 * result.since_start(at) for at in (happening.at_ns, happening.done_ns))
     cause = happening.error or ("a user, in the live view or by a command" if happening.clicked else "the schedule")
     what = What.FAIL if happening.fails else What.RESTORE
     later = done_ms if happening.done_ns > happening.at_ns else None
     yield HistoryEvent(t_ms, what, happening.action.describe(), cause=cause, done_ms=later)
     past = result.past_findings(happening)
+    notice = first_notice(result, happening, until_ns)
+    parts = [] if notice is None else [f"{notice[1]} notices it first"]
     if named := [each for each in happening.localised if each not in past]:
-        text = f"probes of the hosts name {', '.join(named)} before the next action"
-        yield HistoryEvent(done_ms, What.DETECTED, text)
+        parts.append(f"probes of the hosts name {', '.join(named)} before the next action")
+    until_ms = 1000 * result.since_start(until_ns)
+    if parts:
+        noticed_ms = until_ms if notice is None else 1000 * result.since_start(notice[0])
+        yield HistoryEvent(noticed_ms, What.DETECTED, "; ".join(parts), "" if notice is None else notice[1])
     if past:
         text = f"{', '.join(past)}: healthy again; the hosts' latest probes were still of before"
-        yield HistoryEvent(done_ms, What.DETECTED, text)
+        yield HistoryEvent(until_ms, What.DETECTED, text)
 
 
 def peers_of(result: RunResult, topology: Topology) -> dict[tuple[str, int], str]:

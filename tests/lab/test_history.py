@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mrc_cli import app as cli
 from mrc_host.answers import MrcHostStatistics
@@ -92,9 +94,9 @@ def test_events_of_all_hosts_and_of_the_lab_are_in_the_order_of_time() -> None:
     assert [(round(each.t_ms), each.what) for each in found] == [
         (0, What.FAIL),
         (0, What.QP),
-        (10, What.DETECTED),
         (20, What.EV),
         (30, What.EV),
+        (30, What.DETECTED),
         (40, What.PORT),
         (45, What.PORT),
         (60, What.EV),
@@ -142,8 +144,8 @@ def test_verb_prints_a_line_for_each_event(folder: pathlib.Path, run: Run) -> No
     assert head.split() == ["ms", "what", "host", "peer", "plane", "path", "event", "cause"]
     assert len(lines) == 10
     assert "switch off p1-t1.1, done at 10.0" in lines[0]
-    assert lines[4].split("  ")[-1].strip() == "cause 30"
-    assert all(word in lines[4] for word in ("30.0", "h0", "h2", " ".join(PATH.switches), "GOOD -> ASSUMED_BAD"))
+    assert lines[3].split("  ")[-1].strip() == "cause 30"
+    assert all(word in lines[3] for word in ("30.0", "h0", "h2", " ".join(PATH.switches), "GOOD -> ASSUMED_BAD"))
 
 
 def test_verb_leaves_the_events_of_one_host_and_of_the_lab(folder: pathlib.Path, run: Run) -> None:
@@ -151,8 +153,8 @@ def test_verb_leaves_the_events_of_one_host_and_of_the_lab(folder: pathlib.Path,
     rows = json.loads(out)
     assert [(row["what"], row["host"]) for row in rows] == [
         ("fail", ""),
-        ("detected", ""),
         ("ev", "h2"),
+        ("detected", "h0"),
         ("port", "h2"),
         ("death", "h2"),
         ("problem", ""),
@@ -166,3 +168,30 @@ def test_what_is_no_run_is_refused_with_a_remedy(folder: pathlib.Path, run: Run)
     code, _, told = run(folder, "--host", "h9")
     assert code == 2
     assert "--host: there is no 'h9' in this run; hosts: h0, h1, h2, h3" in told
+
+
+NOTICES = st.lists(
+    st.tuples(
+        st.integers(0, 1000),
+        st.sampled_from(["h0", "h2"]),
+        st.sampled_from([("GOOD", "ASSUMED_BAD"), ("GOOD", "SKIP"), ("GOOD", "DENIED"), ("ASSUMED_BAD", "GOOD")]),
+    ),
+    max_size=12,
+)
+
+
+@given(NOTICES, st.integers(0, 400), st.integers(1, 500))
+def test_a_failure_is_detected_when_a_host_first_noticed_it(
+    logged: list[tuple[int, str, tuple[str, str]]], at_ms: int, lasts_ms: int
+) -> None:
+    """Injected <= detected < the next action, and at the time of a host's own event."""
+    run = made()
+    fail = run.happenings[0].action
+    begin, end = (START + ms * 1_000_000 for ms in (at_ms, at_ms + lasts_ms))
+    restore = Action("restore", fail.target, "")
+    run.happenings = [LabEvent(begin, begin + 1, fail, 0.0), LabEvent(end, end + 1, restore, 0.0)]
+    rows = {host: [ev_row(ms, 1, *change) for ms, of, change in sorted(logged) if of == host] for host in ("h0", "h2")}
+    run.recording = StoredRecording.of({}, [], rows)
+    found = [each for each in history.history(run, TOPOLOGY) if each.what is What.DETECTED]
+    wanted = [(ms, host) for ms, host, (_, new) in logged if new == "ASSUMED_BAD" and at_ms <= ms < at_ms + lasts_ms]
+    assert [(round(each.t_ms), each.host) for each in found] == ([min(wanted)] if wanted else [])
