@@ -65,6 +65,7 @@ class HostRow:
     sent: int | None = field(default=None, metadata=OMIT_NONE)
     received: int | None = field(default=None, metadata=OMIT_NONE)
     retransmitted: int | None = field(default=None, metadata=OMIT_NONE)
+    denied_evs: int | None = field(default=None, metadata=OMIT_NONE)
     error: str | None = field(default=None, metadata=OMIT_NONE)
 
 
@@ -167,7 +168,7 @@ def _host(name: str, client: HostClient, lost: str | None, frozen: StoppedProces
         found = client.ask(GetSummary())
     except HostError as error:
         return HostRow(name, False, error=str(error))
-    return HostRow(name, True, found.ports_up, found.sent, found.received, found.retransmitted)
+    return HostRow(name, True, found.ports_up, found.sent, found.received, found.retransmitted, found.denied)
 
 
 def _health(session: RealSession, frozen: Collection[str]) -> list[HealthRow]:
@@ -221,10 +222,10 @@ def _show(status: LabStatus) -> None:
         table.add_row(row.name, row.state, f"{row.ports_up} of {row.ports}", str(row.tx_packets), str(row.drops))
     console.print(table)
     table = Table(title="hosts")
-    for column in ("host", "ports up", "sent", "received", "retransmitted"):
+    for column in ("host", "ports up", "sent", "received", "retransmitted", "EVs denied"):
         table.add_column(column, justify="left" if column == "host" else "right")
     for host in status.hosts:
-        counts = (host.ports_up, host.sent, host.received, host.retransmitted)
+        counts = (host.ports_up, host.sent, host.received, host.retransmitted, host.denied_evs)
         table.add_row(host.name, *("-" if each is None else str(each) for each in counts))
     console.print(table)
     for agent in status.agents:
@@ -244,3 +245,5 @@ def _show(status: LabStatus) -> None:
         console.print(f"in doubt after a change that broke off: {names}; `mrclab restore` puts them right")
     if status.denied:
         console.print(f"denied: {', '.join(status.denied)}; `mrclab allow` gives them back")
+    elif any(host.denied_evs for host in status.hosts):
+        console.print("EVs are denied that no element of the denylist explains; `mrclab allow` gives them back")

@@ -151,12 +151,11 @@ class WorkloadRun:
             params.setdefault("iterations", 1 << 30)
         try:
             set_up(session, self.job, dataclasses.replace(self.spec, params=params), result.ranks)
-        except HostError:
+            denylist.enforce(session)
+        except (HostError, denylist.DenylistError):
             for name in result.ranks:
                 self.losses.ask(name, FinishJob(self.job))
             raise
-        if session.denied:
-            denylist.apply(session, session.denied)
         session.reset_fidelity()
         # Before the start: ranks begin at once after it, as those who only watch them see the start.
         for name in result.ranks:

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from mrc_lab.machines.session import session_of
+from mrc_lab.management.denylist import DenylistError
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
@@ -15,7 +16,6 @@ from mrc_runs import conduct, origin, precheck, sessions
 from mrc_runs.endings import LOST
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import load_lab
-from mrc_web import completions
 from mrc_web.hub import Hub
 from mrc_web.view import View
 
@@ -40,9 +40,18 @@ def perform(
     view: View, session: Session, experiment: Experiment, folder: pathlib.Path | None, interrupted: Callable[[], object]
 ) -> None:
     """Run an experiment on the session that a view shows, and judge it. With a folder, keep its results as `mrclab run`
-    does."""
+    does. Pages show why a run broke off, or that the denylist refused it."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _perform(view, session, experiment, folder, interrupted)
+    except (*LOST, DenylistError) as error:
+        view.broke_off(str(error))
+
+
+def _perform(
+    view: View, session: Session, experiment: Experiment, folder: pathlib.Path | None, interrupted: Callable[[], object]
+) -> None:
     with Recording(folder) as recording:
         view.begin(session, experiment, interrupted)
         result = conduct.run_on(session, experiment, None, recording, interrupted, view)
@@ -108,13 +117,8 @@ class LabView:
             self.view.advance(POLL_S)
             experiment = self.pending.take()
             if experiment is not None:
-                try:
-                    folder = folder_of(experiment, self.view.experiments, "real")
-                    perform(self.view, session, experiment, folder, interrupted)
-                except LOST as error:
-                    self.hub.log.add(0, "note", f"the run broke off: {error}")
-                    self.view.run = None
-                    self.hub.completions = completions.without("the run broke off")
+                folder = folder_of(experiment, self.view.experiments, "real")
+                perform(self.view, session, experiment, folder, interrupted)
         self._lost("the lab is gone")
 
     def _lost(self, problem: str) -> None:

@@ -322,7 +322,7 @@ class Sampler:
                 jobs.setdefault(job, {})[name] = progress
             if seen.probes is not None:
                 self._probes[name] = [clustermapper.probed(each) for each in seen.probes]
-            self._hosts[at] = host = _host(row)
+            self._hosts[at] = host = _host(row, seen.denied)
             # By the host's own time: a recent sample of its series is up to a twentieth of a second old.
             rates = self._host_rates[at].update(row.t_ns, [row.delivered_bytes, *row.tx_bytes, *row.rx_bytes])
             planes = len(row.tx_bytes)
@@ -523,8 +523,8 @@ class Sampler:
         return made
 
 
-def _host(row: Sample) -> HostState:
-    """Return a host's row of the state from a sample of it."""
+def _host(row: Sample, denied_evs: int) -> HostState:
+    """Return a host's row of the state from a sample of it, and how many EVs it keeps denied."""
     return {
         "alive": True,
         "goodput_bps": 0,
@@ -539,6 +539,7 @@ def _host(row: Sample) -> HostState:
         "marks": row.marks,
         "timeouts": row.timeouts,
         "ev": dict(row.ev),
+        "denied_evs": denied_evs,
         "cc": cast(Congestion, row.cc),
     }
 

@@ -103,7 +103,8 @@ class HostState(TypedDict, total=False):
     """A host, as `mrc_host.node.samples.condense` returns it. `alive`: its agent answers; `error`: why it does not.
 
     `goodput_bps`: payload placed at this host. `tx_bytes`, `rx_bytes`, `tx_bps`, `rx_bps`: by plane. `ev`: how many
-    EVs of its queue pairs are in each state (GOOD, SKIP, ASSUMED_BAD, DENIED).
+    EVs of its queue pairs are in each state (GOOD, SKIP, ASSUMED_BAD, DENIED). `denied_evs`: how many it keeps denied,
+    for later queue pairs, too.
     """
 
     alive: bool
@@ -122,6 +123,7 @@ class HostState(TypedDict, total=False):
     marks: int
     timeouts: int
     ev: dict[str, int]
+    denied_evs: int
     cc: Congestion
 
 

@@ -259,6 +259,14 @@ class View:
             self.hub.publish({**state, "phase": "ended", "job": self._job})
         self.leave()
 
+    def broke_off(self, why: str) -> None:
+        """Show that the workload has ended without a verdict, or did not begin."""
+        if self.run is not None and self._job is not None:
+            self._job = {**self._job, "running": False, "verdict": "failed"}
+        self.run = None
+        self.hub.log.add(self._now(), "note", f"the run broke off: {why}")
+        self.hub.completions = completions.without("the run broke off")
+
     def _judged(self, judged: Verdict) -> None:
         self.run = None
         if self.sampler is not None:

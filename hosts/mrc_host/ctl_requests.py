@@ -144,9 +144,11 @@ class QpEvs:
 
 @dataclass(frozen=True)
 class EvList:
-    """The EVs of queue pairs."""
+    """The EVs of queue pairs, and those that the host keeps denied for present and later queue pairs: by the peer's
+    address, or towards all peers (`""`)."""
 
     qps: Sequence[QpEvs]
+    denied: Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,13 @@ class SetEvs(Request[Changed], verb="ev_set"):
     evs: Sequence[int]
     state: EvState
     peer: str | None = None
+
+
+@dataclass(frozen=True)
+class SetDenials(Request[Changed], verb="ev_denials"):
+    """Make the EVs that are denied exactly these, by the address of the peer, for present and later queue pairs."""
+
+    denied: Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class GetStatistics(Request[HostStatistics], verb="statistics"):
 
 @dataclass(frozen=True)
 class HostSummary:
-    """A summary of a host. `faults` counts errors of the agent itself."""
+    """A summary of a host. `faults` counts errors of the agent itself, `denied` the EVs that it keeps denied."""
 
     ports_up: int
     sent: int
@@ -62,6 +62,7 @@ class HostSummary:
     queue_pairs: int
     programs: int
     faults: int
+    denied: int
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,12 @@ class GetEvents(Request[Events], verb="events"):
 
 @dataclass(frozen=True)
 class View(Events):
-    """Events, a sample of this moment, how far the jobs are and, if asked for, what the probes say."""
+    """Events, a sample of this moment, how far the jobs are, how many EVs the host keeps denied and, if asked for, what
+    the probes say."""
 
     sample: Sample
     jobs: Mapping[str, JobProgress]
+    denied: int
     probes: Sequence[ProbeRow] | None = field(default=None, metadata=OMIT_NONE)
 
 

@@ -10,13 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from ipaddress import IPv6Address
 
 import pytest
 
+from mrc_host.ctl_requests import SetDenials
 from mrc_lab.hosts import inside
 from mrc_lab.processes.process import Process
 from mrc_lab.records.record import Record, State
 from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.real import RealSession
+from mrc_results.record import RunResult
+from mrc_runs.runner import WorkloadRun
+from mrc_runs.workload import WorkloadSpec
 from support.lab.labs import lab_file
 from support.pcapng import packets
 
@@ -106,7 +112,7 @@ def test_status_as_json(lab: dict[str, str]) -> None:
         assert switch["ports"] == switch["ports_up"] == (3 if "t0" in switch["name"] else 2)
         assert switch["state"] == "running"
     for host in document["hosts"]:
-        assert set(host) == {"name", "alive", "ports_up", "sent", "received", "retransmitted"}
+        assert set(host) == {"name", "alive", "ports_up", "sent", "received", "retransmitted", "denied_evs"}
         assert (host["alive"], host["ports_up"]) == (True, 2)
 
 
@@ -197,16 +203,49 @@ def test_fail_deny_allow_restore(lab: dict[str, str]) -> None:
     assert "find nothing dead" in mrclab(lab, "deny").stdout
     assert "p9-t9.9" in mrclab(lab, "fail", "p9-t9.9", code=2).stderr
     mrclab(lab, "fail", LINK)
-    time.sleep(1.0)
+    health = [{"element": LINK, "hosts": "dead", "truth": f"link down {LINK}"}]
+    deadline = time.monotonic() + 60
+    while status(lab)["health"] != health:  # until the hosts' probes are lost; it stays so
+        assert time.monotonic() < deadline
     assert f"denied: {LINK}" in mrclab(lab, "deny").stdout
     document = status(lab)
-    assert document["denied"] == [LINK]
-    assert document["health"] == [{"element": LINK, "hosts": "dead", "truth": f"link down {LINK}"}]
+    assert (document["denied"], document["health"]) == ([LINK], health)
     assert f"denied: {LINK}; `mrclab allow`" in mrclab(lab, "status").stdout
     assert f"is not denied; denied: {LINK}" in mrclab(lab, "allow", "h0:0", code=2).stderr
     assert "denied: nothing" in mrclab(lab, "allow").stdout
     mrclab(lab, "restore", LINK)
     assert status(lab)["broken"] == {}
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_allow_reaches_hosts_after_their_workload(lab: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", lab["MRCLAB_RUN"])
+
+    def kept() -> list[int]:
+        return [host["denied_evs"] for host in json.loads(mrclab(lab, "status", "--json").stdout)["hosts"]]
+
+    denied: list[str] = []
+
+    def deny(result: RunResult) -> None:
+        if not denied:
+            denied.append(mrclab(lab, "deny", LINK).stdout)
+
+    session = RealSession("tiny")
+    try:
+        spec = WorkloadSpec("ring_all_reduce", {"size_bytes": 1 << 15}, duration_s=2.0)
+        result = WorkloadRun(session, spec, (), deny).go()
+        assert not result.failures
+        assert min(kept()) > 0
+        assert f"denied: nothing; EVs given back: {sum(kept())}" in mrclab(lab, "allow").stdout
+        assert kept() == [0, 0]
+        # What another controller denies is shown, and given back.
+        evs = session.hosts["h0"].ask(SetDenials({str(IPv6Address(session.topology.hosts[1].address)): [1, 2]}))
+        assert evs.changed == 2
+        assert "EVs are denied that no element of the denylist explains" in mrclab(lab, "status").stdout
+        assert "EVs given back: 2" in mrclab(lab, "allow").stdout
+    finally:
+        session.close()
 
 
 @pytest.mark.lab

@@ -283,6 +283,37 @@ def test_deny_and_allow_and_a_capture(tmp_path: pathlib.Path) -> None:
             view.ask("start", workload="ring_all_reduce")
 
 
+def test_a_workload_started_after_allow_uses_all_evs() -> None:
+    """Its queue pairs are made by hosts that had EVs denied until their last workload had ended."""
+    with simulating(speed=0) as view:
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        view.until(lambda state: state["job"] and state["job"]["iterations"] > 0)
+        view.ask("fail", target="h2:1")
+        view.ask("deny", elements=["h2:1"])
+        view.ask("stop")
+        view.until(lambda state: state["job"] and not state["job"]["running"])
+        view.until(lambda state: sum(host["denied_evs"] > 0 for host in state["hosts"]) >= 3)
+        view.ask("allow")
+        view.ask("restore", target="h2:1")
+        view.until(lambda state: not any(host["denied_evs"] for host in state["hosts"]))
+        before = link(view, view.until(lambda state: True), "h2:1")["down_bytes"]
+        assert isinstance(before, int)
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        state = view.until(lambda state: link(view, state, "h2:1")["down_bytes"] > before + 10**6)  # type: ignore[operator]
+        assert all(host["ev"].get("DENIED", 0) == 0 for host in state["hosts"])
+
+
+def test_a_workload_that_the_denylist_refuses_is_told_and_the_view_goes_on() -> None:
+    with simulating(speed=0) as view:
+        view.ask("deny", elements=["h0:0", "h0:1"])
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536, "iterations": 2})
+        view.until(lambda state: any("no EV is left" in text for text in texts(view)))
+        view.ask("allow")
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536, "iterations": 2})
+        state = view.until(lambda state: state["job"] and not state["job"]["running"])
+        assert state["job"]["verdict"] == "passed"  # type: ignore[index]
+
+
 def test_the_verdict_is_shown_although_hosts_are_not_sampled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget of samples may let the hosts' next one wait; the last one has the job, which ran."""
     judged = View._judged

@@ -1,41 +1,38 @@
 """Denylists: elements that no packet of a queue pair shall cross, whatever the endpoints think of them.
 
 The controller knows which EVs cross an element (`mrc_topo.Paths`); the hosts' node controllers set those DENIED on
-their QPs (`mrc-protocol.md §7`: any state <-> DENIED, and only the controller undoes it). QPs that are made later
-are given the list when their workload starts (`runner.Run`).
+their QPs (`mrc-protocol.md §7`: any state <-> DENIED, and only the controller undoes it).
+
+Denials live in two places. The lab's denylist (`Session.denied`, on the real clock in `state.json`) has elements, and
+only `deny` and `allow` change it. Each host keeps the EVs that are denied towards each peer (`proto.context.denied`),
+also while it has no queue pair; `apply` replaces all of them by what follows from the list. The states of a queue
+pair's EVs follow what its host keeps, and an agent that starts again keeps nothing. QPs that are made later get the
+list when their workload starts (`enforce`, in `runner.WorkloadRun`).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 
-from mrc_common.errors import UsageError
-from mrc_host.answers import EvRow
-from mrc_host.ctl_requests import QueryEvs, SetEvs
-from mrc_host.proto.events import EvState
+from mrc_common.errors import ErrorCode, UsageError
+from mrc_host.ctl_requests import EvList, QueryEvs, SetDenials
 from mrc_host.requests import Hello
-from mrc_lab.hosts.hostclient import HostError
+from mrc_lab.hosts.hostclient import HostError, HostGone
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.session.base import Session
 from mrc_topo.addressing import Tier
+from mrc_topo.ev import plane_of
 from mrc_topo.modes import MODES, UplinkChooser
 from mrc_topo.paths import Paths
-from mrc_topo.topology import Host, Link, Switch, Topology
+from mrc_topo.topology import Host, Link, PathError, Switch, Topology
 
 Element = Link | Switch | Host
 
 
 class DenylistError(UsageError):
     """A denylist that cannot be applied; the text names the hosts or the element, and the remedy."""
-
-
-@dataclass
-class _HostOrders:
-    """The changes for one host's QPs to one peer."""
-
-    deny: set[int] = field(default_factory=set)
-    allow: set[int] = field(default_factory=set)
 
 
 def dead_now(session: Session) -> list[str]:
@@ -46,10 +43,11 @@ def dead_now(session: Session) -> list[str]:
 
 
 def deny(session: Session, elements: Iterable[str]) -> int:
-    """Add elements to the lab's denylist; return how many EVs, over all QPs, that took out of use.
+    """Add elements to the lab's denylist; return how many EVs that took out of use (see `apply`).
 
     Raises:
-        DenylistError: some QP would have no EV left, no EV is sure to cross an element, or the lab runs RoCE.
+        DenylistError: some QP would have no EV left, no EV is sure to cross an element, a host does not answer, or the
+            lab runs RoCE.
         UnknownElement: the topology has no such element.
     """
     topology = session.topology
@@ -63,10 +61,10 @@ def deny(session: Session, elements: Iterable[str]) -> int:
 
 
 def allow(session: Session, elements: Iterable[str] | None = None) -> int:
-    """Take elements (None: all) off the denylist; return how many EVs, over all QPs, came back.
+    """Take elements (None: all) off the denylist; return how many EVs came back (see `apply`).
 
     Raises:
-        DenylistError: an element is not on the list.
+        DenylistError: an element is not on the list, or a host does not answer.
     """
     wanted = None if elements is None else {session.topology.element(each).name for each in elements}
     with session.changing_denied():
@@ -79,56 +77,75 @@ def allow(session: Session, elements: Iterable[str] | None = None) -> int:
     return changed
 
 
+def enforce(session: Session) -> None:
+    """Give queue pairs that were just made the lab's denylist. Raises as `apply`."""
+    with session.changing_denied():
+        if session.denied:
+            apply(session, session.denied)
+
+
 def apply(session: Session, denied: Iterable[str]) -> int:
-    """Make every QP's DENIED EVs exactly those that cross these elements; return how many EVs, over all QPs, changed.
+    """Make the EVs that each host keeps denied exactly those that cross these elements; return how many EVs changed,
+    over all queue pairs, and over the peers to which a host has none.
 
     Raises:
-        DenylistError: some QP would have no EV left, or the hosts have no node controller; nothing is changed then.
+        DenylistError: some QP would have no EV left, a host does not answer, or the hosts have no node controller;
+            nothing is changed then.
     """
     topology = session.topology
     elements = [topology.element(name) for name in sorted(denied)]
     paths = Paths(topology)
-    orders: dict[tuple[str, str], _HostOrders] = {}
+    frozen = {each.role: each.text() for each in session.frozen()}
+    denials: dict[str, SetDenials] = {}
     for source, host in session.hosts.items():
         try:
+            if source in frozen:
+                raise HostError(frozen[source])
             transport = host.ask(Hello()).transport
-        except HostError:
-            continue  # Its agent is gone, and its queue pairs with it.
+        except HostError as error:
+            if isinstance(error, HostGone) and error.code is not ErrorCode.SILENT:
+                continue  # Its agent is gone, with its queue pairs and what was denied to it.
+            raise DenylistError(f"{error}; nothing is denied or allowed while a host cannot learn of it") from error
         if transport != "mrc":
             raise DenylistError("denylists are of EVs, which only MRC has; this lab runs roce")
-        for qp in host.ask(QueryEvs()).qps:
-            order = orders.setdefault((source, qp.peer), _HostOrders())
-            left = _sort_evs(paths, elements, (source, qp.peer), qp.evs, order)
-            if not left:
-                names = ", ".join(each.name for each in elements)
-                raise DenylistError(f"without {names} no EV is left from {source} to {qp.peer}")
-    changed = 0
-    for (source, peer), order in orders.items():
-        for state, evs in ((EvState.DENIED, order.deny), (EvState.GOOD, order.allow)):
-            if evs:
-                changed += session.hosts[source].ask(SetEvs(sorted(evs), state, peer)).changed
-    return changed
+        denials[source] = denials_of(paths, elements, source, host.ask(QueryEvs()))
+    return sum(session.hosts[source].ask(order).changed for source, order in denials.items())
 
 
-def _sort_evs(
-    paths: Paths,
-    elements: Sequence[Element],
-    pair: tuple[str, str],
-    evs: Iterable[EvRow],
-    order: _HostOrders,
-) -> int:
-    """Sort the EVs of one QP into the order; return how many are left in use."""
-    source, destination = (paths.topology.host(name).index for name in pair)
-    left = 0
-    for each in evs:
-        crosses = any(must_cross(paths, element, (source, destination), each.ev, each.plane) for element in elements)
-        denied = each.state is EvState.DENIED
-        left += not crosses
-        if crosses and not denied:
-            order.deny.add(each.ev)
-        elif not crosses and denied:
-            order.allow.add(each.ev)
-    return left
+def denials_of(paths: Paths, elements: Sequence[Element], source: str, found: EvList) -> SetDenials:
+    """Return what one host is to deny towards each peer.
+
+    EVs of queue pairs have their planes. Of other EVs, towards peers whose queue pairs have gone, those that cross an
+    element stay denied.
+    """
+    topology = paths.topology
+    start = topology.host(source).index
+    numbers = {str(IPv6Address(address)): number for address, number in topology.by_address.items()}
+    addresses = {host.name: str(IPv6Address(host.address)) for host in topology.hosts}
+    denials: dict[str, set[int]] = {}
+    known: dict[str, set[int]] = {}
+
+    def crosses(address: str, value: int, plane: int) -> bool:
+        return any(must_cross(paths, each, (start, numbers[address]), value, plane) for each in elements)
+
+    for qp in found.qps:
+        address = addresses.get(qp.peer, qp.peer)  # programs' queue pairs have the peer's address
+        if numbers.get(address, start) == start:
+            continue  # It is not connected, or its packets do not leave the host.
+        crossing = {each.ev for each in qp.evs if crosses(address, each.ev, each.plane)}
+        if len(crossing) == len(qp.evs):
+            names = ", ".join(each.name for each in elements)
+            peer = topology.host(numbers[address]).name
+            raise DenylistError(f"without {names} no EV is left from {source} to {peer}")
+        denials.setdefault(address, set()).update(crossing)
+        known.setdefault(address, set()).update(each.ev for each in qp.evs)
+    for address, values in found.denied.items():
+        if numbers.get(address, start) != start:
+            for value in set(values) - known.get(address, set()):
+                with contextlib.suppress(PathError):  # It is of an AUTO profile, and its bits name no plane.
+                    if crosses(address, value, plane_of(value)):
+                        denials.setdefault(address, set()).add(value)
+    return SetDenials({address: sorted(values) for address, values in denials.items() if values})
 
 
 def must_cross(paths: Paths, element: Element, pair: tuple[int, int], value: int, plane: int) -> bool:

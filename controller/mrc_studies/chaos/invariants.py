@@ -180,6 +180,8 @@ def check_nothing_left(session: Session, tables: Mapping[str, int]) -> None:
             raise Violation("fault", f"{name} counts {has.faults} internal faults; see its event log")
         if has.jobs or has.queue_pairs:
             raise Violation("left", f"{name} still has {has.queue_pairs} queue pairs of workloads {has.jobs}")
+        if has.denied:
+            raise Violation("left", f"{name} keeps {has.denied} EVs denied after everything was allowed")
     failures = session.failures
     failures.reload()
     if failures.broken or failures.unsettled or session.denied:

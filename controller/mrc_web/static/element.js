@@ -285,6 +285,7 @@ export class ElementPanel {
     facts.set("taken for lost means", TAKEN);
     facts.set("trims, marks seen", `${count(row.trims)}, ${count(row.marks)}`);
     facts.set("EVs", Object.entries(row.ev ?? {}).map(([state, many]) => `${state} ${many}`).join(", ") || "none");
+    if (row.denied_evs) facts.set("EVs denied", String(row.denied_evs));
     if (row.cc?.cwnd !== undefined) facts.set("window, in flight", `${bytes(row.cc.cwnd)}, ${bytes(row.cc.inflight)}`);
     if (row.cc?.rtt_ns) facts.set("round-trip time", span(row.cc.rtt_ns));
   }

@@ -156,8 +156,14 @@ let shownTruth = "";
 function truth(found) {
   const broken = new Map();
   for (const each of found.broken) broken.set(each.target, [...(broken.get(each.target) ?? []), each.text]);
-  const names = [...new Set([...broken.keys(), ...Object.keys(found.found), ...found.denied])].sort();
-  const rows = names.map((name) => [name, broken.get(name)?.join(", ") ?? "healthy", found.found[name] ?? "healthy", found.denied.includes(name) ? "denied" : ""]);
+  const denied = new Map(found.denied.map((name) => [name, "denied"]));
+  // Hosts keep EVs denied that no element of the list explains, if another controller has set them.
+  if (!denied.size) layout.hosts.forEach((host, at) => {
+    const evs = found.hosts[at]?.denied_evs;
+    if (evs) denied.set(host.name, `${evs} EVs denied`);
+  });
+  const names = [...new Set([...broken.keys(), ...Object.keys(found.found), ...denied.keys()])].sort();
+  const rows = names.map((name) => [name, broken.get(name)?.join(", ") ?? "healthy", found.found[name] ?? "healthy", denied.get(name) ?? ""]);
   const key = JSON.stringify(rows);
   if (key === shownTruth) return;
   shownTruth = key;

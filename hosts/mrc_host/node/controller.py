@@ -65,6 +65,7 @@ class NodeController:
         verbs.add(ctl_requests.QueryEvs, self.ev_query)
         verbs.add(ctl_requests.GetPair, self.pair)
         verbs.add(ctl_requests.SetEvs, self.ev_set)
+        verbs.add(ctl_requests.SetDenials, self.ev_denials)
         verbs.add(ctl_requests.ReplaceEv, self.ev_replace)
         verbs.add(ctl_requests.GetDevice, self.device)
 
@@ -89,8 +90,16 @@ class NodeController:
     def ev_query(self, request: ctl_requests.QueryEvs, now: int) -> ctl_requests.EvList:
         """Return the EVs of every QP (to a peer), each with plane, state, whether it is active, and its losses."""
         return ctl_requests.EvList(
-            [ctl_requests.QpEvs(name, qp.number, self.endpoint.query_evs(qp)) for name, qp in self._qps(request.peer)]
+            [ctl_requests.QpEvs(name, qp.number, self.endpoint.query_evs(qp)) for name, qp in self._qps(request.peer)],
+            {
+                str(ipaddress.IPv6Address(address)) if address else "": sorted(values)
+                for address, values in self.endpoint.context.denied.items()
+            },
         )
+
+    def denied(self) -> int:
+        """Return how many EVs the host keeps denied, over all peers."""
+        return sum(len(values) for values in self.endpoint.context.denied.values())
 
     def pair(self, request: ctl_requests.GetPair, now: int) -> ctl_requests.PairDocument:
         """Return everything about the queue pairs to a peer, and the congestion control that they share."""
@@ -141,6 +150,11 @@ class NodeController:
                 self.endpoint.set_ev_state(qp, ev, state, now)
             changed += len(holders)
         return ctl_requests.Changed(changed)
+
+    def ev_denials(self, request: ctl_requests.SetDenials, now: int) -> ctl_requests.Changed:
+        """Make the EVs that are denied towards each peer exactly these, whichever controller denied others before."""
+        denied = {ipaddress.IPv6Address(peer).packed: evs for peer, evs in request.denied.items()}
+        return ctl_requests.Changed(self.endpoint.set_denials(denied, now))
 
     def ev_replace(self, request: ctl_requests.ReplaceEv, now: int) -> ctl_requests.Replaced:
         """Put another EV of the same plane in the place of one, now and for later queue pairs.

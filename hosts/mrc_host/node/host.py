@@ -417,7 +417,12 @@ class HostNode:
             queue_pairs=len(statistics.qps),
             programs=len(self.programs.connected),
             faults=self.faults,
+            denied=self._denied(),
         )
+
+    def _denied(self) -> int:
+        """Return how many EVs the host keeps denied; RoCE has none."""
+        return 0 if self.controller is None else self.controller.denied()
 
     def _samples(self, request: requests.GetSamples, now: int) -> requests.Samples:
         return requests.Samples(self.sampler.since(request.since))
@@ -438,6 +443,7 @@ class HostNode:
             dropped=self.events_logged - len(self.events),
             sample=recent or condense(self.endpoint.statistics(), now),
             jobs={name: job.progress() for name, job in self.jobs.items()},
+            denied=self._denied(),
             probes=self.mapper.view() if request.probes else None,
         )
 

@@ -73,7 +73,8 @@ class Context:
         self.drops: Counter[str] = Counter()
         self.counters = EndpointCounters()
         self.ring = SendRing(self.timers, wire.length_only)
-        self.denied: dict[bytes, set[int]] = {}  # EVs that a controller denied, by the peer's address
+        # EVs that a controller denied, by the peer's address; they outlive queue pairs, for later ones to that peer.
+        self.denied: dict[bytes, set[int]] = {}
         self.penalty = 0  # rcv_cwnd_pen that our SACKs carry
         self.restore = 0
         self.refuse = 0  # NACK reason for all new data, 0: none

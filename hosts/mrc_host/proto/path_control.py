@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mrc_host.proto.common import CommonEndpoint
@@ -92,6 +92,29 @@ class PathControl(CommonEndpoint):
                     qp.evs.apply(index, EvInput.DENY if denied else EvInput.ALLOW)
                     count += 1
         context.denied = {address: values for address, values in context.denied.items() if values}
+        return count
+
+    def set_denials(self, denials: Mapping[bytes, Iterable[int]], now: int) -> int:
+        """Make the EVs that are denied towards each peer exactly these: for its queue pairs, present and future.
+
+        Returns how many EVs changed, counted for each queue pair, and once for a peer that has none.
+        """
+        context = self.context
+        context.now = now
+        before = context.denied
+        context.denied = {address: set(values) for address, values in denials.items() if values}
+        count = 0
+        with_pair: set[bytes] = set()
+        for qp in self._qps.values():
+            address = qp.peer.address if qp.connected else EVERYBODY
+            with_pair.add(address)
+            denied = context.denied_towards(address)
+            for value, index in qp.evs.universe.index.items():
+                if qp.evs.denies(value) != (value in denied):
+                    qp.evs.apply(index, EvInput.DENY if value in denied else EvInput.ALLOW)
+                    count += 1
+        for address in (before.keys() | context.denied.keys()) - with_pair:
+            count += len(before.get(address, set()) ^ context.denied.get(address, set()))
         return count
 
     def replace_ev(self, qp: QueuePair, old: int, new: int, now: int) -> None:
