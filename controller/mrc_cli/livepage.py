@@ -41,7 +41,8 @@ def check_page() -> None:
 
 @contextlib.contextmanager
 def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
-    """Serve a page while the context lasts, and print its address on standard output.
+    """Serve a page while the context lasts, and print its address on standard output once it has something to show: a
+    lab that does not come up has no address.
 
     Raises:
         RunError: a part of the live view is missing, or the port is taken.
@@ -51,7 +52,7 @@ def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
     from mrc_runs.experiment import known_experiments, load_experiment
     from mrc_web import page as web
 
-    with web.Page.served(host, port, list(known_experiments()), load_experiment) as made:
+    def announce() -> None:
         if not made.loopback:
             typer.echo(
                 f"warning: {host} is reached from other machines: who sees the address below (it is not encrypted) "
@@ -59,4 +60,7 @@ def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
                 err=True,
             )
         typer.echo(f"live view: {made.url}")  # which flushes, so that a program can read it from a pipe
+
+    with web.Page.served(host, port, list(known_experiments()), load_experiment) as made:
+        made.hub.announce = announce
         yield made

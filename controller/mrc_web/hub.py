@@ -12,7 +12,7 @@ import concurrent.futures
 import json
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -70,6 +70,8 @@ class Hub:
         self.completions: Completions = without(IDLE)
         self.pairs: dict[tuple[str, str], bytes] = {}
         self.ended = False
+        #: Called when there is something to show for the first time.
+        self.announce: Callable[[], object] = bool
         self._wanted: collections.Counter[tuple[str, str]] = collections.Counter()
         self._commands: queue.Queue[Command] = queue.Queue(WAITING)
         self._awake = threading.Event()
@@ -89,6 +91,8 @@ class Hub:
         self.whole = None
         self.completions = without(IDLE)
         self.pairs = {}
+        if self.layouts == 1:
+            self.announce()
 
     def publish(self, state: State) -> None:
         """Publish the newest state."""

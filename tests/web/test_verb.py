@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from mrc_cli import livepage
 from mrc_cli.app import main
 from mrc_lab.records.rundir import RunDir
+from mrc_topo.labfile import load_lab
 from mrc_web import assets
+from mrc_web.state import layout_of
 
 BROKEN = "schedule:\n- at: 0.5\n  fail: nothing-of-that-name\n  evidence: {dropped: 1}\n"
 
@@ -70,11 +73,37 @@ def test_address_is_one_line_on_standard_output_while_the_page_is_served(monkeyp
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
-        with livepage.page(port=0):
+        with livepage.page(port=0) as made:
             os.set_blocking(reader, False)
+            with pytest.raises(BlockingIOError):
+                os.read(reader, 4096)
+            for _ in range(2):
+                made.hub.show(
+                    layout_of(load_lab("tiny"), "simulation", clock="virtual", transport="mrc", began_ns=0, can=[])
+                )
             told = os.read(reader, 4096).decode()
     os.close(reader)
     assert re.fullmatch(r"live view: http://127\.0\.0\.1:[0-9]+/\S*\n", told), told
+
+
+@pytest.mark.parametrize("words", ["web --clock virtual --lab tiny --port 0", "demo --web --clock virtual"])
+def test_a_lab_that_does_not_come_up_gets_no_address(words: str, tmp_path: pathlib.Path) -> None:
+    """The folder of compiled switches is refused, because others can write to it."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    code = "from mrc_web import assets; assets.missing = list; from mrc_cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()],
+        env={**os.environ, "MRCLAB_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "others can write to it" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "live view:" not in done.stdout + done.stderr
 
 
 def test_another_lab_than_those_that_are_up(
