@@ -100,11 +100,14 @@ class Hub:
         state["number"] = self.number
         self.state = state
         self.state_bytes = encoded(state)
-        if not self.history or state["t_ns"] - self.history[-1][0] >= POINT_NS:
+        last_ns = self.history[-1][0] if self.history else -POINT_NS
+        job = state["job"] or {}
+        # A workload that ran since the last row has its time in this one, however short it was.
+        ended = last_ns < job.get("ended_ns", -1) <= state["t_ns"]
+        if state["t_ns"] - last_ns >= POINT_NS or ended:
             planes = [plane["rx_bps"] for plane in state["planes"]]
             hosts = [host.get("goodput_bps", 0) for host in state["hosts"]]
-            job = state["job"]
-            completion_ns = job.get("completion_ns", 0) if job is not None and job.get("running") else 0
+            completion_ns = job.get("completion_ns", 0) if job.get("running") or ended else 0
             self.history.append([state["t_ns"], state["goodput_bps"], *planes, *hosts, completion_ns])
         self._tell()
 

@@ -60,6 +60,13 @@ class ProgressWatch:
         done = steps[-1][1] - steps[0][1] if steps else 0
         step_ns = (steps[-1][0] - steps[0][0]) // done if done else 0
         workload, running = next(iter(rows)).workload, not all(row.done for row in rows)
+        took_ns, ended_ns = now_ns - self._since_ns, -1
+        if not running:
+            took_ns, ended_ns = 0, max(row.finished_ns for row in rows)
+            if iterations and not step_ns:
+                # No two samples saw iterations end: the job was shorter than the time between them.
+                began_ns = max(row.started_ns for row in rows if row.takes_part)
+                step_ns = max(ended_ns - began_ns, 0) // iterations
         failures = sorted({row.failure for row in rows if row.failure})
         mismatches = sum(row.mismatches for row in rows)
         return {
@@ -71,7 +78,8 @@ class ProgressWatch:
             "began_ns": max(min(row.started_ns for row in rows) - self._began_ns, 0),
             "iterations": iterations,
             "step_ns": step_ns,
-            "completion_ns": max(step_ns, now_ns - self._since_ns) if running and not overlap(workload) else 0,
+            "ended_ns": max(ended_ns - self._began_ns, 0) if ended_ns >= 0 else -1,
+            "completion_ns": 0 if overlap(workload) else max(step_ns, took_ns),
             "bytes_verified": sum(row.bytes_verified for row in rows),
             "mismatches": mismatches,
             "failures": failures,

@@ -225,10 +225,6 @@ class Sampler:
         """Forget the jobs of the last sample, because they have ended."""
         self._jobs = {}
 
-    def sample_ledger(self) -> None:
-        """Make the sample of failures and denied elements due now; it sends no request to the lab."""
-        self._ledger_budget.sample_now()
-
     def sample(self) -> State:
         """Take the samples that are due, and return the state."""
         now_ns = self.session.now_ns()

@@ -184,9 +184,9 @@ class Scheduled(TypedDict):
 
 class Job(TypedDict, total=False):
     """The workload that runs or ran last. `iterations`: those of the slowest rank; `step_ns`: the mean duration of its
-    latest iterations; `completion_ns`: the same, or how long the present one lasts already, if that is longer (0: the
-    workload does not run, or its iterations overlap); `verdict`: so far (`good`, `failed`), or of the finished
-    experiment."""
+    latest iterations; `completion_ns`: the same, or how long the present one lasts already, if that is longer (0: none
+    has begun, or iterations overlap); `ended_ns`: when it ended (-1: not yet); `verdict`: so far (`good`, `failed`), or
+    of the finished experiment."""
 
     name: str
     workload: str
@@ -194,6 +194,7 @@ class Job(TypedDict, total=False):
     hosts: list[str]
     running: bool
     began_ns: int
+    ended_ns: int
     iterations: int
     step_ns: int
     completion_ns: int

@@ -189,6 +189,7 @@ class View:
             "hosts": list(run.result.ranks),
             "running": True,
             "began_ns": began,
+            "ended_ns": -1,
             "iterations": 0,
             "step_ns": 0,
             "completion_ns": 0,
@@ -210,9 +211,10 @@ class View:
         return self._stop
 
     def closing(self) -> None:
-        """Show what has changed since the last sample: on a busy machine that may be the end of a whole simulation."""
+        """Show what has changed since the last sample: on a busy machine, or where the workload is short, that may be
+        all of it. Its jobs are still at the hosts."""
         if self.sampler is not None:
-            self.sampler.sample_ledger()
+            self.sampler.sample_now()
             self._sample()
 
     def advance(self, seconds: float) -> None:
@@ -250,6 +252,7 @@ class View:
         assert self.session is not None
         self.saved = save.experiment_text(self.experiment, result, self.session.topology, self.lab)
         self._judged(judged)
+        self._sample()
 
     def end(self, judged: Verdict) -> None:
         """Show that the experiment has ended and its session is closed."""
@@ -275,6 +278,8 @@ class View:
                 self.hub.completions = completions.completions_of(self.result, self.sampler.began_ns)
         if self._job is not None:
             self._job = {**self._job, "running": False, "verdict": judged.status}
+            if self.sampler is not None and self.result is not None:
+                self._job["ended_ns"] = self.result.finished_ns - self.sampler.began_ns
         self.hub.log.add(self._now(), "job", f"ended: {judged.status}")
 
     # --- time ----------------------------------------------------------------------------------------------

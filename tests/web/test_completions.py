@@ -119,9 +119,35 @@ def test_an_iteration_that_lasts_longer_than_the_mean_counts_as_long_as_it_lasts
     assert shown == [(0, 40), (50, 50), (50, 50), (50, 100), (50, 400), (140, 140), (114, 114)]
     ended = watch.look(progress(7, done=True), 1_000 * MS)
     assert ended is not None
-    assert ended["completion_ns"] == 0
+    assert ended["completion_ns"] == ended["step_ns"] == shown[-1][0] * MS + 285_714
     # The same answer of the hosts again is no news.
     assert ended == watch.look(progress(7, done=True), 1_000 * MS)
+
+
+def test_a_job_shorter_than_a_sample_has_the_mean_of_its_own_times() -> None:
+    for began in (0, 5):
+        ranks = {"job": progress(5, done=True)["job"]}
+        for row in ranks["job"].values():
+            row.finished_ns = 61 * MS
+        job = ProgressWatch(began * MS).look(ranks, 100 * MS)
+        assert job is not None
+        assert (job["running"], job["ended_ns"]) == (False, (61 - began) * MS)
+        assert job["step_ns"] == job["completion_ns"] == (61 - 11) * MS // 5
+    stream = {"job": progress(5, "permutation", done=True)["job"]}
+    job = ProgressWatch(0).look(stream, 100 * MS)
+    assert job is not None
+    assert job["completion_ns"] == 0
+
+
+def test_curves_have_the_time_of_a_job_that_ended_since_the_last_point() -> None:
+    hub = Hub()
+    layout = layout_of(load_lab("tiny"), "lab", clock="real", transport="mrc", began_ns=0, can=[])
+    hub.show(layout)
+    job = {"running": False, "completion_ns": 7 * MS, "ended_ns": 130 * MS}
+    before = {**job, "running": True, "ended_ns": -1}
+    for t_ns, shown in ((100, None), (120, before), (140, job), (150, job), (300, job)):
+        hub.publish({**calm(layout, 1), "t_ns": t_ns * MS, "job": shown})  # type: ignore[typeddict-item]
+    assert [(row[0] // MS, row[-1] // MS) for row in hub.history] == [(100, 0), (140, 7), (300, 0)]
 
 
 def test_the_first_iteration_begins_when_the_ranks_start() -> None:
@@ -199,21 +225,39 @@ def test_a_recorded_training_has_the_times_of_its_steps(recorded: pathlib.Path) 
     assert math.isclose(found["rows"][-1][0] or 0, replay.length_ns)
 
 
-def test_a_page_gets_completion_times_when_they_change(recorded: pathlib.Path) -> None:
+def test_a_page_gets_completion_times_when_they_change() -> None:
     """While a workload runs their mean, and when it has ended all that it measured; at first why there are none."""
-    with simulating(speed=0) as view:
+    with simulating(paused=True, speed=0) as view:
         view.until(lambda state: True)
         assert view.hub.completions["why"] == IDLE
         view.ask("start", workload="training", duration=1.0)
-        state = view.until(lambda state: state["job"] and state["job"].get("completion_ns"))
+        view.until(lambda state: state["job"] and state["job"]["running"])
+        assert view.hub.completions["why"] == PENDING
+        view.ask("step", seconds=0.4)
+        state = view.until(lambda state: state["t_ns"] == 400 * MS and state["job"] and state["job"]["completion_ns"])
         assert state["job"] is not None
         assert state["job"]["step_ns"] <= state["job"]["completion_ns"]
         assert view.hub.completions["why"] == PENDING
+        view.ask("resume")
         view.until(lambda state: state["job"] and not state["job"]["running"])
         assert view.hub.completions["what"] == "step"
         assert any(row[-1] for row in view.hub.history)
+
+
+def test_a_job_that_no_sample_falls_into_has_its_final_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins and ends between two samples; what it did is published at its end, and stays."""
+    monkeypatch.setattr("mrc_web.view.SAMPLE_S", 3600.0)
+    with simulating(speed=0) as view:
+        view.until(lambda state: True)
         view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536, "iterations": 3})
-        view.until(lambda state: view.hub.completions["why"].startswith("iteration: of the whole run only, median "))
+        state = view.until(lambda state: state["job"] and not state["job"]["running"])
+        job = state["job"]
+        assert job is not None
+        assert (job["iterations"], job["verdict"], job["mismatches"]) == (3, "passed", 0)
+        assert job["bytes_verified"] == 3 * 4 * 65536
+        assert 0 < job["step_ns"] == job["completion_ns"] <= job["ended_ns"]
+        assert view.hub.history[-1][-1] == job["completion_ns"]
+        assert view.hub.completions["why"].startswith("iteration: of the whole run only, median ")
 
 
 async def _events(hub: Hub, changes: list[Any]) -> list[str]:

@@ -156,9 +156,11 @@ export class Curves {
   add(state) {
     const last = this.rows[this.rows.length - 1];
     if (last && state.t_ns <= last[0]) return;
+    // A workload that ended since the last row ran meanwhile.
+    const ran = state.job?.running || (state.job?.ended_ns ?? -1) > (last?.[0] ?? -1);
     this.rows.push([
       state.t_ns, state.goodput_bps, ...state.planes.map((each) => each.rx_bps), ...state.hosts.map((each) => each.goodput_bps ?? 0),
-      state.job?.running ? state.job.completion_ns ?? 0 : 0,
+      ran ? state.job.completion_ns ?? 0 : 0,
     ]);
     if (this.rows.length > POINTS) this.rows.splice(0, this.rows.length - POINTS);
   }
