@@ -160,10 +160,14 @@ def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathl
     mrclab(lab, "capture", port, "-o", str(path), "--duration", "0.5")
     frames = packets(path.read_bytes())
     assert len({frame[:6] for frame in frames if frame[12:14] == b"\x86\xdd"}) == 2, "probes out and back"
+    path = tmp_path / "d.pcapng"
     process = subprocess.Popen([*COMMAND, "capture", port, "-o", str(path)], env=lab, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert "capturing" in process.stderr.readline()
-    time.sleep(0.3)
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size > 1000):  # some packets beside the header
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
     assert packets(path.read_bytes())

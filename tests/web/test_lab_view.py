@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import threading
 
 import pytest
 
 from mrc_lab import lifecycle
 from mrc_lab.session.real import RealSession
+from mrc_runs.interruption import Interrupted
 from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_web.hub import CommandError, Hub
@@ -40,8 +42,15 @@ def test_a_lab_is_watched_broken_and_mourned(tmp_path: pathlib.Path) -> None:
                 view.ask("run", name="short")
             # Somebody else's run and somebody else's failure are seen.
             other = RealSession("tiny")
-            spec = WorkloadSpec("ring_all_reduce", {"size_bytes": 65536}, duration_s=6.0)
-            run = threading.Thread(target=WorkloadRun(other, spec).go)
+            # It runs until all of it has been seen.
+            spec, seen = WorkloadSpec("ring_all_reduce", {"size_bytes": 65536}, duration_s=1000.0), threading.Event()
+            stopped = Interrupted(signal.SIGTERM)
+
+            def stop() -> None:
+                if seen.is_set():
+                    raise stopped
+
+            run = threading.Thread(target=WorkloadRun(other, spec, interrupted=stop).go)
             run.start()
             state = view.until(lambda state: state["goodput_bps"] > 0 and state["job"], LONG_S)
             assert state["job"] is not None
@@ -53,6 +62,7 @@ def test_a_lab_is_watched_broken_and_mourned(tmp_path: pathlib.Path) -> None:
             assert f"link down {LINK}" in texts(view)
             view.ask("restore", target=LINK)
             view.until(lambda state: not state["broken"] and not state["found"], LONG_S)
+            seen.set()
             run.join()
             other.close()
             view.ask("capture", port="h0:0", on=False)

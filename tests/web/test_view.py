@@ -130,21 +130,31 @@ def test_evs_of_a_pair_have_the_time_of_their_latest_change_also_of_before_the_p
         view.hub.want(("h1", "h2"), 1)
         while b'"ASSUMED_BAD"' not in view.hub.pairs.get(("h1", "h2"), b""):
             view.until(lambda state: True)
-        logged = {
-            (each["qpn"], each["ev"]): each["t_ns"]
-            for row in view.hub.log.since(0)
-            if row["what"] == "ev" and row["text"].startswith("h1: ") and "→ ASSUMED_BAD" in row["text"]
-            for each in row["evs"]
-            if each["peer"] == "h2"
-        }
+        # Pair and log are of one time only while time stands.
+        view.ask("pause")
+        before = view.hub.pairs
+        view.until(lambda state: view.hub.pairs is not before)
         pair = json.loads(view.hub.pairs["h1", "h2"])
         bad = [(qp["qpn"], ev) for qp in pair["qps"] for ev in qp["evs"] if ev["state"] == "ASSUMED_BAD"]
         assert bad
+        lost = {(qpn, ev["ev"]) for qpn, ev in bad}
+
+        def becoming_bad() -> dict[tuple[int, int], int]:
+            return {
+                (each["qpn"], each["ev"]): each["t_ns"]
+                for row in view.hub.log.since(0)
+                if row["what"] == "ev" and row["text"].startswith("h1: ") and "→ ASSUMED_BAD" in row["text"]
+                for each in row["evs"]
+                if each["peer"] == "h2"
+            }
+
+        view.until(lambda state: lost <= becoming_bad().keys())
+        logged = becoming_bad()
         for qpn, ev in bad:
             assert ev["since_ns"] == logged[qpn, ev["ev"]]
             assert ev["cause"]
         view.ask("restore", target=LINK)
-        lost = {(qpn, ev["ev"]) for qpn, ev in bad}
+        view.ask("resume")
 
         def mended() -> list[int]:
             pair = json.loads(view.hub.pairs["h1", "h2"])
@@ -337,14 +347,12 @@ def test_an_experiment_is_run_and_replayed(tmp_path: pathlib.Path, monkeypatch: 
     with simulating(speed=0) as view:
         view.until(lambda state: True)
         view.ask("run", name="short")
-        state = view.until(lambda state: state["job"] and state["job"]["running"])
+        state = view.until(lambda state: state["job"] and not state["job"]["running"])
         assert state["job"] is not None
         assert state["job"]["name"] == "short"
         assert [each["breaks"] for each in state["job"]["schedule"]][:1] == [True]
         assert view.hub.layout is not None
         assert view.hub.layout["lab"] == SHORT.lab
-        state = view.until(lambda state: state["job"] and not state["job"]["running"])
-        assert state["job"] is not None
         assert state["job"]["verdict"] == "passed"
         view.until(lambda state: any("results:" in text for text in texts(view)))
     (folder,) = (tmp_path / "results").iterdir()
