@@ -229,6 +229,26 @@ def test_reordering() -> None:
     assert sum(1 for a, b in itertools.pairwise(order) if a > b) > 0
 
 
+def test_packets_on_a_link_are_counted() -> None:
+    """Also those that travel past the order of the wire, and none once they have arrived or are cut."""
+    fabric, left, right = two_switches(LinkSettings(delay_ns=10_000, reorder=0.3, reorder_extra_ns=5000))
+    left.port(1).generate([packet(Op.FORWARD, 2, fill=k) for k in range(40)], 40, interval_ns=1000)
+    for now in (500, 9500, 20_500, 39_500, 52_000, 80_000):
+        fabric.run_until(now)
+        sent, arrived = left.port(2).stats(), right.port(1).stats()
+        assert sent.tx_packets == arrived.rx_packets + sent.on_wire
+        if now == 20_500:
+            assert sent.on_wire >= 10
+            assert 0 < sent.reordered
+    assert sent.on_wire == 0
+    left.port(1).generate([packet(Op.FORWARD, 2)], 5, interval_ns=1000)
+    fabric.run_until(85_500)
+    left.port(2).set_up(False, "outgoing")
+    fabric.run_until(200_000)
+    sent = left.port(2).stats()
+    assert (sent.on_wire, sent.drops["link_down"]) == (0, 5)
+
+
 def test_delay_shortened_at_run_time_keeps_the_order() -> None:
     fabric, left, _ = two_switches(LinkSettings(delay_ns=10_000))
     left.port(1).generate([packet(Op.FORWARD, 2, fill=k) for k in range(20)], 20, interval_ns=1000)
