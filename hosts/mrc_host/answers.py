@@ -16,8 +16,8 @@ from mrc_host.proto.waiting import Waiting
 
 __all__ = [
     "EvEvent", "EvRow", "Event", "FaultEvent", "FlowTimes", "HostFidelity", "HostStatistics", "JobProgress",
-    "JobWaiting", "LagSummary", "LatencyTimes", "Measured", "MrcHostStatistics", "PortEvent", "PortStatistics",
-    "ProbeRow", "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times",
+    "JobWaiting", "LagSummary", "LatencyTimes", "LinkStatistics", "Measured", "MrcHostStatistics", "PortEvent",
+    "PortStatistics", "ProbeRow", "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times",
     "TrainingTimes",
 ]  # fmt: skip
 
@@ -178,17 +178,28 @@ class JobWaiting:
 
 
 @dataclass(frozen=True)
+class LinkStatistics:
+    """Packets that a host has put on the link of a port, and taken from it: those of the endpoint, but for the ones to
+    the host itself, and probes of the Clustermapper. MAC control frames are not among them."""
+
+    sent_packets: int
+    received_packets: int
+
+
+@dataclass(frozen=True)
 class MrcHostStatistics(MrcStatistics):
-    """Statistics of an MRC endpoint; `faults` counts errors of the agent itself."""
+    """Statistics of an MRC endpoint; `faults` counts errors of the agent itself, `links` are by port."""
 
     faults: int = 0
+    links: Sequence[LinkStatistics] = ()
 
 
 @dataclass(frozen=True)
 class RoceHostStatistics(RoceStatistics):
-    """Statistics of a RoCE endpoint; `faults` counts errors of the agent itself."""
+    """Statistics of a RoCE endpoint; `faults` counts errors of the agent itself, `links` are by port."""
 
     faults: int = 0
+    links: Sequence[LinkStatistics] = ()
 
 
 #: In this order: only the second has the key `transport`.

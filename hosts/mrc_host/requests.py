@@ -19,6 +19,7 @@ from mrc_host.answers import (
     HostStatistics,
     JobProgress,
     JobWaiting,
+    LinkStatistics,
     Measured,
     ProbeRow,
     Sample,
@@ -63,6 +64,25 @@ class HostSummary:
     programs: int
     faults: int
     denied: int
+
+
+@dataclass(frozen=True)
+class Links:
+    """What has gone over the links of the host's ports."""
+
+    links: Sequence[LinkStatistics]
+
+
+@dataclass(frozen=True)
+class GetLinks(Request[Links], verb="links"):
+    """Ask for what has gone over the links of the host's ports."""
+
+
+@dataclass(frozen=True)
+class HoldProbes(Request[Done], verb="hold_probes"):
+    """Send no probes of the Clustermapper for this many ns from now on; 0 ends that."""
+
+    for_ns: int
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class _ScheduledNode:
     its own timer can be due; `inbox`: what arrives next, with the port instead of the place.
     """
 
-    __slots__ = ("due", "held", "inbox", "node", "number", "ports", "queued", "runs", "timer")
+    __slots__ = ("due", "held", "inbox", "node", "number", "ports", "queued", "runs", "timer", "unread")
 
     def __init__(self, number: int, node: NodeInterface, ports: list[_Port]) -> None:
         self.number = number
@@ -98,6 +98,8 @@ class _ScheduledNode:
         self.runs = True
         #: What has arrived for a node that does not run: (port, packet, missing); None: it will never be read.
         self.held: list[tuple[int, bytes, int]] | None = None
+        #: By port, packets that arrived while it did not run and that it has not read.
+        self.unread = [0] * len(ports)
 
 
 class VirtualDriver:
@@ -174,11 +176,16 @@ class VirtualDriver:
         if node is not None:
             seat.node, waiting = node, []
         for index, packet, missing in waiting:
+            seat.unread[index] -= 1
             seat.node.receive(index, packet, self.now, missing)
         seat.node.handle_timer(self.now)
         self._pump(seat, self.now)
         self._schedule(seat)
         self._tell()
+
+    def unread(self, name: str) -> list[int]:
+        """Return by port how many packets arrived at a node that it has not read: it was held, or killed."""
+        return list(self._by_name[name].unread)
 
     def run_until(self, end_ns: int) -> None:
         """Run everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
@@ -317,6 +324,7 @@ class VirtualDriver:
 
     def _arrive(self, seat: _ScheduledNode, time_ns: int, index: int, packet: bytes, missing: int) -> None:
         if not seat.runs:
+            seat.unread[index] += 1
             waiting = seat.held
             if waiting is not None and len(waiting) < RING_PACKETS:
                 waiting.append((index, packet, missing))

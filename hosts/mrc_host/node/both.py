@@ -8,13 +8,14 @@ connection 0x00 to 0x1F, and its congestion notification packet is 0x81.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import Event
 from mrc_host.proto.roce.endpoint import RoceEndpoint
-from mrc_host.proto.statistics import MrcStatistics, QpStatistics, RoceQpStatistics, RoceStatistics, Statistics
+from mrc_host.proto.statistics import QpStatistics, RoceQpStatistics, RoceStatistics, Statistics
 from mrc_host.proto.stats import RequestorCounters, ResponderCounters
 from mrc_host.proto.transport import TransportEndpoint
 from mrc_host.proto.wire.fields import NEXT_UDP, RoceOpcode
@@ -125,7 +126,7 @@ class BothTransports(TransportEndpoint):
             rows = [*roce.qps, *map(_as_roce, mrc.qps)]
             return RoceStatistics(transport="roce", endpoint=endpoint, drops=drops, ports=roce.ports, qps=rows)
         own = [*mrc.qps, *map(_as_mrc, roce.qps)]
-        return MrcStatistics(endpoint=endpoint, drops=drops, ports=mrc.ports, peers=mrc.peers, qps=own)
+        return replace(mrc, endpoint=endpoint, drops=drops, qps=own)
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
@@ -142,6 +143,7 @@ def _as_mrc(row: RoceQpStatistics) -> QpStatistics:
         error=None,
         peer=None,
         outstanding_packets=0,
+        lost_packets=0,
         unacked_requests=row.outstanding,
         srtt_ns=0,
         ev_states={},

@@ -14,7 +14,7 @@ import random
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from mrc_host.answers import (
     HostStatistics,
     JobProgress,
     JobWaiting,
+    LinkStatistics,
     MrcHostStatistics,
     PortEvent,
     QpEvent,
@@ -68,7 +69,7 @@ from mrc_host.proto.events import (
     SrqLimitReached,
 )
 from mrc_host.proto.roce.endpoint import RoceEndpoint
-from mrc_host.proto.statistics import RoceStatistics
+from mrc_host.proto.statistics import PortStatistics, RoceStatistics
 from mrc_host.proto.transport import Pair, TransportEndpoint
 from mrc_host.requests import DEFAULT_PROFILE, Provided
 from mrc_host.workloads import WorkloadError
@@ -184,6 +185,8 @@ class HostNode:
         add(requests.FinishJob, self._finish)
         add(requests.GetStatistics, self._statistics)
         add(requests.GetSummary, self._summary)
+        add(requests.GetLinks, self._link_counts)
+        add(requests.HoldProbes, self._hold_probes)
         add(requests.GetSamples, self._samples)
         add(requests.GetEvents, self._events)
         add(requests.GetView, self._view)
@@ -399,11 +402,29 @@ class HostNode:
 
     def _statistics(self, request: requests.GetStatistics, now: int) -> HostStatistics:
         found = self.endpoint.statistics()
-        if looped := self.datapath.loopback.packets:
+        if looped := self.datapath.loopback.packets.total():
             found = replace(found, endpoint={**found.endpoint, "looped_packets": looped})
+        links = self._links(found.ports)
         if isinstance(found, RoceStatistics):
-            return RoceHostStatistics(**vars(found), faults=self.faults)
-        return MrcHostStatistics(**vars(found), faults=self.faults)
+            return RoceHostStatistics(**vars(found), faults=self.faults, links=links)
+        return MrcHostStatistics(**vars(found), faults=self.faults, links=links)
+
+    def _links(self, ports: Sequence[PortStatistics]) -> list[LinkStatistics]:
+        loopback, mapper = self.datapath.loopback, self.mapper
+        return [
+            LinkStatistics(
+                port.sent_packets + mapper.sent[port.port] - loopback.packets[port.port],
+                port.received_packets + mapper.received[port.port] - loopback.arrived[port.port],
+            )
+            for port in ports
+        ]
+
+    def _link_counts(self, request: requests.GetLinks, now: int) -> requests.Links:
+        return requests.Links(self._links([port.snapshot() for port in self.datapath.ports.ports]))
+
+    def _hold_probes(self, request: requests.HoldProbes, now: int) -> Done:
+        self.mapper.hold(now + request.for_ns)
+        return Done()
 
     def _summary(self, request: requests.GetSummary, now: int) -> requests.HostSummary:
         statistics = self.endpoint.statistics()

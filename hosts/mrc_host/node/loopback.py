@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 from mrc_host.proto.wire.icrc import wire_length
@@ -17,16 +17,18 @@ class Loopback:
 
     Attributes:
         due: when the next packet arrives (ns), None while there is none.
-        packets: how many have been sent to the own address.
+        packets: how many have been sent to the own address, by port.
+        arrived: how many of them have arrived, by port.
     """
 
-    __slots__ = ("_address", "_waiting", "due", "packets")
+    __slots__ = ("_address", "_waiting", "arrived", "due", "packets")
 
     def __init__(self, address: bytes) -> None:
         self._address = address
         self._waiting: deque[tuple[int, int, bytes]] = deque()
         self.due: int | None = None
-        self.packets = 0
+        self.packets: Counter[int] = Counter()
+        self.arrived: Counter[int] = Counter()
 
     def keep(self, port: int, packets: list[bytes], now: int) -> list[bytes]:
         """Take the packets to the own address out of those that are sent on a port; return the others."""
@@ -35,7 +37,7 @@ class Loopback:
         for packet in packets:
             if packet[_DESTINATION_AT : _DESTINATION_AT + 16] == own:
                 self._waiting.append((now + LOOP_NS, port, packet))
-                self.packets += 1
+                self.packets[port] += 1
             else:
                 others.append(packet)
         if self._waiting:
@@ -48,6 +50,7 @@ class Loopback:
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             _, port, packet = waiting.popleft()
+            self.arrived[port] += 1
             arrived.append((port, packet, wire_length(packet) - len(packet)))
         self.due = waiting[0][0] if waiting else None
         return arrived

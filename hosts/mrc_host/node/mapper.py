@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -74,6 +74,9 @@ class Mapper:
         self._given_up: dict[int, tuple[int, int]] = {}
         #: By port, what is to be sent.
         self.waiting: dict[int, list[bytes]] = {}
+        #: By port, how many probes have left, and how many have come back, strange ones among them.
+        self.sent: Counter[int] = Counter()
+        self.received: Counter[int] = Counter()
 
     @staticmethod
     def _template(target: ProbeTarget, inner: int) -> bytearray:
@@ -108,6 +111,11 @@ class Mapper:
         # A loop that is late does not send a burst to catch up.
         self.due = max(self.due + self.gap_ns, now + self.gap_ns // 2)
 
+    def hold(self, until_ns: int) -> None:
+        """Send no probe before this time."""
+        if self.due is not None:
+            self.due = until_ns
+
     def _expire(self, now: int) -> None:
         while self._outstanding:
             sequence, (index, sent_ns) = next(iter(self._outstanding.items()))
@@ -121,10 +129,13 @@ class Mapper:
 
     def to_send(self, port: int) -> list[bytes]:
         """Remove and return the probes that wait for a port."""
-        return self.waiting.pop(port, [])
+        probes = self.waiting.pop(port, [])
+        self.sent[port] += len(probes)
+        return probes
 
-    def receive(self, packet: bytes, now: int) -> None:
+    def receive(self, port: int, packet: bytes, now: int) -> None:
         """Match a packet to the probe of ours that it returns; ignore everything else that looks like one."""
+        self.received[port] += 1
         _magic, index, sequence, sent_ns = BODY.unpack_from(packet, BODY_AT)
         known = (index, sent_ns)
         if self._outstanding.get(sequence) == known:

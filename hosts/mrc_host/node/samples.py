@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import takewhile
+from collections.abc import Iterable, Mapping
+from itertools import chain, takewhile
 from typing import Final
 
 from mrc_host.answers import Sample
@@ -12,7 +13,27 @@ from mrc_host.proto.transport import TransportEndpoint
 
 #: A minute at the usual interval; a recording fetches them many times a second.
 MAX_SAMPLES = 1_200
-_LOSSES: Final = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
+#: Counters of requestors by the reason for which a packet was inferred lost.
+LOSSES: Final = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
+
+
+def summed(rows: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of counters of the same names."""
+    sums: dict[str, int] = {}
+    for row in rows:
+        for name, count in row.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums
+
+
+def requestors(statistics: MrcStatistics) -> dict[str, int]:
+    """Return the sums of the requestors' counters of all queue pairs, those that are gone included."""
+    return summed(chain([statistics.gone_requestors], (qp.requestor for qp in statistics.qps)))
+
+
+def responders(statistics: MrcStatistics) -> dict[str, int]:
+    """Return the sums of the responders' counters, as `requestors`."""
+    return summed(chain([statistics.gone_responders], (qp.responder for qp in statistics.qps)))
 
 
 def condense(statistics: Statistics, now: int) -> Sample:
@@ -23,30 +44,29 @@ def condense(statistics: Statistics, now: int) -> Sample:
 
 
 def _roce(statistics: RoceStatistics, now: int) -> Sample:
-    counters, ports, qps = statistics.endpoint, statistics.ports, statistics.qps
+    counters, ports = statistics.endpoint, statistics.ports
     return Sample(
         t_ns=now,
         tx_bytes=[port.sent_bytes for port in ports],
         rx_bytes=[port.received_bytes for port in ports],
         ports_up=sum(port.up for port in ports),
         delivered_bytes=counters.get("payload_bytes_placed", 0),
-        packets=sum(qp.packets_sent for qp in qps),
-        retransmissions=sum(qp.retransmissions for qp in qps),
+        packets=counters.get("packets_sent", 0),
+        retransmissions=counters.get("retransmissions", 0),
         losses=counters.get("naks_sent", 0),
         trims=0,
         marks=counters.get("ecn_marked", 0),
         timeouts=counters.get("timeouts", 0),
         spurious_retransmissions=counters.get("duplicates", 0),
         ev={},
-        cc={"rate_bps": sum(qp.rate_bps for qp in qps)},
+        cc={"rate_bps": sum(qp.rate_bps for qp in statistics.qps)},
     )
 
 
 def _mrc(statistics: MrcStatistics, now: int) -> Sample:
     ports = statistics.ports
     beside = statistics.endpoint  # RoCE beside MRC counts at its endpoint
-    requestors = [qp.requestor for qp in statistics.qps]
-    responders = [qp.responder for qp in statistics.qps]
+    sent, received = requestors(statistics), responders(statistics)
     states: dict[str, int] = {}
     for qp in statistics.qps:
         for state, count in qp.ev_states.items():
@@ -58,15 +78,14 @@ def _mrc(statistics: MrcStatistics, now: int) -> Sample:
         tx_bytes=[port.sent_bytes for port in ports],
         rx_bytes=[port.received_bytes for port in ports],
         ports_up=sum(port.up for port in ports),
-        delivered_bytes=sum(each["payload_bytes_placed"] for each in responders)
-        + beside.get("payload_bytes_placed", 0),
-        packets=sum(each["packets_sent"] for each in requestors),
-        retransmissions=sum(each["retransmissions"] for each in requestors),
-        losses=sum(each[key] for each in requestors for key in _LOSSES) + beside.get("naks_sent", 0),
-        trims=sum(each["trimmed"] for each in responders),
-        marks=sum(each["ecn_marked"] for each in responders) + beside.get("ecn_marked", 0),
-        timeouts=sum(each["lost_timeout"] for each in requestors) + beside.get("timeouts", 0),
-        spurious_retransmissions=sum(each["duplicates"] for each in responders),
+        delivered_bytes=received.get("payload_bytes_placed", 0) + beside.get("payload_bytes_placed", 0),
+        packets=sent.get("packets_sent", 0),
+        retransmissions=sent.get("retransmissions", 0),
+        losses=sum(sent.get(reason, 0) for reason in LOSSES) + beside.get("naks_sent", 0),
+        trims=received.get("trimmed", 0) + received.get("trimmed_duplicates", 0),
+        marks=received.get("ecn_marked", 0) + received.get("ecn_refused", 0) + beside.get("ecn_marked", 0),
+        timeouts=sent.get("lost_timeout", 0) + beside.get("timeouts", 0),
+        spurious_retransmissions=received.get("duplicates", 0),
         ev=states,
         cc={
             "cwnd": sum(peer.cwnd for peer in peers),

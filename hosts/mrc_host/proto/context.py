@@ -31,6 +31,8 @@ class Context:
         "denied",
         "drops",
         "events",
+        "gone_requestors",
+        "gone_responders",
         "instance",
         "memory",
         "now",
@@ -72,6 +74,9 @@ class Context:
         self.events: deque[Event] = deque()
         self.drops: Counter[str] = Counter()
         self.counters = EndpointCounters()
+        #: Sums of the counters of queue pairs that are gone.
+        self.gone_requestors: Counter[str] = Counter()
+        self.gone_responders: Counter[str] = Counter()
         self.ring = SendRing(self.timers, wire.length_only)
         # EVs that a controller denied, by the peer's address; they outlive queue pairs, for later ones to that peer.
         self.denied: dict[bytes, set[int]] = {}

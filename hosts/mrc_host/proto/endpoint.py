@@ -321,6 +321,9 @@ class Endpoint(PathControl):
         self._closed.pop(qp.number, None)
         del self._qps[qp.number]
         qp.reset(now)
+        context = self.context
+        context.gone_requestors.update(qp.requestor.counters.snapshot())
+        context.gone_responders.update(qp.responder.counters.snapshot())
         self._universes.drop(qp.evs.universe)
 
     def local_attributes(self, qp: QueuePair) -> QpDocument:
@@ -519,4 +522,7 @@ class Endpoint(PathControl):
             ports=[port.snapshot() for port in context.ports.ports],
             peers=[row for peer in self.peers.values() for row in peer.snapshots()],
             qps=[qp.snapshot() for qp in self._qps.values()],
+            gone_requestors=dict(context.gone_requestors),
+            gone_responders=dict(context.gone_responders),
+            instance=context.instance,
         )

@@ -99,6 +99,7 @@ class PortTable:
         self.mask ^= 1 << port
         self.status += 1
         if not up:
+            self.overflow += len(entry.control)
             entry.control.clear()
         return True
 

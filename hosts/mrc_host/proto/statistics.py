@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mrc_host.proto.events import EvState
@@ -65,13 +65,15 @@ class PeerStatistics:
 @dataclass(frozen=True)
 class QpStatistics:
     """A queue pair of MRC. `ev_states` counts EVs by the name of their state, `ev_active` active ones by plane;
-    `requestor` and `responder` are counters by name (`proto.stats`)."""
+    `requestor` and `responder` are counters by name (`proto.stats`).
+    `lost_packets`: those of the outstanding ones that are inferred lost and not sent again yet."""
 
     qpn: int
     state: str
     error: str | None
     peer: str | None
     outstanding_packets: int
+    lost_packets: int
     unacked_requests: int
     srtt_ns: int
     ev_states: Mapping[str, int]
@@ -96,13 +98,20 @@ class RoceQpStatistics:
 
 @dataclass(frozen=True)
 class MrcStatistics:
-    """Statistics of an MRC endpoint: counters, drops by reason, ports, congestion contexts of peers, queue pairs."""
+    """Statistics of an MRC endpoint: counters, drops by reason, ports, congestion contexts of peers, queue pairs.
+
+    `gone_requestors` and `gone_responders` are the sums of the counters of queue pairs that are gone. `instance`: of
+    the endpoint; one that starts again counts from 0 and has another.
+    """
 
     endpoint: Mapping[str, int]
     drops: Mapping[str, int]
     ports: Sequence[PortStatistics]
     peers: Sequence[PeerStatistics]
     qps: Sequence[QpStatistics]
+    gone_requestors: Mapping[str, int] = field(default_factory=dict)
+    gone_responders: Mapping[str, int] = field(default_factory=dict)
+    instance: int = 0
 
 
 @dataclass(frozen=True)

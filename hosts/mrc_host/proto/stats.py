@@ -25,11 +25,13 @@ _REQUESTOR: Final = (
     "lost_rack",
     "lost_same_ev",
     "lost_timeout",
+    "losses_flushed",
     "nacks_received",
     "packets_sent",
     "payload_bytes_sent",
     "probes_answered",
     "probes_sent",
+    "repeats",
     "requests_completed",
     "requests_flushed",
     "retransmissions",
@@ -42,6 +44,7 @@ _RESPONDER: Final = (
     "acks_sent",
     "duplicates",
     "ecn_marked",
+    "ecn_refused",
     "immediates_delivered",
     "messages_completed",
     "nacks_sent",
@@ -54,6 +57,7 @@ _RESPONDER: Final = (
     "refused",
     "sacks_sent",
     "trimmed",
+    "trimmed_duplicates",
 )
 
 
@@ -88,8 +92,11 @@ class EndpointCounters(Counters):
 
 
 class RequestorCounters(Counters):
-    """Counters of the sending half of a queue pair. `lost_*` count packets by the reason for which they were inferred
-    lost.
+    """Counters of the sending half of a queue pair.
+
+    `lost_*` count packets by the reason for which they were inferred lost. Each of them is sent again, or acknowledged
+    before that (`spurious_losses`), or given up with its queue pair (`losses_flushed`). `retransmissions` have the
+    `repeats` among them: packets that are sent again though they have arrived, since their transport ACK is missing.
     """
 
     __slots__ = _REQUESTOR
@@ -104,11 +111,13 @@ class RequestorCounters(Counters):
     lost_rack: int
     lost_same_ev: int
     lost_timeout: int
+    losses_flushed: int
     nacks_received: int
     packets_sent: int
     payload_bytes_sent: int
     probes_answered: int
     probes_sent: int
+    repeats: int
     requests_completed: int
     requests_flushed: int
     retransmissions: int
@@ -119,13 +128,19 @@ class RequestorCounters(Counters):
 
 
 class ResponderCounters(Counters):
-    """Counters of the receiving half of a queue pair."""
+    """Counters of the receiving half of a queue pair.
+
+    `trimmed` and `duplicates` exclude each other: a trimmed packet whose data had arrived before counts in
+    `duplicates`, and in `trimmed_duplicates`. `ecn_refused`: packets with CE that were not placed, of which no mark
+    goes back.
+    """
 
     __slots__ = _RESPONDER
     names = _RESPONDER
     acks_sent: int
     duplicates: int
     ecn_marked: int
+    ecn_refused: int
     immediates_delivered: int
     messages_completed: int
     nacks_sent: int
@@ -138,3 +153,4 @@ class ResponderCounters(Counters):
     refused: int
     sacks_sent: int
     trimmed: int
+    trimmed_duplicates: int

@@ -34,7 +34,7 @@ class Echo:
         self.mapper = Mapper("fd00::9", targets(count, ports), interval_ns, timeout_ns)
         self.ports = ports
         self.sent: list[tuple[int, int, bytes]] = []
-        self.back: list[tuple[int, bytes]] = []
+        self.back: list[tuple[int, int, bytes]] = []
 
     def step(self, now: int, fate: int | None) -> None:
         """One timer at `now`; its probe returns `fate` ns later (None: never)."""
@@ -43,13 +43,13 @@ class Echo:
             for packet in self.mapper.to_send(port):
                 self.sent.append((now, port, packet))
                 if fate is not None:
-                    self.back.append((now + fate, packet))
+                    self.back.append((now + fate, port, packet))
 
     def deliver(self, until: int) -> None:
         due = sorted((each for each in self.back if each[0] <= until), key=lambda each: each[0])
         self.back = [each for each in self.back if each[0] > until]
-        for at, packet in due:
-            self.mapper.receive(packet, at)
+        for at, port, packet in due:
+            self.mapper.receive(port, packet, at)
 
 
 @given(
@@ -115,12 +115,12 @@ def test_forged_probe_changes_nothing(data: bytes, at: int) -> None:
     forged[BODY_AT + len(MAGIC) : BODY_AT + len(MAGIC) + len(data)] = data[: PROBE_BYTES - BODY_AT - len(MAGIC)]
     forged = forged[:PROBE_BYTES]
     if bytes(forged) != genuine:
-        echo.mapper.receive(bytes(forged), at)
+        echo.mapper.receive(0, bytes(forged), at)
         assert echo.mapper.view() == before
-    echo.mapper.receive(genuine, 7)
+    echo.mapper.receive(0, genuine, 7)
     assert echo.mapper.view()[0].history == [1]
     assert echo.mapper.view()[0].rtt_ns == 7
-    echo.mapper.receive(genuine, 9)
+    echo.mapper.receive(0, genuine, 9)
     assert echo.mapper.view()[0].history == [1], "a duplicate counts once"
 
 

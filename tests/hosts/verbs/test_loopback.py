@@ -56,7 +56,7 @@ def pair(hosts: Bed, wire: Wire, *, programs: int = 1) -> Iterator[tuple[End, En
 @pytest.mark.parametrize("programs", [1, 2])
 def test_a_host_writes_to_itself(hosts: Bed, wire: Wire, programs: int) -> None:
     # The agent runs in another thread: its commands are not for this one.
-    before = hosts.nodes[0].datapath.loopback.packets
+    before = hosts.nodes[0].datapath.loopback.packets.total()
     with pair(hosts, wire, programs=programs) as (a, b):
         b.qp.post_recv(7, 2)
         a.region.write(DATA)
@@ -65,7 +65,7 @@ def test_a_host_writes_to_itself(hosts: Bed, wire: Wire, programs: int) -> None:
         assert (got.status, got.byte_len, got.imm_data) == (WcStatus.SUCCESS, len(DATA), 9)
         assert b.region.read(len(DATA)) == DATA
         assert [each.status for each in a.wait()] == [WcStatus.SUCCESS]
-    assert hosts.nodes[0].datapath.loopback.packets - before > len(DATA) // 4096
+    assert hosts.nodes[0].datapath.loopback.packets.total() - before > len(DATA) // 4096
     assert not any(ring.dropped for rings in hosts.ends for ring in rings)  # nothing went to a link
 
 

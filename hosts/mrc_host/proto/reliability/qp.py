@@ -352,6 +352,7 @@ class QueuePair(Timed):
             error=self.error.value if self.error is not None else None,
             peer=str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None,
             outstanding_packets=len(board.outstanding),
+            lost_packets=board.lost(),
             unacked_requests=len(self.requestor.unacked),
             srtt_ns=self.requestor.rtt.srtt_ns,
             ev_states={state.name: evs.state.count(state.value) for state in STATES},

@@ -309,6 +309,7 @@ class Requestor(Sender):
             return
         self.association.context.ports.enqueue(plane, packet)
         self.counters.retransmissions += 1
+        self.counters.repeats += 1
 
     # --- acknowledgement ---
 
@@ -541,6 +542,8 @@ class Requestor(Sender):
         self.recovery.stop()
         self.account.close()
         for sent in self.board.outstanding.values():
+            if sent.state == LOST:
+                self.counters.losses_flushed += 1
             sent.state = REPLACED
         self.board.clear()
         return self.work.flush()

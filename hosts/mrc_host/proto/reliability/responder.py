@@ -118,6 +118,8 @@ class Responder(Timed):
         bits = self.bits
         if offset < 0 or bits >> offset & 1:
             counters.duplicates += 1
+            if data.trimmed:
+                counters.trimmed_duplicates += 1
             if self.association.context.trace is not None:
                 self._trace(data, port, now, "duplicate")
             self.association.route.suspect_reverse_ev(self.association.peer.control_plane(port), now, data.entropy)
@@ -213,6 +215,8 @@ class Responder(Timed):
         """Refuse a packet that is not placed: trimmed, beyond the window, or the node lacks a resource."""
         counters = self.counters
         context = self.association.context
+        if data.ce:
+            counters.ecn_refused += 1
         if data.trimmed:
             counters.trimmed += 1
             if context.trace is not None:

@@ -113,6 +113,10 @@ class Scoreboard:
         """Return the highest PSN up to which everything has been acknowledged, by SACK or transport ACK."""
         return self.una - 1 if self.outstanding else self.nxt - 1
 
+    def lost(self) -> int:
+        """Return how many packets are inferred lost and not sent again yet."""
+        return sum(sent.state == LOST for sent in self.outstanding.values())
+
     def oldest(self) -> Transmission | None:
         """Return the outstanding packet of the lowest PSN: first sent in order, and repeated in its place."""
         return next(iter(self.outstanding.values()), None)
