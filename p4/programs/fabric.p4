@@ -412,8 +412,11 @@ control Queueing(inout headers_t hdr, inout metadata_t meta, inout standard_meta
                 bit<32> draw;
                 random(draw, 32w1, meta.mark_range);
                 if (waiting - meta.mark_min >= draw) {
+                    // A packet that an earlier switch has marked is not marked a second time.
+                    if (hdr.ipv6.ecn != ECN_CE) {
+                        marked.count((bit<32>) standard_metadata.egress_spec);
+                    }
                     hdr.ipv6.ecn = ECN_CE;
-                    marked.count((bit<32>) standard_metadata.egress_spec);
                 }
             }
             bit<32> entered;
