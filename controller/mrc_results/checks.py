@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from mrc_lab import describe, payloads
 from mrc_results import analysis, performance, steps
 from mrc_results.analysis import Recovery
+from mrc_results.balance import Books
 from mrc_results.check import Check
 from mrc_results.expectation import Expectation, StepExpectation, StreamExpectation
 from mrc_results.record import BIN_S, Readings, RunResult
 from mrc_topo.topology import Topology
-from mrc_topo.units import format_duration_ms
 
 
 def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> float:
@@ -60,6 +60,8 @@ def checks_of(
     checks += [check for each in expect.steps for check in _steps(result, each)]
     if expect.localised is not None:
         _localised(result, checks)
+    if result.books is not None:
+        checks.append(_books(result.books))
     fidelity = result.fidelity
     if expect.valid and not fidelity.valid:
         checks.append(Check("the machine kept up", "yes", "; ".join(fidelity.reasons[:2]), False, timed=True))
@@ -92,6 +94,15 @@ def _counts(result: RunResult, expect: Expectation, totals: Mapping[str, int], c
         checks.append(Check(key.replace("_", " "), text, measured, passed and not silent, timed=key == "timeouts"))
 
 
+def _books(books: Books) -> Check:
+    wrong = [f"{each.identity}: {text}" for each in books.balances for text in each.unbalanced]
+    entries = sum(each.entries for each in books.balances)
+    text = "; ".join(wrong[:2]) + ("; ..." if len(wrong) > 2 else "")
+    return Check(
+        "the books balance", f"all {len(books.balances)} identities", text or f"{entries} entries do", not wrong
+    )
+
+
 def _failures(result: RunResult, checks: list[Check]) -> None:
     failures = result.failures
     text = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
@@ -117,7 +128,7 @@ def _recovered(recovery: Recovery, bound: float) -> Check:
     return Check(
         f"back to {analysis.RECOVERED:.0%} of {min(recovery.expected, 1.0):.1%} after {recovery.text}",
         f"within {bound * 1e3:.0f} ms",
-        format_duration_ms(recovery.recovery_s),
+        recovery.took,
         passed,
         timed=True,
     )
@@ -137,7 +148,7 @@ def _settled(recovery: Recovery, share: float) -> Check:
 def _dip(recovery: Recovery, dip: float) -> Check:
     lowest = (1 - dip) * min(recovery.expected, 1.0)
     what = f"lowest after {recovery.text}"
-    return Check(what, f"at least {lowest:.1%}", f"{recovery.dip:.1%}", recovery.dip >= lowest, timed=True)
+    return Check(what, f"at least {lowest:.1%}", recovery.lowest, recovery.dip >= lowest, timed=True)
 
 
 def goodput_share(result: RunResult, topology: Topology, readings: Readings) -> float:
@@ -158,9 +169,8 @@ def _goodput(share: float, expect: Expectation, checks: list[Check]) -> None:
 def _planes(result: RunResult, topology: Topology, most: float, checks: list[Check]) -> None:
     loads = [0] * topology.lab.planes
     for host in result.samples:
-        samples = result.samples_of(host)
-        for plane in range(len(loads) if len(samples) else 0):
-            loads[plane] += samples.last[f"tx_bytes.{plane}"] - samples.first[f"tx_bytes.{plane}"]
+        grown = result.samples_of(host).growth([f"tx_bytes.{plane}" for plane in range(len(loads))])
+        loads = [load + more for load, more in zip(loads, grown.values(), strict=True)]
     mean = sum(loads) / len(loads)
     spread = (max(loads) - min(loads)) / mean if mean else math.inf
     text = f"at most {most:.1%} of the mean"

@@ -27,10 +27,7 @@ class Losses:
 
 
 def losses_of(result: RunResult) -> Losses:
-    """Return the counts of a run, from its first to its last sample."""
+    """Return the counts of a run, over the whole of it."""
     fabric = result.recording.fabric
-    dropped = 0
-    if len(fabric):
-        first, last = fabric.first, fabric.last
-        dropped = sum(last.get(name, 0) - first.get(name, 0) for name in fabric.columns if name.endswith(".lost"))
-    return Losses(dropped, result.totals()["losses"])
+    dropped = fabric.growth([name for name in fabric.columns if name.endswith(".lost")])
+    return Losses(sum(dropped.values()), result.totals()["losses"])

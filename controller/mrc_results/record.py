@@ -27,6 +27,7 @@ from mrc_host.proto.statistics import QpStatistics
 from mrc_lab.faults.action import Action
 from mrc_lab.processes.exits import ProcessExit
 from mrc_lab.session.fidelity import UNMEASURED, Fidelity
+from mrc_results.balance import Books
 from mrc_results.provenance import Provenance
 from mrc_results.reading import RESULT, FolderError, of_any_version, readable
 from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
@@ -101,8 +102,9 @@ class RunResult:
     """Everything about a run.
 
     `statistics` of a host that was lost is None. `waiting`: of a run without progress, what each rank waited for at the
-    end. `interrupted`: the signal that ended the run before its time, if one did. `pauses` and `credits`: what flow
-    control did, by port and priority. `program`, `topology` and `experiment` repeat the run.
+    end. `interrupted`: the signal that ended the run before its time, if one did. `books`: whether
+    what hosts and fabric counted agrees; None of a run whose fabric could not be read. `pauses` and `credits`: what
+    flow control did, by port and priority. `program`, `topology` and `experiment` repeat the run.
     """
 
     lab: str
@@ -121,6 +123,7 @@ class RunResult:
     deaths: list[ProcessExit] = field(default_factory=list)
     waiting: dict[str, JobWaiting] = field(default_factory=dict)
     interrupted: str = ""
+    books: Books | None = field(default=None, metadata=OMIT_NONE)
     program_counters: Mapping[str, int] | None = field(default=None, metadata=OMIT_NONE)
     pauses: Mapping[str, Mapping[str, PfcStats]] | None = field(default=None, metadata=OMIT_NONE)
     credits: Mapping[str, Mapping[str, CreditStats]] | None = field(default=None, metadata=OMIT_NONE)
@@ -155,8 +158,12 @@ class RunResult:
         return Series.of([]) if found is None else found
 
     def grid(self, bin_s: float = BIN_S) -> Numbers:
-        """Return the bin edges in seconds from the start of the run to its end."""
-        return np.arange(0.0, max(self.seconds, 2 * bin_s), bin_s)
+        """Return the bin edges in seconds from the start of the run to its end; the last bin is the rest, of half a
+        bin to one and a half."""
+        whole = max(int(self.seconds / bin_s + 0.5), 1)
+        edges = np.linspace(0.0, whole * bin_s, whole + 1)
+        edges[-1] = self.seconds or bin_s
+        return edges
 
     def rates(self, host: str, column: str, edges: Numbers) -> Numbers:
         """Return the rate per second of a cumulative counter of one host, one number per bin."""
@@ -180,7 +187,8 @@ class RunResult:
         ]
         failures = sum(each.breaks and each.done for each in changes)
         goodput = self.goodput_bps(edges)
-        return Readings(edges, goodput, float(goodput.mean()), changes, failures, totals)
+        mean = float(np.average(goodput, weights=np.diff(edges)))
+        return Readings(edges, goodput, mean, changes, failures, totals)
 
     def past_findings(self, happening: LabEvent) -> list[str]:
         """Return what the hosts' probes named beside an event though it was whole again: their latest probes were still
@@ -190,14 +198,14 @@ class RunResult:
         return [name for name in happening.localised if name in was and name not in happening.broken]
 
     def totals(self) -> dict[str, int]:
-        """Return the sum over hosts of each of `TOTALS`, between the first and the last sample of the run."""
-        found = dict.fromkeys(TOTALS, 0)
-        for host in self.samples:
-            samples = self.samples_of(host)
-            for key in TOTALS:
-                # Results of version 0.1.0 have no spurious retransmissions.
-                found[key] += samples.last.get(key, 0) - samples.first.get(key, 0)
-        return found
+        """Return the sum over hosts of the growth of each of `TOTALS` in the run: its first sample is the state before
+        the workload started, and the last one the final statistics."""
+        grown = [self.samples_of(host).growth(TOTALS) for host in self.samples]
+        return {key: sum(each[key] for each in grown) for key in TOTALS}
+
+    def delivered_bytes(self) -> int:
+        """Return the payload placed at all responders in the run."""
+        return sum(self.samples_of(host).growth(["delivered_bytes"])["delivered_bytes"] for host in self.ranks)
 
     def queue_pairs(self) -> dict[tuple[str, int], QpStatistics]:
         """Return the queue pairs of MRC by host and number, as they were at the end."""

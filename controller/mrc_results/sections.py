@@ -15,7 +15,7 @@ from mrc_results.check import Check, Verdict
 from mrc_results.losses import EXPLAINED, losses_of
 from mrc_results.record import Readings, RunResult
 from mrc_topo.topology import Topology
-from mrc_topo.units import format_duration_ms, format_rate, format_time
+from mrc_topo.units import format_rate, format_time
 from p4lite.switch.fabric.values import Lag
 
 
@@ -110,14 +110,22 @@ def recovery_cells(recovery: Recovery) -> list[str]:
         recovery.text,
         format_rate(round(recovery.before_bps)),
         f"{recovery.left:.1%}",
-        f"{recovery.dip:.1%}",
+        recovery.lowest,
         f"{recovery.after:.1%}",
-        format_duration_ms(recovery.recovery_s),
+        recovery.took,
     ]
 
 
 def _recoveries(verdict: Verdict) -> Grid:
-    heads = ["at", "what", "goodput before", "capacity left", "lowest", "settled at", "back to 95 % of that after"]
+    heads = [
+        "at",
+        "what",
+        "goodput before",
+        "capacity left",
+        "lowest",
+        "settled at",
+        "back to 95 % of that after (in bins of 100 ms)",
+    ]
     return Grid(heads, [recovery_cells(each) for each in verdict.recoveries])
 
 
@@ -129,11 +137,10 @@ def _hosts(result: RunResult) -> Grid:
         if progress is None or not len(samples):
             rows.append([name, Coloured("no word", "bad"), "", "", "", ""])
             continue
-        verified, last = f"{progress.bytes_verified / 1e6:.1f} MB", samples.last
+        verified, grown = f"{progress.bytes_verified / 1e6:.1f} MB", samples.growth(("packets", "retransmissions"))
         if result.fidelity.length_only:
             verified = "no"
-        counted = [f"{last['packets']}", f"{last['retransmissions']}"]
-        rows.append([name, str(progress.iterations), verified, *counted, progress.failure or "-"])
+        rows.append([name, str(progress.iterations), verified, *map(str, grown.values()), progress.failure or "-"])
     return Grid(["host", "iterations", "verified", "packets sent", "retransmitted", "failure"], rows)
 
 

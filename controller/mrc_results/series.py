@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,6 +65,17 @@ def flat(row: Row, prefix: str = "") -> dict[str, int]:
     return found
 
 
+def grown(values: Numbers) -> Numbers:
+    """Return the growth of a cumulative counter since its first value: where it falls, its process began again at 0."""
+    steps = np.diff(values, prepend=values[:1])
+    return np.cumsum(np.where(steps < 0, values, steps))
+
+
+def _fallen(values: Numbers) -> int:
+    """Return the sum of the values that a counter fell from."""
+    return int(values[:-1][np.diff(values) < 0].sum())
+
+
 class Series:
     """The series of one element; rows come in by `append` and are read by column and time.
 
@@ -79,6 +90,8 @@ class Series:
         self.columns: dict[str, int] = {TIME: 0}
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
+        #: By column, the sum of the values that it fell from; None of a series that was read, until it is needed.
+        self._fallen: dict[str, int] | None = {}
         self._begins, self._ends, self._rows = array("q"), array("q"), array("q")
         self._open: Numbers = np.empty((1, 0), np.int64)
         self._filled = 0
@@ -108,6 +121,9 @@ class Series:
             self._open = np.empty((len(self.columns), rows), np.int64)
         self._open[:, self._filled] = [row.get(key, 0) for key in self.columns]
         self._filled += 1
+        for name, value in self.last.items():
+            if row.get(name, 0) < value and self._fallen is not None:
+                self._fallen[name] = self._fallen.get(name, 0) + value
         self.first = self.first or dict(row)
         self.last = dict(row)
 
@@ -127,7 +143,7 @@ class Series:
 
     def restore(self, columns: Sequence[str], index: Numbers) -> None:
         """Load the index of the chunks that are already stored."""
-        self.columns = {name: number for number, name in enumerate(columns)}
+        self.columns, self._fallen = {name: number for number, name in enumerate(columns)}, None
         self._begins, self._ends, self._rows = (array("q", row.tolist()) for row in index)
         if len(self._begins):
             self.first = self._row(self._chunk(0), 0)
@@ -182,7 +198,15 @@ class Series:
             return np.zeros(len(edges) - 1)
         begin, end = (start_ns + round(float(each) * 1e9) for each in (edges[0], edges[-1]))
         times, totals = self.take([TIME, name], begin, end)
-        return np.diff(np.interp(edges, (times - start_ns) / 1e9, totals)) / np.diff(edges)
+        return np.diff(np.interp(edges, (times - start_ns) / 1e9, grown(totals))) / np.diff(edges)
+
+    def growth(self, names: Iterable[str]) -> dict[str, int]:
+        """Return how much each of some cumulative counters has grown from the first to the last row; 0 of one that
+        there is not."""
+        if self._fallen is None:
+            known = [name for name in self.columns if name != TIME]
+            self._fallen = {name: _fallen(values) for name, values in zip(known, self.take(known), strict=True)}
+        return {name: self.last.get(name, 0) - self.first.get(name, 0) + self._fallen.get(name, 0) for name in names}
 
     def at(self, time_ns: int) -> dict[str, int] | None:
         """Return the last row at or before a time; None if there is none."""

@@ -17,7 +17,9 @@ def complete(session: Session, result: RunResult, experiment: Experiment) -> Non
     `mrclab run --again` needs: the experiment as it was run, and its provenance. Where switches died or stand still,
     counters are empty."""
     try:
-        result.program_counters, result.pauses = session.program_counters(), session.pauses()
+        if result.program_counters is None:
+            result.program_counters = session.program_counters()
+        result.pauses = session.pauses()
         result.credits = session.stalls()
     except LOST as error:
         if not session.deaths() and not session.frozen() and not is_silence(error):

@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from mrc_host.answers import Measured
+from mrc_common.plain import encode
+from mrc_host.answers import HostStatistics, Measured
+from mrc_host.node.samples import condense
 from mrc_host.requests import FinishJob, GetEvents, GetProgress, GetStatistics, StartJob
 from mrc_lab.faults.action import Action
 from mrc_lab.hosts.hostclient import HostError
@@ -18,6 +20,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
+from mrc_runs.accounts import BooksReader
 from mrc_runs.endings import LOST, EndDetector, Losses, RunCannotContinue
 from mrc_runs.interruption import Interrupted
 from mrc_runs.loop import Loop
@@ -89,6 +92,7 @@ class WorkloadRun:
             lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names, recording=self.recording
         )
         self.losses = Losses(session, self.result)
+        self.books = BooksReader(self.losses)
         self.endings = EndDetector(self.losses, spec, self.job)
         self.loop = Loop(session, schedule, self.result, POLL_S, interrupted, self.endings.moved)
         self._begun = False
@@ -161,7 +165,9 @@ class WorkloadRun:
         for name in result.ranks:
             events = self.losses.ask(name, GetEvents())
             self._cursors[name] = 0 if events is None else events.next
+        initial = self.books.open()
         result.started_ns = session.now_ns()
+        self._sample(initial, result.started_ns)
         self.loop.begin(result.started_ns)
         self.endings.moved()
         self._begun = True
@@ -188,11 +194,24 @@ class WorkloadRun:
             result.fidelity = Fidelity(reasons=[reason])
         for name in result.ranks:
             result.statistics[name] = self.losses.ask(name, GetStatistics())
+        for name in result.ranks:
             finished = self.losses.ask(name, FinishJob(self.job))
             if name in result.progress:
                 measured = Measured() if finished is None else finished.measured
                 result.progress[name] = dataclasses.replace(result.progress[name], measured=measured)
+        if self._begun:
+            self._sample(result.statistics, result.finished_ns)
+            # Without queue pairs nothing is sent any more, so that what is on its way can arrive.
+            self.books.close()
         return result
+
+    def _sample(self, statistics: Mapping[str, HostStatistics | None], at_ns: int) -> None:
+        """Record the state of ranks and fabric as their samples at a time."""
+        for name in self.result.ranks:
+            if (found := statistics.get(name)) is not None:
+                self.recording.sample(name, encode(condense(found, at_ns)))
+        with contextlib.suppress(*LOST):
+            self.recording.fabric_sample({"t_ns": at_ns, **self.session.fabric_sample()})
 
     def spend(self, seconds: float) -> None:
         """Let time pass, and collect what the hosts say."""

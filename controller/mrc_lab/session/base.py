@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
+from mrc_host.answers import HostStatistics
 from mrc_lab.faults.fabric import FabricControl
 from mrc_lab.faults.ledger import FaultLedger
 from mrc_lab.hosts.hostclient import HostControl
@@ -17,6 +19,21 @@ from mrc_lab.switches.program import FabricProgram, ProgramDocument
 from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
+
+
+@dataclass(frozen=True)
+class LabCounts:
+    """Both books of a lab at one moment: what hosts and what switches have counted, by name.
+
+    `unread`: by host and port, packets that arrived at a host whose agent has not read them; `program`: the counters of
+    the switches' program. A host that does not answer has None.
+    """
+
+    t_ns: int
+    hosts: Mapping[str, HostStatistics | None]
+    unread: Mapping[str, Sequence[int]]
+    fabric: Mapping[str, DeviceStats]
+    program: Mapping[str, int]
 
 
 class LabFabric(FabricControl, counters.StatsSource, counters.SampleSource, counters.CounterSource, Protocol):
@@ -90,6 +107,10 @@ class Session(abc.ABC):
     def stats(self) -> dict[int, DeviceStats]:
         """Return the statistics of all switches at this moment, by device id."""
         return self.fabric.stats()
+
+    def unread(self) -> Mapping[str, Sequence[int]]:
+        """Return by host and port how many packets arrived that the agent has not read: it was frozen or killed."""
+        return {name: [0] * self.topology.lab.planes for name in self.hosts}
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
         """Return a live view's data of all switches, by device id: `some_drops` are those of `counters.FAILURE_DROPS`,

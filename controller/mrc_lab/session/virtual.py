@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -193,6 +193,9 @@ class VirtualSession(Session):
     def stats(self) -> dict[int, DeviceStats]:
         # Calls over gRPC would take ten times as long.
         return FabricInside(self.simulated).stats()
+
+    def unread(self) -> Mapping[str, Sequence[int]]:
+        return super().unread() if self.partition else {name: self.driver.unread(name) for name in self.hosts}
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
         return FabricInside(self.simulated).samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)

@@ -20,7 +20,6 @@ import numpy as np
 
 from mrc_common.plain import OMIT_NONE, decode, encode
 from mrc_host.answers import JobProgress, Times
-from mrc_host.node.samples import condense
 from mrc_host.policy import PolicyError
 from mrc_results import performance, verdict
 from mrc_results.check import Verdict
@@ -226,20 +225,19 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
     progress = list(result.progress.values())
     busy = [each for each in progress if each.takes_part]
     seconds = _seconds(result, busy)
-    # The lab is new: what its hosts have counted, this run has done.
-    ends = [condense(each, 0) for each in result.statistics.values() if each is not None]
+    totals = result.totals()
     found: dict[str, float | None] = {
         "simulated_s": seconds,
         "iterations": min((each.iterations for each in busy), default=None),
         "bytes_verified": sum(each.bytes_verified for each in progress),
         "qp_errors": sum(each.qps - each.qps_in_rts for each in progress),
         "checks_missed": sum(not each.passed for each in judged.checks),
-        "packets_sent": sum(each.packets for each in ends),
+        "packets_sent": totals["packets"],
     }
     for key in ("retransmissions", "spurious_retransmissions", "losses", "timeouts", "trims", "marks"):
-        found[key] = sum(getattr(each, key) for each in ends)
+        found[key] = totals[key]
     if seconds > 0:
-        rate = 8 * sum(each.delivered_bytes for each in ends) / seconds
+        rate = 8 * result.delivered_bytes() / seconds
         if duration is not None:  # the ranks end together some time after it
             rate = float(result.goodput_bps(np.array([0.0, duration]))[0])
         found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(result.ranks))}
@@ -289,7 +287,8 @@ def _fabric(result: RunResult) -> dict[str, float]:
     if len(fabric) < 1:
         return {}
     lost, drops = (
-        sum(fabric.last[name] for name in fabric.columns if name.endswith(f".{key}")) for key in ("lost", "drops")
+        sum(fabric.growth(name for name in fabric.columns if name.endswith(f".{key}")).values())
+        for key in ("lost", "drops")
     )
     return {"lost": lost, "queue_drops": drops - lost}
 
