@@ -115,7 +115,15 @@ def show(outcome: Outcome) -> None:
     console = Console()
     if outcome.verdict.recoveries:
         table = Table(title="what every failure did")
-        for column in ("at", "what", "before", "capacity left", "lowest", "settled", "recovered after"):
+        for column in (
+            "at",
+            "what",
+            "before",
+            "capacity left",
+            "lowest",
+            "settled",
+            "recovered after (in bins of 100 ms)",
+        ):
             table.add_column(column, justify="left" if column == "what" else "right")
         for each in outcome.verdict.recoveries:
             table.add_row(*recovery_cells(each))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mrc_results.record import BIN_S, Change, Numbers, Readings, RunResult
+from mrc_topo.units import format_duration_ms
 
 #: Goodput counts as recovered when its mean over this time reaches the bound.
 HOLD_S = 0.3
@@ -21,10 +22,11 @@ RECOVERED = 0.95
 class Recovery:
     """What one action did to the goodput.
 
-    `before_bps`: mean before; `expected`: share of it that the remaining capacity allows; `dip`: lowest share
-    seen; `after`: share once settled; `recovery_s`: from the action until goodput holds 95 % of what is
-    expected, None if it never did. `left`: the capacity that remains after it, a share of that of the whole lab; after
-    a restore `expected` is more than 1 and this is not.
+    `before_bps`: mean before; `expected`: share of it that the remaining capacity allows; `dip`: lowest share seen in a
+    bin, which began `dip_s` after the action; `after`: share once settled; `recovery_s`: from the action until the end
+    of the last bin below 95 % of what is expected, before goodput holds that on average; 0 if no bin was below, None if
+    it never did. `left`: the capacity that remains after it, a share of that of the whole lab; after a restore
+    `expected` is more than 1 and this is not.
     """
 
     at_s: float
@@ -36,6 +38,24 @@ class Recovery:
     after: float
     recovery_s: float | None
     left: float
+    dip_s: float = 0.0
+
+    @property
+    def lowest(self) -> str:
+        """The lowest share, and when it was."""
+        return f"{self.dip:.1%} after {self.dip_s:.1f} s"
+
+    @property
+    def took(self) -> str:
+        """The time of the recovery, which is known to a bin, as text."""
+        return duration_text(self.recovery_s)
+
+
+def duration_text(recovery_s: float | None) -> str:
+    """Return a `Recovery.recovery_s` as text: whole milliseconds, "never", or less than a bin."""
+    if recovery_s is not None and not recovery_s:
+        return f"less than {BIN_S * 1e3:.0f} ms"
+    return format_duration_ms(recovery_s)
 
 
 def recoveries(result: RunResult, readings: Readings) -> list[Recovery]:
@@ -114,9 +134,13 @@ def _recovery(change: Change, readings: Readings, end: float, before: float, exp
     hold = max(min(hold, len(shares)), 1)
     recovery: float | None = None
     for index in range(len(shares) - hold + 1):
-        if shares[index : index + hold].mean() >= RECOVERED * min(expected, 1.0):
-            recovery = max(float(edges[first + index]) - begin, 0.0)
+        window, bound = shares[index : index + hold], RECOVERED * min(expected, 1.0)
+        if window.mean() >= bound:
+            below = index + np.flatnonzero(window < bound)
+            behind = below[-1] + 1 if len(below) else index
+            recovery = max(float(edges[first + behind]) - begin, 0.0) if behind else 0.0
             break
+    lowest = int(shares.argmin()) if len(shares) else 0
     settled = window_mean(series, edges, begin + (end - begin) / 2, end)
     return Recovery(
         at_s=begin,
@@ -124,8 +148,9 @@ def _recovery(change: Change, readings: Readings, end: float, before: float, exp
         breaks=change.breaks,
         before_bps=before,
         expected=expected,
-        dip=float(shares.min()) if len(shares) else 0.0,
+        dip=float(shares[lowest]) if len(shares) else 0.0,
         after=settled / before if before > 0 else 0.0,
         recovery_s=recovery,
         left=1.0 - change.expected_loss,
+        dip_s=max(float(edges[min(first + lowest, len(edges) - 1)]) - begin, 0.0),
     )

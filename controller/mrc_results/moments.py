@@ -104,11 +104,10 @@ def _told(recovery: Recovery | None) -> str:
     """Describe in words what became of the goodput."""
     if recovery is None:
         return "Too close to another change for goodput to be compared."
-    took = recovery.recovery_s
-    back = "did not come back" if took is None else f"was back after {took * 1e3:.0f} ms"
+    back = "did not come back" if recovery.recovery_s is None else f"was back after {recovery.took}"
     return (
         f"Goodput was {format_rate(round(recovery.before_bps))}; {recovery.left:.1%} of the capacity was"
-        f" left. It fell to {recovery.dip:.1%} of before at the lowest, and {back}."
+        f" left. It was lowest at {recovery.lowest}, and {back}."
     )
 
 

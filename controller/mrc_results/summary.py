@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mrc_lab import payloads
+from mrc_results.analysis import duration_text
 from mrc_results.check import Verdict
 from mrc_results.checks import goodput_share
 from mrc_results.record import Readings, RunResult
@@ -118,7 +119,7 @@ def _slowest(times: list[float | None]) -> tuple[str, str]:
         return "-", "recovery"
     if None in times:
         return "never", "slowest recovery"
-    return f"{max(each for each in times if each is not None) * 1e3:.0f} ms", "slowest recovery"
+    return duration_text(max(each for each in times if each is not None)), "slowest recovery"
 
 
 def _many(count: int, one: str, several: str = "") -> str:
