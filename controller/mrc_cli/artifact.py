@@ -8,14 +8,15 @@ import tempfile
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mrc_cli.common import TrustCode
 from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.plain import encode
 from mrc_results.reading import RESULT, FolderError, recorded_in
+from mrc_results.terminal import Terminal
 from mrc_runs import artifact as artifacts
 from mrc_runs import sources
 from mrc_runs.artifact import Repeated
@@ -104,9 +105,9 @@ def _show(rows: list[Repeated]) -> None:
             results = "other bytes in " + "; ".join(row.results) if row.results else "the same bytes"
         colour = "green" if row.same else "red"
         verdicts = (words[row.passed_before], words[row.passed])
-        table.add_row(printable(row.run.name), row.run.clock, *verdicts, f"[{colour}]{results}[/]")
-    console = Console()
+        table.add_row(printable(row.run.name), printable(row.run.clock), *verdicts, Text(results, colour))
+    console = Terminal()
     console.print(table)
     for row in rows:
         for line in row.differences:
-            console.print(f"{row.run.name}: {line}", markup=False, highlight=False)
+            console.print(f"{row.run.name}: {line}", highlight=False)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
+from mrc_results.terminal import Terminal
 from mrc_runs.interruption import interruptible
 from mrc_workshop.classroom import classfile, collecting, gradebook, notebooks, page, resetting, standing
 from mrc_workshop.classroom.classfile import Classroom, Student
@@ -103,7 +103,7 @@ def show_progress(
     if as_json:
         typer.echo(json.dumps([each.document() for each in mine], indent=1))
         return
-    Console().print(_table(classroom, mine, students))
+    Terminal().print(_table(classroom, mine, students))
     typer.echo("? waits for `class grade`, % of the checks hold, late: after the deadline, =: equal to another answer")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mrc_cli.common import TrustCode, need_namespaces
 from mrc_cli.progress import steps
@@ -19,6 +19,7 @@ from mrc_cli.quantities import duration
 from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_results.check import Check
+from mrc_results.terminal import Terminal
 from mrc_runs import compare as comparing
 from mrc_runs.compare import Comparison, Timing, load_comparison
 from mrc_runs.interruption import interruptible
@@ -88,7 +89,7 @@ def _show_comparison(
     judged: Sequence[Check],
     ideals: Mapping[str, float | None],
 ) -> None:
-    console = Console()
+    console = Terminal()
     first = comparison.conditions[0].name
     what = f"{comparison.workload.name}, {comparison.clock} clock: time of one iteration"
     table = Table(title=f"{comparison.title}\n{what}")
@@ -115,7 +116,7 @@ def _show_comparison(
     for column in ("ratio of times", "expected", "measured", ""):
         table.add_column(column)
     for each in judged:
-        mark = "[green]good[/]" if each.passed else "[red]missed[/]"
+        mark = Text("good", "green") if each.passed else Text("missed", "red")
         table.add_row(each.what, each.expected, each.measured, mark)
     console.print(table)
     for (name, at), cell in cells.items():

@@ -9,7 +9,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.progress import steps
@@ -22,6 +21,7 @@ from mrc_conform.devices.kinds import DeviceKind, Target, make
 from mrc_conform.run import CaseResult, Conformance, Verdict, run_cases
 from mrc_conform.wire import Transport
 from mrc_results import resultdir
+from mrc_results.terminal import Terminal
 from mrc_runs.interruption import interruptible
 
 PAGE, JUNIT, CAPTURES = "report.html", "junit.xml", "packets"
@@ -155,7 +155,7 @@ def _list(cases: list[Case], as_json: bool) -> None:
 
 
 def _show(run: Conformance, page: pathlib.Path) -> None:
-    console = Console()
+    console = Terminal()
     table = Table(box=None)
     table.add_column("area")
     shown = [verdict for verdict in Verdict if run.count(verdict)]
@@ -166,13 +166,11 @@ def _show(run: Conformance, page: pathlib.Path) -> None:
     console.print(table)
     for result in run.results:
         if result.wrong:
-            console.print(
-                f"{result.verdict.value}: {result.case.name}: {result.case.rule}", highlight=False, markup=False
-            )
-            console.print(f"    {result.text} ({report.source(result)})", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{result.verdict.value}: {result.case.name}: {result.case.rule}", highlight=False)
+            console.print(f"    {result.text} ({report.source(result)})", highlight=False, soft_wrap=True)
     skipped = {result.text for result in run.results if result.verdict is Verdict.SKIPPED}
     for text in sorted(skipped):
-        console.print(f"skipped: {text}", highlight=False, markup=False, soft_wrap=True, style="dim")
+        console.print(f"skipped: {text}", highlight=False, soft_wrap=True, style="dim")
     console.print(f"{report.summary(run)}, in {run.seconds:.1f} s", highlight=False, soft_wrap=True)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)
 

@@ -16,16 +16,19 @@ from mrc_common.errors import ExitCode, MrclabError
 from mrc_runs.interruption import Interrupted
 from p4lite.errors import P4liteError
 from p4lite.files import discard_output
+from p4lite.terminal import harmless
 
+#: Characters of a line of an error; a value that a message quotes may be of any length.
+LONGEST = 2000
 #: Errors of packages that do not use `mrc_common`, by module and name, with their exit codes.
 FOREIGN = (("mrc_host.policy", "PolicyError", ExitCode.FAILED),)
 
 
 def end(message: str, code: int = ExitCode.USAGE) -> NoReturn:
-    """End the command with one line per problem, without characters that would control the terminal."""
+    """End the command with one line per problem; of a line that quotes a huge value only the two ends are shown."""
     for line in message.splitlines():
-        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
-        typer.echo(f"mrclab: error: {shown}", err=True)
+        shown = line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"
+        typer.echo(f"mrclab: error: {harmless(shown)}", err=True)
     raise SystemExit(int(code))
 
 

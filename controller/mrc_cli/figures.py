@@ -7,11 +7,12 @@ import pathlib
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mrc_cli.progress import steps
 from mrc_results import resultdir
+from mrc_results.terminal import Terminal
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import interruptible
 from mrc_studies.cells.workers import Progress
@@ -53,7 +54,7 @@ def verb(
     if listed:
         _list(plan, count)
         return
-    error = Console(stderr=True)
+    error = Terminal(stderr=True)
     with interruptible(), resultdir.prepared(output, 0.0):
         about = produce.estimate_s(chosen, plan, count)
         error.print(f"{len(chosen)} figures on {count} cores, about {_duration(about)} from the beginning", style="dim")
@@ -86,7 +87,7 @@ def _list(plan: Plan, jobs: int) -> None:
         duration = _duration(produce.estimate_s([figure], plan, jobs))
         seeds, runs = plan.count(figure), produce.runs(figure, plan)
         table.add_row(figure.name, figure.title, str(seeds), str(runs), duration)
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _held(judged: JudgedFigure) -> str:
@@ -95,7 +96,7 @@ def _held(judged: JudgedFigure) -> str:
 
 
 def _show(done: list[JudgedFigure], page: pathlib.Path) -> None:
-    console = Console()
+    console = Terminal()
     table = Table()
     for column in ("figure", "what", "result", "holds for"):
         table.add_column(column)
@@ -103,20 +104,22 @@ def _show(done: list[JudgedFigure], page: pathlib.Path) -> None:
     for each in done:
         colour = colours.get(each.status, "yellow")
         reason = f" {each.reason}" if each.status is Status.DIFFERS else ""
-        table.add_row(each.figure.name, each.figure.title, f"[{colour}]{each.status}[/]{reason}", _held(each))
+        table.add_row(
+            each.figure.name, each.figure.title, Text.assemble((str(each.status), colour), reason), _held(each)
+        )
         for name, other in each.alternatives.items():
-            result = "[green]reproduced[/]" if other.reproduced else "[yellow]missed[/]"
+            result = Text("reproduced", "green") if other.reproduced else Text("missed", "yellow")
             table.add_row("", f"with {name}", result, _held(other))
     console.print(table)
     for each in done:
         for text in (*each.not_run[:5], *each.failures[:5]):
-            console.print(f"{each.figure.name}: {text}", markup=False, highlight=False)
+            console.print(f"{each.figure.name}: {text}", highlight=False)
         for measure in each.measures:
             if not measure.passed:
                 text = f"{each.figure.name}: {measure.what}: {measure.shown} (expected {measure.bounds})"
-                console.print(text, markup=False, highlight=False)
+                console.print(text, highlight=False)
         for name, found in each.evidence:
             if not found.passed:
                 text = f"{each.figure.name}: {name}: {found.what}: {found.measured} (expected {found.expected})"
-                console.print(text, markup=False, highlight=False)
-    console.print(f"page: {page}", markup=False, highlight=False)
+                console.print(text, highlight=False)
+    console.print(f"page: {page}", highlight=False)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.listed import Kind
 from mrc_lab import lifecycle
 from mrc_lab.lifecycle import LabRow
+from mrc_results.terminal import Terminal
 
 
 def verb(
@@ -25,7 +25,7 @@ def verb(
     if as_json:
         typer.echo(json.dumps({kind.value: _document(kind) for kind in wanted}, indent=1))
         return
-    console = Console()
+    console = Terminal()
     if Kind.RUNNING in wanted:
         _show_running(console, lifecycle.listing())
     if not kinds:
@@ -44,7 +44,7 @@ def _document(kind: Kind) -> Sequence[Any]:
     return [each.document() for each in SECTIONS[kind].found()]
 
 
-def _show_running(console: Console, rows: Sequence[LabRow]) -> None:
+def _show_running(console: Terminal, rows: Sequence[LabRow]) -> None:
     if not rows:
         console.print("no lab is up")
         return
@@ -60,7 +60,7 @@ def _show_running(console: Console, rows: Sequence[LabRow]) -> None:
     console.print(table)
 
 
-def _show_names(console: Console) -> None:
+def _show_names(console: Terminal) -> None:
     """Print the names of everything that comes with mrclab, a row per kind; `mrclab list KIND` has more of each."""
     from mrc_cli.available import SECTIONS
 
@@ -72,7 +72,7 @@ def _show_names(console: Console) -> None:
     console.print(table)
 
 
-def _show(console: Console, kind: Kind) -> None:
+def _show(console: Terminal, kind: Kind) -> None:
     from mrc_cli.available import SECTIONS
 
     section = SECTIONS[kind]

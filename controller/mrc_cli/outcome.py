@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mrc_cli import progress
 from mrc_cli.common import need_namespaces
@@ -19,6 +19,7 @@ from mrc_lab import payloads
 from mrc_results import performance
 from mrc_results.losses import EXPLAINED, losses_of
 from mrc_results.sections import recovery_cells
+from mrc_results.terminal import Terminal
 from mrc_runs import again, execute
 from mrc_runs.again import EarlierRun, RepeatReport
 from mrc_runs.execute import Outcome
@@ -62,7 +63,7 @@ def run_and_show(
     """
     if (clock or experiment.clock) == "real":
         need_namespaces()
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
 
     def tell(text: str) -> None:
         if progress.chosen() > Verbosity.QUIET:
@@ -112,7 +113,7 @@ def _show_repetition(earlier: EarlierRun, repetition: RepeatReport) -> None:
 
 def show(outcome: Outcome) -> None:
     """Print the verdict as tables."""
-    console = Console()
+    console = Terminal()
     if outcome.verdict.recoveries:
         table = Table(title="what every failure did")
         for column in (
@@ -132,11 +133,11 @@ def show(outcome: Outcome) -> None:
     for column in ("check", "expected", "measured", ""):
         table.add_column(column)
     for check in outcome.verdict.checks:
-        mark = "[green]good[/]" if check.passed else "[red]missed[/]"
+        mark = Text("good", "green") if check.passed else Text("missed", "red")
         table.add_row(check.what, check.expected, check.measured, mark)
     console.print(table)
     for measured in performance.tables(outcome.result):
-        console.print(measured.text(), markup=False, highlight=False, soft_wrap=True)
+        console.print(measured.text(), highlight=False, soft_wrap=True)
     console.print(_sums(outcome))
     if lost := losses_of(outcome.result):
         console.print(
@@ -151,11 +152,11 @@ def show(outcome: Outcome) -> None:
     if stalled := _stalls(outcome):
         console.print(stalled)
     colour = "green" if outcome.verdict.passed else "yellow" if outcome.verdict.timing_only else "red"
-    console.print(f"[{colour}]{outcome.verdict.outcome}[/]; report: {outcome.folder / 'report.html'}")
+    console.print(Text.assemble((outcome.verdict.outcome, colour), f"; report: {outcome.folder / 'report.html'}"))
     if not outcome.verdict.valid:
-        console.print("[yellow]the machine did not keep up, so times and rates above are not valid[/]:")
+        console.print("the machine did not keep up, so times and rates above are not valid:", style="yellow")
         for reason in outcome.verdict.reasons:
-            console.print(f"  {reason}", markup=False)
+            console.print(f"  {reason}")
 
 
 def _pauses(outcome: Outcome) -> str:

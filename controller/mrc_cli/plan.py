@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mrc_cli.common import Compiler, Payload, Switch
 from mrc_cli.outcome import Clock, clock_of
@@ -19,6 +19,7 @@ from mrc_cli.quantities import duration
 from mrc_cli.run import check_cores, experiment_of
 from mrc_common.plain import encode
 from mrc_host.workloads import WORKLOADS
+from mrc_results.terminal import Terminal
 from mrc_runs import again as repetition
 from mrc_runs.experiment import ExperimentError, known_experiments
 from mrc_runs.interruption import interruptible
@@ -140,13 +141,13 @@ def _calibrate(as_json: bool) -> None:
             f"{cost:,.0f} B" if part == "memory" and cost >= 1 else f"{cost * 1e6:.4g} µs" if part != "memory" else ""
         )
         table.add_row(part, quantity.replace("_", " "), text or f"{cost:.3g} B")
-    Console().print(table)
+    Terminal().print(table)
     typer.echo(f"kept in {path}")
 
 
 def _show(made: Estimate) -> None:
-    console = Console()
-    console.print(f"{made.name}: {made.level}, lab {made.lab}", markup=False, highlight=False, soft_wrap=True)
+    console = Terminal()
+    console.print(f"{made.name}: {made.level}, lab {made.lab}", highlight=False, soft_wrap=True)
     table = Table()
     for column in ("part", "CPU s"):
         table.add_column(column, justify="right" if column == "CPU s" else "left")
@@ -175,9 +176,9 @@ def _show(made: Estimate) -> None:
         )
     lines.append(f"costs: {made.costs}; this machine takes {made.machine.slowness:.2f} times the reference's time now")
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=True)
     for warning in made.warnings:
-        console.print(f"[yellow]warning[/]: {warning}", highlight=False, soft_wrap=True)
+        console.print(Text.assemble(("warning", "yellow"), f": {warning}"), highlight=False, soft_wrap=True)
 
 
 def seconds(value: float) -> str:

@@ -65,9 +65,9 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
         yield _ignore
         return
     # A command that prints its version or refuses an option has no use for it, and it takes a moment to import.
-    from rich.console import Console
+    from mrc_results.terminal import Terminal
 
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if _chosen is Verbosity.NORMAL:
         told = -pause_s
         with console.status(first) as status:
@@ -85,7 +85,7 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
     began = time.monotonic()
 
     def tell(text: str, *, due: bool = False) -> None:
-        console.print(f"{time.monotonic() - began:7.2f} s  {text}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{time.monotonic() - began:7.2f} s  {text}", highlight=False, soft_wrap=True)
 
     tell(first)
     yield tell

@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_results import resultdir
+from mrc_results.terminal import Terminal
 from mrc_runs.interruption import interruptible
 from mrc_scale import cases, limits, validate
 from mrc_scale import caveat as caveats
@@ -158,7 +159,7 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
 
 
 def _show(made: CalibrationRun) -> None:
-    console, result = Console(), made.result
+    console, result = Terminal(), made.result
     table = Table(title=f"{result.loaded.cluster.name}: {len(result.flows):,} queue pairs", title_justify="left")
     for column in ("at", "goodput", "of first", "data lost", "probes lost/s", "queue pairs that lost", "EVs out",
                    "slowest step"):  # fmt: skip
@@ -205,7 +206,7 @@ def _compare(nics: int, output: pathlib.Path | None, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([{**vars(row), "error": row.error} for row in rows], indent=2))
         return
-    Console().print(_compared(rows, f"the model beside packets, {nics} NICs"))
+    Terminal().print(_compared(rows, f"the model beside packets, {nics} NICs"))
 
 
 def _compared(rows: Sequence[ComparedValue], title: str) -> Table:
@@ -236,7 +237,7 @@ def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
     if as_json:
         typer.echo(made.document(), nl=False)
         return
-    Console().print(_compared(made.rows, "the model beside packets"))
+    Terminal().print(_compared(made.rows, "the model beside packets"))
     typer.echo(
         f"nic_share: {calibrate.in_use():g} in use, {made.nic_share:.3f} measured ({calibrate.LEARNED.name}); all else "
         "follows from windows, queues and rules of the protocol"
@@ -261,10 +262,10 @@ def _validate(as_json: bool) -> None:
         for column in ("what", "from", "must be", "is", "within", ""):
             table.add_column(column)
         for row in rows:
-            verdict = "[green]holds[/]" if row.passed else "[red]off[/]"
+            verdict = Text("holds", "green") if row.passed else Text("off", "red")
             numbers = (f"{value:.6g} {row.unit}".strip() for value in (row.expected, row.measured, row.tolerance))
             table.add_row(row.what, row.source, *numbers, verdict)
-        Console().print(table)
+        Terminal().print(table)
         typer.echo(
             "'own formula' checks that the model computes what it assumes, not that a real cluster does the same."
         )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mrc_cli.common import LabName, on_lab
 from mrc_common.plain import OMIT_NONE, encode
@@ -21,6 +21,7 @@ from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.records.rundir import all_runs
 from mrc_lab.session.fidelity import MachineFidelity
 from mrc_lab.session.real import AgentProcess, RealSession
+from mrc_results.terminal import Terminal
 from p4lite.switch.targetapi.values import DeviceStats, SwitchInfo
 
 #: The processes of a lab that get no requests.
@@ -190,14 +191,14 @@ def machine_line(name: str, machine: MachineFidelity) -> str:
     where = f" (ssh {machine.ssh})" if machine.ssh else ""
     parts = f"{len(machine.hosts)} hosts, {len(machine.switches)} switches"
     if machine.lost:
-        return f"[red]{machine.lost}[/]; {parts} are gone with it"
+        return f"{machine.lost}; {parts} are gone with it"
     clock = machine.clock
     known = "its clock is not known"
     if clock is not None:
         known = f"its clock is within {(abs(clock.off_ns) + clock.uncertainty_ns) / 1e6:.2f} ms of ours"
     ends = machine.tunnels.values()
     lost, received = sum(end.lost for end in ends), sum(end.received for end in ends)
-    return f"machine [bold]{name}[/]{where}: {parts}; {len(ends)} tunnels, {received} datagrams, {lost} lost; {known}"
+    return f"machine {name}{where}: {parts}; {len(ends)} tunnels, {received} datagrams, {lost} lost; {known}"
 
 
 def agent_line(agent: AgentProcess) -> str:
@@ -210,11 +211,11 @@ def agent_line(agent: AgentProcess) -> str:
 
 
 def _show(status: LabStatus) -> None:
-    console = Console()
+    console = Terminal()
     parts = {"switches": status.switch, "compiler": status.compiler}
     other = "".join(f", {what}: {part}" for what, part in parts.items() if part != "p4lite")
     alive = f"{status.hosts_alive} of {len(status.hosts)} agents alive"
-    console.print(f"lab [bold]{status.lab}[/]: {alive}{other}")
+    console.print(Text.assemble("lab ", (status.lab, "bold"), f": {alive}{other}"))
     table = Table(title="switches")
     for column in ("switch", "state", "ports up", "tx packets", "drops"):
         table.add_column(column, justify="left" if column in ("switch", "state") else "right")
@@ -239,7 +240,7 @@ def _show(status: LabStatus) -> None:
         table.add_row(health.element, health.hosts, health.truth)
     console.print(table if status.health else "all links and switches are healthy, and the hosts see them so")
     for line in status.harm:
-        console.print(f"[red]{line}[/]")
+        console.print(line, style="red")
     if status.unsettled:
         names = ", ".join(status.unsettled)
         console.print(f"in doubt after a change that broke off: {names}; `mrclab restore` puts them right")

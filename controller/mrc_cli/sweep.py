@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -20,6 +19,7 @@ from mrc_cli.common import need_namespaces
 from mrc_cli.progress import steps
 from mrc_common.files import write_whole
 from mrc_results import resultdir
+from mrc_results.terminal import Terminal
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import Interrupted, interruptible
 from mrc_studies.cells.store import Store
@@ -86,7 +86,7 @@ def run(
     """Do the runs of a sweep that are not done yet; exit code 1 if one is not good, and that is not allowed."""
     source = load_sweep(name)
     _check_options(workers, scheduler, cluster_file, dashboard)
-    error = Console(file=sys.stderr)  # this one, whatever a run prints to meanwhile
+    error = Terminal(file=sys.stderr)  # this one, whatever a run prints to meanwhile
     total = design.count(source)
     with interruptible():
         with steps(f"checking {total} runs") as tell:
@@ -111,7 +111,7 @@ def run(
             except Interrupted as interrupted:
                 done = sum(1 for _ in kept.answers())
                 text = f"mrclab: {interrupted}: {done} of {total} runs are kept, the same command goes on"
-                error.print(text, markup=False, highlight=False, soft_wrap=True)
+                error.print(text, highlight=False, soft_wrap=True)
                 raise
             finally:
                 kept.close()
@@ -143,7 +143,7 @@ def _carry_out(
     cluster_file: pathlib.Path | None,
     dashboard: bool,
     again: bool,
-    error: Console,
+    error: Terminal,
 ) -> list[tuple[planning.SweepRun, measure.Answer]]:
     waiting, _ = work.missing(kept, again=again)
     with (
@@ -167,11 +167,11 @@ def _executor(
     scheduler: str | None,
     cluster_file: pathlib.Path | None,
     dashboard: bool,
-    error: Console,
+    error: Terminal,
 ) -> Iterator[work.Executor]:
     def told(client: Any) -> work.Executor:
         if dashboard:
-            error.print(f"dashboard: {client.dashboard_link}", style="dim", highlight=False, markup=False)
+            error.print(f"dashboard: {client.dashboard_link}", style="dim", highlight=False)
         return work.on_dask(client)
 
     if not waiting:
@@ -188,7 +188,6 @@ def _executor(
                 f"one run after another: Dask is not installed ({install('cluster')})",
                 style="dim",
                 highlight=False,
-                markup=False,
             )
         yield work.here
     else:
@@ -205,19 +204,19 @@ def _duration(seconds: float) -> str:
 def _show(
     made: SweepPlan, bad: list[tuple[planning.SweepRun, measure.Answer]], folder: pathlib.Path, place: pathlib.Path
 ) -> None:
-    console = Console()
+    console = Terminal()
     for each, answer in bad[:20]:
         where = f"{each.point.text()}, seed {each.seed}"
         text = f"{each.digest[: store.SHORT]} {answer.status}: {answer.failure} ({where})"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(text, highlight=False, soft_wrap=True)
         log = folder / store.LOGS / f"{each.digest}.log"
         line = f"  log: {log}; again: mrclab sweep repeat {folder} {each.digest[: store.SHORT]}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=True)
     if len(bad) > 20:
         console.print(f"and {len(bad) - 20} more that are not good; the report lists them")
     parts = f"; dataset: {folder / store.DATASET}" if has_parquet() else "; sweep.csv only: pyarrow is not installed"
     text = f"{len(made.runs)} runs, {len(bad)} not good; report: {place}{parts}"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def _four_digits(value: float) -> str:
@@ -240,7 +239,7 @@ def _show_differences(found: list[PairedDifference]) -> None:
         said = "" if each.differs is None else "differs" if each.differs else "within chance"
         change = ("+" if each.mean > 0 else "") + _four_digits(each.mean)
         table.add_row(each.value, each.where, each.measure, f"{change}{half}{share}", said)
-    console = Console(markup=False)
+    console = Terminal()
     console.print(table)
     if len(found) > MOST_DIFFERENCES:
         console.print(f"and {len(found) - MOST_DIFFERENCES} more, in the report and in {differences.FILE}")
@@ -308,4 +307,4 @@ def list_sweeps() -> None:
     for name in known_sweeps():
         source = load_sweep(name)
         table.add_row(name, source.sweep.title, str(design.count(source)))
-    Console().print(table)
+    Terminal().print(table)

@@ -15,13 +15,13 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
 from mrc_results import resultdir
+from mrc_results.terminal import Terminal
 from mrc_runs.interruption import interruptible
 from mrc_scale import kernels
 from mrc_scale.kernels import Kernels
@@ -249,7 +249,7 @@ def _document(made: SuiteResult, page: pathlib.Path) -> dict[str, object]:
 
 
 def _show(made: SuiteResult) -> None:
-    console = Console()
+    console = Terminal()
     title = f"means over {len(made.plan.seeds)} seeds (the report has confidence intervals); shares are of packets"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("scenario", no_wrap=True)
@@ -268,7 +268,7 @@ def _show(made: SuiteResult) -> None:
             text = f"{each.scenario}, {each.backend.value}: {each.quantity.value} {report.off(each)}"
             causes.setdefault(each.cause, []).append(text)
     for cause, texts in sorted(causes.items(), key=lambda row: not row[0]):
-        console.print(f"[bold]{cause or 'unexplained'}[/]", highlight=False)
+        console.print(cause or "unexplained", style="bold", highlight=False)
         for text in texts:
             console.print(f"  {text}", highlight=False)
     held = sum(each.holds for each in made.forms)
@@ -276,9 +276,9 @@ def _show(made: SuiteResult) -> None:
     for form in made.forms:
         if not form.holds:
             text = f"{form.scenario}: {form.what}: {form.measured:.5g}, must be {form.bound.value} {form.expected:.5g}"
-            console.print(f"  [red]{text}[/]", highlight=False)
+            console.print(f"  {text}", style="red", highlight=False)
     for problem in made.problems:
-        console.print(f"[red]{problem}[/]", highlight=False)
+        console.print(problem, style="red", highlight=False)
     within = sum(not each.beyond for each in made.differences)
     console.print(
         f"differences: {within} of {len(made.differences)} within the bound, {len(made.unexplained)} unexplained",

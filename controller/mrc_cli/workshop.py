@@ -12,7 +12,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mrc_cli import classroom
@@ -20,6 +19,7 @@ from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.files import write_whole
 from mrc_common.plain import encode
+from mrc_results.terminal import Terminal
 from mrc_runs.interruption import interruptible
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise as exercises
@@ -76,7 +76,7 @@ def list_exercises(as_json: Json = False) -> None:
         state = "passed" if progress.of(each.name).passed else ""
         content = each.content
         table.add_row(str(each.number), each.name, content.title, content.language, str(content.minutes), state)
-    Console().print(table)
+    Terminal().print(table)
 
 
 @app.command()

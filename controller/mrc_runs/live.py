@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mrc_results.analysis import goodput_before
 from mrc_results.record import RunResult
+from mrc_results.terminal import Terminal
 from mrc_runs.remaining import Remaining
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.topology import Topology
@@ -34,10 +35,10 @@ def bar(share: float, width: int = 30) -> str:
 class LiveView:
     """Observes a run; a context manager. Where output is not a terminal it prints a line when something happens."""
 
-    def __init__(self, topology: Topology, spec: WorkloadSpec, console: Console | None = None) -> None:
+    def __init__(self, topology: Topology, spec: WorkloadSpec, console: Terminal | None = None) -> None:
         self.topology = topology
         self.remaining = Remaining(spec)
-        self.console = console or Console(stderr=True)
+        self.console = console or Terminal(stderr=True)
         self.history: deque[float] = deque(maxlen=WIDTH)
         self._shown = 0
         self._result: RunResult | None = None

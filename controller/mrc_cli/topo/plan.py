@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.topo.common import Json, fail
+from mrc_results.terminal import Terminal
 from mrc_topo.cost import CostError, Costs, CostSummary, bill, compared, load_costs
 from mrc_topo.plan import Design, PlanError
 from mrc_topo.plan import plan as make_plan
@@ -42,7 +42,7 @@ def verb(
     if as_json:
         typer.echo(json.dumps([_data(design, prices) for design in designs], indent=2))
         return
-    console = Console(width=None)
+    console = Terminal(width=None)
     console.print(_plan_table(*designs, prices))
     for design in designs:
         if design.note:
@@ -76,7 +76,7 @@ def _compare(designs: list[Design], prices: Costs, as_json: bool) -> None:
         money = (f"{cost.kw / 1e3:.2f}", f"{1e3 * cost.kw / design.nics:.1f}", f"{cost.usd / design.nics:,.0f}")
         lost = (f"{float(design.slowed['T0-T1 link']):.1%}", f"{float(design.lost['NIC port']):.1%}")
         table.add_row(str(design.radix), str(design.planes), size, *counts, *money, *lost)
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _cost_rows(bills: tuple[CostSummary, ...], nics: int) -> list[tuple[str, list[str]]]:

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.topo.common import Json, fail, load
 from mrc_cli.topo.common import LabName as Lab
+from mrc_results.terminal import Terminal
 from mrc_topo import Paths, Topology, addressing, rules
 from mrc_topo.marking import EcnSpec, described
 from mrc_topo.modes import RoutingMode
@@ -36,7 +36,7 @@ def verb(
     if as_json:
         typer.echo(json.dumps(describe(topology), indent=2))
         return
-    console = Console(width=None)
+    console = Terminal(width=None)
     console.print(_summary(topology))
     console.print(_hosts_table(topology))
     console.print(_switches_table(topology))

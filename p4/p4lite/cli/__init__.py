@@ -11,6 +11,7 @@ import io
 import sys
 
 from p4lite.files import discard_output, open_standard_streams
+from p4lite.terminal import protect
 
 VERBS = {
     "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
@@ -38,9 +39,11 @@ def usage() -> str:
 
 
 def print_any_text() -> None:
-    """Let standard output replace a character that its encoding lacks by `?`; by default printing it would fail."""
+    """Let standard output replace a character that its encoding lacks by `?`; by default printing it would fail. Both
+    standard streams escape what would control a terminal."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    protect()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,0 +1,51 @@
+"""Standard streams through which no text controls the terminal, wherever it comes from."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, TextIO, cast
+
+#: Characters that move the cursor, change colours, or reorder text: C0 without tab and newline, DEL, C1, line and
+#: paragraph separators, and Unicode's directional controls. Each is shown as an escape of Python.
+CONTROLS: Final = {
+    number: chr(number).encode("unicode_escape").decode()
+    for number in (
+        *(each for each in range(0x20) if chr(each) not in "\t\n"), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F,
+        0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF,
+    )
+}  # fmt: skip
+
+
+def harmless(text: str) -> str:
+    """Return text in which characters that control a terminal are escaped; tabs and newlines stay."""
+    return text if text.isascii() and text.isprintable() else text.translate(CONTROLS)
+
+
+class PlainStream:
+    """A text stream that escapes what would control a terminal; all else is done by the stream behind it.
+
+    `rich_proxied_file` is the stream behind: rich writes its own colours there, and `Terminal` has escaped its texts.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        """Write text, escaped."""
+        return self.rich_proxied_file.write(harmless(text))
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write several texts, escaped."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+def protect() -> None:
+    """Let standard output and standard error escape what would control a terminal."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, PlainStream):
+            setattr(sys, name, cast(TextIO, PlainStream(stream)))
