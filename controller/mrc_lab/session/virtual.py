@@ -108,8 +108,14 @@ class VirtualSession(Session):
     """
 
     clock = "virtual"
+    #: Whether an earlier simulation of this process may have left cycles of objects.
+    _littered = False
 
     def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
+        if VirtualSession._littered:
+            # Objects that were ignored while time passed count as old, and Python hardly ever looks at old ones.
+            gc.collect()
+        VirtualSession._littered = True
         forwarders.check_clock(topology, self.clock)
         policies.check_files(topology)
         payloads.check(topology, self.clock)
