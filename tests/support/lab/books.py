@@ -18,6 +18,7 @@ from mrc_lab.faults.action import Action
 from mrc_lab.session.base import closing
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.record import RunResult
+from mrc_results.recording import Recording
 from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import Lab
@@ -88,8 +89,8 @@ class Case:
     def run(self) -> RunResult:
         """Run it in simulated time."""
         topology = build_topology(Lab.model_validate(self.lab))
-        with closing(VirtualSession(topology, self.transport)) as session:
-            return WorkloadRun(session, self.spec, self.schedule).go()
+        with closing(VirtualSession(topology, self.transport)) as session, Recording() as recording:
+            return WorkloadRun(session, self.spec, self.schedule, recording=recording).go()
 
 
 def _failure(rng: random.Random, links: list[str], switches: list[str]) -> Action:
