@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import pathlib
 import struct
 import types
@@ -15,12 +16,15 @@ from dataclasses import MISSING, fields, is_dataclass
 
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
+from mrc_common.files import read_plain
 from mrc_common.plain import DecodeError, decode
 
 T = typing.TypeVar("T")
 _hints = functools.cache(typing.get_type_hints)
 
 RESULT = "result.json"
+#: The most bytes and values of a document of a run: a value takes up to a hundred bytes of memory.
+MAX_BYTES, MAX_VALUES = 128 << 20, 10_000_000
 #: What reading raises where bytes, names, types or values are not those that a run writes.
 DAMAGE = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
@@ -66,6 +70,22 @@ def readable(path: pathlib.Path) -> Iterator[None]:
         raise FolderError(
             f"{printable(str(path))}: no results that can be read ({text}); it is damaged or missing: run it again"
         ) from error
+
+
+def document_of(path: pathlib.Path) -> dict[str, typing.Any]:
+    """Return the JSON document in a file of a run.
+
+    Raises:
+        FolderError: it is no mapping, or too large, or no plain file; names the file.
+    """
+    with readable(path):
+        data = read_plain(path, MAX_BYTES)
+        if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES} values, which no such file needs")
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            raise TypeError("it is no mapping")
+    return document
 
 
 def of_any_version(kind: type[T], value: object, where: str) -> T:

@@ -29,7 +29,7 @@ from mrc_lab.processes.exits import ProcessExit
 from mrc_lab.session.fidelity import UNMEASURED, Fidelity
 from mrc_results.balance import Books
 from mrc_results.provenance import Provenance
-from mrc_results.reading import RESULT, FolderError, of_any_version, readable
+from mrc_results.reading import RESULT, FolderError, document_of, of_any_version, readable
 from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
 from mrc_results.series import Series
 from p4lite.switch.fabric.values import CreditStats, PfcStats
@@ -38,6 +38,8 @@ Numbers = npt.NDArray[np.float64]
 
 #: Of result.json. Format 1 held all samples and events itself (`RunResult.load` reads both).
 FORMAT = 2
+#: The longest run whose results are read: a workload takes at most as long.
+MAX_NS = 10**15
 #: Width of the bins in which goodput is measured, seconds.
 BIN_S = 0.1
 #: Counters of hosts of which a report gives sums.
@@ -245,13 +247,15 @@ class RunResult:
             FolderError: there is none, a file of it is damaged, or its format is a later one; names the file.
         """
         with readable(folder / RESULT):
-            document = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+            document = document_of(folder / RESULT)
             version = document.get("format", 1)
         if version not in (1, FORMAT):
             text = f"results of format {version}; this version reads up to {FORMAT}"
             raise FolderError(f"{printable(str(folder))}: {text}")
         with readable(folder / RESULT):
             made = cls.parse(document)
+            if not 0 <= made.finished_ns - made.started_ns <= MAX_NS:
+                raise ValueError(f"finished_ns is not within {MAX_NS} ns after started_ns")
             if recorded and version == 1:
                 made.recording = StoredRecording.of(document["samples"], document["fabric"], document["events"])
         if recorded and version == FORMAT:

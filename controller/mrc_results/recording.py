@@ -25,7 +25,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from mrc_common.files import WriteError
+from mrc_common.archive import Archive
+from mrc_common.files import Bounded, WriteError, open_plain
 from mrc_common.plain import encode
 from mrc_host.answers import Event, EvEvent
 from mrc_host.proto.events import EvState
@@ -37,6 +38,8 @@ SAMPLES, EVENTS = "samples.npz", "events.jsonl.gz"
 RECENT = 12
 #: Events that are compressed together.
 BATCH = 500
+#: The most bytes of an array (a chunk of a series has some 1 MiB) and of all events, which are read into memory.
+MAX_ARRAY, MAX_EVENTS = 64 << 20, 256 << 20
 #: The run has its processor to share: most of the gain for a fraction of the time.
 LEVEL = 1
 
@@ -130,15 +133,16 @@ class StoredArrays:
     """The arrays of a `.npz` file of an earlier run."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        self._zip = zipfile.ZipFile(path)
+        self._zip = Archive(path)
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
         """Refuse: results that are read are not written. Raises NotImplementedError."""
         raise NotImplementedError("results that are read are not written")
 
     def get(self, name: str) -> npt.NDArray[Any]:
-        """See `series.Store`."""
-        return _read(self._zip, name)
+        """See `series.Store`. Raises BadZipFile for an array that is too large."""
+        with self._zip.member(self._zip.getinfo(f"{name}.npy"), MAX_ARRAY) as entry:
+            return _array(entry)
 
     def hosts(self) -> list[str]:
         """Return the hosts that have a series."""
@@ -154,8 +158,19 @@ class StoredArrays:
 
 def _read(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
     with archive.open(f"{name}.npy") as entry:
-        found: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
-        return found
+        return _array(entry)
+
+
+def _array(entry: IO[bytes] | Bounded) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
+    return found
+
+
+@contextlib.contextmanager
+def event_lines(folder: pathlib.Path) -> Iterator[Iterator[bytes]]:
+    """Yield the lines of the events of an earlier run. Raises errors of `reading.DAMAGE` about what is in the file."""
+    with open_plain(folder / EVENTS) as file, gzip.GzipFile(fileobj=file) as unpacked:
+        yield Bounded(unpacked, MAX_EVENTS, EVENTS).lines()
 
 
 class Events(Mapping[str, Iterator[Event]]):
@@ -358,8 +373,8 @@ class StoredRecording:
             samples = {name: arrays.series(f"hosts/{name}") for name in arrays.hosts()}
             fabric = arrays.series("fabric")
         events: dict[str, list[Event]] = {}
-        with readable(folder / EVENTS), gzip.open(folder / EVENTS, "rt", encoding="utf-8") as file:
-            for line in file:
+        with readable(folder / EVENTS), event_lines(folder) as lines:
+            for line in lines:
                 row = json.loads(line)
                 events.setdefault(row.pop("host"), []).append(event_of(row))
         return cls(samples, fabric, StoredEvents(events))

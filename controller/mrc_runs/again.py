@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
+import hashlib
 import json
 import tempfile
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from mrc_common.archive import Archive
 from mrc_common.document import printable
 from mrc_results.provenance import Provenance
-from mrc_results.reading import RESULT, FolderError, readable
+from mrc_results.reading import RESULT, FolderError, document_of, readable
 from mrc_results.record import RunResult
-from mrc_results.recording import EVENTS, SAMPLES
+from mrc_results.recording import EVENTS, MAX_ARRAY, SAMPLES, event_lines
 from mrc_runs.experiment import Experiment, ExperimentError, check_trusted
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
@@ -64,8 +64,8 @@ def load(folder: Path) -> EarlierRun:
             they name code.
     """
     path = folder / RESULT
+    document = document_of(path)
     with readable(path):
-        document = json.loads(path.read_text(encoding="utf-8"))
         asked, lab, interrupted = document.get("experiment"), document.get("topology"), document.get("interrupted", "")
         clicked = any(each.get("clicked") for each in document.get("happenings", ()))
         given = document.get("provenance")
@@ -74,7 +74,8 @@ def load(folder: Path) -> EarlierRun:
             f"{printable(str(path))}: it does not hold its experiment, because an earlier version of mrclab or a "
             "workshop check wrote it; run the experiment by its name"
         )
-    check_trusted(path, {"experiment": asked, "topology": lab})
+    with readable(path):  # what is nested too deep, too
+        check_trusted(path, {"experiment": asked, "topology": lab})
     try:
         experiment, made = Experiment.model_validate(asked), Lab.model_validate(lab)
         came = None if given is None else Provenance.model_validate(given)
@@ -140,24 +141,36 @@ def compared(
 
 def _differing(first: Path, second: Path, moved: Mapping[str, str]) -> list[str]:
     """Return the parts of two folders' results whose bytes differ: keys of result.json, arrays, events."""
-    ours, theirs = _parts(first), _parts(second)
-    for now, then in moved.items():
-        now_there, then_there = (json.dumps(path)[1:-1].encode() for path in (now, then))
-        theirs = {name: content.replace(now_there, then_there) for name, content in theirs.items()}
+    ours, theirs = _parts(first, {}), _parts(second, moved)
     return [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
 
 
-def _parts(folder: Path) -> dict[str, bytes]:
-    """Return the contents of a folder's results by name; archives hold the time at which they were written."""
+def _parts(folder: Path, moved: Mapping[str, str]) -> dict[str, str]:
+    """Return digests of a folder's results by name, with `moved` paths as they were; archives hold the time at which
+    they were written."""
+    paths = [[json.dumps(path)[1:-1].encode() for path in each] for each in moved.items()]
+
+    def digest(pieces: Iterable[bytes], *, texts: bool = True) -> str:
+        found = hashlib.sha256()
+        for piece in pieces:
+            for now, then in paths if texts else ():
+                piece = piece.replace(now, then)
+            found.update(piece)
+        return found.hexdigest()
+
+    document = document_of(folder / RESULT)
     with readable(folder / RESULT):
-        document = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        parts = {f"{RESULT}: {key}": json.dumps(value).encode() for key, value in document.items()}
-    for key in NOT_COMPARED:
-        parts.pop(f"{RESULT}: {key}", None)
-    with readable(folder / SAMPLES), zipfile.ZipFile(folder / SAMPLES) as archive:
-        parts |= {f"{SAMPLES}: {name}": archive.read(name) for name in archive.namelist()}
-    with readable(folder / EVENTS):
-        parts[EVENTS] = gzip.decompress((folder / EVENTS).read_bytes())
+        parts = {
+            f"{RESULT}: {key}": digest([json.dumps(value).encode()])
+            for key, value in document.items()
+            if key not in NOT_COMPARED
+        }
+    with readable(folder / SAMPLES), Archive(folder / SAMPLES) as archive:
+        for info in archive.infolist():
+            with archive.member(info, MAX_ARRAY) as array:
+                parts[f"{SAMPLES}: {info.filename}"] = digest(array.pieces(), texts=False)
+    with readable(folder / EVENTS), event_lines(folder) as lines:
+        parts[EVENTS] = digest(lines)
     return parts
 
 

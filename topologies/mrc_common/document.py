@@ -10,7 +10,6 @@ import difflib
 import functools
 import math
 import os
-import stat
 import typing
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from mrc_common.errors import UsageError
+from mrc_common.files import read_plain
 
 KeyPath = tuple[str | int, ...]
 
@@ -51,13 +51,6 @@ _PATTERNS = {
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = {_TAG + each for each in ("str", "int", "float", "bool", "null", "seq", "map", "merge")}
-_KINDS = {
-    stat.S_ISDIR: "a directory",
-    stat.S_ISCHR: "a device",
-    stat.S_ISBLK: "a device",
-    stat.S_ISFIFO: "a pipe",
-    stat.S_ISSOCK: "a socket",
-}
 
 
 #: The key of a JSON schema that lists the names of a field in earlier versions.
@@ -162,27 +155,12 @@ def read_text(path: str | os.PathLike[str], name: str) -> str:
     """
     name = printable(name)
     try:
-        # Only regular files are opened: opening a device may have effects, and opening a pipe may block.
-        _only_files(os.stat(path).st_mode, name)
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            _only_files(os.fstat(file.fileno()).st_mode, name)
-            data = file.read(MAX_BYTES + 1)
+        return read_plain(path, MAX_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError([f"{name}: cannot be read: not UTF-8 text"]) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise DocumentError([f"{name}: cannot be read: {reason}"]) from error
-    if len(data) > MAX_BYTES:
-        raise DocumentError([f"{name}: cannot be read: larger than {MAX_BYTES} bytes, which no such file needs"])
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DocumentError([f"{name}: cannot be read: not UTF-8 text"]) from error
-
-
-def _only_files(mode: int, name: str) -> None:
-    if not stat.S_ISREG(mode):
-        what = next((word for test, word in _KINDS.items() if test(mode)), "something else")
-        raise DocumentError([f"{name}: cannot be read: {what}, not a file"])
 
 
 def parse(text: str, name: str, example: str) -> Document:
