@@ -103,6 +103,8 @@ def _show(rows: list[Repeated]) -> None:
             results = "not compared, because no two runs on the real clock are the same"
         else:
             results = "other bytes in " + "; ".join(row.results) if row.results else "the same bytes"
+        if row.contradictions:
+            results += f"; the packed verdict is not that of the packed results ({', '.join(row.contradictions)})"
         colour = "green" if row.same else "red"
         verdicts = (words[row.passed_before], words[row.passed])
         table.add_row(printable(row.run.name), printable(row.run.clock), *verdicts, Text(results, colour))

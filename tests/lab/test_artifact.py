@@ -116,8 +116,10 @@ def test_what_was_packed_is_counted_and_a_sweep_is_refused_with_the_way_to_its_r
     capsys.readouterr()
     assert call("artifact", "pack", str(run), "-o", str(one)) == 0
     assert re.fullmatch(re.escape(f"{one}: 1 run, ") + r"[1-9][\d.]* KiB\n", capsys.readouterr().out)
-    assert call("artifact", "pack", str(run), str(run), "-o", str(one)) == 0
-    assert f"{one}: 2 runs, " in capsys.readouterr().out
+    packed = one.read_bytes()
+    assert call("artifact", "pack", str(run), str(run), "-o", str(one)) == 2
+    assert "the same run is in it twice (runs/1-write_bw and runs/2-write_bw)" in capsys.readouterr().err
+    assert one.read_bytes() == packed
     sweep = tmp_path / "sweep"
     sweep.mkdir()
     (sweep / PLAN).write_text("{}", encoding="utf-8")
