@@ -8,7 +8,6 @@ import pathlib
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +16,8 @@ from mrc_cli.outcome import Clock, clock_of
 from mrc_cli.progress import steps
 from mrc_cli.quantities import duration
 from mrc_cli.run import check_cores, experiment_of
+from mrc_common import document
+from mrc_common.document import DocumentError
 from mrc_common.plain import encode
 from mrc_host.workloads import WORKLOADS
 from mrc_results.terminal import Terminal
@@ -114,10 +115,10 @@ def _is_cluster(name: str) -> bool:
     if path.suffix not in (".yaml", ".yml") or not path.is_file():
         return False
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        content = document.load(path, name, "").data
+    except DocumentError:
         return False  # reading it as an experiment says what is wrong
-    return isinstance(document, dict) and "jobs" in document and "workload" not in document
+    return "jobs" in content and "workload" not in content
 
 
 def _calibrate(as_json: bool) -> None:

@@ -88,7 +88,11 @@ def _not_linux() -> str:
 
 def compiler() -> list[str]:
     """Return the C compiler's command, from CC or `cc`. Raises BuildError if it is not installed."""
-    command = shlex.split(os.environ.get("CC", "cc"))
+    given = os.environ.get("CC", "cc")
+    try:
+        command = shlex.split(given)
+    except ValueError as error:  # a quotation without an end
+        raise BuildError(f"CC={given}: no command that a shell would understand ({error}); set CC=gcc, say") from None
     if not command or shutil.which(command[0]) is None:
         name = command[0] if command else "(empty CC)"
         if why := _not_linux():
