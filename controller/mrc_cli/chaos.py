@@ -15,12 +15,12 @@ from mrc_cli import quantities
 from mrc_cli.common import lab_file, need_namespaces, own_lab, seconds, the_lab
 from mrc_cli.progress import steps
 from mrc_common.files import write_whole
+from mrc_common.interruption import interruptible
 from mrc_lab import describe
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import FailureError
 from mrc_lab.records.rundir import RunDir, all_runs
 from mrc_runs.experiment import ExperimentError
-from mrc_runs.interruption import interruptible
 from mrc_runs.precheck import check_workload
 from mrc_studies.chaos import schedule as schedules
 from mrc_studies.chaos.run import ChaosResult, is_ours, play

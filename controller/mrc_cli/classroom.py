@@ -14,8 +14,8 @@ from rich.table import Table
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
+from mrc_common.interruption import interruptible
 from mrc_results.terminal import Terminal
-from mrc_runs.interruption import interruptible
 from mrc_workshop.classroom import classfile, collecting, gradebook, notebooks, page, resetting, standing
 from mrc_workshop.classroom.classfile import Classroom, Student
 from mrc_workshop.classroom.gradebook import Form

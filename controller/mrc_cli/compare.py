@@ -17,12 +17,12 @@ from mrc_cli.common import TrustCode, need_namespaces
 from mrc_cli.progress import steps
 from mrc_cli.quantities import duration
 from mrc_common.files import write_whole
+from mrc_common.interruption import interruptible
 from mrc_results import resultdir
 from mrc_results.check import Check
 from mrc_results.terminal import Terminal
 from mrc_runs import compare as comparing
 from mrc_runs.compare import Comparison, Timing, load_comparison
-from mrc_runs.interruption import interruptible
 from mrc_studies.cells.tables import csv_of
 
 

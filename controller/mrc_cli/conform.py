@@ -14,6 +14,7 @@ from rich.table import Table
 from mrc_cli.progress import steps
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
+from mrc_common.interruption import interruptible
 from mrc_conform import evidence, report
 from mrc_conform.case import Case, select
 from mrc_conform.device import Device
@@ -22,7 +23,6 @@ from mrc_conform.run import CaseResult, Conformance, Verdict, run_cases
 from mrc_conform.wire import Transport
 from mrc_results import resultdir
 from mrc_results.terminal import Terminal
-from mrc_runs.interruption import interruptible
 
 PAGE, JUNIT, CAPTURES = "report.html", "junit.xml", "packets"
 

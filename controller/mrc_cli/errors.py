@@ -13,7 +13,7 @@ from typing import NoReturn
 import typer
 
 from mrc_common.errors import ExitCode, MrclabError
-from mrc_runs.interruption import Interrupted
+from mrc_common.interruption import Interrupted
 from p4lite.errors import P4liteError
 from p4lite.files import discard_output
 from p4lite.terminal import harmless

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mrc_cli.progress import steps
+from mrc_common.interruption import interruptible
 from mrc_results import resultdir
 from mrc_results.terminal import Terminal
 from mrc_runs.experiment import ExperimentError
-from mrc_runs.interruption import interruptible
 from mrc_studies.cells.workers import Progress
 from mrc_studies.figures import catalogue, produce
 from mrc_studies.figures.model import JudgedFigure, Status

@@ -15,6 +15,7 @@ from mrc_cli import progress
 from mrc_cli.common import need_namespaces
 from mrc_cli.progress import Verbosity
 from mrc_common.document import printable
+from mrc_common.interruption import Interrupted
 from mrc_lab import payloads
 from mrc_results import performance
 from mrc_results.losses import EXPLAINED, losses_of
@@ -24,7 +25,6 @@ from mrc_runs import again, execute
 from mrc_runs.again import EarlierRun, RepeatReport
 from mrc_runs.execute import Outcome
 from mrc_runs.experiment import Experiment, ExperimentError
-from mrc_runs.interruption import Interrupted
 
 #: Differing parts of results that are named; `--json` names all.
 DIFFERING = 8

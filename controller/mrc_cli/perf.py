@@ -10,12 +10,12 @@ import typer
 
 from mrc_cli.common import lab_file, need_namespaces, own_lab
 from mrc_cli.outcome import clock_of
+from mrc_common.interruption import interruptible
 from mrc_lab.payloads import NOT_VERIFIED
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_runs import perf
 from mrc_runs.experiment import ExperimentError
-from mrc_runs.interruption import interruptible
 from mrc_runs.sessions import session_for
 from mrc_studies.training import perf as by_torch
 from mrc_studies.training import ranks

@@ -18,12 +18,12 @@ from mrc_cli.quantities import duration
 from mrc_cli.run import check_cores, experiment_of
 from mrc_common import document
 from mrc_common.document import DocumentError
+from mrc_common.interruption import interruptible
 from mrc_common.plain import encode
 from mrc_host.workloads import WORKLOADS
 from mrc_results.terminal import Terminal
 from mrc_runs import again as repetition
 from mrc_runs.experiment import ExperimentError, known_experiments
-from mrc_runs.interruption import interruptible
 from mrc_runs.remaining import duration_text
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_studies.estimates import cluster as clusters

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import typer
 
+from mrc_common import interruption
+
 
 class Verbosity(IntEnum):
     """How much a command prints of its own work; results and errors are printed always."""
@@ -49,6 +51,7 @@ class Tell(Protocol):
 
 def _ignore(text: str, *, due: bool = False) -> None:
     """Show nothing."""
+    interruption.check()
 
 
 @contextlib.contextmanager
@@ -56,6 +59,8 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
     """Show the step that a command is at: `first`, then each text that the yielded function is given.
 
     On a terminal the newest step replaces the one before. With `-v` each is a line, with the seconds since the first.
+
+    The function also looks for signals, because a command calls it between the steps of its work.
 
     Args:
         lines: where standard error is no terminal, print each step but the first on a line.
@@ -74,6 +79,7 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
 
             def show(text: str, *, due: bool = False) -> None:
                 nonlocal told
+                interruption.check()
                 status.update(text)
                 due = due or time.monotonic() - told >= pause_s
                 if lines and text and due and not console.is_terminal:
@@ -85,6 +91,7 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
     began = time.monotonic()
 
     def tell(text: str, *, due: bool = False) -> None:
+        interruption.check()
         console.print(f"{time.monotonic() - began:7.2f} s  {text}", highlight=False, soft_wrap=True)
 
     tell(first)

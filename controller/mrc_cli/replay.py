@@ -13,12 +13,12 @@ from mrc_cli.progress import steps
 from mrc_cli.settings import parse_settings
 from mrc_common.document import printable
 from mrc_common.files import write_whole
+from mrc_common.interruption import interruptible
 from mrc_graph.errors import GraphError
 from mrc_graph.models import MODELS
 from mrc_graph.source import source_of
 from mrc_host.workloads.trace import Trace
 from mrc_results import performance, resultdir
-from mrc_runs.interruption import interruptible
 from mrc_scale import kernels
 from mrc_scale.caveat import NATURE
 from mrc_scale.clusterfile import builtin_clusters, load_cluster

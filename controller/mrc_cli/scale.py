@@ -15,9 +15,9 @@ from rich.text import Text
 
 from mrc_cli.progress import steps
 from mrc_common.files import write_whole
+from mrc_common.interruption import interruptible
 from mrc_results import resultdir
 from mrc_results.terminal import Terminal
-from mrc_runs.interruption import interruptible
 from mrc_scale import cases, limits, validate
 from mrc_scale import caveat as caveats
 from mrc_scale.caveat import NATURE, caveat

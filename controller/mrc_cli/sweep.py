@@ -18,10 +18,10 @@ from typer.core import TyperGroup
 from mrc_cli.common import need_namespaces
 from mrc_cli.progress import steps
 from mrc_common.files import write_whole
+from mrc_common.interruption import Interrupted, interruptible
 from mrc_results import resultdir
 from mrc_results.terminal import Terminal
 from mrc_runs.experiment import ExperimentError
-from mrc_runs.interruption import Interrupted, interruptible
 from mrc_studies.cells.store import Store
 from mrc_studies.cells.tables import has_parquet
 from mrc_studies.sweeps import cluster, curves, design, differences, measure, page, store, work

@@ -11,6 +11,7 @@ from mrc_cli.common import lab_file, need_namespaces, own_lab, seconds
 from mrc_cli.outcome import Folder
 from mrc_cli.quantities import parse_seconds
 from mrc_common.files import write_whole
+from mrc_common.interruption import Interruption, interruptible
 from mrc_common.plain import encode
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError
@@ -18,7 +19,6 @@ from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_results import resultdir
 from mrc_runs.experiment import ExperimentError, load_experiment
-from mrc_runs.interruption import Interruption, interruptible
 from mrc_runs.sessions import session_for
 from mrc_studies.training import page, ranks, summary
 from mrc_studies.training.job import Attempt, AttemptEnd, Job, JobResult, TrainingPlan

@@ -9,12 +9,12 @@ import typer
 from mrc_cli.common import Compiler, Switch, TrustCode
 from mrc_cli.livepage import Web, check_page, page
 from mrc_cli.progress import steps
+from mrc_common.interruption import interruptible
 from mrc_lab import describe
 from mrc_lab.machines import connect as reach
 from mrc_lab.machines import lifecycle
 from mrc_lab.records.rundir import RunError
 from mrc_lab.records.shells import VARIABLE
-from mrc_runs.interruption import interruptible
 from mrc_topo.labfile import load_lab
 
 Connect = Annotated[
@@ -53,7 +53,6 @@ def verb(
     check_page()
     name = bring_up(lab, transport, links, switch, compiler, trust_code, connect)
     with interruptible() as interruption, page() as made:
-        interruption.patient = True
         made.watch(name, interruption.check)
 
 

@@ -20,9 +20,9 @@ from rich.table import Table
 from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
+from mrc_common.interruption import interruptible
 from mrc_results import resultdir
 from mrc_results.terminal import Terminal
-from mrc_runs.interruption import interruptible
 from mrc_scale import kernels
 from mrc_scale.kernels import Kernels
 from mrc_studies.calibration import produce

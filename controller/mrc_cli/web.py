@@ -11,12 +11,12 @@ import typer
 from mrc_cli.common import lab_file, the_lab
 from mrc_cli.livepage import Port, check_page, page
 from mrc_cli.outcome import Clock, clock_of
+from mrc_common.interruption import interruptible
 from mrc_common.linux import not_linux
 from mrc_lab.records.rundir import RunError, all_runs
 from mrc_results.reading import RESULT, FolderError, folder_of, recorded_in
 from mrc_runs import precheck
 from mrc_runs.experiment import load_experiment
-from mrc_runs.interruption import interruptible
 from mrc_topo.labfile import load_lab
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def verb(
             raise RunError("a lab on the real clock has no speed and does not pause; --clock virtual simulates one")
         show = watch(lab)
     with interruptible() as interruption, page(host, port) as made:
-        interruption.patient = True
         show(made, interruption.check)
 
 

@@ -18,9 +18,9 @@ from mrc_cli import classroom
 from mrc_cli.progress import steps
 from mrc_common.document import printable
 from mrc_common.files import write_whole
+from mrc_common.interruption import interruptible
 from mrc_common.plain import encode
 from mrc_results.terminal import Terminal
-from mrc_runs.interruption import interruptible
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise as exercises
 from mrc_workshop import grade as grading

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from mrc_common import interruption
 from mrc_conform.device import (
     Device,
     DeviceError,
@@ -220,6 +221,7 @@ class Script:
 
     def advance(self, ns: int) -> None:
         """Let the time pass; what the device sends meanwhile waits for `expect`."""
+        interruption.check()
         deadline = self.now + ns
         while self._take(deadline):
             pass

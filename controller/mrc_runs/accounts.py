@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
 
+from mrc_common import interruption
 from mrc_common.rpc import Request
 from mrc_host.answers import HostStatistics, LinkStatistics
 from mrc_host.requests import GetLinks, GetStatistics, HoldProbes
@@ -73,7 +73,7 @@ class BooksReader:
                 if reading is None or self._moving == least:
                     break
                 # A simulated host sends at most what was due when it was asked.
-                time.sleep(PAUSE_S * real)
+                interruption.sleep(PAUSE_S * real)
                 reading = self._read()
             return reading
         finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from mrc_common import interruption
+from mrc_common.interruption import Interrupted
 from mrc_host.ctl_requests import CreateProfile, DeleteProfile, ProfileKind, ProfileState, SetProfileState
 from mrc_lab.hosts.hostclient import HostControl, HostError
 from mrc_lab.management import clustermapper, localiser
@@ -14,7 +16,6 @@ from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs.endings import LOST
 from mrc_runs.experiment import Experiment
-from mrc_runs.interruption import Interrupted
 from mrc_runs.runner import Observer, Watcher, WorkloadRun
 
 #: Seconds that the hosts' probes have after a run to find the failures, and to see what works again, by clock: a busy
@@ -28,7 +29,7 @@ def run_on(
     experiment: Experiment,
     observe: Observer | None = None,
     recording: Recording | None = None,
-    interrupted: Callable[[], object] = bool,
+    interrupted: Callable[[], object] | None = None,
     watcher: Watcher | None = None,
 ) -> RunResult:
     """Run an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
@@ -81,14 +82,17 @@ def _note_findings(session: Session, result: RunResult, finder: Localiser) -> No
     latest.localised = sorted(found)
 
 
-def _await_findings(session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object]) -> None:
+def _await_findings(
+    session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object] | None
+) -> None:
     """Wait until the hosts name what is broken, and no longer what works again: a run may end too soon after its last
     event for that."""
     if not result.happenings:
         return
     latest, until = result.happenings[-1], session.now_ns() + round(FINDINGS_S[session.clock] * 1e9)
-    with contextlib.suppress(Interrupted):  # the run is over: its verdict stands
+    # The run is over, so that its verdict stands where the results of an interrupted run count.
+    with contextlib.nullcontext() if interrupted is None else contextlib.suppress(Interrupted):
         while latest.localised != latest.broken and session.now_ns() < until and not session.deaths():
             session.advance(LOOK_S)
-            interrupted()
+            (interrupted or interruption.check)()
             _note_findings(session, result, finder)

@@ -20,6 +20,7 @@ import psutil
 import yaml
 
 from mrc_common.files import write_whole
+from mrc_common.interruption import Interrupted, interruptible
 from mrc_host import native
 from mrc_host.proto.wire.codec import Codec
 from mrc_lab import lifecycle
@@ -27,7 +28,6 @@ from mrc_lab.records.rundir import RunError
 from mrc_results import resultdir
 from mrc_runs.execute import Outcome, View, execute
 from mrc_runs.experiment import FOLDER, Experiment, load_experiment
-from mrc_runs.interruption import Interrupted, interruptible
 from mrc_topo.labfile import at_rate, load_lab
 
 #: What the lab spends on a data packet (agents, switches, links), in decodings of one: `python -m benchmarks lab`.

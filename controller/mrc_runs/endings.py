@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from mrc_common import interruption
 from mrc_common.rpc import Request
 from mrc_host.answers import JobWaiting
 from mrc_host.requests import GetWaiting
@@ -128,7 +129,7 @@ class Losses:
             known = bool(fresh) if everything or not role else role in {each for each, _ in self._mourned}
             if known or self._fatal() or time.monotonic() >= deadline:
                 break
-            time.sleep(0.05)
+            interruption.sleep(0.05)
         if self._fatal() and not self.closing:
             raise RunCannotContinue
         return known or self._fatal()

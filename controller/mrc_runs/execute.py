@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from mrc_common.interruption import Interrupted, interruptible
 from mrc_lab.records.rundir import LabDied
 from mrc_lab.session.base import Session
 from mrc_results import resultdir, verdict
@@ -16,7 +17,6 @@ from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs import conduct, origin, precheck, sessions
 from mrc_runs.experiment import Experiment
-from mrc_runs.interruption import Interrupted, interruptible
 from mrc_runs.live import LiveView
 from mrc_runs.runner import Watcher
 from mrc_topo.topology import Topology
@@ -84,8 +84,6 @@ def execute(
         try:
             with sessions.session_on(wanted, clock, progress, cores) as session:
                 progress("running")
-                # From here on whatever comes is brought to its end: the run, the lab, the report.
-                interruption.patient = True
                 if view is not None:
                     view.begin(session, experiment, interruption.check)
                 with LiveView(topology, workload.spec()) if live else contextlib.nullcontext(None) as terminal:

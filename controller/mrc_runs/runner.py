@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from mrc_common import interruption
+from mrc_common.interruption import Interrupted
 from mrc_common.plain import encode
 from mrc_host.answers import HostStatistics, Measured
 from mrc_host.node.samples import condense
@@ -22,7 +24,6 @@ from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs.accounts import BooksReader
 from mrc_runs.endings import LOST, EndDetector, Losses, RunCannotContinue
-from mrc_runs.interruption import Interrupted
 from mrc_runs.loop import Loop
 from mrc_runs.workload import WorkloadSpec, set_up, stop_together
 from p4lite.switch.errors import TargetError
@@ -63,7 +64,8 @@ class WorkloadRun:
         schedule: actions with their times in seconds after the start, in order.
         observe: called after every poll with the result so far (for a live view).
         recording: takes samples and events; one that leaves no files if left out.
-        interrupted: asked after every poll; raises `Interrupted` when the run shall end.
+        interrupted: asked after every poll; raises `Interrupted` when the run shall end, whose results until then are
+            returned. If left out, the run is given up when a signal comes.
         watcher: looks on, and lets time pass; the session itself does if left out.
     """
 
@@ -74,7 +76,7 @@ class WorkloadRun:
         schedule: Sequence[tuple[float, Action]] = (),
         observe: Observer | None = None,
         recording: Recording | None = None,
-        interrupted: Callable[[], object] = bool,
+        interrupted: Callable[[], object] | None = None,
         watcher: Watcher | None = None,
     ) -> None:
         self.session = session
@@ -94,7 +96,8 @@ class WorkloadRun:
         self.losses = Losses(session, self.result)
         self.books = BooksReader(self.losses)
         self.endings = EndDetector(self.losses, spec, self.job)
-        self.loop = Loop(session, schedule, self.result, POLL_S, interrupted, self.endings.moved)
+        self.loop = Loop(session, schedule, self.result, POLL_S, interrupted or interruption.check, self.endings.moved)
+        self._is_kept = interrupted is not None
         self._begun = False
         self._stopping = False
         self._cursors: dict[str, int] = {}
@@ -124,6 +127,8 @@ class WorkloadRun:
             return self.result
 
     def _note_interruption(self, error: Interrupted) -> None:
+        if not self._is_kept:
+            raise error
         self.losses.closing = True
         if not self.result.interrupted:
             seconds = (self.session.now_ns() - self.result.started_ns) / 1e9

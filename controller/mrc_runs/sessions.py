@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
+from mrc_common import interruption
 from mrc_lab import describe
 from mrc_lab import policies as own
 from mrc_lab.faults.ledger import UnsettledError
@@ -80,20 +83,23 @@ def session_on(
         finally:
             session.close()
         return
-    with _real_session(wanted, progress) as real:
+    run = RunDir(topology.lab.name)
+    ours = not run.exists() or run.is_dead()
+    with (
+        interruption.at_once(partial(_down_apart, run.name)) if ours else contextlib.nullcontext(),
+        _real_session(wanted, run, ours, progress) as real,
+    ):
         yield real
 
 
 @contextlib.contextmanager
-def _real_session(wanted: RequestedLab, progress: Callable[[str], None]) -> Iterator[Session]:
-    """Open a session on a lab on the real clock, which is brought up and down again unless it is up."""
+def _real_session(wanted: RequestedLab, run: RunDir, ours: bool, progress: Callable[[str], None]) -> Iterator[Session]:
+    """Open a session on a lab on the real clock, which is brought up and down again if it is `ours`."""
     # A simulation does without these, which import gRPC and take as long as the rest of its start.
     from mrc_lab.machines import lifecycle as machines
     from mrc_lab.machines.session import session_of
 
     lab, topology = wanted.lab, wanted.topology
-    run = RunDir(topology.lab.name)
-    ours = not run.exists() or run.is_dead()
     if ours:
         machines.bring_up(wanted, progress)
     else:
@@ -142,6 +148,13 @@ def check_usable(run: RunDir, **wanted: str | None) -> None:
     dead = [death for death in state.record.deaths if death.role not in state.record.hosts]
     if dead:
         raise RunError(f"lab '{run.name}' is damaged: {several(dead, ', ')}; `mrclab down {run.name}` first")
+
+
+def _down_apart(name: str) -> None:
+    """Have another process take a lab down, which outlives this one."""
+    command = [sys.executable, "-P", "-m", "mrc_cli", "down", name]
+    quiet = subprocess.DEVNULL
+    subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
 
 def _down(run: RunDir, first: Process | None) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mrc_common import interruption
 from mrc_common.errors import MrclabError
 from mrc_graph.columns import Op
 from mrc_graph.schedule import Schedule
@@ -135,6 +136,7 @@ class _Step:
         self._merge()
         resolution, events = self.replay.resolution_ns, self.replay.events
         while len(self.ops):
+            interruption.check()
             now = float(self.finish.min())
             if events and events[0].at <= now:
                 self._happen()

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mrc_common import interruption
 from mrc_scale.evs import Endpoints, Evs
 from mrc_scale.fabric import Bools, ByElement, FabricShape, Floats, Ints
 from mrc_scale.kernels import Kernels
@@ -321,6 +322,7 @@ class Model:
             return self._least(p, _some(waiting), waiting, room, weights[p])
 
         while True:
+            interruption.check()
             least = np.min(self.by_plane(rise), axis=0)
             if not waiting.any():
                 return rates, used.loads(shape)
@@ -345,6 +347,7 @@ class Model:
             return out, into
 
         while waiting.any():
+            interruption.check()
             free = []
             have = (self.capacity.out, self.capacity.into)
             for most, gone, part in zip(have, ports(rates), ports(waiting.astype(float)), strict=True):

@@ -28,6 +28,7 @@ from typing import Final
 import psutil
 from pydantic import ValidationError
 
+from mrc_common import interruption
 from mrc_lab import lifecycle
 from mrc_lab.processes.namespaces import Owner, lab_owner
 from mrc_topo.shipped import shipped
@@ -446,6 +447,7 @@ def _collect_output(
 
 
 def _check_stop(stop: threading.Event | None) -> None:
+    interruption.check()
     if stop is not None and stop.is_set():
         raise _NotGraded("interrupted")
 

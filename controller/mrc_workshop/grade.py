@@ -15,9 +15,10 @@ import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 
+from mrc_common import interruption
 from mrc_common.document import csv_cell, printable
 from mrc_common.files import write_whole
 from mrc_workshop import exercise as exercises
@@ -225,7 +226,7 @@ def grade(
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
         futures: list[Future[Grade]] = [pool.submit(_check, task, folder, seeds, stop) for task in waiting]
         try:
-            for number, future in enumerate(as_completed(futures), 1):
+            for number, future in enumerate(interruption.completed(futures), 1):
                 made = future.result()
                 done.append(made)
                 write(output, done)

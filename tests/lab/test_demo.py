@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mrc_common.interruption import Interrupted
 from mrc_host.answers import HostFidelity, LagSummary
 from mrc_lab import lifecycle
 from mrc_lab.records.rundir import RunError
@@ -22,7 +23,6 @@ from mrc_results.check import Check, Verdict
 from mrc_runs import demo
 from mrc_runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
 from mrc_runs.experiment import Experiment
-from mrc_runs.interruption import Interrupted
 from mrc_topo.labfile import load_lab
 from support.lab import users
 

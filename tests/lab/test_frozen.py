@@ -20,7 +20,6 @@ from mrc_results.record import RunResult
 from mrc_runs import endings
 from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
-from mrc_runs.interruption import Interrupted, Interruption, interruptible
 from support.lab import users
 from support.lab.labs import lab_file, session
 from support.namespaces import interfaces, left_behind
@@ -168,28 +167,6 @@ def failures_of_a_short_run(made: RealSession, harm: Callable[[], None]) -> list
 
 
 # -- interruptions --------------------------------------------------------------------------------------------
-
-
-def test_one_signal_waits_for_patience_and_two_do_not() -> None:
-    made = Interruption()
-    made.check()
-    made.patient = True
-    made.heard(signal.SIGTERM)
-    with pytest.raises(Interrupted) as first:
-        made.check()
-    with pytest.raises(Interrupted) as second:
-        made.heard(signal.SIGINT)
-    assert (first.value.exit_code, second.value.exit_code, made.number) == (143, 130, signal.SIGTERM)
-    with pytest.raises(Interrupted):
-        Interruption().heard(signal.SIGINT)
-
-
-def test_handlers_are_given_back() -> None:
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with interruptible() as made, pytest.raises(Interrupted):
-        signal.raise_signal(signal.SIGTERM)
-    assert made.number == signal.SIGTERM
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def interrupted(number: int, code: int, clock: str, lab: str, output: pathlib.Path) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
+from mrc_common.interruption import Interrupted
 from mrc_lab import lifecycle
 from mrc_lab.session.real import RealSession
-from mrc_runs.interruption import Interrupted
 from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_web.hub import CommandError, Hub

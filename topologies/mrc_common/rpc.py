@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
+from mrc_common import interruption
 from mrc_common.errors import ErrorCode, MrclabError, code_of
 from mrc_common.plain import DecodeError, decode, encode
 
@@ -180,7 +181,7 @@ class Client:
                 if time.monotonic() >= deadline:
                     raise UnreachableError(error.strerror or str(error), error.errno) from error
                 check()
-                time.sleep(_RETRY_S)
+                interruption.sleep(_RETRY_S)
             else:
                 self._socket = made
                 return

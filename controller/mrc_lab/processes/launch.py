@@ -13,6 +13,7 @@ tries whether there can be a lab at all.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -77,8 +78,6 @@ def _first(command: list[str], last: Callable[[int], object]) -> NoReturn:
 
 def _run(command: list[str], last: Callable[[int], object] = int) -> NoReturn:
     """Run a command and reap children until it ends; forward SIGTERM and SIGINT to it."""
-    import signal
-
     child = os.fork()
     if child == 0:
         try:
@@ -86,9 +85,20 @@ def _run(command: list[str], last: Callable[[int], object] = int) -> NoReturn:
         except OSError as error:
             print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         os._exit(127)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: os.kill(child, got))
+    _pass_signals_to(child)
     namespaces.reap(child, last)
+
+
+def _pass_signals_to(child: int) -> None:
+    """Pass signals to end on to a process, which may be dead when one comes."""
+    import signal
+
+    def pass_on(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
 
 
 def _launch() -> int:
@@ -123,10 +133,7 @@ def _foreground(command: list[str]) -> int:
             print(f"mrc_lab.processes.launch: {error}", file=sys.stderr)
             os._exit(1)
         _run(command)
-    import signal
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: os.kill(child, got))
+    _pass_signals_to(child)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

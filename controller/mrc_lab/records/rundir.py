@@ -28,6 +28,7 @@ from typing import IO
 
 import psutil
 
+from mrc_common import interruption
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
@@ -507,7 +508,7 @@ def _await_up(run: RunDir, progress: Progress) -> None:
                     f"lab '{run.name}' did not come up in {patience.ends - patience.began:.0f} s"
                     f"{frozen and f' ({frozen})'}{_log_tails(run, state)}"
                 )
-        time.sleep(0.05)
+        interruption.sleep(0.05)
 
 
 def _log_tails(run: RunDir, state: State) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import grpc
 import psutil
 
+from mrc_common import interruption
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
 from mrc_host.answers import HostFidelity
@@ -163,7 +164,7 @@ class RealSession(Session):
         return time.monotonic_ns()
 
     def advance(self, seconds: float) -> None:
-        time.sleep(seconds)
+        interruption.sleep(seconds)
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         # The host's kernel sees a lost carrier when the far end of the veth pair goes down.

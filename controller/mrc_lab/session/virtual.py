@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from mrc_common import interruption
 from mrc_common.plain import decode, encode
 from mrc_common.rpc import Request
 from mrc_host import running
@@ -216,6 +217,7 @@ class VirtualSession(Session):
         return counters.stalls(self.topology, counters.InProcessCounters(self.simulated))
 
     def advance(self, seconds: float) -> None:
+        interruption.check()
         with _garbage_collected_rarely():
             driver = self.partition or self.driver
             driver.run_until(driver.now + round(seconds * 1e9))

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import p4lite.compiler
-from mrc_common import document
+from mrc_common import document, interruption
 from mrc_common.document import DocumentError
 from mrc_common.errors import ExitCode, MrclabError
 from mrc_common.files import write_whole
@@ -181,7 +181,7 @@ def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram
         include = [] if source == SOURCE else [f"-I{each}" for each in _include_dirs(source)]
         command = [paths[0], *include, "--p4v", "16", "-o", paths[1], "--p4runtime-files", *paths[2:]]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=P4C_S, errors="replace")
+            done = interruption.run(command, timeout=P4C_S, errors="replace")
         except (OSError, subprocess.TimeoutExpired) as error:
             raise _refused(binary, source, forwarders.silence(error)) from error
         if done.returncode:

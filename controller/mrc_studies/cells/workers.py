@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
+from mrc_common import interruption
 from mrc_common.files import write_whole
 from mrc_studies.cells import measure
 from mrc_studies.cells.cell import Cell
@@ -157,7 +158,8 @@ def run(
         for worker in workers:
             worker.give(waiting.pop(0))
         while busy := {worker.line: worker for worker in workers if worker.at is not None}:
-            for line in wait(list(busy)):
+            interruption.check()
+            for line in wait(list(busy), interruption.LOOK_S):
                 worker = busy[line]  # type: ignore[index]
                 assert worker.at is not None
                 task = worker.at

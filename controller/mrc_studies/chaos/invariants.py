@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from mrc_common import interruption
 from mrc_host.answers import JobProgress
 from mrc_host.requests import GetStatistics, GetSummary
 from mrc_lab.faults.action import Action
@@ -73,7 +74,7 @@ class FabricInvariant:
         # On the real clock carriers take their time.
         deadline = time.monotonic() + (SETTLE_S if self.session.clock == "real" else 0.0)
         while (found := self._difference(in_force, asked)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+            interruption.sleep(0.05)
         if found:
             raise Violation("truth", f"{found}; in force: {_list(wanted)}")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from mrc_common import interruption
 from mrc_host.requests import FinishJob
 from mrc_lab import payloads
 from mrc_lab.faults.action import Action, FailureError
@@ -250,7 +251,7 @@ class ChaosRun:
             if time.monotonic() > deadline:
                 names = ", ".join(each.text() for each in told) or "nothing"
                 raise Violation("named", f"{step.describe()}: the lab tells of {names}")
-            time.sleep(POLL_S)
+            interruption.sleep(POLL_S)
 
     # --- back to how it was ------------------------------------------------------------------------------------------
 

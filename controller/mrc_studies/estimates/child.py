@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mrc_common import interruption
 from mrc_common.errors import MrclabError
 from mrc_common.plain import decode, encode
 from mrc_studies.estimates.yardstick import Watch
@@ -67,7 +68,7 @@ def spent(order: Order) -> Spent:
     asked = json.dumps(encode(order))
     try:
         with watch:
-            done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+            done = interruption.run(command, input=asked, timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         raise MeasureError(f"a run that was to be measured took more than {PATIENCE_S:g} s; try again later") from None
     if done.returncode:
@@ -88,7 +89,7 @@ def command_seconds() -> float:
     with tempfile.TemporaryDirectory(prefix="mrclab-plan-") as folder, Watch() as watch:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-P", "-c", code, *asked, "-o", f"{folder}/results"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        done = interruption.run(command, timeout=PATIENCE_S)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise MeasureError(f"a run that was to be measured failed: {done.stderr.strip()}")

@@ -24,7 +24,6 @@ from pydantic import Field, ValidationError, model_validator
 from mrc_common import document
 from mrc_common.document import DocumentError, Model, printable
 from mrc_runs.experiment import ExperimentError, Tree
-from mrc_runs.interruption import uninterrupted
 from mrc_studies.sweeps.spec import nearest
 from mrc_topo.extras import install, requirement
 
@@ -169,25 +168,23 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
     routes = () if dashboard else ("scheduler", "worker")
     quiet: dict[str, list[str]] = {f"distributed.{each}.http.routes": [] for each in routes}
     with contextlib.ExitStack() as stack:
-        # A cluster of which half is there could not be closed, so an interrupt waits until it is whole.
-        with uninterrupted():
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
-            stack.enter_context(dask.config.set({**quiet, "temporary-directory": scratch}))
-            made = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                protocol="tls://",
-                security=Security.temporary(),
-                dashboard_address="127.0.0.1:8787" if dashboard else None,
-                scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
-                silence_logs=logging.CRITICAL,
-                loop=stack.enter_context(_loop_ignoring_interrupt()),
-                **{"local_directory": scratch, **(options or {})},
-            )
-            stack.enter_context(made)
-            client = stack.enter_context(Client(made))
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
+        stack.enter_context(dask.config.set({**quiet, "temporary-directory": scratch}))
+        made = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=Security.temporary(),
+            dashboard_address="127.0.0.1:8787" if dashboard else None,
+            scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
+            silence_logs=logging.CRITICAL,
+            loop=stack.enter_context(_loop_ignoring_interrupt()),
+            **{"local_directory": scratch, **(options or {})},
+        )
+        stack.enter_context(made)
+        client = stack.enter_context(Client(made))
         yield client
 
 

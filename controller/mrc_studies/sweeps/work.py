@@ -6,10 +6,11 @@ import contextlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mrc_common import interruption
 from mrc_common.errors import MrclabError
 from mrc_common.plain import decode, encode
 from mrc_studies.sweeps import measure
@@ -96,7 +97,10 @@ def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], 
 def here(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
     """Do runs in this process, one after another."""
     for run in runs:
-        yield run, measure.perform(plan.task(run))
+        answer = measure.perform(plan.task(run))
+        # The terminal's signal also ends what a run has started, which is no result of it.
+        interruption.check()
+        yield run, answer
 
 
 def on_dask(client: Any) -> Executor:
@@ -123,7 +127,7 @@ def on_dask(client: Any) -> Executor:
         first = [submit(run) for run in itertools.islice(waiting, ahead)]
         futures = as_completed(first, loop=client.loop)
         try:
-            for future in futures:
+            for future in _completed(futures):
                 run = at.pop(future.key)
                 try:
                     answer = decode(Answer, future.result(), lenient=True)
@@ -144,6 +148,16 @@ def on_dask(client: Any) -> Executor:
                 client.cancel(list(futures.futures))
 
     return execute
+
+
+def _completed(futures: Any) -> Iterator[Any]:
+    """Yield the futures of Dask's `as_completed`, to which more may be added, and look for signals meanwhile."""
+    while not futures.is_empty():
+        interruption.check()
+        if futures.has_ready():
+            yield next(futures)
+        else:
+            interruption.sleep(interruption.LOOK_S / 5)
 
 
 def _lost(client: Any, error: BaseException) -> bool:

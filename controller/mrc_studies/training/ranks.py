@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from mrc_common import interruption
 from mrc_common.plain import DecodeError, decode
 from mrc_lab.hosts.hostprocess import HostProcess
 from mrc_lab.records.record import State
@@ -137,6 +138,7 @@ class Ranks:
     def events(self, timeout_s: float) -> list[tuple[int, RankMessage]]:
         """Return the events of ranks, waiting at most this long; `RankEvent.GONE`, once, for a rank that has ended."""
         left = [each for rank, each in enumerate(self.processes) if rank not in self._gone]
+        interruption.check()
         select.select(left, [], [], timeout_s)
         found = []
         for rank, process in enumerate(self.processes):

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from mrc_common import interruption
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
 from mrc_studies.validation.outcome import Outcome, ScenarioError, of_flows
@@ -84,7 +85,7 @@ class Htsim:
         line = self.command(scenario, seed, folder, name)
         try:
             # It also writes `idmap.txt` into the folder in which it runs.
-            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=folder)
+            done = interruption.run(line, timeout=LIMIT_S, cwd=folder)
         except subprocess.TimeoutExpired:
             raise ScenarioError(f"{name}: htsim did not end in {LIMIT_S} s") from None
         write_whole(folder / f"{name}.out", done.stdout)

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mrc_common import interruption
 from mrc_scale.kernels import Kernels
 from mrc_studies.cells import workers
 from mrc_studies.cells.cell import Cell
@@ -110,6 +111,7 @@ def run(
         made.forms += closed.forms(scenario, first, own)
     for scenario in plan.scenarios:
         for seed in plan.seeds:
+            interruption.check()
             show(Progress(len(tasks), len(tasks), None, f"{scenario.name}, seed {seed}: other backends"))
             key = scenario.name, seed
             try:
