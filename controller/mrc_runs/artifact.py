@@ -270,8 +270,8 @@ def _code(earlier: EarlierRun, place: str) -> dict[str, str]:
             included = [program.parent / each for each in sources_of(program)]
         except OwnProgramError as error:
             raise _missing(program, earlier.folder, str(error)) from error
-        for path in (program, *included):
-            found[str(path)] = f"{place}/program/{path.relative_to(program.parent)}"
+        for source in (program, *included):
+            found[str(source)] = f"{place}/program/{source.relative_to(program.parent)}"
     return found
 
 
