@@ -14,7 +14,6 @@ from rich.text import Text
 from mrc_cli import progress
 from mrc_cli.common import need_namespaces
 from mrc_cli.progress import Verbosity
-from mrc_common.document import printable
 from mrc_common.interruption import Interrupted
 from mrc_lab import payloads
 from mrc_results import performance
@@ -108,7 +107,7 @@ def _show_repetition(earlier: EarlierRun, repetition: RepeatReport) -> None:
     else:
         lines.append("results: the same bytes")
     for line in lines:
-        typer.echo(printable(line))
+        typer.echo(line)
 
 
 def show(outcome: Outcome) -> None:
