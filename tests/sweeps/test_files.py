@@ -294,3 +294,49 @@ def test_curves_and_runs_of_a_report_have_short_labels() -> None:
     (chart,) = curves.charts(found, rows)
     assert list(chart.curves) == ["at=0.5", "at=0.7"]
     assert [row["experiment.schedule"] for row in page._labelled(found, rows)] == ["at=0.5"] * 2 + ["at=0.7"] * 2
+
+
+GENTLE = """\
+from mrc_host.policy import WindowPolicy
+
+
+class Gentle(WindowPolicy):
+    pass
+"""
+#: The ways in which a sweep file names a policy beside it, and those of a class that there is not, with the place.
+POLICIES = [
+    'grid: {experiment.policies.congestion: [null, "mycc:Gentle"]}\n',
+    'set: {experiment.policies: {congestion: "mycc:Gentle"}}\nseeds: 2\n',
+    'cases: [{name: ours}, {name: mine, lab.policies.congestion: "mycc.py:Gentle"}]\n',
+    'cases: [{name: ours}, {name: mine, lab.policies: {congestion: "mycc:Gentle"}}]\n',
+]
+INLINE = (
+    ("experiment:\n", 'experiment:\n  policies: {congestion: "mycc:Gentle"}\n'),
+    ("lab:\n", "lab:\n  policies: {congestion: mycc:Gentle}\n"),
+)
+MISSING = [
+    ('grid: {experiment.policies.congestion: [null, "nocc:Gentle"]}\n', "grid.experiment.policies.congestion"),
+    ('cases: [{name: a}, {name: b, lab.policies.congestion: "nocc:Gentle"}]\n', "cases.1.lab.policies.congestion"),
+    ('cases: [{name: a}, {name: b, lab.policies.congestion: "@nocc"}]\n', "cases.1.lab.policies.congestion"),
+]
+
+
+@pytest.mark.parametrize(
+    ("base", "more"), [*((BASE, more) for more in POLICIES), *((BASE.replace(*each), "seeds: 2\n") for each in INLINE)]
+)
+def test_a_policy_is_found_beside_the_sweep_file(base: str, more: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mycc.py").write_text(GENTLE)
+    (tmp_path / "mine.yaml").write_text(base + more)
+    found = plan.make(load_sweep(str(tmp_path / "mine.yaml")))
+    task = found.task(found.runs[-1])
+    assert list(task.files) == [str(tmp_path / "mycc.py")]
+    assert json.dumps([task.lab, task.content]).count(f"{tmp_path}/mycc.py:Gentle") == 1
+
+
+@pytest.mark.parametrize(("more", "place"), MISSING)
+def test_a_policy_that_is_missing_is_refused_at_its_line(more: str, place: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mine.yaml").write_text(BASE + more)
+    with pytest.raises(
+        ExperimentError, match=rf"mine.yaml:12: {place}: .*nocc(\.py)?: no (such file|installed package)"
+    ):
+        plan.make(load_sweep(str(tmp_path / "mine.yaml")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from mrc_common import document
-from mrc_common.document import DocumentError, printable
+from mrc_common.document import POLICY_CLASS, DocumentError, printable
 from mrc_topo import graph_file
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.named import UnknownNameError, find
@@ -114,14 +115,22 @@ def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
         LabError: `@NAME` is of no installed package.
     """
 
-    def place(given: str) -> str:
-        if given.startswith("@"):
-            return installed_policy(given[1:])
-        where, _, name = given.rpartition(":")
-        file = where if where.endswith(".py") else where.replace(".", "/") + ".py"
-        return f"{folder / file}:{name}"
+    return policies.model_copy(update={kind: policy_class(given, folder) for kind, given in policies.named.items()})
 
-    return policies.model_copy(update={kind: place(given) for kind, given in policies.named.items()})
+
+def policy_class(given: str, folder: Path) -> str:
+    """Return a policy that a file in this folder names, as `/.../FILE.py:Class`; what names none, as it is.
+
+    Raises:
+        LabError: `@NAME` is of no installed package.
+    """
+    if not re.search(POLICY_CLASS, given):
+        return given
+    if given.startswith("@"):
+        return installed_policy(given[1:])
+    where, _, name = given.rpartition(":")
+    file = where if where.endswith(".py") else where.replace(".", "/") + ".py"
+    return f"{folder / file}:{name}"
 
 
 def installed_policy(name: str) -> str:

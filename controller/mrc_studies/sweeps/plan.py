@@ -27,7 +27,7 @@ from mrc_studies.sweeps import design, measure
 from mrc_studies.sweeps.design import Point, changed, key_path
 from mrc_studies.sweeps.measure import Task
 from mrc_studies.sweeps.spec import Source
-from mrc_topo.labfile import LabError, load_lab, parse_lab
+from mrc_topo.labfile import LabError, load_lab, parse_lab, policy_class
 from mrc_topo.named import beside
 
 #: Of the plan's file.
@@ -76,14 +76,21 @@ class Base:
 
 
 def _located(key: str, value: object, folder: pathlib.Path) -> object:
-    """Return the value of a key, with the files of policies where they are: relative paths start at the sweep file."""
-    *path, last = key.split(".")
-    if last == "policies" and isinstance(value, dict):
-        return {kind: _located(f"{key}.{kind}", given, folder) for kind, given in value.items()}
-    if path[-1:] != ["policies"] or not isinstance(value, str):
+    """Return the value of a key with the files of policies where they are: relative paths start at the sweep file.
+
+    Raises:
+        ValueError: it names a policy of no installed package; the text begins with the key.
+    """
+    if isinstance(value, dict):
+        return {name: _located(f"{key}.{name}", given, folder) for name, given in value.items()}
+    if isinstance(value, list):
+        return [_located(f"{key}.{number}", given, folder) for number, given in enumerate(value)]
+    if key.split(".")[-2:-1] != ["policies"] or not isinstance(value, str):
         return value
-    file, colon, name = value.rpartition(":")
-    return f"{folder.absolute() / file}:{name}" if colon and file.endswith(".py") else value
+    try:
+        return policy_class(value, folder.absolute())
+    except LabError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 def _put(content: Tree, key: str, value: object) -> Tree:
@@ -211,7 +218,7 @@ def _content(source: Source) -> Tree:
     given = sweep.experiment if sweep.kind == "experiment" else sweep.comparison
     if isinstance(given, dict):
         # What is swept may be missing here, or be wrong until it is set: each point is checked as a whole.
-        return {"name": sweep.name, "title": sweep.title, **given}
+        return {"name": sweep.name, "title": sweep.title, **_here(source, sweep.kind, given)}
     assert given is not None  # as the file's model has it
     if sweep.kind == "experiment":
         path = find_file(beside(source.folder, given), known_experiments(), "experiment.yaml", "experiment")
@@ -223,12 +230,21 @@ def _content(source: Source) -> Tree:
     return {**content, "lab": beside(path.parent, str(content["lab"]))} if "lab" in content else content
 
 
+def _here(source: Source, key: str, given: Tree) -> Tree:
+    """Return a document that is in the sweep file itself, with the files of policies where they are."""
+    try:
+        return {name: _located(f"{key}.{name}", value, source.folder) for name, value in given.items()}
+    except ValueError as error:
+        place, _, text = str(error).partition(": ")
+        raise source.problem(key_path(place), text) from error
+
+
 def _base(source: Source) -> Base:
     sweep = source.sweep
     content = _content(source)
     default = "default" if sweep.kind == "experiment" else "tiny"
     if isinstance(sweep.lab, dict):
-        lab: Tree = {"name": "sweep", **sweep.lab}
+        lab: Tree = {"name": "sweep", **_here(source, "lab", sweep.lab)}
     else:
         named = sweep.lab if sweep.lab is not None else content.get("lab", default)
         if not isinstance(named, str):
@@ -312,7 +328,13 @@ def _problems(source: Source, base: Base, point: Point) -> Iterator[tuple[KeyPat
                 compare.check(made.model_copy(update={"lab": file}))
     except (ExperimentError, FailureError, RunError, LabError, ConfigError, OwnProgramError) as error:
         text = str(error).splitlines()[0]
-        yield _place(source, base, point, base.kind, (), text), text
+        policy = re.search(r"\bpolicies\.(\w+): ", text)
+        root, path = base.kind, ()
+        if policy is not None:  # of the lab, where the experiment does not replace it
+            named = content.get("policies")
+            root = base.kind if isinstance(named, dict) and policy[1] in named else "lab"
+            path = ("policies", policy[1])
+        yield _place(source, base, point, root, path, text), text
 
 
 def _named(root: str, path: KeyPath, text: str) -> str:
