@@ -166,7 +166,7 @@ def _show(made: Estimate) -> None:
     if made.data_packets:
         lines.append(
             f"{made.messages:,.0f} messages, {made.data_packets:,.0f} data packets over {made.hops:,.0f} hops, goodput "
-            f"{format_rate(round(made.goodput_bps))}"
+            f"{format_rate(made.goodput_bps)}"
         )
     if made.extrapolated:
         lines.append(f"{made.extrapolated:.0%} of the traffic is extrapolated")

@@ -168,13 +168,13 @@ def _show(made: CalibrationRun) -> None:
     for step in result.steps:
         at = f"{step.bin * result.loaded.cluster.bin / 1e9:.3g} s"
         slowest = f"{max(step.jobs) * 1e3:.3f} ms"
-        goodput = (format_rate(round(step.goodput)), f"{step.goodput / first:.2%}" if first else "-")
+        goodput = (format_rate(step.goodput), f"{step.goodput / first:.2%}" if first else "-")
         row = (at, *goodput, f"{step.lost:,.0f}", f"{step.probes:,.0f}", f"{step.hit:,}")
         table.add_row(*row, f"{step.evs['bad']:,}", slowest)
     console.print(table)
     console.print(report.fullest(result), highlight=False)
     for each in made.others:
-        rates = ", ".join(format_rate(round(value)) for value in (each.before, each.during, each.after))
+        rates = ", ".join(format_rate(value) for value in (each.before, each.during, each.after))
         text = (
             f"{each.name}: {rates} before, until paths are changed ({format_time(round(each.outage_s * 1e9))}), after"
         )

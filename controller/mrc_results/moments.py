@@ -106,7 +106,7 @@ def _told(recovery: Recovery | None) -> str:
         return "Too close to another change for goodput to be compared."
     back = "did not come back" if recovery.recovery_s is None else f"was back after {recovery.took}"
     return (
-        f"Goodput was {format_rate(round(recovery.before_bps))}; {recovery.left:.1%} of the capacity was"
+        f"Goodput was {format_rate(recovery.before_bps)}; {recovery.left:.1%} of the capacity was"
         f" left. It was lowest at {recovery.lowest}, and {back}."
     )
 

@@ -29,6 +29,7 @@ from mrc_results import resultdir
 from mrc_runs.execute import Outcome, View, execute
 from mrc_runs.experiment import FOLDER, Experiment, load_experiment
 from mrc_topo.labfile import at_rate, load_lab
+from mrc_topo.units import format_rate
 
 #: What the lab spends on a data packet (agents, switches, links), in decodings of one: `python -m benchmarks lab`.
 PACKET_COST = 32.0 if native.COMPILED else 45.0
@@ -193,21 +194,21 @@ class Demo:
             rate_mbps = machine.rate_mbps(links)
             self.say(
                 f"{machine.cores:.1f} cores are free here, which carry {machine.packets:.0f} packets/s with as much to "
-                f"spare: links of {rate_mbps} Mb/s (--rate chooses another)"
+                f"spare: links of {format_rate(rate_mbps * 10**6)} (--rate chooses another)"
             )
         passed, valid = self._on_lab(rate_mbps, "")
         if self.failed or passed or (valid and not self.held):
             return passed
         half = max(rate_mbps // 2, 1)
         why = "times were missed" if valid else "the machine did not keep up, so times do not count"
-        self.say(f"{why}; once more at {half} Mb/s")
+        self.say(f"{why}; once more at {format_rate(half * 10**6)}")
         passed, valid_again = self._on_lab(half, "-half-rate")
         if self.failed or passed or (valid and valid_again):
             return passed
         simulated = max(half, LEAST_MBPS)  # which no machine is too slow for
         self.say(
             "the machine is too busy for times to count; the same schedule in simulated time, whose times are exact, "
-            f"at {simulated} Mb/s"
+            f"at {format_rate(simulated * 10**6)}"
         )
         return self._virtual("ring-simulated", simulated) and self.held
 

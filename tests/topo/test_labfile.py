@@ -181,6 +181,8 @@ def test_times_and_sizes_parse_with_their_units() -> None:
     assert parse_size_bytes("64KiB") == 65536
     assert parse_size_bytes("9kB") == 9000
     assert format_rate(1_600_000_000) == "1.6 Gb/s"
+    assert format_rate(19_999_999.7) == "20 Mb/s"
+    assert format_rate(0.2) == "0 b/s"
     assert format_rate(11_666_000_000_000_000) == "11.67 Pb/s"
     assert format_size(65536) == "64 KiB"
     for bad in (True, None, 1.0, "", "5", "5 parsecs", "-5us", "1e3us"):

@@ -137,10 +137,10 @@ def _format(value: int, steps: list[tuple[int, str]]) -> str:
     return f"{value} {steps[-1][1]}"
 
 
-def format_rate(bps: int) -> str:
+def format_rate(bps: float) -> str:
     """Return a rate in bits per second as text: `100 Mb/s`."""
     steps = [(10**15, "Pb/s"), (10**12, "Tb/s"), (10**9, "Gb/s"), (10**6, "Mb/s"), (10**3, "kb/s"), (1, "b/s")]
-    return _format(bps, steps)
+    return _format(round(bps), steps)
 
 
 def format_time(ns: int) -> str:

@@ -93,7 +93,7 @@ def fullest(result: ClusterResult) -> str:
 
 
 def _rate(bps: float) -> str:
-    return format_rate(round(float(bps)))
+    return format_rate(float(bps))
 
 
 def _tiles(made: CalibrationRun, series: Mapping[str, Floats]) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from mrc_studies.estimates.traffic import Traffic, expected
 from mrc_studies.estimates.work import PHASES, Work, work_of
 from mrc_studies.estimates.yardstick import Pace
 from mrc_topo.topology import Topology
-from mrc_topo.units import format_size
+from mrc_topo.units import format_rate, format_size
 
 #: Of the CPU time, quantities that are named as what dominates.
 DOMINANT = 4
@@ -226,7 +226,7 @@ def _real(
         most = needed.goodput_bps(topology) * real.FULL * machine.cores / needed.cores
         warnings.append(
             f"the real clock needs {needed.cores:.1f} cores for this rate and this machine has {machine.cores}: the "
-            f"run will probably not be valid above some {most / 1e6:.0f} Mb/s of goodput; --clock virtual has no such "
+            f"run will probably not be valid above some {format_rate(most)} of goodput; --clock virtual has no such "
             "limit"
         )
     found = _Found(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from mrc_studies.cells.measured import Measured, Rate, Segment
 from mrc_studies.figures.model import CLAIMED, Line, Mark, Point, Results
+from mrc_topo.units import format_rate
 
 #: What all figures of failures have as y.
 SHARE = "goodput, % of line rate"
@@ -22,7 +23,9 @@ def receivers(results: Results) -> int:
 def line_of(hosts: int, result: Measured, paper: str = "") -> Line:
     """Return what the ports of some hosts carry together."""
     each = result.host_bps / 1e6
-    ours = f"{hosts} hosts of {each:g} Mb/s, {hosts * each:g} Mb/s together" if hosts > 1 else f"{each:g} Mb/s"
+    ours = format_rate(result.host_bps)
+    if hosts > 1:
+        ours = f"{hosts} hosts of {ours}, {format_rate(hosts * result.host_bps)} together"
     return Line(hosts * each, ours, paper)
 
 

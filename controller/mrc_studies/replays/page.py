@@ -31,8 +31,8 @@ def goodput(made: FluidResult) -> str:
     if not found.under_way_s:
         return "goodput: no message carries data"
     return (
-        f"goodput of all ranks: {format_rate(round(found.goodput_bps))} over {_seconds(found.seconds)}; "
-        f"{format_rate(round(found.goodput_under_way_bps))} over the {_seconds(found.under_way_s)} in which messages "
+        f"goodput of all ranks: {format_rate(found.goodput_bps)} over {_seconds(found.seconds)}; "
+        f"{format_rate(found.goodput_under_way_bps)} over the {_seconds(found.under_way_s)} in which messages "
         "were under way"
     )
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from mrc_common.document import Model
 from mrc_results import performance
 from mrc_topo.addressing import Tier
+from mrc_topo.units import format_rate
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, kind
 from mrc_workshop.trace import IPV6, CapturedPacket, line
@@ -167,14 +168,13 @@ def host_capacity(params: HostCapacity, runs: Sequence[Run]) -> Finding:
     for run in runs:
         lab = run.topology.lab
         rate = lab.host_rate_bps
-        measured = f"{lab.planes} port{'s' * (lab.planes > 1)}, {rate / 1e6:g} Mb/s"
+        measured = f"{lab.planes} port{'s' * (lab.planes > 1)}, {format_rate(rate)}"
         if lab.planes != params.ports:
             text = f"a host has {lab.planes} port{'s' * (lab.planes > 1)}, not {params.ports}: `planes` says how many"
             return Finding(False, measured, text, run=run)
         if rate != params.capacity_bps:
-            text = (
-                f"a host can send {rate / 1e6:g} Mb/s, not {params.capacity_bps / 1e6:g}: links.host.rate is per port"
-            )
+            wanted = format_rate(params.capacity_bps)
+            text = f"a host can send {format_rate(rate)}, not {wanted}: links.host.rate is per port"
             return Finding(False, measured, text, run=run)
         if lab.links.fabric.rate != lab.links.host.rate:
             text = "links.fabric.rate is not links.host.rate: the uplinks of a T0 must carry what its hosts send"

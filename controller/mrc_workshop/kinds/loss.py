@@ -9,6 +9,7 @@ from pydantic import Field
 
 from mrc_common.document import Model
 from mrc_results import performance
+from mrc_topo.units import format_rate
 from mrc_workshop.job import Document, Run
 from mrc_workshop.kinds.compared import missed_check, other_workload
 from mrc_workshop.kinds.prediction import read_numbers
@@ -73,7 +74,7 @@ def slowdown(params: Slowdown, runs: Sequence[Run], sources: Mapping[str, str]) 
         return Finding(False, "no prediction", text)
     measured = {key: _ratio(runs, *names) for key, names in params.pairs.items()}
     shown = ", ".join(f"{key} {numbers[key]:g} predicted, {ratio:.2f} measured" for key, ratio in measured.items())
-    evidence = [f"{run.label}: {_rate(run) / 1e6:.2f} Mb/s" for run in runs]
+    evidence = [f"{run.label}: {format_rate(_rate(run))}" for run in runs]
     for key, ratio in measured.items():
         value = numbers[key]
         if value < 1:

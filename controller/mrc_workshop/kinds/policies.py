@@ -16,6 +16,7 @@ from mrc_host.policy import EvInput
 from mrc_host.proto.events import EvState
 from mrc_results import performance
 from mrc_topo.paths import Paths
+from mrc_topo.units import format_rate
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
 from mrc_workshop.trace import BTH, IPV6, CapturedPacket, line
@@ -320,7 +321,7 @@ def windows(params: Windows, runs: Sequence[Run]) -> Finding:
         fair = performance.jain(list(rates.values())) if rates else 0.0
         measured = f"longest queue {deepest / 1000:.0f} kB, {share:.2f} of the bottleneck used, Jain's index {fair:.3f}"
         told.append(measured)
-        evidence = _window_lines(run) + [f"{name}: {rate / 1e6:.2f} Mb/s" for name, rate in sorted(rates.items())]
+        evidence = _window_lines(run) + [f"{name}: {format_rate(rate)}" for name, rate in sorted(rates.items())]
         mistake = ""
         if deepest > params.queue_bytes:
             at_s = run.facts.ports[port].get("max_at_ns", 0) / 1e9
