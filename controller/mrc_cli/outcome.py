@@ -188,12 +188,12 @@ def _stalls(outcome: Outcome) -> str:
 def _sums(outcome: Outcome) -> str:
     """Summarise the hosts' counters in one line."""
     result = outcome.result
-    progress = result.progress.values()
-    sums = result.totals()
-    verified = sum(each.bytes_verified for each in progress)
-    iterations = [each.iterations for each in progress if each.takes_part]
-    spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
+    sums, achieved = result.totals(), result.achieved()
+    least, most = achieved.least_iterations, achieved.most_iterations
+    spread = f"{least} to {most}" if most > least else f"{least}"
     names = {key: key.replace("_", " ") for key in sums} | {"losses": "taken for lost"}
     counted = ", ".join(f"{names[key]} {value}" for key, value in sums.items())
-    right = f"bytes {payloads.NOT_VERIFIED}" if result.fidelity.length_only else f"bytes verified {verified}"
+    right = (
+        f"bytes {payloads.NOT_VERIFIED}" if result.fidelity.length_only else f"bytes verified {achieved.bytes_verified}"
+    )
     return f"{result.seconds:.2f} s, iterations {spread}, {right}; the hosts counted: {counted}"

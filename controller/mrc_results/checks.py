@@ -41,7 +41,7 @@ def checks_of(
     checks += found
     if expect.verified:
         _verified(result, checks)
-    errors = sum(each.qps - each.qps_in_rts for each in result.progress.values())
+    errors = result.achieved().qp_errors
     checks.append(Check("queue pairs in error", f"at most {expect.qp_errors}", str(errors), errors <= expect.qp_errors))
     judged = [each for each in recoveries if each.breaks]
     if expect.recovery is not None:
@@ -110,16 +110,14 @@ def _failures(result: RunResult, checks: list[Check]) -> None:
 
 
 def _verified(result: RunResult, checks: list[Check]) -> None:
-    progress = result.progress.values()
-    wrong = sum(each.mismatches for each in progress)
-    good = sum(each.bytes_verified for each in progress)
-    least = min((each.iterations for each in progress if each.takes_part), default=0)
+    achieved = result.achieved()
+    wrong, good, least = achieved.mismatches, achieved.bytes_verified, achieved.least_iterations
     if result.fidelity.length_only:
         checks.append(Check("payload of packets", "length", payloads.NOT_VERIFIED, wrong == good == 0))
     else:
         text = f"{good / 1e6:.1f} MB right, {wrong} values wrong"
         checks.append(Check("bytes verified", "all right, some at least", text, wrong == 0 and good > 0))
-    done = all(each.done and not each.failure for each in progress)
+    done = all(each.done and not each.failure for each in result.progress.values())
     checks.append(Check("iterations of every rank", "at least 1, all done", str(least), done and least >= 1))
 
 

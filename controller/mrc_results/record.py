@@ -28,6 +28,7 @@ from mrc_lab.faults.action import Action
 from mrc_lab.processes.exits import ProcessExit
 from mrc_lab.session.fidelity import UNMEASURED, Fidelity
 from mrc_results.balance import Books
+from mrc_results.counted import TOTALS, Achieved, achieved
 from mrc_results.provenance import Provenance
 from mrc_results.reading import RESULT, FolderError, document_of, of_any_version, readable
 from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
@@ -42,8 +43,6 @@ FORMAT = 2
 MAX_NS = 10**15
 #: Width of the bins in which goodput is measured, seconds.
 BIN_S = 0.1
-#: Counters of hosts of which a report gives sums.
-TOTALS = ("retransmissions", "spurious_retransmissions", "trims", "marks", "timeouts", "losses", "packets")
 _STORED: dict[str, str] = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
 
 
@@ -105,8 +104,9 @@ class RunResult:
 
     `statistics` of a host that was lost is None. `waiting`: of a run without progress, what each rank waited for at the
     end. `interrupted`: the signal that ended the run before its time, if one did. `books`: whether
-    what hosts and fabric counted agrees; None of a run whose fabric could not be read. `pauses` and `credits`: what
-    flow control did, by port and priority. `program`, `topology` and `experiment` repeat the run.
+    what hosts and fabric counted agrees; None of a run whose fabric could not be read. `counted`: by host and name, how
+    much each counter grew in the run (`counted.counters`). `pauses` and `credits`: what flow control did in the run, by
+    port and priority. `program`, `topology` and `experiment` repeat the run.
     """
 
     lab: str
@@ -125,6 +125,7 @@ class RunResult:
     deaths: list[ProcessExit] = field(default_factory=list)
     waiting: dict[str, JobWaiting] = field(default_factory=dict)
     interrupted: str = ""
+    counted: dict[str, dict[str, int]] = field(default_factory=dict)
     books: Books | None = field(default=None, metadata=OMIT_NONE)
     program_counters: Mapping[str, int] | None = field(default=None, metadata=OMIT_NONE)
     pauses: Mapping[str, Mapping[str, PfcStats]] | None = field(default=None, metadata=OMIT_NONE)
@@ -205,9 +206,18 @@ class RunResult:
         grown = [self.samples_of(host).growth(TOTALS) for host in self.samples]
         return {key: sum(each[key] for each in grown) for key in TOTALS}
 
+    def achieved(self) -> Achieved:
+        """Return what the ranks achieved together, so far."""
+        return achieved(self.progress.values())
+
     def delivered_bytes(self) -> int:
         """Return the payload placed at all responders in the run."""
         return sum(self.samples_of(host).growth(["delivered_bytes"])["delivered_bytes"] for host in self.ranks)
+
+    def counter(self, name: str) -> int | None:
+        """Return how much a counter of `counted` grew in the run, over all hosts; None where none counts it."""
+        found = [each[name] for each in self.counted.values() if name in each]
+        return sum(found) if found else None
 
     def queue_pairs(self) -> dict[tuple[str, int], QpStatistics]:
         """Return the queue pairs of MRC by host and number, as they were at the end."""

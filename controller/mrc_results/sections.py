@@ -77,7 +77,7 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
     colour = "good" if verdict.passed else "doubt" if verdict.timing_only else "bad"
     rows: list[list[str | Coloured]] = [
         ["verdict", Coloured(verdict.outcome, colour)],
-        ["mean goodput", format_rate(round(readings.mean_bps))],
+        ["mean goodput", format_rate(readings.mean_bps)],
         ["lab", f"{lab.name}: {topology.shape}, "
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
         ["workload", f"{result.workload} {result.params} on {len(result.ranks)} hosts"],
@@ -108,7 +108,7 @@ def recovery_cells(recovery: Recovery) -> list[str]:
     return [
         f"{recovery.at_s:.2f} s",
         recovery.text,
-        format_rate(round(recovery.before_bps)),
+        format_rate(recovery.before_bps),
         f"{recovery.left:.1%}",
         recovery.lowest,
         f"{recovery.after:.1%}",

@@ -203,10 +203,25 @@ class Series:
     def growth(self, names: Iterable[str]) -> dict[str, int]:
         """Return how much each of some cumulative counters has grown from the first to the last row; 0 of one that
         there is not."""
+        fallen = self._falls()
+        return {name: self.last.get(name, 0) - self.first.get(name, 0) + fallen.get(name, 0) for name in names}
+
+    def growth_until(self, time_ns: int, names: Iterable[str]) -> dict[str, int]:
+        """Return `growth` until the last row at or before a time; 0 before the first row."""
+        row, fallen = self.at(time_ns) or self.first, self._falls()
+        found = {name: row.get(name, 0) - self.first.get(name, 0) for name in names}
+        if fell := [name for name in found if fallen.get(name)]:
+            times, *columns = self.take([TIME, *fell], None, time_ns)
+            for name, values in zip(fell, columns, strict=True):
+                found[name] = int(grown(values[times <= time_ns])[-1]) if times[0] <= time_ns else 0
+        return found
+
+    def _falls(self) -> Mapping[str, int]:
+        """Return by column what counters fell from, all falls together."""
         if self._fallen is None:
             known = [name for name in self.columns if name != TIME]
             self._fallen = {name: _fallen(values) for name, values in zip(known, self.take(known), strict=True)}
-        return {name: self.last.get(name, 0) - self.first.get(name, 0) + self._fallen.get(name, 0) for name in names}
+        return self._fallen
 
     def at(self, time_ns: int) -> dict[str, int] | None:
         """Return the last row at or before a time; None if there is none."""

@@ -86,26 +86,22 @@ def story(result: RunResult, topology: Topology, readings: Readings) -> str:
 
 def figures(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> list[Figure]:
     """Return the six figures."""
-    progress = list(result.progress.values())
-    right = sum(each.bytes_verified for each in progress)
-    wrong = sum(each.mismatches for each in progress)
+    achieved = result.achieved()
+    right, wrong = achieved.bytes_verified, achieved.mismatches
     errors = f"{wrong} wrong" if right or wrong else "none was"
     checked = Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors)
     if result.fidelity.length_only:
         checked = Figure("none", "data checked byte by byte", payloads.NOT_VERIFIED)
-    dead = sum(each.qps - each.qps_in_rts for each in progress)
     share = goodput_share(result, topology, readings)
     judged = [each for each in verdict.recoveries if each.breaks]
     totals = readings.totals
     lost, spurious = totals["retransmissions"], totals["spurious_retransmissions"]
     return [
-        Figure(
-            format_rate(round(readings.mean_bps)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"
-        ),
+        Figure(format_rate(readings.mean_bps), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
         checked,
         Figure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
         Figure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
-        Figure(str(dead), "connections lost", f"of {sum(each.qps for each in progress)} queue pairs"),
+        Figure(str(achieved.qp_errors), "connections lost", f"of {achieved.qps} queue pairs"),
         Figure(str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
     ]
 

@@ -14,8 +14,9 @@ from mrc_host.requests import GetLinks, GetStatistics, HoldProbes
 from mrc_lab.faults.action import Action
 from mrc_lab.faults.kinds import effects_of
 from mrc_lab.session.base import LabCounts, Session
+from mrc_results import counted
 from mrc_results.books import Account, balance
-from mrc_results.record import TOTALS
+from mrc_results.counted import TOTALS
 from mrc_runs.endings import LOST, Losses
 
 #: On the real clock the books are read until no packet moves meanwhile: at most this often, and this many s apart.
@@ -52,12 +53,14 @@ class BooksReader:
 
     def close(self) -> None:
         """Read the books when the job's queue pairs are gone; give the result its balances, and what the program
-        counted in the run. Where the fabric could not be read there are none."""
+        and flow control counted in the run. Where the fabric could not be read there are none."""
         result, before, after = self.losses.result, self._before, self._quiet()
         if before is None or after is None:
             return
         result.books = balance(self._account(before, after))
         result.program_counters = {key: count - before.program.get(key, 0) for key, count in after.program.items()}
+        result.pauses = counted.pauses(before.fabric, after.fabric)
+        result.credits = counted.credits(before.fabric, after.fabric)
 
     def _quiet(self) -> LabCounts | None:
         """Return both books, while no packet moves if possible; None where the fabric cannot be read."""

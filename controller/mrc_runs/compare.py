@@ -419,7 +419,7 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
 
 def _one(session: Session, spec: WorkloadSpec) -> Timing:
     result = WorkloadRun(session, spec).go()
-    verified = sum(each.bytes_verified for each in result.progress.values())
+    verified = result.achieved().bytes_verified
     failure = result.failures[0] if result.failures else ""
     return Timing(seconds_per_iteration(result), failure, 0, verified, result.fidelity.doubt)
 

@@ -65,7 +65,7 @@ class LiveView:
             times = [result.since_start(each.done_ns) for each in result.happenings]
             for number, happening in enumerate(result.happenings[self._shown :], self._shown):
                 before = goodput_before(result, times[: number + 1])
-                was = "" if before is None else f"; goodput was {format_rate(round(before))}"
+                was = "" if before is None else f"; goodput was {format_rate(before)}"
                 self.console.print(f"{times[number]:6.2f} s  {happening.action.describe()}{was}")
             self._shown = len(result.happenings)
 
@@ -91,14 +91,14 @@ class LiveView:
         spark = "".join(BARS[min(int(value / top * 8), 8)] for value in self.history)
         fabric = result.recording.fabric.last
         elapsed = (fabric["t_ns"] - result.started_ns) / 1e9 if fabric else 0.0
-        iterations = min((each.iterations for each in result.progress.values() if each.takes_part), default=0)
-        head = Text(f"{elapsed:6.1f} s   goodput {format_rate(round(self.history[-1]))}   iterations {iterations}\n")
+        iterations = result.achieved().least_iterations
+        head = Text(f"{elapsed:6.1f} s   goodput {format_rate(self.history[-1])}   iterations {iterations}\n")
         head.append(spark, style="green")
         planes = Table.grid(padding=(0, 1))
         share = capacity / lab.planes
         for plane in range(lab.planes):
             rate = self._rate(result, f"tx_bytes.{plane}")
-            planes.add_row(f"plane {plane}", Text(bar(rate / share), style="blue"), format_rate(round(rate)))
+            planes.add_row(f"plane {plane}", Text(bar(rate / share), style="blue"), format_rate(rate))
         states: dict[str, int] = {}
         for samples in result.recording.recent.values():
             for column, count in samples[-1].items():

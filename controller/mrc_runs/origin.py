@@ -6,25 +6,18 @@ from mrc_lab.session.base import Session
 from mrc_results import provenance
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
-from mrc_runs.endings import LOST, is_silence
 from mrc_runs.experiment import Experiment, Tree
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.topology import Topology
 
 
 def complete(session: Session, result: RunResult, experiment: Experiment) -> None:
-    """Add to the result of a run that has ended what the session knows of it: counters, program and lab; and what
+    """Add to the result of a run that has ended what the session knows of it: program and lab; and what
     `mrclab run --again` needs: the experiment as it was run, and its provenance. Where switches died or stand still,
     counters are empty."""
-    try:
-        if result.program_counters is None:
-            result.program_counters = session.program_counters()
-        result.pauses = session.pauses()
-        result.credits = session.stalls()
-    except LOST as error:
-        if not session.deaths() and not session.frozen() and not is_silence(error):
-            raise
-        result.program_counters, result.pauses, result.credits = {}, {}, {}
+    for name in ("program_counters", "pauses", "credits"):
+        if getattr(result, name) is None:
+            setattr(result, name, {})
     program = session.program_document()
     result.program = program
     add_origin(result, session.topology, experiment.model_copy(update={"clock": session.clock}), program)

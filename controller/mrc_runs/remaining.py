@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from mrc_host.workloads import WORKLOADS
+from mrc_results.counted import achieved
 from mrc_results.record import RunResult
 from mrc_runs.workload import WorkloadSpec
 
@@ -46,7 +47,7 @@ class Remaining:
             elapsed = (last["t_ns"] - result.started_ns) / 1e9 if last else 0.0
             share = elapsed / self._duration_s if self._duration_s else 1.0
         else:
-            done = min((each.iterations for each in result.progress.values() if each.takes_part), default=0)
+            done = achieved(result.progress.values()).least_iterations
             share = done / self._iterations
         self.share = min(max(share, 0.0), 1.0)
         now = self._clock()

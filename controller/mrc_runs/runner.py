@@ -20,6 +20,7 @@ from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import denylist
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
+from mrc_results import counted
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs.accounts import BooksReader
@@ -102,6 +103,7 @@ class WorkloadRun:
         self._stopping = False
         self._cursors: dict[str, int] = {}
         self._sample_ns: dict[str, int] = {}
+        self._initial: Mapping[str, HostStatistics | None] = {}
 
     def go(self) -> RunResult:
         """Set up, run and collect; if a process of the lab dies, or the run is interrupted, return the results until
@@ -170,7 +172,7 @@ class WorkloadRun:
         for name in result.ranks:
             events = self.losses.ask(name, GetEvents())
             self._cursors[name] = 0 if events is None else events.next
-        initial = self.books.open()
+        self._initial = initial = self.books.open()
         result.started_ns = session.now_ns()
         self._sample(initial, result.started_ns)
         self.loop.begin(result.started_ns)
@@ -198,7 +200,9 @@ class WorkloadRun:
             reason = f"fidelity could not be measured: {error}"
             result.fidelity = Fidelity(reasons=[reason])
         for name in result.ranks:
-            result.statistics[name] = self.losses.ask(name, GetStatistics())
+            result.statistics[name] = final = self.losses.ask(name, GetStatistics())
+            if self._begun and final is not None:
+                result.counted[name] = counted.grown(self._initial[name], final)
         for name in result.ranks:
             finished = self.losses.ask(name, FinishJob(self.job))
             if name in result.progress:

@@ -8,6 +8,7 @@ from typing import Final
 from mrc_host.answers import JobProgress
 from mrc_host.workloads import WORKLOADS
 from mrc_host.workloads.streams import Streams
+from mrc_results.counted import achieved
 from mrc_web.state import Job
 
 #: The time over which the duration of an iteration is averaged, ns.
@@ -39,7 +40,8 @@ class ProgressWatch:
             return None
         name, ranks = max(jobs.items(), key=lambda each: len(each[1]))
         rows = ranks.values()
-        iterations = min((row.iterations for row in rows if row.takes_part), default=0)
+        done_so_far = achieved(rows)
+        iterations = done_so_far.least_iterations
         before = self._last[1] if self._last is not None and self._last[0] == name else -1
         if before < 0 or iterations < before:
             # Of a job that is seen in the middle of a later iteration the beginning of that one is not known.
@@ -68,7 +70,7 @@ class ProgressWatch:
                 began_ns = max(row.started_ns for row in rows if row.takes_part)
                 step_ns = max(ended_ns - began_ns, 0) // iterations
         failures = sorted({row.failure for row in rows if row.failure})
-        mismatches = sum(row.mismatches for row in rows)
+        mismatches = done_so_far.mismatches
         return {
             "name": name,
             "workload": workload,
@@ -80,7 +82,7 @@ class ProgressWatch:
             "step_ns": step_ns,
             "ended_ns": max(ended_ns - self._began_ns, 0) if ended_ns >= 0 else -1,
             "completion_ns": 0 if overlap(workload) else max(step_ns, took_ns),
-            "bytes_verified": sum(row.bytes_verified for row in rows),
+            "bytes_verified": done_so_far.bytes_verified,
             "mismatches": mismatches,
             "failures": failures,
             "verdict": "failed" if failures or mismatches else "good",

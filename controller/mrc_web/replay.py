@@ -42,6 +42,8 @@ from p4lite.switch.fabric.values import SwitchState as Running
 
 #: Rates are averaged over this time before the moment that is shown.
 WINDOW_NS: Final = 300_000_000
+#: Counters of hosts that are shown, from the start of the run.
+COUNTED: Final = ("delivered_bytes", "packets", "retransmissions", "losses", "trims", "marks", "timeouts")
 #: The number of lines that the log of a long run keeps.
 LINES: Final = 2000
 
@@ -287,10 +289,9 @@ class Replay:
         }
         if over:
             # The progress of the ranks is recorded for the end alone.
-            rows = result.progress.values()
-            made["iterations"] = min((row.iterations for row in rows if row.takes_part), default=0)
-            made["bytes_verified"] = sum(row.bytes_verified for row in rows)
-            made["mismatches"] = sum(row.mismatches for row in rows)
+            achieved = result.achieved()
+            made["iterations"] = achieved.least_iterations
+            made["bytes_verified"], made["mismatches"] = achieved.bytes_verified, achieved.mismatches
             made["verdict"] = verdict_of(self.folder)
         return made
 
@@ -303,30 +304,24 @@ class Replay:
         span = max(last["t_ns"] - before["t_ns"], 1)
 
         def rate(column: str) -> int:
-            return round((last.get(column, 0) - before.get(column, 0)) * 8e9 / span) if last is not before else 0
+            return max(round((last.get(column, 0) - before.get(column, 0)) * 8e9 / span), 0)
 
         planes = range(self.topology.lab.planes)
+        carried = [f"{way}_bytes.{plane}" for way in ("tx", "rx") for plane in planes]
+        grown = series.growth_until(now_ns, [*COUNTED, *carried])
         made: HostState = {
             "alive": True,
             "goodput_bps": rate("delivered_bytes"),
-            "tx_bytes": [last.get(f"tx_bytes.{plane}", 0) for plane in planes],
-            "rx_bytes": [last.get(f"rx_bytes.{plane}", 0) for plane in planes],
+            "tx_bytes": [grown[f"tx_bytes.{plane}"] for plane in planes],
+            "rx_bytes": [grown[f"rx_bytes.{plane}"] for plane in planes],
             "tx_bps": [rate(f"tx_bytes.{plane}") for plane in planes],
             "rx_bps": [rate(f"rx_bytes.{plane}") for plane in planes],
             "ev": {key.partition(".")[2]: value for key, value in last.items() if key.startswith("ev.")},
             "cc": {},
         }
-        for key in (
-            "delivered_bytes",
-            "packets",
-            "retransmissions",
-            "losses",
-            "trims",
-            "marks",
-            "timeouts",
-            "ports_up",
-        ):
-            made[key] = last.get(key, 0)
+        made["ports_up"] = last.get("ports_up", 0)
+        for key in COUNTED:
+            made[key] = grown[key]
         for key in ("cwnd", "inflight", "rtt_ns", "rate_bps"):
             if f"cc.{key}" in last:
                 made["cc"][key] = last[f"cc.{key}"]  # type: ignore[literal-required]
@@ -341,8 +336,12 @@ class Replay:
         names = {switch.name for switch in self.topology.switches}
         still = {name for name, state in effects.switches.items() if state is not Running.RUNNING}
 
+        counters = [name for name in self._fabric.columns if name.endswith((".tx_bytes", ".drops", ".lost"))]
+        grown = self._fabric.growth_until(now_ns, counters)
+
         def total(node: str, port: int, key: str) -> int:
-            return last.get(f"ports.{node}:{port}.{key}", 0)
+            column = f"ports.{node}:{port}.{key}"
+            return grown.get(column, last.get(column, 0))
 
         def rate(node: str, port: int) -> int:
             column = f"ports.{node}:{port}.tx_bytes"

@@ -280,6 +280,11 @@ class View:
             self._job = {**self._job, "running": False, "verdict": judged.status}
             if self.sampler is not None and self.result is not None:
                 self._job["ended_ns"] = self.result.finished_ns - self.sampler.began_ns
+            if self.result is not None:  # its last steps may have come after the last sample
+                achieved = self.result.achieved()
+                self._job["iterations"] = achieved.least_iterations
+                self._job["bytes_verified"], self._job["mismatches"] = achieved.bytes_verified, achieved.mismatches
+                self._job["failures"] = list(self.result.failures)[:20]
         self.hub.log.add(self._now(), "job", f"ended: {judged.status}")
 
     # --- time ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from mrc_cli.app import app, main
+from mrc_host.answers import JobProgress
 from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
 from mrc_runs.experiment import Experiment, known_experiments, load_experiment
@@ -23,7 +24,7 @@ from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_scale.clusterfile import load_cluster
 from mrc_studies.estimates import cases, cluster, costs, estimate
-from mrc_studies.estimates.child import MeasureError, Order, Spent, _packets, spent
+from mrc_studies.estimates.child import MeasureError, Order, Spent, spent
 from mrc_studies.estimates.estimate import Estimate, Machine
 from mrc_studies.estimates.traffic import Traffic, expected
 from mrc_studies.estimates.work import MEMORY, TIME, Work, work_of
@@ -108,7 +109,7 @@ def test_counted_messages_and_bytes_are_those_of_a_simulation(
     assert made.payload_bytes == sum(each.bytes_sent for each in progress)
     totals = result.totals()
     # RoCE's packets count as sent again from the first one lost on, and those left out of the count are few.
-    sent = _packets(result.statistics) - totals["retransmissions"]
+    sent = totals["packets"] - totals["retransmissions"]
     assert made.packets == (sent if transport == "mrc" else pytest.approx(sent, rel=0.02))
     assert made.iterations == max(each.iterations for each in progress)
     assert made.extrapolated == 0
@@ -484,7 +485,7 @@ def so_far(elapsed_s: float, iterations: int = 0) -> Any:
     return SimpleNamespace(
         started_ns=5_000_000_000,
         recording=SimpleNamespace(fabric=SimpleNamespace(last=last)),
-        progress={"h0": SimpleNamespace(iterations=iterations, takes_part=True)},
+        progress={"h0": JobProgress(iterations=iterations)},
     )
 
 

@@ -114,6 +114,11 @@ def test_the_log_has_the_times_that_the_record_of_the_run_has(
     assert len(shown) == 2
     done = [row["done_ns"] for row in hub.log.since(0) if row["what"] in ("failure", "restore")]
     assert done == [each.done_ns - began for each in outcome.result.happenings]
+    achieved, state = outcome.result.achieved(), hub.state
+    assert state is not None
+    job = state["job"]
+    assert job is not None
+    assert (job["iterations"], job["bytes_verified"]) == (achieved.least_iterations, achieved.bytes_verified)
     names = {"h0", "h1", "h2", "h3"}
     evs = [(row, each) for row in hub.log.since(0) for each in row.get("evs", [])]
     assert evs

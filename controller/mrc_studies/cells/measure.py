@@ -140,7 +140,7 @@ def _reduced(cell: Cell, topology: Topology, result: RunResult, shown: list[Chec
         iteration_s=seconds if math.isfinite(seconds) else None,
         retransmissions=result.totals()["retransmissions"],
         lost=lost,
-        qp_errors=sum(each.qps - each.qps_in_rts for each in progress),
+        qp_errors=result.achieved().qp_errors,
         qps=sent,
         qps_hit=hit,
         found_s=found_s,
@@ -157,13 +157,8 @@ def _reduced(cell: Cell, topology: Topology, result: RunResult, shown: list[Chec
 def _counters(result: RunResult) -> dict[str, int]:
     """Return `Measured.counters`."""
     found: Counter[str] = Counter()
-    for qp in result.queue_pairs().values():
-        found.update({f"requestor.{name}": count for name, count in qp.requestor.items()})
-        found.update({f"responder.{name}": count for name, count in qp.responder.items()})
-    for statistics in result.statistics.values():
-        if statistics is not None:
-            found.update({f"endpoint.{name}": count for name, count in statistics.endpoint.items()})
-            found["host_sent_bytes"] += sum(port.sent_bytes for port in statistics.ports)
+    for each in result.counted.values():
+        found.update(each)
     return dict(found)
 
 

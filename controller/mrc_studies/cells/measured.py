@@ -80,8 +80,7 @@ class Measured:
     between switches. `qps` sent, and of them `qps_hit` took an EV for bad across the first broken element, the last of
     these `found_s` after it broke. `host_bps`: capacity of a host. `watched`: by host or port of `Cell.watch`.
     `payload_share`: of all that the links of a host carry that sends as much as it receives (`ideal.payload_share`),
-    None without such streams. `counters`: sums over all endpoints and queue pairs of MRC by side and name
-    (`requestor.packets_sent`; `mrc_host.proto.stats`), and `host_sent_bytes`, what all hosts put on their links.
+    None without such streams. `counters`: sums over all hosts of `RunResult.counted`.
     `evs_bad`: EVs that are ASSUMED_BAD at the end. `active_evs` and `ev_changes`: of the host `Cell.watch_evs`.
     """
 

@@ -176,26 +176,11 @@ def _run(order: Order) -> Spent:
         watch.phases(),
         peak_bytes(),
         outcome.result.seconds,
-        _packets(outcome.result.statistics),
+        outcome.result.totals()["packets"],
         sum(each.requests_posted for each in progress),
         sum(each.bytes_sent for each in progress),
-        min((each.iterations for each in progress if each.takes_part), default=0),
+        outcome.result.achieved().least_iterations,
     )
-
-
-def _packets(statistics: Mapping[str, Any]) -> int:
-    """Return the data packets that all hosts sent, of either transport."""
-    from mrc_host.proto.statistics import RoceStatistics
-
-    total = 0
-    for each in statistics.values():
-        if each is None:
-            continue
-        if isinstance(each, RoceStatistics):
-            total += sum(qp.packets_sent for qp in each.qps)
-        else:
-            total += sum(qp.requestor["packets_sent"] for qp in each.qps)
-    return total
 
 
 def main() -> None:

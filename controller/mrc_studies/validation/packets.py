@@ -20,7 +20,7 @@ FACTS = {
     "acks": "responder.acks_sent",
     "echo_requests": "endpoint.ev_probes_sent",
     "echo_responses": "endpoint.ev_probes_answered",
-    "host_sent_bytes": "host_sent_bytes",
+    "host_sent_bytes": "ports.sent_bytes",
 }
 
 
