@@ -17,7 +17,10 @@ FOLDER = pathlib.Path(__file__).parent / "templates"
 
 
 def number(value: object) -> str:
-    """Return a value as pages show it: a float with four digits, nothing for None, all else as it is."""
+    """Return a value as pages show it: a whole number in full, another with four digits, nothing for None, all else as
+    it is."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.5g}"
     return "" if value is None else str(value)

@@ -222,15 +222,14 @@ def _experiment(task: Task) -> tuple[list[Row], str]:
 
 
 def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: float | None) -> dict[str, float | None]:
-    progress = list(result.progress.values())
-    busy = [each for each in progress if each.takes_part]
+    achieved, busy = result.achieved(), [each for each in result.progress.values() if each.takes_part]
     seconds = _seconds(result, busy)
     totals = result.totals()
     found: dict[str, float | None] = {
         "simulated_s": seconds,
-        "iterations": min((each.iterations for each in busy), default=None),
-        "bytes_verified": sum(each.bytes_verified for each in progress),
-        "qp_errors": sum(each.qps - each.qps_in_rts for each in progress),
+        "iterations": achieved.least_iterations if busy else None,
+        "bytes_verified": achieved.bytes_verified,
+        "qp_errors": achieved.qp_errors,
         "checks_missed": sum(not each.passed for each in judged.checks),
         "packets_sent": totals["packets"],
     }
@@ -241,8 +240,8 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
         if duration is not None:  # the ranks end together some time after it
             rate = float(result.goodput_bps(np.array([0.0, duration]))[0])
         found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(result.ranks))}
-    for key, half in (("spurious_losses", "requestor"), ("sacks_sent", "responder"), ("out_of_order", "responder")):
-        found[key] = _counted(result, half, key)
+    for name in ("requestor.spurious_losses", "responder.sacks_sent", "responder.out_of_order"):
+        found[name.rpartition(".")[2]] = result.counter(name)
     measured = performance.of(result)
     if measured.iterations:
         found["iteration_p99_s"] = _tail([each.times for each in measured.iterations])
@@ -268,18 +267,10 @@ def _tail(rows: Sequence[Times]) -> float | None:
 
 def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:
     """Return the time from the first start to the last end of a rank, s; of the whole run, if a rank has not ended."""
-    begins, ends = [each.started_ns for each in busy], [each.finished_ns for each in busy]
-    if not busy or not all(begins) or not all(ends):
-        begins, ends = [result.started_ns], [result.finished_ns]
-    return float(max(ends) - min(begins)) / 1e9
-
-
-def _counted(result: RunResult, half: str, key: str) -> int | None:
-    """Sum over all queue pairs; None where it is not counted."""
-    pairs = result.queue_pairs().values()
-    halves = [qp.requestor if half == "requestor" else qp.responder for qp in pairs]
-    found = [each[key] for each in halves if key in each]
-    return sum(found) if found else None
+    # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
+    if not busy or not all(each.done and each.finished_ns for each in busy):
+        return result.seconds
+    return float(max(each.finished_ns for each in busy) - min(each.started_ns for each in busy)) / 1e9
 
 
 def _fabric(result: RunResult) -> dict[str, float]:
