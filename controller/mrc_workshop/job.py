@@ -75,7 +75,6 @@ class RunFacts(Model):
     stage: str = ""
     problem: str = ""
     document: Document = {}
-    counters: dict[str, int] = {}
     ports: dict[str, dict[str, int]] = {}
     events: dict[str, list[object]] = {}
     checks: list[JudgedCheck] = []

@@ -11,7 +11,7 @@ import json
 import pathlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -211,6 +211,17 @@ def _note_deepest(ports: dict[str, dict[str, int]], fabric: Series, started_ns: 
         ports[name]["max_at_ns"] = int(times[int(np.argmax(depth))]) - started_ns
 
 
+def _grown(ports: Mapping[str, Mapping[str, int]], before: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return the counters of each port since a sample of the fabric; levels and high-water marks as they are."""
+    return {
+        port: {
+            name: count if name in ("depth_bytes", "max_bytes") else count - before.get(f"ports.{port}.{name}", 0)
+            for name, count in counts.items()
+        }
+        for port, counts in ports.items()
+    }
+
+
 def _run(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
     experiment = Experiment.model_validate(order.experiment)
     precheck.check(experiment, topology)
@@ -219,10 +230,8 @@ def _run(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
         try:
             with _captured(session, folder, order.capture, order.snaplen):
                 result = conduct.run_on(session, experiment, None, recording)
-            counters = session.program_counters()
-            ports = session.fabric_sample()["ports"]
+            ports = _grown(session.fabric_sample()["ports"], recording.fabric.first)
             _note_deepest(ports, recording.fabric, result.started_ns)
-            result.program_counters, result.pauses = counters, session.pauses()
         finally:
             session.close()
         judged = verdict.judge(result, topology, experiment.expect, experiment.claims())
@@ -233,7 +242,6 @@ def _run(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
         return _facts(
             order,
             document=plain,
-            counters=counters,
             ports=ports,
             events=events,
             checks=[

@@ -10,6 +10,8 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from mrc_host.answers import Event
 from mrc_host.proto.events import EvState
 from mrc_results.history import EvChange, ev_changes
@@ -43,10 +45,12 @@ def tables(result: RunResult, topology: Topology) -> dict[str, str]:
     edges = result.grid(BIN_S)
     received = []
     for name in result.ranks:
-        columns = [result.rates(name, column, edges) for column in ("delivered_bytes", "retransmissions")]
+        rates, again = (result.rates(name, column, edges) for column in ("delivered_bytes", "retransmissions"))
+        # Rounded sums, not rounded bins: so all rows together have as many as the run.
+        sums = np.rint(np.cumsum(again * np.diff(edges))).astype(int)
         received += [
-            (f"{1000 * edge:.0f}", name, f"{8 * rate / 1e6:.2f}", round(repeated * BIN_S))
-            for edge, rate, repeated in zip(edges, *columns, strict=False)
+            (f"{1000 * edge:.0f}", name, f"{8 * rate / 1e6:.2f}", repeated)
+            for edge, rate, repeated in zip(edges, rates, np.diff(sums, prepend=0).tolist(), strict=False)
         ]
     received.sort(key=lambda row: (float(row[0]), row[1]))
     return {

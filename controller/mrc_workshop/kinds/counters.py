@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mrc_common.document import Model
-from mrc_host.proto.statistics import QpStatistics
+from mrc_results.counted import TOTALS
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
 
@@ -40,29 +40,19 @@ def totals(run: Run) -> dict[str, dict[str, int]]:
         of = found.setdefault(name, {})
         of[host] = of.get(host, 0) + int(value)
 
-    for host, statistics in run.result.statistics.items():
-        if statistics is None:
-            continue
-        for name, value in statistics.endpoint.items():
-            add(name, host, value)
-        for qp in statistics.qps:
-            sender, receiver = (qp.requestor, qp.responder) if isinstance(qp, QpStatistics) else ({}, {})
-            for half in (sender, receiver):
-                for name, value in half.items():
-                    add(name, host, value)
-            add("timeouts", host, sender.get("lost_timeout", 0))
-            add("trims", host, receiver.get("trimmed", 0))
-            add("marks", host, receiver.get("ecn_marked", 0))
-            add("nacks", host, receiver.get("nacks_sent", 0))
-            add("spurious", host, sender.get("spurious_losses", 0))
-            losses = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
-            guessed = ("lost_rack", "lost_same_ev", "lost_timeout")
-            add("inferred", host, sum(sender.get(each, 0) for each in guessed))
-            add("losses", host, sum(sender.get(each, 0) for each in losses))
+    for host, counted in run.result.counted.items():
+        for name, value in counted.items():
+            half, _, plain = name.rpartition(".")
+            if not half or plain not in TOTALS:
+                add(plain, host, value)
+        add("nacks", host, counted.get("responder.nacks_sent", 0))
+        add("spurious", host, counted["spurious_retransmissions"])
+        guessed = ("lost_rack", "lost_same_ev", "lost_timeout")
+        add("inferred", host, sum(counted.get(f"requestor.{each}", 0) for each in guessed))
     for host, progress in run.result.progress.items():
         add("qp_errors", host, progress.qps - progress.qps_in_rts)
         add("wrong_bytes", host, progress.mismatches)
-    for name, value in run.facts.counters.items():
+    for name, value in (run.result.program_counters or {}).items():
         add(name, "switches", value)
     return found
 
@@ -110,12 +100,12 @@ def finished(params: NoParams, runs: Sequence[Run]) -> Finding:
         result = run.result
         failures, progress = result.failures, result.progress
         late = [host for host, each in progress.items() if not each.done]
-        wrong = sum(each.mismatches for each in progress.values())
+        wrong = result.achieved().mismatches
         if failures or late or wrong:
             mistake = failures[0] if failures else f"{', '.join(late)} did not come to an end"
             if wrong and not failures:
                 mistake = f"{wrong} values are not what was sent"
             waits = [f"{host} waits for {each.what}" for host, each in result.waiting.items()][:3]
             return Finding(False, f"{done} runs of {len(runs)}", mistake, (*failures[1:4], *waits), run=run)
-        bytes_right += sum(each.bytes_verified for each in progress.values())
+        bytes_right += result.achieved().bytes_verified
     return Finding(True, f"{bytes_right / 1e6:.1f} MB right")

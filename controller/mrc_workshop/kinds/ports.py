@@ -67,8 +67,7 @@ def _judged(params: PlaneLeft, run: Run) -> Finding:
         packets = tuple(flight.seen for flight in late[:SHOWN])
         evidence = tuple(line(run.topology, each) for each in packets[:3])
         return Finding(False, f"{len(late)} packets into the dead plane", mistake, evidence, packets, run)
-    statistics = run.result.statistics.get(name)
-    again = sum(qp.requestor["lost_port_down"] for qp in getattr(statistics, "qps", ()))
+    again = run.result.counted.get(name, {}).get("requestor.lost_port_down", 0)
     measured = f"{again} packets, on their way through the port, sent again at once"
     if not again:
         mistake = (
