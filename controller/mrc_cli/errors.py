@@ -75,6 +75,9 @@ def report_errors() -> Iterator[None]:
         where = error.filename2 or error.filename
         place = f"{where}: " if where else ""
         end(f"{place}{error.strerror or error}", ExitCode.FAILED)
+    except MemoryError:
+        text = "no memory is left; use fewer hosts, smaller messages or smaller files, or raise `ulimit -v`"
+        end(text, ExitCode.FAILED)
     except Interrupted as error:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pathlib
 import random
 import shutil
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -17,9 +15,7 @@ from mrc_results.reading import RESULT, FolderError
 from mrc_results.record import RunResult
 from mrc_results.recording import EVENTS, SAMPLES
 from mrc_web.replay import Recorded
-
-#: Of another type than what stands there.
-ODD: tuple[Any, ...] = (None, -1, 1e308, "", "x" * 300, [], {}, [[]], {"a": None}, True, "2001:db8::1")
+from support.hostile.mutations import changed
 
 
 @pytest.fixture(scope="module")
@@ -30,29 +26,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     Recorded(folder)
     return folder
-
-
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path] if path else []
-    if isinstance(value, dict | list):
-        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-            found += _places(each, (*path, key))
-    return found
-
-
-def _change(document: Any, rng: random.Random) -> Any:
-    made = copy.deepcopy(document)
-    places = _places(made)
-    # The first levels are most of what is read by name.
-    *way, last = rng.choice([each for each in places if len(each) <= rng.randint(1, 5)])
-    inner = made
-    for key in way:
-        inner = inner[key]
-    if rng.random() < 0.4:
-        del inner[last]
-    else:
-        inner[last] = rng.choice(ODD)
-    return made
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -66,7 +39,7 @@ def test_no_damage_is_a_traceback(whole: pathlib.Path, tmp_path: pathlib.Path, p
         name = rng.choice((RESULT, RESULT, RESULT, SAMPLES, EVENTS))
         path = folder / name
         if name == RESULT and rng.random() < 0.8:
-            path.write_text(json.dumps(_change(document, rng)))
+            path.write_text(json.dumps(changed(document, rng)))
         else:
             data = bytearray(path.read_bytes() or b"nothing")
             kind = rng.randrange(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import py_compile
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from mrc_cli.app import main
 from mrc_host.policy import load_class
@@ -23,6 +25,7 @@ from mrc_runs.compare import known_comparisons, load_comparison
 from mrc_runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
 from mrc_runs.sessions import session_for
 from mrc_scale.clusterfile import ClusterError, builtin_clusters, load_cluster
+from mrc_studies.sweeps import plan, store
 from mrc_studies.sweeps.spec import known_sweeps, load_sweep
 from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
 from mrc_workshop import exercise
@@ -206,6 +209,10 @@ def test_experiments_comparisons_and_sweeps_of_another_user_name_no_code(shared:
     )
     with pytest.raises(ExperimentError, match=f"s.yaml: belongs to user {NOBODY}"):
         load_sweep(str(sweep))
+    made = {"format": plan.FORMAT, "sweep": yaml.safe_load(sweep.read_text()), "software": ""}
+    _plant(shared, f"folder/{store.PLAN}", json.dumps(made))
+    with pytest.raises(ExperimentError, match=f"{store.PLAN}: .*belongs to user {NOBODY}"):
+        store.load_plan(shared / "folder")
 
 
 @as_root

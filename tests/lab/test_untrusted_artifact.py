@@ -15,6 +15,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -68,6 +69,21 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     artifact.pack([folder / "good"], folder / "good.zip")
     artifact.pack([folder / "bad"], folder / "bad.zip")
     return folder
+
+
+def given(document: object, made: dict[str, Any]) -> object:
+    """Return a document in the place of another."""
+    return document
+
+
+def listed_again(folder: str, made: dict[str, Any]) -> None:
+    """List the run 300 times more, by a name of its folder."""
+    made["runs"] += 300 * [{**made["runs"][0], "folder": folder}]
+
+
+def squeezed(claimed: int, path: pathlib.Path) -> None:
+    """Write samples with a bomb for an array."""
+    bombs.archive(path, {}, "fabric/columns.npy", claimed, bombs.deflated())
 
 
 def forged(
@@ -247,12 +263,14 @@ def test_the_verdict_is_judged_again(check: Check, whole: pathlib.Path, tmp_path
     code, row = checked("bad", lambda made: made.update(passing))
     assert (code, row["passed_before"]) == (1, False)
     assert {"status", "passed", "checks"} <= set(row["contradictions"])
+    empty: object
     for empty in ({}, {"passed": []}, {"passed": 1}):
-        code, row = checked("good", lambda made, empty=empty: empty)
+        code, row = checked("good", partial(given, empty))
         assert (code, row["passed_before"], row["passed"]) == (1, True, True)
         assert "passed" in row["contradictions"]
+    wrong: object
     for wrong in ([], "passed", 1):
-        code, row = checked("good", lambda made, wrong=wrong: wrong)
+        code, row = checked("good", partial(given, wrong))
         assert code == 2
         assert "verdict.json: no results that can be read" in row
 
@@ -306,7 +324,7 @@ def test_a_run_is_listed_once(whole: pathlib.Path, tmp_path: pathlib.Path) -> No
             whole / "good.zip",
             tmp_path / "a.zip",
             {},
-            lambda made, other=other: made.update(runs=made["runs"] + 300 * [{**made["runs"][0], "folder": other}]),
+            partial(listed_again, other),
         )
         (tmp_path / "out").mkdir(exist_ok=True)
         with pytest.raises(ArtifactError, match="the same run is in it twice"):
@@ -351,10 +369,7 @@ def test_large_files_of_a_run_are_refused_unread(whole: pathlib.Path, tmp_path: 
     refused(EVENTS, lambda path: path.write_bytes(bombs.gzipped()))
     refused(EVENTS, lambda path: path.write_bytes(gzip.compress(b"[" * 5000)))
     for claimed in (bombs.SIZE, 1000):
-        refused(
-            SAMPLES,
-            lambda path, claimed=claimed: bombs.archive(path, {}, "fabric/columns.npy", claimed, bombs.deflated()),
-        )
+        refused(SAMPLES, partial(squeezed, claimed))
 
     def lasting(path: pathlib.Path) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), "finished_ns": 10**18}))

@@ -15,6 +15,8 @@ from mrc_topo.units import format_size
 LEAST_FILES = 256
 #: The address space of a process of a real-clock lab: gRPC's and the fabric's threads reserve most of it.
 LEAST_SPACE = 2 << 30
+#: That of the process of a simulation: the programs themselves, and the smallest lab.
+LEAST_SIMULATION = 256 << 20
 
 
 def check(clock: str) -> None:
@@ -32,8 +34,10 @@ def check(clock: str) -> None:
                 f"a process may have {hard} files open here, a lab needs {LEAST_FILES}; raise it (`ulimit -n 1024`)"
             )
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if clock == "real" and space != resource.RLIM_INFINITY and space < LEAST_SPACE:
+    real = clock == "real"
+    least = LEAST_SPACE if real else LEAST_SIMULATION
+    if space != resource.RLIM_INFINITY and space < least:
         raise RunError(
-            f"a process may have {format_size(space)} of address space here, a lab on the real clock needs "
-            f"{format_size(LEAST_SPACE)}; raise it (`ulimit -v unlimited`), or {SIMULATE}"
+            f"a process may have {format_size(space)} of address space here, a lab on the {clock} clock needs "
+            f"{format_size(least)}; raise it (`ulimit -v unlimited`){f', or {SIMULATE}' if real else ''}"
         )

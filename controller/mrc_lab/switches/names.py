@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, TypeVar
 
+from mrc_common.document import printable
 from mrc_common.errors import MrclabError
 
 #: A match value: exact/optional an integer; LPM (value, prefix length); ternary (value, mask); range (low, high).
@@ -125,13 +126,22 @@ class P4InfoNames:
 
 @cache
 def _names(p4info: str) -> P4InfoNames:
-    """Return the names; all switches of a lab have the same."""
+    """Return the names; all switches of a lab have the same.
+
+    Raises:
+        P4RuntimeError: it is no P4Info.
+    """
     # The project's program comes with its names (`program.fabric_program`), so that most commands need no protobuf,
     # whose import takes longer than building a small simulation.
     from google.protobuf import text_format
     from p4.config.v1 import p4info_pb2
 
-    info = text_format.Parse(p4info, p4info_pb2.P4Info())
+    try:
+        info = text_format.Parse(p4info, p4info_pb2.P4Info())
+    except (text_format.ParseError, RecursionError) as error:
+        raise P4RuntimeError(
+            f"the program's P4Info cannot be read: {printable(str(error))}; compile it again"
+        ) from None
     kind_of, unit_of = p4info_pb2.MatchField.MatchType.Name, p4info_pb2.CounterSpec.Unit.Name
     tables = [
         TableName(

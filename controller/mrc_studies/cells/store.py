@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
+from mrc_results.reading import FolderError, document_of
 
 T = TypeVar("T")
 RUNS = "runs"
@@ -26,11 +27,11 @@ class Store(Generic[T]):
     def get(self, digest: str) -> T | None:
         """Return the document that was kept; None if there is none, or it cannot be read."""
         try:
-            document = json.loads((self.folder / f"{digest}.json").read_text(encoding="utf-8"))
+            document = document_of(self.folder / f"{digest}.json")
             if document.pop("digest") != digest:
                 return None
             return decode(self.kind, document, lenient=True)
-        except (OSError, ValueError, KeyError, AttributeError, TypeError, DecodeError):
+        except (FolderError, KeyError, DecodeError, RecursionError):
             return None
 
     def put(self, digest: str, value: T) -> None:

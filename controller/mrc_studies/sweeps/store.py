@@ -17,7 +17,8 @@ from dataclasses import replace
 
 from mrc_common.document import Document, printable
 from mrc_common.files import write_whole
-from mrc_runs.experiment import ExperimentError, Tree
+from mrc_results.reading import FolderError, document_of, readable
+from mrc_runs.experiment import ExperimentError, Tree, check_trusted
 from mrc_studies.cells.store import RUNS, Store
 from mrc_studies.cells.tables import Kind, csv_of, has_parquet, parquet_of
 from mrc_studies.sweeps import measure, plan
@@ -165,10 +166,9 @@ def _write(path: pathlib.Path, data: bytes) -> None:
 
 def _read(path: pathlib.Path) -> Tree | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return document_of(path)
+    except FolderError:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def answers(folder: pathlib.Path, made: SweepPlan) -> Iterator[tuple[SweepRun, Answer]]:
@@ -183,16 +183,19 @@ def load_plan(folder: pathlib.Path) -> SweepPlan:
     """Return the plan of a sweep's folder, as it was made.
 
     Raises:
-        ExperimentError: there is none, or its format is a later one.
+        ExperimentError: there is none, or its format is a later one; or it names code and others can change it.
     """
     shown = printable(str(folder / PLAN))
     found = _read(folder / PLAN)
     sweep = None if found is None else found.get("sweep")
+    with readable(folder / PLAN):  # what is nested too deep, too
+        check_trusted(folder / PLAN, sweep)
     if found is None or not isinstance(sweep, dict):
         raise ExperimentError(f"{shown}: no plan of a sweep; name the folder that `mrclab sweep FILE -o FOLDER` filled")
     if found.get("format") != plan.FORMAT:
         raise ExperimentError(f"{shown}: format {found.get('format')}; this version reads {plan.FORMAT}")
-    return plan.make(source_of(Document(shown, sweep)), check=False, software=str(found["software"]))
+    with readable(folder / PLAN):
+        return plan.make(source_of(Document(shown, sweep)), check=False, software=str(found["software"]))
 
 
 def command(run: SweepRun) -> str:

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from mrc_common.document import DocumentError, Model
 from mrc_common.errors import UsageError
+from mrc_common.files import read_plain
 from mrc_results.provenance import checkout
 from mrc_studies.cells.measure import software
 from mrc_studies.validation.scenario import Backend, Quantity
@@ -191,9 +192,7 @@ def read(folder: pathlib.Path) -> Summary:
     """
     path = folder / SUMMARY
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise SummaryError(f"{path}: larger than {MOST_BYTES} bytes, which no summary is")
-        return Summary.model_validate_json(path.read_bytes())
+        return Summary.model_validate_json(read_plain(path, MOST_BYTES))
     except OSError as error:
         raise SummaryError(
             f"{path}: cannot be read: {error.strerror}; give a folder that `mrclab validate -o FOLDER` wrote"

@@ -325,6 +325,9 @@ class HostNode:
             raise CommandError(f"host {self.name}: {verb}: {error}", error.number) from error
         except (TypeError, ValueError, KeyError, WorkloadError, QpError) as error:
             raise CommandError(f"host {self.name}: {verb}: {error}") from error
+        except MemoryError as error:
+            remedy = "use fewer hosts or smaller messages, or raise `ulimit -v`"
+            raise CommandError(f"host {self.name}: {verb}: no memory is left; {remedy}", errno.ENOMEM) from error
         except Exception as error:
             self._fault(f"verb {verb}", error, now)
             text = f"{type(error).__name__}: {error}"

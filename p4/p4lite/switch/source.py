@@ -74,7 +74,7 @@ def read_p4info(path: Path) -> Any:
         text_format.Merge(path.read_text(encoding="utf-8"), message, allow_unknown_field=True)
     except OSError as error:
         raise ProgramError(f"{path}: cannot read: {error.strerror}") from None
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise ProgramError(f"{path}: no P4Info in text form: {error}") from None
     return message
 
