@@ -5,7 +5,9 @@ A verb's module is imported only when the verb is used: all of them together tak
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -18,6 +20,7 @@ from mrc_cli import progress
 from mrc_cli.errors import end, report_errors
 from mrc_cli.progress import Verbosity
 from mrc_cli.verbs import HIDDEN, RENAMED, VERBS
+from mrc_common.interruption import interruptible
 from p4lite.cli import print_any_text
 
 
@@ -166,11 +169,19 @@ RENAMED_OPTIONS = {("train", "--patience"): "--collective-timeout", ("capture", 
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
 
 
+#: Verbs that run a user's command in the foreground, whose signals are not meant for them.
+SIGNALS_OF_THEIR_OWN = {"exec", "sh", "p4sh"}
+
+
 def main() -> None:
     """Run a command and exit with 0, 1 for a failed run, or 2 for wrong usage; every error is one line."""
     print_any_text()
     progress.choose(Verbosity.NORMAL)
-    with report_errors():
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    own = verb in SIGNALS_OF_THEIR_OWN
+    if own:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with report_errors(), contextlib.nullcontext() if own else interruptible():
         try:
             code = app(prog_name="mrclab", standalone_mode=False)
         except _UsageError as error:

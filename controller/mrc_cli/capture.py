@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import pathlib
-import signal
 import time
 from typing import Annotated
 
@@ -15,6 +15,8 @@ from mrc_cli import progress, quantities
 from mrc_cli.common import LabOption as Lab
 from mrc_cli.common import on_lab
 from mrc_cli.common import seconds as waited
+from mrc_common import interruption
+from mrc_common.interruption import Interrupted
 from mrc_lab.hosts.inside import check_here
 from mrc_lab.records.capture_tail import CaptureTail, place_of
 
@@ -39,9 +41,8 @@ def verb(
             session.target.capture(device, switch_port, following.name)
             progress.warn(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}")
             try:
-                _wait(seconds, following)
-            except KeyboardInterrupt:
-                pass
+                with contextlib.suppress(Interrupted):
+                    _wait(seconds, following)
             finally:
                 session.target.capture(device, switch_port, None)
     if as_json:
@@ -50,10 +51,8 @@ def verb(
 
 
 def _wait(seconds: float, following: CaptureTail) -> None:
-    """Copy for this many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    """Copy for this many seconds (0: without end), or until a signal comes: then raise Interrupted."""
     deadline = time.monotonic() + seconds if seconds else math.inf
     while (left := deadline - time.monotonic()) > 0:
         following.copy()
-        if signal.sigtimedwait([signal.SIGTERM], min(left, COPY_INTERVAL_S)) is not None:
-            return
+        interruption.sleep(min(left, COPY_INTERVAL_S))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 from mrc_cli.verbs import ASK
+from mrc_common.interruption import reset_signals
 
 
 def main() -> None:
@@ -12,11 +15,11 @@ def main() -> None:
 
     Candidates for a shell come from a module of their own, because the command line takes too long to import for a key.
     """
-    try:
-        if sys.argv[1:2] == [ASK]:
-            from mrc_cli.tab import main as command
-        else:
-            from mrc_cli.app import main as command
-    except KeyboardInterrupt:
-        sys.exit(130)
+    reset_signals()
+    # An exception would come up inside of a module that is being imported, and leave half of it.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    if sys.argv[1:2] == [ASK]:
+        from mrc_cli.tab import main as command
+    else:
+        from mrc_cli.app import main as command
     command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,6 +12,7 @@ import typer
 
 from mrc_cli import progress
 from mrc_cli.common import LabOption, the_lab
+from mrc_common import interruption
 from mrc_common.document import printable
 from mrc_lab.records.record import GrowingFile
 from mrc_lab.records.rundir import RunDir, RunError
@@ -137,4 +137,4 @@ def _new_lines(run: RunDir, process: str | None, tails: dict[Log, LogTail]) -> I
                 yield log, line
         if ended:
             return
-        time.sleep(POLL_S)
+        interruption.sleep(POLL_S)

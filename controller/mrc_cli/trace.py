@@ -18,6 +18,7 @@ from mrc_cli import progress, quantities
 from mrc_cli.common import LabOption as Lab
 from mrc_cli.common import on_lab
 from mrc_cli.common import seconds as waited
+from mrc_common import interruption
 
 if TYPE_CHECKING:
     from mrc_lab.session.real import RealSession
@@ -91,7 +92,7 @@ def _capture(session: RealSession, switch: str, count: int, limit_s: float) -> l
             ]
             if len(arrived) >= count or time.monotonic() >= deadline:
                 break
-            time.sleep(POLL_S)
+            interruption.sleep(POLL_S)
     return sorted(arrived, key=lambda item: item[1].time_ns)[:count]
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from mrc_common import interruption
+
 KILL_AFTER_S = 3.0
 
 
@@ -147,5 +149,5 @@ def wait_dead(process: Process, seconds: float) -> bool:
     while process.alive():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.02)
+        interruption.sleep(0.02)
     return True
