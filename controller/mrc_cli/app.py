@@ -20,8 +20,10 @@ from mrc_cli import progress
 from mrc_cli.errors import end, report_errors
 from mrc_cli.progress import Verbosity
 from mrc_cli.verbs import HIDDEN, RENAMED, VERBS
+from mrc_common import interruption
 from mrc_common.interruption import interruptible
 from p4lite.cli import print_any_text
+from p4lite.progress import look_by
 
 
 @cache
@@ -177,6 +179,7 @@ def main() -> None:
     """Run a command and exit with 0, 1 for a failed run, or 2 for wrong usage; every error is one line."""
     print_any_text()
     progress.choose(Verbosity.NORMAL)
+    look_by(interruption.check)
     verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     own = verb in SIGNALS_OF_THEIR_OWN
     if own:

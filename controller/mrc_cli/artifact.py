@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import tempfile
 from typing import Annotated
 
 import typer
@@ -22,6 +21,7 @@ from mrc_runs import sources
 from mrc_runs.artifact import Repeated
 from mrc_studies.sweeps.store import PLAN
 from mrc_topo.units import format_size
+from p4lite.scratch import scratch
 
 app = typer.Typer(
     help="Pack runs with all that is needed to repeat them, and repeat the runs of such a file.",
@@ -77,7 +77,7 @@ def check(
     In simulated time they must be the same bytes, on the real clock the same verdict. Exit with 1 if one differs.
     """
     rows: list[Repeated] = []
-    with tempfile.TemporaryDirectory(prefix="mrclab-artifact-") as folder, steps() as tell:
+    with scratch("artifact") as folder, steps() as tell:
         place = pathlib.Path(folder, "unpacked")
         place.mkdir(mode=0o700)
         made = artifacts.unpack(file, place)

@@ -1,14 +1,16 @@
-"""`mrclab cleanup`: what killed labs left."""
+"""`mrclab cleanup`: what killed labs and commands left."""
 
 from __future__ import annotations
 
 import typer
 
+from mrc_common.document import printable
 from mrc_lab import lifecycle
+from p4lite import scratch
 
 
 def verb() -> None:
-    """Remove what killed labs left behind: processes, namespaces, files."""
+    """Remove what killed labs and commands left behind: processes, namespaces, files."""
     heard: list[str] = []
 
     def hear(text: str) -> None:
@@ -18,5 +20,8 @@ def verb() -> None:
     removed = lifecycle.cleanup(hear)
     for name, ended in removed.items():
         typer.echo(f"lab {name}: removed{': ' if ended else ''}{', '.join(ended)}")
-    if not removed and not any("is ending" in each for each in heard):
+    left = scratch.remove_abandoned()
+    for text in left:
+        typer.echo(f"temporary files: {printable(text)}: removed")
+    if not removed and not left and not any("is ending" in each for each in heard):
         typer.echo("nothing to clean up")

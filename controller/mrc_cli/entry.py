@@ -6,20 +6,29 @@ import os
 import signal
 import sys
 
-from mrc_cli.verbs import ASK
-from mrc_common.interruption import reset_signals
-
 
 def main() -> None:
     """Import the command line and run it; exit code 130 if it is interrupted before that.
 
     Candidates for a shell come from a module of their own, because the command line takes too long to import for a key.
     """
-    reset_signals()
-    # An exception would come up inside of a module that is being imported, and leave half of it.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    _reset_signals()
+    from mrc_cli.verbs import ASK
+
     if sys.argv[1:2] == [ASK]:
         from mrc_cli.tab import main as command
     else:
         from mrc_cli.app import main as command
     command()
+
+
+def _reset_signals() -> None:
+    """Handle signals as if the parent had neither ignored nor blocked any.
+
+    Without SIGCHLD the exit code of no process is known, and a blocked SIGTERM could not end a command.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # An exception would come up inside of a module that is being imported, and leave half of it.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +18,7 @@ from mrc_cli.common import LabOption as Lab
 from mrc_cli.common import on_lab
 from mrc_cli.common import seconds as waited
 from mrc_common import interruption
+from p4lite.scratch import scratch
 
 if TYPE_CHECKING:
     from mrc_lab.session.real import RealSession
@@ -83,8 +83,8 @@ def verb(
 def _capture(session: RealSession, switch: str, count: int, limit_s: float) -> list[tuple[int, Captured]]:
     """Return the next packets that arrive at a switch, in order of time, with their ports."""
     ports = list(session.topology.switch(switch).links)
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        captures = [stack.enter_context(_captured(session, switch, port, pathlib.Path(folder))) for port in ports]
+    with scratch("trace") as folder, contextlib.ExitStack() as stack:
+        captures = [stack.enter_context(_captured(session, switch, port, folder)) for port in ports]
         deadline = time.monotonic() + limit_s
         while True:
             arrived = [

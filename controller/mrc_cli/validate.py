@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import shlex
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Annotated
@@ -36,6 +35,7 @@ from mrc_studies.validation.scenarios import SCENARIOS, by_name
 from mrc_studies.validation.suite import Plan, SuiteResult
 from mrc_studies.validation.variants import VARIANTS
 from mrc_topo.schema import PoliciesSpec
+from p4lite.scratch import scratch
 
 #: More seeds than this are a mistake.
 MAX_SEEDS = 1000
@@ -152,8 +152,8 @@ def _check(folder: pathlib.Path, plan: Plan, names: list[str], jobs: int, *, as_
         plan, scenarios=[known[name] for name in dict.fromkeys(chosen)], seeds=seeds,
         algorithm=Algorithm(policies=theirs.policies), variants=(),
     )  # fmt: skip
-    with interruptible(), tempfile.TemporaryDirectory(prefix="mrclab-check-") as scratch, _progress() as show:
-        made = suite.run(again, pathlib.Path(scratch), jobs, _kernels(), show)
+    with interruptible(), scratch("check") as folder_of_rerun, _progress() as show:
+        made = suite.run(again, folder_of_rerun, jobs, _kernels(), show)
     how = check.basis(theirs, summary.current().sources)
     compared = check.compare(theirs, made.outcomes, how)
     lines = [*made.problems, *check.missing(theirs, made.outcomes, chosen, seeds)]

@@ -53,7 +53,9 @@ VERBS = {
         ("mrclab logs", "mrclab logs h0 --lines 20", "mrclab logs -f labd"),
     ),
     "cleanup": Verb(
-        Group.LAB, "Remove what killed labs left behind: processes, namespaces, files.", ("mrclab cleanup",)
+        Group.LAB,
+        "Remove what killed labs and commands left: processes, namespaces, files.",
+        ("mrclab cleanup",),
     ),
     "run": Verb(
         Group.RUN,

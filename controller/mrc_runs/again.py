@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from mrc_results.recording import EVENTS, MAX_ARRAY, SAMPLES, event_lines
 from mrc_runs.experiment import Experiment, ExperimentError, check_trusted
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
+from p4lite.scratch import scratch
 
 #: Parts of `result.json` that say by what the run was made, not what came out.
 NOT_COMPARED = ("provenance", "fidelity")
@@ -115,7 +115,7 @@ def seeded(experiment: Experiment, seed: int) -> Iterator[Experiment]:
 @contextlib.contextmanager
 def on_lab(experiment: Experiment, lab: Lab) -> Iterator[Experiment]:
     """Yield the experiment on a lab that has no file of its own; its file lasts as long as the context."""
-    with tempfile.TemporaryDirectory(prefix="mrclab-lab-") as folder:
+    with scratch("lab") as folder:
         path = Path(folder, "lab.yaml")
         path.write_text(lab.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
         yield experiment.model_copy(update={"lab": str(path)})

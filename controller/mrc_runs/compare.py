@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import pathlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
@@ -49,6 +48,7 @@ from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrc_topo.named import beside
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Link, Switch, Topology, UnknownElement
+from p4lite.scratch import scratch
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
 
@@ -379,7 +379,7 @@ def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
     if not variant.changes:
         yield comparison.lab
         return
-    with tempfile.TemporaryDirectory(prefix="mrclab-compare-") as folder:
+    with scratch("compare") as folder:
         path = pathlib.Path(folder, "lab.yaml")
         path.write_text(yaml.safe_dump(_variant_document(comparison, variant)), encoding="utf-8")
         yield str(path)

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import pathlib
 import re
-import tempfile
 
 from mrc_lab.hosts.inside import check_here
 from mrc_lab.records.capture_tail import CaptureTail, place_of
@@ -15,6 +14,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_lab.session.virtual import VirtualSession
 from mrc_web.hub import CommandError
+from p4lite.scratch import scratch
 
 MOST = 8
 MOST_BYTES = 64 << 20
@@ -24,7 +24,8 @@ class Captures:
     """The captures of a view, by the requested port. Files stay until `close`."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="mrclab-captures-")
+        self._left = contextlib.ExitStack()
+        self._folder = self._left.enter_context(scratch("captures"))
         self._going: dict[str, CaptureTail | None] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._numbers = itertools.count(1)
@@ -52,7 +53,7 @@ class Captures:
         if len(self._going) >= MOST or len(self._files) >= 8 * MOST:
             raise CommandError(f"{MOST} ports are captured already; end one first")
         # The file's name is made safe, because a page's text must never act as a path.
-        path = pathlib.Path(self._folder.name) / f"{re.sub(r'[^a-z0-9]', '-', port)}.pcapng"
+        path = self._folder / f"{re.sub(r'[^a-z0-9]', '-', port)}.pcapng"
         number = next(self._numbers)
         if isinstance(session, RealSession):
             try:
@@ -106,4 +107,4 @@ class Captures:
 
     def close(self) -> None:
         """Remove all files."""
-        self._folder.cleanup()
+        self._left.close()

@@ -36,7 +36,8 @@ from mrc_workshop.confined import NOT_ISOLATED, Confinement
 from mrc_workshop.exercise import Limits, WorkshopError
 from mrc_workshop.idleness import IdleTime, use_of
 from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
-from p4lite.folders import FolderError, make_private
+from p4lite.folders import FolderError
+from p4lite.scratch import scratch
 from p4lite.switch.native import build
 
 #: The output that is kept of a submission, and the output at which it is ended.
@@ -115,20 +116,21 @@ def scratch_folders() -> Iterator[Scratch]:
     Raises:
         WorkshopError: the place for them is not ours.
     """
-    try:
-        base = make_private(pathlib.Path(tempfile.gettempdir()) / f"mrclab-workshop-{os.geteuid()}")
-    except FolderError as error:
-        raise WorkshopError(f"{error}; or choose another place with TMPDIR") from error
-    folder = pathlib.Path(tempfile.mkdtemp(dir=base))
-    try:
-        for part in ("perform/tmp", "perform/out", "perform/learner", "play/tmp", "play/learner"):
-            (folder / part).mkdir(mode=0o700, parents=True)
-        shutil.copytree(_warm_cache(), folder / "perform" / "cache")
-        (folder / "perform" / "cache").chmod(0o700)
-        yield Scratch(folder / "perform", folder / "play", base)
-    finally:
-        # rm(1) also removes folders that are deeper than Python's calls or path names may be.
-        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stdin=subprocess.DEVNULL)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch("workshop"))
+            for part in ("perform/tmp", "perform/out", "perform/learner", "play/tmp", "play/learner"):
+                (folder / part).mkdir(mode=0o700, parents=True)
+            shutil.copytree(_warm_cache(), folder / "perform" / "cache")
+            (folder / "perform" / "cache").chmod(0o700)
+        except FolderError as error:
+            raise WorkshopError(str(error)) from error
+        except (OSError, shutil.Error) as error:
+            # shutil names every file that it could not copy; one is enough, and the reason is the same.
+            reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+            text = "make room there, or set TMPDIR to another folder"
+            raise WorkshopError(f"{tempfile.gettempdir()}: cannot make temporary files: {reason}; {text}") from error
+        yield Scratch(folder / "perform", folder / "play", folder.parent)
 
 
 def give(folder: pathlib.Path, owner: Owner) -> None:

@@ -13,7 +13,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from mrc_workshop import judge
 from mrc_workshop.exercise import FILE as EXERCISE
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.judge import Report
+from p4lite.scratch import scratch
 
 FILE = "wrong.yaml"
 EXAMPLE = "a list of wrong answers is a mapping with starter and wrong; see workshop/TEMPLATE"
@@ -182,7 +182,7 @@ def trials(
 
 def try_wrong(exercise: Exercise, wrong: WrongAnswer) -> SelfCheck:
     """Check one wrong answer with the first visible seed. Raises WorkshopError as `write_wrong`."""
-    with tempfile.TemporaryDirectory(prefix="mrclab-wrong-") as made:
+    with scratch("wrong") as made:
         write_wrong(exercise, wrong, pathlib.Path(made))
         return SelfCheck(wrong.name, wrong.expected_text, judge.check(exercise, pathlib.Path(made), quick=True))
 

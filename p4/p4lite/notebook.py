@@ -7,7 +7,6 @@ import html
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from IPython.display import HTML, SVG, display
 from p4lite.compiler import Compiled, architecture, compile_text, graph
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.errors import P4liteError
+from p4lite.scratch import scratch
 
 DEFAULT_NAME = "p4"
 
@@ -84,7 +84,7 @@ class P4Magics(Magics):
             self._draw(compiled, arguments.block or ["parser"])
 
     def _draw(self, compiled: Compiled, blocks: Sequence[str]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch("graph") as folder:
             path = Path(folder) / "graph.svg"
             try:
                 graph.render(graph.to_dot(compiled.program, blocks), path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 AFTER_S = 2.0
@@ -39,6 +39,18 @@ class _ShownLine:
 
 
 _current: _ShownLine | None = None
+_look: Callable[[], object] = bool
+
+
+def look_by(check: Callable[[], object]) -> None:
+    """Call `check` while the C compiler works; it may raise, as when the command shall end."""
+    global _look
+    _look = check
+
+
+def look() -> None:
+    """See `look_by`."""
+    _look()
 
 
 @contextmanager

@@ -8,8 +8,6 @@ import shutil
 import socket
 import stat
 import subprocess
-import sys
-import tempfile
 import urllib.parse
 from pathlib import Path
 
@@ -266,21 +264,3 @@ def test_the_probe_of_a_socket_harms_nobody(tmp_path: Path) -> None:
         inode = path.stat().st_ino
         assert "another server does" in refusal("--grpc-server-addr", f"unix:{path}", code=1)
         assert path.stat().st_ino == inode
-
-
-def test_what_a_killed_simulation_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = (
-        "import os, signal\n"
-        "from p4lite.switch import listen\n"
-        "with listen.private_address():\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=False)
-    assert len(list(tmp_path.iterdir())) == 1
-    (tmp_path / "p4lite-theirs").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with listen.private_address(), listen.private_address():
-        names = {each.name for each in tmp_path.iterdir()}
-        assert len(names) == 3, "those of two that live, and one that was not made so"
-    assert [each.name for each in tmp_path.iterdir()] == ["p4lite-theirs"]

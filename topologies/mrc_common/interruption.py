@@ -173,15 +173,3 @@ def interruptible() -> Iterator[Interruption]:
         for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
         _current = outer
-
-
-def reset_signals() -> None:
-    """Handle signals as if the parent had neither ignored nor blocked any: without SIGCHLD no exit code is known.
-
-    An ignored SIGINT or SIGHUP stays so: shells start background commands with the former, and `nohup` any with the
-    latter.
-    """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS, signal.SIGCHLD})

@@ -6,10 +6,8 @@ import contextlib
 import dataclasses
 import ipaddress
 import json
-import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any, Final
 
@@ -17,6 +15,7 @@ from mrc_conform.adapters.process import ProcessAdapter
 from mrc_conform.device import Control, DeviceError, EvEntry, Local, Need, Remote, Settings
 from mrc_conform.devices.interface import WireDevice
 from mrc_host.verbs.connection import verbs_socket
+from p4lite.scratch import scratch
 
 _PLANES: Final = 2
 _AGENT: Final = ipaddress.IPv6Address("fd00:c0::1")
@@ -116,14 +115,13 @@ class AgentDevice(WireDevice):
         `adapter`: a command that takes the place of ours; MRC_DEVICE in its environment is the agent's socket for
         programs. Raises DeviceError.
         """
-        self._folder = tempfile.TemporaryDirectory(prefix="mrclab-conform-")
+        self._stack = contextlib.ExitStack()
+        self._folder = self._stack.enter_context(scratch("conform"))
         self._agent: subprocess.Popen[bytes] | None = None
         self._running: dict[str, Any] = {}
-        self._socket = pathlib.Path(self._folder.name) / "dut.sock"
+        self._socket = self._folder / "dut.sock"
         self._case = 0
         self._planes = _PLANES
-        self._stack = contextlib.ExitStack()
-        self._stack.enter_context(self._folder)
         try:
             make_cables()
             self._serve(Settings())
@@ -165,7 +163,7 @@ class AgentDevice(WireDevice):
         if wanted == self._running:
             return
         self._end_agent()
-        config = pathlib.Path(self._folder.name) / "dut.json"
+        config = self._folder / "dut.json"
         config.write_text(json.dumps(wanted), encoding="utf-8")
         self._agent = subprocess.Popen(
             [sys.executable, "-P", "-m", "mrc_host.agent", str(config), str(self._socket)], stdin=subprocess.DEVNULL
@@ -188,7 +186,7 @@ class AgentDevice(WireDevice):
                 self._agent.kill()
                 self._agent.wait()
             self._agent = None
-            for path in pathlib.Path(self._folder.name).glob("dut.*"):
+            for path in self._folder.glob("dut.*"):
                 path.unlink()
 
     def close(self) -> None:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +41,7 @@ from mrc_lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base,
 from mrc_lab.requested import RequestedLab
 from mrc_lab.session.real import RealSession
 from mrc_topo.placement import MACHINE, Placement, TunnelEnd
+from p4lite.scratch import scratch
 from p4lite.switch.fabric.port import tunnel_socket
 
 #: The role whose socket serves the verbs of this process; all other roles are the lab's processes.
@@ -159,9 +158,9 @@ class RemoteLabAgent:
             each.mkdir(exist_ok=True, mode=0o700, parents=each == base())
             check_ours(each)
         os.environ["MRCLAB_RUN"] = str(folder)
-        scratch = pathlib.Path(self._left.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-part-")))
-        (scratch / "lab.yaml").write_text(text, encoding="utf-8")
-        wanted = RequestedLab.of(str(scratch / "lab.yaml"), str(message["transport"]), clock="real")
+        given = self._left.enter_context(scratch("part"))
+        (given / "lab.yaml").write_text(text, encoding="utf-8")
+        wanted = RequestedLab.of(str(given / "lab.yaml"), str(message["transport"]), clock="real")
         placement = Placement(wanted.topology)
         if machine not in placement.machines:
             raise RunError(f"the lab file has no machine {machine}")

@@ -31,6 +31,7 @@ from mrc_lab.switches.names import P4InfoNames, P4RuntimeError
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
 from p4lite.folders import FolderError
+from p4lite.scratch import scratch
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.build import cache_dir
 from p4lite.switch.native.store import Store
@@ -175,7 +176,7 @@ def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram
     Raises:
         ProgramError: p4c does not run, or refuses the program.
     """
-    with tempfile.TemporaryDirectory(prefix="mrclab-p4c-") as folder:
+    with scratch("p4c") as folder:
         output = pathlib.Path(folder, "program.json")
         paths = [str(each) for each in (binary, output, output.with_suffix(INFO), source)]
         include = [] if source == SOURCE else [f"-I{each}" for each in _include_dirs(source)]

@@ -12,7 +12,6 @@ import pathlib
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from mrc_common import interruption
 from mrc_common.errors import MrclabError
 from mrc_common.plain import decode, encode
 from mrc_studies.estimates.yardstick import Watch
+from p4lite.scratch import scratch
 
 #: A run of the calibration takes seconds.
 PATIENCE_S = 600.0
@@ -86,7 +86,7 @@ def command_seconds() -> float:
     """
     code = "from mrc_cli.entry import main; main()"
     asked = ("run", "write_lat", "--lab", "tiny", "--clock", "virtual", "--set", "iterations=1", "--json")
-    with tempfile.TemporaryDirectory(prefix="mrclab-plan-") as folder, Watch() as watch:
+    with scratch("plan") as folder, Watch() as watch:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-P", "-c", code, *asked, "-o", f"{folder}/results"]
         done = interruption.run(command, timeout=PATIENCE_S)
@@ -155,7 +155,7 @@ def _run(order: Order) -> Spent:
     from mrc_runs.experiment import Experiment
 
     watch = Stopwatch(order.turns)
-    with tempfile.TemporaryDirectory(prefix="mrclab-plan-") as folder:
+    with scratch("plan") as folder:
         document = dict(order.experiment)
         if order.lab is not None:
             place = pathlib.Path(folder) / "lab.yaml"

@@ -13,7 +13,6 @@ import importlib.util
 import logging
 import pathlib
 import signal
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -26,6 +25,7 @@ from mrc_common.document import DocumentError, Model, printable
 from mrc_runs.experiment import ExperimentError, Tree
 from mrc_studies.sweeps.spec import nearest
 from mrc_topo.extras import install, requirement
+from p4lite.scratch import scratch
 
 EXAMPLE = "a cluster file is a mapping with kind, workers and options; see docs/sweeps.md"
 #: Seconds within which a scheduler must answer, and have a worker.
@@ -168,8 +168,8 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
     routes = () if dashboard else ("scheduler", "worker")
     quiet: dict[str, list[str]] = {f"distributed.{each}.http.routes": [] for each in routes}
     with contextlib.ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
-        stack.enter_context(dask.config.set({**quiet, "temporary-directory": scratch}))
+        local_folder = str(stack.enter_context(scratch("sweep")))
+        stack.enter_context(dask.config.set({**quiet, "temporary-directory": local_folder}))
         made = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -181,7 +181,7 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
             scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
             silence_logs=logging.CRITICAL,
             loop=stack.enter_context(_loop_ignoring_interrupt()),
-            **{"local_directory": scratch, **(options or {})},
+            **{"local_directory": local_folder, **(options or {})},
         )
         stack.enter_context(made)
         client = stack.enter_context(Client(made))

@@ -8,7 +8,6 @@ import io
 import json
 import math
 import pathlib
-import tempfile
 import threading
 import time
 import traceback
@@ -29,6 +28,7 @@ from mrc_runs import compare, conduct, sessions, sources
 from mrc_runs.compare import Comparison, seconds_per_iteration
 from mrc_runs.experiment import Experiment, Tree
 from mrc_topo.topology import Topology
+from p4lite.scratch import scratch
 
 Scalar = float | int | str | bool | None
 Row = Mapping[str, Scalar]
@@ -148,7 +148,7 @@ def digest_of(path: str) -> str:
 @contextlib.contextmanager
 def lab_file(document: Tree) -> Iterator[str]:
     """Yield the path of a file with a lab's document, as long as the context lasts."""
-    with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
+    with scratch("sweep") as folder:
         path = pathlib.Path(folder, "lab.yaml")
         path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
         yield str(path)

@@ -9,9 +9,7 @@ import json
 import os
 import pathlib
 import select
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,6 +22,7 @@ from mrc_lab.records.record import State
 from mrc_lab.session.real import RealSession
 from mrc_runs.experiment import ExperimentError, Tree
 from mrc_topo.extras import install, requirement
+from p4lite.scratch import scratch
 
 #: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.
 BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mrc")}
@@ -87,13 +86,11 @@ def need(*packages: str) -> None:
 @contextlib.contextmanager
 def shared_folder(state: State) -> Iterator[pathlib.Path]:
     """Yield a folder that only the hosts of the lab see and may write to; it goes with the context."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="mrclab-train-"))
-    try:
-        if os.geteuid() == 0 and state.uid > 0:
+    others = os.geteuid() == 0 and state.uid > 0
+    with scratch("train", passable=others) as folder:
+        if others:
             os.chown(folder, state.uid, state.gid)
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Ranks:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import ipaddress
 import os
 import re
-import shutil
 import socket
 import stat
-import tempfile
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from p4lite.errors import P4liteError
 from p4lite.folders import FolderError, make_private
+from p4lite.scratch import scratch
 
 if TYPE_CHECKING:
     import grpc
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 SOCKET_PATH_BYTES = 107
 #: An address in a private folder of its own, which goes with the server.
 PRIVATE = "private"
-PRIVATE_PREFIX = "p4lite-"
 
 
 class ServerError(P4liteError):
@@ -150,29 +147,9 @@ def warning(address: str, tls: Tls | None) -> str | None:
 
 @contextlib.contextmanager
 def private_address() -> Iterator[str]:
-    """Yield an address in a folder of its own that no other user can open, and that is removed afterwards.
-
-    What a killed process left is removed by the next call: a folder whose `lock` no process holds.
-    """
-    _remove_abandoned(Path(tempfile.gettempdir()))
-    with (
-        tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, ignore_cleanup_errors=True) as folder,
-        open(f"{folder}/new", "wb") as lock,
-    ):
-        # It gets its name when it is locked, so that no other process finds it free.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.rename(f"{folder}/new", f"{folder}/lock")
+    """Yield an address in a folder of its own that no other user can open, and that is removed afterwards."""
+    with scratch("switch") as folder:
         yield f"unix:{urllib.parse.quote(f'{folder}/switch.sock')}"
-
-
-def _remove_abandoned(place: Path) -> None:
-    for folder in place.glob(f"{PRIVATE_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-                continue
-            with open(folder / "lock", "rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def check(address: str, tls: Tls | None) -> None:

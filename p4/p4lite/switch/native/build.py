@@ -5,6 +5,7 @@ Cache: `$MRCLAB_CACHE`, else `$XDG_CACHE_HOME/mrclab`, else `~/.cache/mrclab`. `
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -44,6 +46,8 @@ OPTIMISE = ("-O2",)
 OPTIMISE_LARGE = ("-O1",)
 LARGE = 1_000_000
 """Bytes of generated code above which the C compiler gets `OPTIMISE_LARGE`: the rest would not pay for its time."""
+#: How long the compiler may take for a file, and how often a wait for it looks for an end of the command, s.
+COMPILER_S, LOOK_S = 600, 0.1
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 SANITIZE_THREADS = ("-O1", "-fsanitize=thread", "-fno-omit-frame-pointer")
 
@@ -144,13 +148,39 @@ def _headers(texts: Sequence[bytes], include: Sequence[Path]) -> list[bytes]:
 
 def _run(command: list[str], what: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        code, errors = _wait(command)
     except OSError as error:
         raise BuildError(f"{what}: cannot run {command[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise BuildError(f"{what}: the C compiler took more than 600 s") from None
-    if done.returncode != 0:
-        raise BuildError(f"{_not_linux()}{what}: the C compiler failed:\n{done.stderr[-4000:]}")
+        raise BuildError(f"{what}: the C compiler took more than {COMPILER_S} s") from None
+    if code:
+        full = [line for line in errors.splitlines() if os.strerror(errno.ENOSPC) in line]
+        if full:
+            # Of the compiler's many lines, assembler and linker say why.
+            text = f"{cache_dir()}: cannot keep what was compiled: {os.strerror(errno.ENOSPC)}"
+            raise BuildError(f"{text}; make room there and in {tempfile.gettempdir()}, or set MRCLAB_CACHE and TMPDIR")
+        raise BuildError(f"{_not_linux()}{what}: the C compiler failed:\n{errors[-4000:]}")
+
+
+def _wait(command: list[str]) -> tuple[int, str]:
+    """Run a command; return its exit code and what it wrote to standard error."""
+    end = time.monotonic() + COMPILER_S
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while True:
+                progress.look()
+                try:
+                    _, errors = process.communicate(timeout=LOOK_S)
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > end:
+                        raise
+                else:
+                    return process.returncode, errors
+        except BaseException:
+            process.kill()
+            raise
 
 
 def build(
