@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, NoReturn
 
@@ -103,11 +104,20 @@ def _show_repetition(earlier: EarlierRun, repetition: RepeatReport) -> None:
         lines.append("results: not compared, because no two runs on the real clock are the same")
     elif repetition.results:
         shown, more = repetition.results[:DIFFERING], len(repetition.results) - DIFFERING
-        lines.append(f"results: other bytes in {'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}")
+        lines.append(f"results: other bytes in {_by_file(shown)}{f'; and {more} more' if more > 0 else ''}")
     else:
         lines.append("results: the same bytes")
     for line in lines:
         typer.echo(line)
+
+
+def _by_file(parts: Sequence[str]) -> str:
+    """Return parts of results (`FILE: PART`, or `FILE`) as text, each file once."""
+    found: dict[str, list[str]] = {}
+    for each in parts:
+        file, _, part = each.partition(": ")
+        found.setdefault(file, []).extend([part] if part else [])
+    return "; ".join(f"{file}: {', '.join(names)}" if names else file for file, names in found.items())
 
 
 def show(outcome: Outcome) -> None:
