@@ -30,7 +30,7 @@ MAY = {
 
 @pytest.fixture
 def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A folder of temporary files."""
+    """Return a folder of temporary files."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path

@@ -152,7 +152,8 @@ class StoredArrays:
     def series(self, name: str) -> Series:
         """Return a series, by the name it has in the file."""
         made = Series(name, self)
-        made.restore(self.get(f"{name}/columns").tolist(), self.get(f"{name}/index"))
+        falls = self.get(f"{name}/falls") if f"{name}/falls.npy" in self._zip.namelist() else None
+        made.restore(self.get(f"{name}/columns").tolist(), self.get(f"{name}/index"), falls)
         return made
 
 
@@ -321,6 +322,7 @@ class Recording:
             series.flush()
             self._arrays.put(f"{series.name}/columns", np.array(list(series.columns)))
             self._arrays.put(f"{series.name}/index", series.index())
+            self._arrays.put(f"{series.name}/falls", series.falls())
         self._arrays.finish()
         self.events.flush()
         for spool in self._spools:

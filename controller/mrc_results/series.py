@@ -141,9 +141,15 @@ class Series:
         """Return the first time, last time and number of rows of every stored chunk, in three rows."""
         return np.array([self._begins, self._ends, self._rows], np.int64)
 
-    def restore(self, columns: Sequence[str], index: Numbers) -> None:
-        """Load the index of the chunks that are already stored."""
-        self.columns, self._fallen = {name: number for number, name in enumerate(columns)}, None
+    def falls(self) -> Numbers:
+        """Return for each column the sum of the values that it fell from."""
+        fallen = self._falls()
+        return np.array([fallen.get(name, 0) for name in self.columns], np.int64)
+
+    def restore(self, columns: Sequence[str], index: Numbers, falls: Numbers | None = None) -> None:
+        """Load the index of the chunks that are already stored; `falls` is missing in files of earlier versions."""
+        self.columns = {name: number for number, name in enumerate(columns)}
+        self._fallen = None if falls is None else dict(zip(columns, falls.tolist(), strict=True))
         self._begins, self._ends, self._rows = (array("q", row.tolist()) for row in index)
         if len(self._begins):
             self.first = self._row(self._chunk(0), 0)
