@@ -17,6 +17,7 @@ from mrc_cli.common import need_namespaces
 from mrc_cli.progress import Verbosity
 from mrc_common.interruption import Interrupted
 from mrc_lab import payloads
+from mrc_lab.session.fidelity import UNMEASURED
 from mrc_results import performance
 from mrc_results.losses import EXPLAINED, losses_of
 from mrc_results.sections import recovery_cells
@@ -162,7 +163,8 @@ def show(outcome: Outcome) -> None:
         console.print(stalled)
     colour = "green" if outcome.verdict.passed else "yellow" if outcome.verdict.timing_only else "red"
     console.print(Text.assemble((outcome.verdict.outcome, colour), f"; report: {outcome.folder / 'report.html'}"))
-    if not outcome.verdict.valid:
+    # A run that never began has no times.
+    if not outcome.verdict.valid and outcome.result.fidelity != UNMEASURED:
         console.print("the machine did not keep up, so times and rates above are not valid:", style="yellow")
         for reason in outcome.verdict.reasons:
             console.print(f"  {reason}")

@@ -7,7 +7,7 @@ import json
 import pathlib
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -79,13 +79,25 @@ def list_exercises(as_json: Json = False) -> None:
     Terminal().print(table)
 
 
+@contextlib.contextmanager
+def _where_possible() -> Iterator[None]:
+    """Warn if progress cannot be recorded, as in a home that is read-only; the verb has done what it was asked for."""
+    try:
+        yield
+    except OSError as error:
+        place, reason = printable(str(error.filename)), error.strerror
+        text = f"warning: progress is not recorded: {place}: {reason}; set MRCLAB_WORKSHOP to another file"
+        typer.echo(text, err=True)
+
+
 @app.command()
 def start(number: Number, folder: Folder = None) -> None:
     """Copy the starter of an exercise into a new folder (default: ./NN-name)."""
     exercise = exercises.find(number)
     place = pathlib.Path(exercise.name if folder is None else folder)
     names = learner.copy_exercise(exercise, place, exercise.starter)
-    learner.Progress().note(exercise.name, folder=str(place.absolute()))
+    with _where_possible():
+        learner.Progress().note(exercise.name, folder=str(place.absolute()))
     typer.echo(f"{exercise.name}: {exercise.content.title} (about {exercise.content.minutes} minutes)")
     typer.echo(f"{place}: {', '.join(names)}")
     typer.echo(f"Read {place}/README.md; edit {', '.join(exercise.content.edit)}")
@@ -117,7 +129,8 @@ def check(
                 _show_line(line)
 
         report = judge.check(exercise, place, keep_in=kept, progress=tell, judged=judged)
-    progress.checked(exercise.name, passed=report.passed)
+    with _where_possible():
+        progress.checked(exercise.name, passed=report.passed)
     standing = progress.of(exercise.name)
     if as_json:
         typer.echo(json.dumps(report.document(), indent=1))
@@ -133,7 +146,8 @@ def hint(number: SomeNumber = None) -> None:
     exercise = exercises.find(number) if number else _meant(None, None, progress)[0]
     hints = exercise.content.hints
     shown = min(progress.of(exercise.name).hints + 1, len(hints))
-    progress.note(exercise.name, hints=shown)
+    with _where_possible():
+        progress.note(exercise.name, hints=shown)
     _wrapped(f"Hint {shown} of {len(hints)}: {hints[shown - 1]}")
     if shown == len(hints):
         typer.echo(
@@ -156,7 +170,8 @@ def reset(number: SomeNumber = None, folder: Folder = None) -> None:
     progress = learner.Progress()
     exercise, place = _meant(number, folder, progress)
     names = learner.reset(exercise, place)
-    progress.note(exercise.name, passed=False, hints=0)
+    with _where_possible():
+        progress.note(exercise.name, passed=False, hints=0)
     typer.echo(f"{place}: {', '.join(names)} as in the beginning; what you had is in FILE.mine")
 
 

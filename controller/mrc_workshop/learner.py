@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mrc_common.document import DocumentError, Model, read_text
-from mrc_common.files import write_whole
+from mrc_common.files import WriteError, write_whole
 from mrc_workshop import exercise as exercises
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.job import Document
@@ -105,6 +104,7 @@ def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path
     Raises:
         WorkshopError: the folder is not empty, or cannot be created.
     """
+    names: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -112,14 +112,18 @@ def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path
                 f"{folder}: is not empty; give another folder; `mrclab workshop reset {exercise.number}` brings the "
                 "starter back"
             )
-        names = sorted(path.name for path in source.iterdir() if path.is_file())
-        for name in names:
-            shutil.copyfile(source / name, folder / name)
+        for name in sorted(path.name for path in source.iterdir() if path.is_file()):
+            names.append(name)
+            write_whole(folder / name, (source / name).read_bytes())
         if readme:
-            (folder / exercises.README).write_text(_readme(exercise, folder), encoding="utf-8")
             names.append(exercises.README)
-        (folder / MARKER).write_text(f"{exercise.name}\n", encoding="utf-8")
+            write_whole(folder / exercises.README, _readme(exercise, folder))
+        write_whole(folder / MARKER, f"{exercise.name}\n")
     except OSError as error:
+        # So that the same command works once there is room: the folder was empty.
+        for name in names:
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
         raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
     return names
 
@@ -164,7 +168,12 @@ def put_back(files: Mapping[str, bytes], folder: pathlib.Path) -> None:
                 path.replace(folder / f"{name}.mine")
             # A new file, never one that a link put here meanwhile leads to.
             with path.open("xb") as file:
-                file.write(content)
+                try:
+                    file.write(content)
+                    file.flush()
+                except OSError as error:
+                    path.unlink()
+                    raise WriteError(path, error) from error
     except OSError as error:
         raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
 

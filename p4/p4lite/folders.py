@@ -133,7 +133,9 @@ def _check_way(path: Path, *, closed: bool) -> None:
         if found.st_uid not in roots | {os.geteuid()}:
             raise FolderError(f"{path}: {parent} belongs to user {found.st_uid}, who can put another in its place")
         if _is_changeable(found, sticky=True):
-            raise FolderError(f"{path}: others can write to {parent}, and put another in its place")
+            raise FolderError(
+                f"{path}: others can write to {parent}, and put another in its place; `chmod go-w {parent}`"
+            )
 
 
 def is_private_file(found: os.stat_result) -> bool:

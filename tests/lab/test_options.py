@@ -310,7 +310,7 @@ def test_following_takes_up_a_log_that_appears_later(lab: RunDir, monkeypatch: p
         tail.new_lines()
     looks = iter((False, True))
     monkeypatch.setattr(RunDir, "is_dead", lambda run: next(looks))
-    monkeypatch.setattr("mrc_cli.logs.time.sleep", lambda seconds: lab.folder.log("h2").write_text("late\n"))
+    monkeypatch.setattr("mrc_common.interruption.sleep", lambda seconds: lab.folder.log("h2").write_text("late\n"))
     assert [(log.title, line) for log, line in logs._new_lines(lab, None, tails)] == [("h2", "late")]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import signal
 import sys
 
 from p4lite.files import discard_output, open_standard_streams
@@ -50,6 +51,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command `p4lite`; return the exit code."""
     open_standard_streams()
     print_any_text()
+    # A parent may ignore it; without it the exit code of the C compiler is not known.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         code = _main(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
