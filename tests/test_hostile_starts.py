@@ -43,8 +43,7 @@ def test_signals_that_the_parent_ignored_or_blocked_are_handled() -> None:
 def test_progress_that_cannot_be_recorded_is_a_warning(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setenv("MRCLAB_WORKSHOP", str(tmp_path / "file" / "workshop.json"))
+    monkeypatch.setenv("MRCLAB_WORKSHOP", "/proc/nowhere/workshop.json")
     monkeypatch.chdir(tmp_path)
     workshop.start("1", None)
     printed = capsys.readouterr()
