@@ -41,6 +41,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"pip install pre-commit.*", "changes the reader's own repository", ""),
     (r"python -m support\.checker .*", "takes minutes of CPU time", "tests/proto/test_checker.py"),
     (r"python -m support\.conform\.sensitivity.*", "takes minutes of CPU time", "tests/conform/test_kit.py"),
+    (r"python -m support\.hostile\.mutations .*", "takes minutes of CPU time", "tests/lab/test_mutations.py"),
     (r"python -m support\.p4\.differential .*", "takes minutes of CPU time", "tests/p4/test_differential.py"),
     (r"p4lite lsp", "serves an editor, and needs an extra", "tests/p4/editor/test_lsp.py"),
     (r"git clone", "would fetch what is already here", ""),
