@@ -91,6 +91,14 @@ with interruption.interruptible() as made, made.at_once(lambda: print("last act"
 """
 
 
+def test_the_first_signal_ends_at_once_while_nothing_has_begun() -> None:
+    code = (
+        "import signal; from mrc_common.interruption import *\\nwith interruptible(), idle(): signal.raise_signal(15)"
+    )
+    done = subprocess.run([sys.executable, "-c", f"exec('{code}')"], check=False)
+    assert done.returncode == 143
+
+
 def test_a_second_signal_ends_at_once_and_the_same_one_twice_is_one() -> None:
     code = [sys.executable, "-c", TWICE]
     with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as process:

@@ -29,7 +29,8 @@ from p4lite.progress import look_by
 @cache
 def _verb(name: str) -> Any:
     """Import a verb's module and make its command."""
-    module = importlib.import_module(f"mrc_cli.{name}")
+    with interruption.idle():
+        module = importlib.import_module(f"mrc_cli.{name}")
     made = getattr(module, "app", None)
     if made is None:
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -46,13 +46,17 @@ class Interruption:
 
     def __init__(self) -> None:
         self.number = 0
+        #: Whether nothing has begun that would have to be finished: the first signal ends the process, then.
+        self.idle = False
         self._at = 0.0
         self._due = False
         self._last_acts: list[Callable[[], object]] = []
 
     def heard(self, number: int, frame: FrameType | None = None) -> None:
         """Handle a signal: note the first, and end the process at the second."""
-        if not self.number:
+        if self.idle:
+            self._end_at_once(number)
+        elif not self.number:
             self.number, self._at, self._due = number, time.monotonic(), True
         elif time.monotonic() - self._at > SAME_S:
             self._end_at_once(number)
@@ -89,6 +93,17 @@ def check() -> None:
     """Raise Interrupted if a signal has come that `interruptible` took; see `Interruption.check`."""
     if _current is not None:
         _current.check()
+
+
+@contextlib.contextmanager
+def idle() -> Iterator[None]:
+    """Let the first signal end the process in this context, as while modules are imported."""
+    made = _current or Interruption()
+    made.idle = True
+    try:
+        yield
+    finally:
+        made.idle = False
 
 
 def at_once(act: Callable[[], object]) -> contextlib.AbstractContextManager[None]:

@@ -144,6 +144,7 @@ def run(
     Raises:
         WriteError: a result could not be kept; those before it were.
     """
+    interruption.check()
     unique = {task.digest: task for task in tasks}
     waiting = [task for task in unique.values() if store.get(task.digest) is None]
     # The longest first, or one that is left to the end keeps the other cores waiting.

@@ -81,6 +81,7 @@ def run(
     topologies: dict[tuple[str, int], Topology] = {}
     for scenario in plan.scenarios:
         for seed in plan.seeds:
+            interruption.check()
             cell = packets.cell(scenario, seed, plan.algorithm)
             topologies[scenario.name, seed] = prepare(cell)
             cells[scenario.name, seed] = cell

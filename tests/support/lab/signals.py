@@ -33,7 +33,7 @@ RUN = ("write_bw", "--lab", "tiny", "--clock", "virtual", "--duration", "20")
 VERBS: dict[str, tuple[tuple[str, ...], float]] = {
     "run": (("run", *RUN, "-o", "OUT"), 6.0),
     "sweep": (("sweep", "evs-failures", "-o", "OUT", "--workers", "0"), 10.0),
-    "compare": (("compare", "transports", "-o", "OUT"), 6.0),
+    "compare": (("compare", "mrc-vs-roce", "-o", "OUT"), 6.0),
     "figures": (("figures", "-o", "OUT"), 10.0),
     "validate": (("validate", "-o", "OUT"), 8.0),
     "scale": (("scale", "cluster-16k", "-o", "OUT"), 8.0),
