@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from mrc_host.answers import MrcHostStatistics
 from mrc_lab.faults.action import Action
 from mrc_results.books import IDENTITIES, Account, balance
-from mrc_runs import accounts
+from mrc_runs import accounts, execute
+from mrc_runs.experiment import Experiment
 from support.lab.books import Case
 
 #: Of the campaign `python -m support.lab.books --runs 2000`; cases that once did not balance are below.
@@ -27,6 +29,32 @@ def test_the_books_of_a_random_run_balance(seed: int) -> None:
     books = case.run().books
     assert books is not None
     assert [each for each in books.balances if each.unbalanced] == [], case
+
+
+def test_counts_have_what_came_before_the_first_sample(tmp_path: pathlib.Path) -> None:
+    """The whole burst is trimmed within 50 ms, which is when hosts take their first samples."""
+    burst = Experiment.model_validate(
+        {
+            "name": "burst",
+            "title": "an incast whose burst is trimmed at its start",
+            "lab": "incast",
+            "clock": "virtual",
+            "workload": {"name": "incast", "params": {"message_bytes": "64KiB", "iterations": 1}},
+            "expect": {"trims": True},
+        }
+    )
+    outcome = execute.execute(burst, folder=tmp_path, live=False)
+    assert outcome.verdict.passed
+    totals = outcome.result.totals()
+    assert (totals["retransmissions"], totals["trims"], totals["packets"]) == (337, 337, 922)
+    assert outcome.result.program_counters is not None
+    assert outcome.result.program_counters["trimmed"] == 337
+
+
+def test_the_first_command_of_the_tutorial_counts_all_packets(tmp_path: pathlib.Path) -> None:
+    first = Experiment.model_validate({"name": "a", "title": "a", "lab": "tiny", "workload": {"name": "all_to_all"}})
+    outcome = execute.execute(first, "virtual", folder=tmp_path, live=False)
+    assert outcome.result.totals()["packets"] == 768
 
 
 # --- planted miscounts -----------------------------------------------------------------------------------------------
