@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mrc_studies.cells.tables import has_parquet
+from mrc_web import assets
 
 COMMAND = [sys.executable, "-P", "-m", "mrc_cli"]
 #: A command that does not end within this time (s) after a signal has lost it.
@@ -79,11 +80,12 @@ def shoot(words: Sequence[str], at_s: float, number: int, folder: pathlib.Path) 
         took = time.monotonic() - begin
         said.seek(0)
         text = said.read()
-    # What ends while Python itself starts, before any module of ours, ends with Python's own lines.
-    if not wrong and "Traceback" in text and code != -number:
+    # What ends while Python itself starts, before any module of ours, ends in Python's own way.
+    early = "Traceback" in text and not any(f"/{name}" in text for name in ("mrc_", "p4lite"))
+    if not wrong and "Traceback" in text and not early:
         wrong = f"a traceback: {text[-300:]}"
     # Python itself does not handle SIGTERM, and a command that has begun nothing ends by it.
-    if not wrong and code not in (128 + number, -number, 0):
+    if not wrong and not early and code not in (128 + number, -number, 0):
         wrong = f"exit {code}: {text[-300:]}"
     if not wrong and (left := [str(path) for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"]):
         wrong = f"left {left[:3]}"
@@ -120,8 +122,8 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     bad = False
     for verb in given.verbs or VERBS:
-        if verb == "scale" and not has_parquet():
-            print("scale: not tried, because it needs numba and pyarrow")
+        if (verb == "scale" and not has_parquet()) or (verb == "web" and assets.missing()):
+            print(f"{verb}: not tried, because what it needs is not installed")
             continue
         shots = campaign(verb, given.moments, random.Random(f"{given.seed} {verb}"))
         codes = Counter(shot.code for shot in shots)
