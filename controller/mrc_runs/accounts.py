@@ -45,13 +45,13 @@ class BooksReader:
         self._silent: set[str] = set()
         self._emptied: frozenset[str] = frozenset()
 
-    def open(self) -> Mapping[str, HostStatistics | None]:
+    def begin(self) -> Mapping[str, HostStatistics | None]:
         """Read the books before the workload starts; return the hosts' statistics."""
         self._before = self._quiet()
         self._emptied = self.session.failures.effects().emptied
         return self._statistics
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Read the books when the job's queue pairs are gone; give the result its balances, and what the program
         and flow control counted in the run. Where the fabric could not be read there are none."""
         result, before, after = self.losses.result, self._before, self._quiet()

@@ -172,7 +172,7 @@ class WorkloadRun:
         for name in result.ranks:
             events = self.losses.ask(name, GetEvents())
             self._cursors[name] = 0 if events is None else events.next
-        self._initial = initial = self.books.open()
+        self._initial = initial = self.books.begin()
         result.started_ns = session.now_ns()
         self._sample(initial, result.started_ns)
         self.loop.begin(result.started_ns)
@@ -211,7 +211,7 @@ class WorkloadRun:
         if self._begun:
             self._sample(result.statistics, result.finished_ns)
             # Without queue pairs nothing is sent any more, so that what is on its way can arrive.
-            self.books.close()
+            self.books.finish()
         return result
 
     def _sample(self, statistics: Mapping[str, HostStatistics | None], at_ns: int) -> None:
