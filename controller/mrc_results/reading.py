@@ -84,7 +84,7 @@ def document_of(path: pathlib.Path) -> dict[str, typing.Any]:
             raise ValueError(f"more than {MAX_VALUES} values, which no such file needs")
         document = json.loads(data)
         if not isinstance(document, dict):
-            raise TypeError("it is no mapping")
+            raise TypeError("it is not a mapping")
     return document
 
 
