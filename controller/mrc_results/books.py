@@ -110,6 +110,14 @@ class Account:
         first = count(before)
         return {name: value - first.get(name, 0) for name, value in count(after).items()}
 
+    def requested(self, *names: str) -> int:
+        """Return how much these counters of all requestors of MRC have grown, added up."""
+        return sum(self.requests(host).get(name, 0) for host in self.mrc() for name in names)
+
+    def responded(self, *names: str) -> int:
+        """Return how much these counters of all responders of MRC have grown, added up."""
+        return sum(self.responses(host).get(name, 0) for host in self.mrc() for name in names)
+
     def mrc(self) -> list[str]:
         """Return the hosts whose transport is MRC alone."""
         return [
@@ -298,30 +306,19 @@ def _data(account: Account) -> Iterator[Entry]:
     """Yield data packets that requestors sent = those that responders placed, had, refused or got trimmed + lost."""
     if not _all_mrc(account):
         return
-    sent = sum(account.requests(host).get("packets_sent", 0) for host in account.mrc())
-    arrived = sum(
-        account.responses(host).get(name, 0)
-        for host in account.mrc()
-        for name in ("packets_placed", "duplicates", "trimmed", "out_of_window", "refused")
-    )
+    sent = account.requested("packets_sent")
+    arrived = account.responded("packets_placed", "duplicates", "trimmed", "out_of_window", "refused")
     lost, copied = _missing(account)
     yield Entry("all hosts", sent, arrived - copied, arrived + lost)
 
 
 def _once(account: Account) -> Iterator[Entry]:
     """Yield packets that requestors sent for the first time = those that responders placed + those outstanding."""
-    if not _all_mrc(account) or _unfinished(account, "requests_flushed"):
+    if not _all_mrc(account) or account.requested("requests_flushed"):
         return
-    first = sum(
-        account.requests(host).get("packets_sent", 0) - account.requests(host).get("retransmissions", 0)
-        for host in account.mrc()
-    )
-    placed = sum(account.responses(host).get("packets_placed", 0) for host in account.mrc())
+    first = account.requested("packets_sent") - account.requested("retransmissions")
+    placed = account.responded("packets_placed")
     yield Entry("all hosts", first, placed - _outstanding(account.before), placed + _outstanding(account.after))
-
-
-def _unfinished(account: Account, counter: str) -> int:
-    return sum(account.requests(host).get(counter, 0) for host in account.mrc())
 
 
 def _outstanding(reading: LabCounts) -> int:
@@ -347,16 +344,13 @@ def _retransmissions(account: Account) -> Iterator[Entry]:
 def _duplicates(account: Account) -> Iterator[Entry]:
     """Yield duplicates at responders = retransmissions of packets that had arrived = all retransmissions - packets
     that were trimmed or lost."""
-    if not _all_mrc(account) or _unfinished(account, "requests_flushed"):
+    if not _all_mrc(account) or account.requested("requests_flushed"):
         return
-    mrc = account.mrc()
-    again = sum(account.requests(host).get("retransmissions", 0) for host in mrc)
-    refused = sum(
-        account.responses(host).get(name, 0) for host in mrc for name in ("trimmed", "out_of_window", "refused")
-    )
+    again = account.requested("retransmissions")
+    refused = account.responded("trimmed", "out_of_window", "refused")
     lost, copied = _missing(account)
     spare = _outstanding(account.after) + _outstanding(account.before)
-    duplicates = sum(account.responses(host).get("duplicates", 0) for host in mrc)
+    duplicates = account.responded("duplicates")
     yield Entry("all hosts", duplicates, again - refused - lost - spare, again - refused + copied + spare)
 
 
@@ -371,9 +365,7 @@ def _trims(account: Account) -> Iterator[Entry]:
     trimmed = _program(account, "trimmed")
     if trimmed is None or not _all_mrc(account):
         return
-    got = sum(
-        account.responses(host).get(name, 0) for host in account.mrc() for name in ("trimmed", "trimmed_duplicates")
-    )
+    got = account.responded("trimmed", "trimmed_duplicates")
     lost, copied = _missing(account)
     yield Entry("all switches", trimmed, got - copied, got + lost)
 
@@ -386,10 +378,8 @@ def _marks(account: Account) -> Iterator[Entry]:
     if len(account.mrc()) == len(account.hosts):
         if not _all_mrc(account):
             return
-        got = sum(
-            account.responses(host).get(name, 0) for host in account.mrc() for name in ("ecn_marked", "ecn_refused")
-        )
-        probes = _unfinished(account, "probes_sent")
+        got = account.responded("ecn_marked", "ecn_refused")
+        probes = account.requested("probes_sent")
     else:
         got = account.grown_sum(lambda each: each.endpoint.get("ecn_marked", 0))
         probes = 0
