@@ -73,6 +73,9 @@ def test_a_wait_ends_with_a_signal(wait: Callable[[], object]) -> None:
 
 def test_a_command_that_is_run() -> None:
     assert interruption.run(["cat"], input="x\n").stdout == "x\n"
+    # Its input is longer than a pipe holds, and it takes longer than the time between two looks at the signals.
+    slow = interruption.run(["sh", "-c", "sleep 0.3; wc -c"], input="x" * 200_000)
+    assert slow.stdout.strip() == "200000"
     failed = interruption.run([sys.executable, "-c", "import sys; sys.exit('no')"])
     assert (failed.returncode, failed.stderr) == (1, "no\n")
     with pytest.raises(subprocess.TimeoutExpired):

@@ -54,7 +54,7 @@ VERBS = {
     ),
     "cleanup": Verb(
         Group.LAB,
-        "Remove what killed labs and commands left: processes, namespaces, files.",
+        "Remove what killed labs and commands left behind: processes, namespaces, files.",
         ("mrclab cleanup",),
     ),
     "run": Verb(

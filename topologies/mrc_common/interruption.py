@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -133,14 +134,21 @@ def run(
     """
     pipe = subprocess.PIPE
     end = None if timeout is None else time.monotonic() + timeout
-    with subprocess.Popen(
-        command, stdin=None if input is None else pipe, stdout=pipe, stderr=pipe, text=True, **options
-    ) as process:
+    with contextlib.ExitStack() as stack:
+        stdin = None
+        if input is not None:
+            # `communicate` loses what is left of an input when a call of it times out, as each look at the signals does.
+            stdin = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            stdin.write(input)
+            stdin.seek(0)
+        process = stack.enter_context(
+            subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, text=True, **options)
+        )
         try:
             while True:
                 check()
                 try:
-                    said, errors = process.communicate(input, timeout=LOOK_S)
+                    said, errors = process.communicate(timeout=LOOK_S)
                 except subprocess.TimeoutExpired:
                     if timeout is None or end is None or time.monotonic() < end:
                         continue
