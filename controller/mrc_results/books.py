@@ -8,7 +8,7 @@ was lost or on its way; they differ by the packets whose kind no counter tells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mrc_host.answers import HostStatistics, JobProgress, MrcHostStatistics, Sample
@@ -56,7 +56,8 @@ class Account:
     `final`: statistics at the end of the workload, while its queue pairs were there, as the last samples have them.
     `sampled`: by host and column, how much the samples say that a counter has grown. `goodput_bytes`: the integral of
     the run's goodput. `emptied`: switches whose program began again, and with it its counters. `moving`: packets that
-    hosts sent or received while the books were read. `lost_at_hosts`: frames that the hosts' rings lost.
+    hosts sent or received while the books were read. `lost_at_hosts`: frames that the hosts' rings lost. `veth_links`:
+    whether a switch's port counts what its link loses of both directions.
     """
 
     topology: Topology
@@ -73,6 +74,7 @@ class Account:
     emptied: frozenset[str] = frozenset()
     moving: int = 0
     lost_at_hosts: int = 0
+    veth_links: bool = False
 
     @property
     def hosts(self) -> list[str]:
@@ -180,8 +182,12 @@ def _links(account: Account) -> Iterator[Entry]:
         if (host := _host(account, link)) is not None:
             yield from _host_link(account, link, host, high)
         elif (low := account.ports(link.low.node, link.low.port)) is not None:
-            for name, near, far in ((f"{link.name}, upwards", low, high), (f"{link.name}, downwards", high, low)):
-                yield _one_way(name, near, far, account.moving)
+            ways = _one_way("upwards", low, high, account.moving), _one_way("downwards", high, low, account.moving)
+            if account.veth_links:
+                left, least, most = (sum(getattr(way, side) for way in ways) for side in ("left", "low", "high"))
+                yield Entry(link.name, left, least, most)
+            else:
+                yield from (replace(way, where=f"{link.name}, {way.where}") for way in ways)
 
 
 def _host(account: Account, link: Link) -> str | None:

@@ -136,6 +136,7 @@ class BooksReader:
             goodput_bytes=goodput,
             emptied=self._emptied.union(*(_emptied(self.session, each.action) for each in result.happenings)),
             moving=self._moving,
+            veth_links=self.session.veth_links,
             lost_at_hosts=sum(each.rx_ring_drops + each.tx_errors for each in hosts.values()),
         )
 

@@ -180,7 +180,7 @@ class JobWaiting:
 @dataclass(frozen=True)
 class LinkStatistics:
     """Packets that a host has put on the link of a port, and taken from it: those of the endpoint, but for the ones to
-    the host itself, and probes of the Clustermapper. MAC control frames are not among them."""
+    the host itself, probes of the Clustermapper, and what its kernel sends. MAC control frames are not among them."""
 
     sent_packets: int
     received_packets: int

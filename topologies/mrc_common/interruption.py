@@ -137,7 +137,7 @@ def run(
     with contextlib.ExitStack() as stack:
         stdin = None
         if input is not None:
-            # `communicate` loses what is left of an input when a call of it times out, as each look at the signals does.
+            # `communicate` loses the rest of an input when a call times out, as each does that looks at the signals.
             stdin = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
             stdin.write(input)
             stdin.seek(0)

@@ -54,6 +54,8 @@ class Session(abc.ABC):
     fabric: LabFabric
     failures: FaultLedger
     denied: set[str]
+    #: Whether links between switches are veth pairs: a port then counts what it loses of both directions.
+    veth_links = False
 
     @property
     @abc.abstractmethod

@@ -112,6 +112,7 @@ class RealSession(Session):
         self.fabric = self.target
         self.failures = FaultLedger(self.topology, self._refill, RunRecord(self.run), self._ready)
         self.denied = set(state.denied)
+        self.veth_links = state.links == "veth"
         self._interfaces = switch_interfaces(self.topology)
         self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
 

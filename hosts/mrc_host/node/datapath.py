@@ -29,6 +29,11 @@ class Applications(Protocol):
         """Wake the programs that have new completions or events."""
 
 
+def _none(port: int) -> int:
+    """Return that nothing was sent."""
+    return 0
+
+
 class Datapath(NodeInterface):
     """Packets, timers and events between a driver and the parts of a node.
 
@@ -65,6 +70,8 @@ class Datapath(NodeInterface):
         self.fault = fault
         self.take = take
         self.mac_control = mac_control
+        #: Packets that the host's kernel itself has sent through a port; a simulated host has no kernel.
+        self.kernel_sent: Callable[[int], int] = _none
         #: While there are programs on the host.
         self.applications: Applications | None = None
 

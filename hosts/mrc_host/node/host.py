@@ -413,10 +413,10 @@ class HostNode:
         return MrcHostStatistics(**vars(found), faults=self.faults, links=links)
 
     def _links(self, ports: Sequence[PortStatistics]) -> list[LinkStatistics]:
-        loopback, mapper = self.datapath.loopback, self.mapper
+        loopback, mapper, kernel_sent = self.datapath.loopback, self.mapper, self.datapath.kernel_sent
         return [
             LinkStatistics(
-                port.sent_packets + mapper.sent[port.port] - loopback.packets[port.port],
+                port.sent_packets + mapper.sent[port.port] + kernel_sent(port.port) - loopback.packets[port.port],
                 port.received_packets + mapper.received[port.port] - loopback.arrived[port.port],
             )
             for port in ports
