@@ -162,13 +162,18 @@ class EndDetector:
         self.session, self.result = losses.session, losses.result
         self.spec = spec
         self.job = job
-        self._moved_ns = 0
+        self._moved_ns = self._looked_ns = 0
         self._counts: dict[str, int] = {}
         self._bound_s: float | None = None
 
     def moved(self) -> None:
         """Note that something has been done to the lab, or that the run begins."""
         self._moved_ns = self.session.now_ns()
+
+    def look(self) -> None:
+        """Note that the ranks are about to be asked. Nothing is known of the time after that: a machine that is busy,
+        or a stopped terminal, may hold this process up for longer than a run may stand still."""
+        self._looked_ns = self.session.now_ns()
 
     def count(self, name: str, moved: int) -> None:
         """Note how much has moved at a rank since its beginning."""
@@ -195,7 +200,7 @@ class EndDetector:
 
     def _still(self, running: Sequence[str]) -> str:
         """Return whether nothing has moved for so long that no progress can be expected."""
-        still_s = (self.session.now_ns() - self._moved_ns) / 1e9
+        still_s = (self._looked_ns - self._moved_ns) / 1e9
         if still_s < stall.STILL_S:
             self._bound_s = None
             return ""

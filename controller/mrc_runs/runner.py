@@ -206,8 +206,10 @@ class WorkloadRun:
         for name in result.ranks:
             finished = self.losses.ask(name, FinishJob(self.job))
             if name in result.progress:
+                # A rank that is stopped has put bytes since it was asked for its progress.
                 measured = Measured() if finished is None else finished.measured
-                result.progress[name] = dataclasses.replace(result.progress[name], measured=measured)
+                progress = result.progress[name] if finished is None else finished.progress
+                result.progress[name] = dataclasses.replace(progress, moved=None, measured=measured)
         if self._begun:
             self._sample(result.statistics, result.finished_ns)
             # Without queue pairs nothing is sent any more, so that what is on its way can arrive.
@@ -256,6 +258,7 @@ class WorkloadRun:
 
     def _collect(self) -> None:
         result, record, losses = self.result, self.recording, self.losses
+        self.endings.look()
         for name in result.ranks:
             if progress := losses.ask(name, GetProgress(self.job)):
                 self.endings.count(name, progress.moved or 0)

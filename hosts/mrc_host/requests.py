@@ -289,8 +289,9 @@ class GetWaiting(Request[JobWaiting], verb="waiting"):
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """What a job measured."""
+    """The last progress of a job, and its measurements."""
 
+    progress: JobProgress
     measured: Measured
 
 

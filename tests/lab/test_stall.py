@@ -209,3 +209,14 @@ def rank(**changes: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_text_of_a_stall_names_the_end_of_the_chain_of_waiting_hosts(documents: dict[str, Any], line: str) -> None:
     assert stall.text({host: waiting(**each) for host, each in documents.items()}, gone=["h9"]) == line
+
+
+def test_a_run_that_looks_late_does_not_take_that_for_a_stall(tmp_path: pathlib.Path) -> None:
+    workload = Workload(name="ring_all_reduce", params={"size_bytes": 2000}, duration=100)
+    experiment = Experiment(name="late", title="late", lab=lab_file(tmp_path, **SMALL), workload=workload)
+    with session(experiment.lab, "virtual") as made:
+        late = iter([60.0])
+        result = run_on(made, experiment, observe=lambda result: made.advance(next(late, 0.0)))
+    assert result.failures == []
+    assert result.books.balances
+    assert result.books.balanced

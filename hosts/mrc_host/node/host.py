@@ -394,6 +394,7 @@ class HostNode:
 
     def _finish(self, request: requests.FinishJob, now: int) -> requests.FinishedJob:
         made = self._job(request.job)
+        progress = made.progress()
         for qps in made.qps.values():
             for qp in qps:
                 self.by_qpn.pop(qp.number, None)
@@ -401,7 +402,7 @@ class HostNode:
         del self.jobs[request.job]
         if not self.jobs:
             self.sampler.stop()
-        return requests.FinishedJob(made.workload.measured())
+        return requests.FinishedJob(progress, made.workload.measured())
 
     def _statistics(self, request: requests.GetStatistics, now: int) -> HostStatistics:
         found = self.endpoint.statistics()
