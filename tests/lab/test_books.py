@@ -358,7 +358,6 @@ PLANTED: Mapping[str, Mapping[str, Callable[[Account, int], Account]]] = {
         "done": timed("done_ns"),
         "recovered": recovered,
         "first effect": lambda account, count: dataclasses.replace(account, lost_before=count),
-        "order": logged((2, "GOOD", "ASSUMED_BAD"), (1, "ASSUMED_BAD", "DENIED")),
         "denied": logged((1, "ASSUMED_BAD", "DENIED"), (2, "DENIED", "ASSUMED_BAD")),
     },
     "samples": {
