@@ -58,7 +58,7 @@ class BooksReader:
         effects = self.session.failures.effects()
         self._emptied = effects.emptied
         # On the real clock other commands may break something during a run.
-        lossy = any(each.loss for each in self.session.topology.lab.overrides.values())
+        lossy = any(link.loss for link in self.session.topology.links.values())
         self._whole = self.session.clock == "virtual" and not lossy and not effects.touched()
         return self._statistics
 
