@@ -7,17 +7,17 @@ was lost or on its way; they differ by the packets whose kind no counter tells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
-from mrc_host.answers import HostStatistics, JobProgress, MrcHostStatistics, Sample
-from mrc_host.node.samples import LOSSES, condense, requestors, responders
-from mrc_host.workloads import WORKLOADS
+from mrc_host.answers import MrcHostStatistics
+from mrc_host.node.samples import LOSSES
 from mrc_lab.session.base import LabCounts
+from mrc_results.account import Account, Entry
 from mrc_results.balance import Balance, Books
-from mrc_results.record import LabEvent
-from mrc_topo.topology import Link, Topology
+from mrc_results.rank_identities import durations, goodput, iterations, losses, payload, puts, samples, times
+from mrc_topo.topology import Link
 from p4lite.switch.fabric.values import PortStats
 from p4lite.switch.targetapi.values import DeviceStats
 
@@ -26,130 +26,6 @@ _BEFORE_LINK: Final = ("queue_full", "buffer_full", "headroom_full", "pfc_watchd
 _FAR_END: Final = "not_running"
 #: Differences that are written down for each identity, at most.
 _SHOWN: Final = 5
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A number of one book, and the bounds that the other one gives it; `where`: of what it is."""
-
-    where: str
-    left: int
-    low: int
-    high: int
-
-    @property
-    def balanced(self) -> bool:
-        """Return whether the number is within its bounds."""
-        return self.low <= self.left <= self.high
-
-    def text(self) -> str:
-        """Return the entry and its difference in one line."""
-        bounds = f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"
-        off = self.left - (self.low if self.left < self.low else self.high)
-        return f"{self.where}: {self.left}, not {bounds} ({off:+d})"
-
-
-@dataclass(frozen=True)
-class Account:
-    """What identities look at: both books before and after a run, its samples, and what its ranks counted.
-
-    `final`: statistics at the end of the workload, while its queue pairs were there, as the last samples have them.
-    `sampled`: by host and column, how much the samples say that a counter has grown. `goodput_bytes`: the integral of
-    the run's goodput. `emptied`: switches whose program began again, and with it its counters. `moving`: packets that
-    hosts sent or received while the books were read. `lost_at_hosts`: frames that the hosts' rings lost. `veth_links`:
-    whether a switch's port counts what its link loses of both directions.
-    """
-
-    topology: Topology
-    before: LabCounts
-    after: LabCounts
-    ranks: Sequence[str] = ()
-    workload: str = ""
-    params: Mapping[str, object] = field(default_factory=dict)
-    progress: Mapping[str, JobProgress] = field(default_factory=dict)
-    happenings: Sequence[LabEvent] = ()
-    final: Mapping[str, HostStatistics | None] = field(default_factory=dict)
-    sampled: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    goodput_bytes: float = 0.0
-    emptied: frozenset[str] = frozenset()
-    moving: int = 0
-    lost_at_hosts: int = 0
-    veth_links: bool = False
-
-    @property
-    def hosts(self) -> list[str]:
-        """The hosts whose counters are known before and after, and did not begin again between."""
-        return [name for name, found in self.after.hosts.items() if _kept(self.before.hosts.get(name), found)]
-
-    @property
-    def whole(self) -> bool:
-        """Return whether the counters of all hosts are known."""
-        return len(self.hosts) == len(self.topology.hosts)
-
-    def grown(self, host: str, count: Callable[[HostStatistics], int]) -> int:
-        """Return how much a count of a host has grown."""
-        before, after = self.before.hosts[host], self.after.hosts[host]
-        assert before is not None
-        assert after is not None
-        return count(after) - count(before)
-
-    def grown_sum(self, count: Callable[[HostStatistics], int]) -> int:
-        """Return how much a count has grown at all hosts."""
-        return sum(self.grown(host, count) for host in self.hosts)
-
-    def requests(self, host: str) -> dict[str, int]:
-        """Return how much the counters of a host's requestors have grown, and the level of `lost_packets`."""
-        return self._growth(host, requestors)
-
-    def responses(self, host: str) -> dict[str, int]:
-        """Return how much the counters of a host's responders have grown."""
-        return self._growth(host, responders)
-
-    def _growth(self, host: str, count: Callable[[MrcHostStatistics], Mapping[str, int]]) -> dict[str, int]:
-        before, after = self.before.hosts[host], self.after.hosts[host]
-        assert isinstance(before, MrcHostStatistics)
-        assert isinstance(after, MrcHostStatistics)
-        first = count(before)
-        return {name: value - first.get(name, 0) for name, value in count(after).items()}
-
-    def requested(self, *names: str) -> int:
-        """Return how much these counters of all requestors of MRC have grown, added up."""
-        return sum(self.requests(host).get(name, 0) for host in self.mrc() for name in names)
-
-    def responded(self, *names: str) -> int:
-        """Return how much these counters of all responders of MRC have grown, added up."""
-        return sum(self.responses(host).get(name, 0) for host in self.mrc() for name in names)
-
-    def mrc(self) -> list[str]:
-        """Return the hosts whose transport is MRC alone."""
-        return [
-            name
-            for name in self.hosts
-            if isinstance(self.after.hosts[name], MrcHostStatistics)
-            and isinstance(self.before.hosts[name], MrcHostStatistics)
-        ]
-
-    def ports(self, node: str, port: int) -> tuple[PortStats, PortStats] | None:
-        """Return the statistics of a switch's port before and after; None where one of them is unknown."""
-        before, after = self.before.fabric.get(node), self.after.fabric.get(node)
-        if before is None or after is None or port not in before.ports or port not in after.ports:
-            return None
-        return before.ports[port], after.ports[port]
-
-    def unread(self, host: str, port: int) -> int:
-        """Return how many more packets a host has not read that arrived at a port of it."""
-        return self.after.unread[host][port] - self.before.unread[host][port]
-
-
-def _kept(before: HostStatistics | None, after: HostStatistics | None) -> bool:
-    """Return whether both statistics are there, and of the same life of an agent."""
-    if before is None or after is None:
-        return False
-    if isinstance(before, MrcHostStatistics) and isinstance(after, MrcHostStatistics):
-        return before.instance == after.instance
-    return all(
-        one.received_packets <= other.received_packets for one, other in zip(before.links, after.links, strict=True)
-    )
 
 
 def _dropped(ports: tuple[PortStats, PortStats], reasons: Callable[[str], bool]) -> int:
@@ -360,6 +236,25 @@ def _duplicates(account: Account) -> Iterator[Entry]:
     yield Entry("all hosts", duplicates, again - refused - lost - spare, again - refused + copied + spare)
 
 
+#: Answers: what responders count that they sent, and requestors that they got.
+_ANSWERS: Final = (
+    ("acks_sent", ("acks_received", "bogus_acks")),
+    ("sacks_sent", ("sacks_received",)),
+    ("nacks_sent", ("nacks_received",)),
+)
+
+
+def _answers(account: Account) -> Iterator[Entry]:
+    """Yield answers that responders sent = those that requestors received or could not use + those lost; by kind."""
+    if not _all_mrc(account):
+        return
+    lost, copied = _missing(account)
+    useless = account.requested("bogus_sacks")
+    for name, names in _ANSWERS:
+        got = account.requested(*names)
+        yield Entry(name, account.responded(name), got - copied, got + lost + useless)
+
+
 def _program(account: Account, counter: str) -> int | None:
     if account.emptied or counter not in account.after.program:
         return None
@@ -393,86 +288,6 @@ def _marks(account: Account) -> Iterator[Entry]:
     yield Entry("all switches", marked, got - copied, got + lost + probes)
 
 
-def _goodput(account: Account) -> Iterator[Entry]:
-    """Yield payload that responders placed = the integral of goodput over the run, from the first to the last bin."""
-    ranks = [name for name in account.ranks if name in account.hosts]
-    if len(ranks) != len(account.ranks):
-        return
-    placed = sum(account.grown(host, lambda each: condense(each, 0).delivered_bytes) for host in ranks)
-    total = round(account.goodput_bytes)
-    yield Entry("all ranks", placed, total - 1, total + 1)
-
-
-def _puts(account: Account) -> Iterator[Entry]:
-    """Yield bytes that ranks put = payload that responders placed, but for puts that have not ended."""
-    ranks, progress = [name for name in account.ranks if name in account.hosts], account.progress.values()
-    if len(ranks) != len(account.ranks):
-        return
-    placed = sum(account.grown(host, lambda each: condense(each, 0).delivered_bytes) for host in ranks)
-    put = sum(each.bytes_sent for each in progress)
-    ended = all(each.requests_posted == each.requests_ended and not each.failure for each in progress)
-    yield Entry("all ranks", placed, put if ended else 0, put)
-
-
-#: Bytes that all ranks together put, and verify, in an iteration of a workload of n ranks with these parameters.
-VOLUMES: Final[Mapping[str, Callable[[int, Any], tuple[int, int]]]] = {
-    "all_to_all": lambda n, given: (n * (n - 1) * given.block_bytes, n * (n - 1) * given.block_bytes),
-    "ring_all_reduce": lambda n, given: (2 * (n - 1) * given.size_bytes, n * given.size_bytes),
-    "tree_all_reduce": lambda n, given: (2 * (n - 1) * given.size_bytes, n * given.size_bytes),
-    "reduce_scatter": lambda n, given: ((n - 1) * given.size_bytes, given.size_bytes),
-    "all_gather": lambda n, given: ((n - 1) * given.size_bytes, n * given.size_bytes),
-    "broadcast": lambda n, given: ((n - 1) * given.size_bytes, (n - 1) * given.size_bytes),
-    "write_lat": lambda n, given: (2 * given.message_bytes, 2 * given.message_bytes),
-}
-
-
-def _iterations(account: Account) -> Iterator[Entry]:
-    """Yield bytes that ranks put and verified = iterations x the size of an iteration, of ranks that ended together; of
-    a stream = messages x their size."""
-    for name, each in account.progress.items():
-        if each.measured is not None and each.measured.streams is not None and each.done and not each.failure:
-            streams = each.measured.streams.values()
-            size = sum(stream.messages * stream.message_bytes for stream in streams)
-            yield Entry(f"streams of {name}", each.bytes_sent, size, size)
-    working = [each for each in account.progress.values() if each.takes_part]
-    counts = {each.iterations for each in working}
-    if account.workload not in VOLUMES or len(counts) != 1 or any(each.failure or not each.done for each in working):
-        return
-    params = WORKLOADS[account.workload].complete(account.params)
-    (iterations,) = counts
-    put, verified = (iterations * size for size in VOLUMES[account.workload](len(account.ranks), params))
-    if account.topology.lab.payload == "length":
-        verified = 0  # packets have no bytes that could be verified
-    yield Entry("bytes put", sum(each.bytes_sent for each in account.progress.values()), put, put)
-    yield Entry("bytes verified", sum(each.bytes_verified for each in account.progress.values()), verified, verified)
-
-
-def _times(account: Account) -> Iterator[Entry]:
-    """Yield times of each action: asked for <= done, in the order of the record, all within the run; in ns."""
-    latest = account.before.t_ns
-    for number, happening in enumerate(account.happenings):
-        name = f"{happening.action.describe()} ({number})"
-        yield Entry(f"{name}, done", happening.done_ns, max(happening.at_ns, latest), account.after.t_ns)
-        latest = happening.done_ns
-
-
-def _samples(account: Account) -> Iterator[Entry]:
-    """Yield the growth of a counter in the samples = final minus initial statistics; by host and counter."""
-    for host, columns in account.sampled.items():
-        if host not in account.hosts:
-            continue
-        for name, grown in columns.items():
-            before, final = account.before.hosts[host], account.final.get(host)
-            total = 0 if before is None or final is None else _sampled(final, name) - _sampled(before, name)
-            yield Entry(f"{host} {name}", grown, total, total)
-
-
-def _sampled(statistics: HostStatistics, name: str) -> int:
-    sample: Sample = condense(statistics, 0)
-    count: int = getattr(sample, name)
-    return count
-
-
 @dataclass(frozen=True)
 class Identity:
     """A row of the table: its name, and the function that yields its entries (whose docstring says what it is)."""
@@ -489,13 +304,17 @@ IDENTITIES: Final = (
     Identity("first transmissions", _once),
     Identity("retransmissions", _retransmissions),
     Identity("duplicates", _duplicates),
+    Identity("answers", _answers),
+    Identity("losses", losses),
     Identity("trims", _trims),
     Identity("marks", _marks),
-    Identity("bytes delivered", _goodput),
-    Identity("bytes put", _puts),
-    Identity("iterations", _iterations),
-    Identity("times", _times),
-    Identity("samples", _samples),
+    Identity("bytes delivered", goodput),
+    Identity("bytes put", puts),
+    Identity("payload sent", payload),
+    Identity("iterations", iterations),
+    Identity("durations", durations),
+    Identity("times", times),
+    Identity("samples", samples),
 )
 
 

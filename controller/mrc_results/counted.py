@@ -18,6 +18,7 @@ Pauses = Mapping[str, Mapping[str, PfcStats]]
 Credits = Mapping[str, Mapping[str, CreditStats]]
 
 S = TypeVar("S", PfcStats, CreditStats)
+H = TypeVar("H", bound=HostStatistics)
 
 #: Levels, which the end of a run has, and high-water marks, which are of all the time that the lab is up.
 _LEVELS: Final = (
@@ -67,11 +68,11 @@ def counters(statistics: HostStatistics) -> dict[str, int]:
     return found
 
 
-def grown(before: HostStatistics | None, after: HostStatistics) -> dict[str, int]:
-    """Return how much each of the `counters` of a host grew; of one whose agent began again meanwhile, since then."""
+def grown(before: H | None, after: H, count: Callable[[H], Mapping[str, int]] = counters) -> dict[str, int]:
+    """Return how much each of a host's counts grew; of one whose agent began again meanwhile, since then."""
     same = before is not None and getattr(before, "instance", 0) == getattr(after, "instance", 0)
-    first = counters(before) if before is not None and same else {}
-    return {name: count - first.get(name, 0) for name, count in counters(after).items()}
+    first = count(before) if before is not None and same else {}
+    return {name: value - first.get(name, 0) for name, value in count(after).items()}
 
 
 def pauses(before: Mapping[str, DeviceStats], after: Mapping[str, DeviceStats]) -> dict[str, dict[str, PfcStats]]:

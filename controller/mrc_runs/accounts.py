@@ -15,8 +15,12 @@ from mrc_lab.faults.action import Action
 from mrc_lab.faults.kinds import effects_of
 from mrc_lab.session.base import LabCounts, Session
 from mrc_results import counted
-from mrc_results.books import Account, balance
+from mrc_results.account import Account
+from mrc_results.analysis import recoveries
+from mrc_results.books import balance
 from mrc_results.counted import TOTALS
+from mrc_results.record import RunResult
+from mrc_results.series import TIME, Series
 from mrc_runs.endings import LOST, Losses
 
 #: On the real clock the books are read until no packet moves meanwhile: at most this often, and this many s apart.
@@ -25,6 +29,8 @@ TRIES, PAUSE_S = 20, 0.02
 HOLD_NS = 2_000_000_000
 #: Columns of samples that must have grown as the statistics have.
 SAMPLED = (*TOTALS, "delivered_bytes")
+#: Later than all samples.
+MAX_NS = (1 << 63) - 1
 
 A = TypeVar("A")
 
@@ -44,11 +50,16 @@ class BooksReader:
         self._moving = 0
         self._silent: set[str] = set()
         self._emptied: frozenset[str] = frozenset()
+        self._whole = False
 
     def begin(self) -> Mapping[str, HostStatistics | None]:
         """Read the books before the workload starts; return the hosts' statistics."""
         self._before = self._quiet()
-        self._emptied = self.session.failures.effects().emptied
+        effects = self.session.failures.effects()
+        self._emptied = effects.emptied
+        # On the real clock other commands may break something during a run.
+        lossy = any(link.loss for link in self.session.topology.links.values())
+        self._whole = self.session.clock == "virtual" and not lossy and not effects.touched()
         return self._statistics
 
     def finish(self) -> None:
@@ -138,12 +149,41 @@ class BooksReader:
             moving=self._moving,
             veth_links=self.session.veth_links,
             lost_at_hosts=sum(each.rx_ring_drops + each.tx_errors for each in hosts.values()),
+            achieved=result.achieved(),
+            rows={name: row for name in result.ranks for row in _last_rows(result.samples_of(name), 1)},
+            fabric_rows=_last_rows(result.recording.fabric, 2),
+            events=result.events,
+            recovered_ns=_recovered(result),
+            lost_before=_lost_before(result) if self._whole and result.happenings else None,
         )
 
 
 def _emptied(session: Session, action: Action) -> frozenset[str]:
     """Return the switches that an action takes the state of their program."""
     return effects_of(session.topology, action).emptied if action.verb == "fail" else frozenset()
+
+
+def _last_rows(series: Series, count: int) -> list[Mapping[str, int]]:
+    """Return the last rows of a series as they are stored, the oldest first."""
+    found: list[Mapping[str, int]] = []
+    while len(found) < count and (row := series.at(found[0][TIME] - 1 if found else MAX_NS)) is not None:
+        found.insert(0, row)
+    return found
+
+
+def _recovered(result: RunResult) -> dict[int, int]:
+    """Return by number of the action when goodput was back after it, of the session's clock."""
+    if not result.happenings:
+        return {}
+    measured = {each.at_s: each.recovery_s for each in recoveries(result, result.readings())}
+    times = [(each.done_ns, measured.get(result.since_start(each.done_ns))) for each in result.happenings]
+    return {number: at_ns + round(took * 1e9) for number, (at_ns, took) in enumerate(times) if took is not None}
+
+
+def _lost_before(result: RunResult) -> int:
+    """Return how many packets failures stopped in the fabric before the first action."""
+    fabric, first = result.recording.fabric, result.happenings[0].at_ns
+    return sum(fabric.growth_until(first, [name for name in fabric.columns if name.endswith(".lost")]).values())
 
 
 def _passed(before: LinkStatistics, after: LinkStatistics) -> int:

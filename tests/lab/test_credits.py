@@ -10,11 +10,12 @@ import pytest
 from mrc_lab import describe
 from mrc_lab.session.base import Session
 from mrc_lab.switches.forwarders import ReferencePartMissing, chosen
+from mrc_results import counted
 from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab
-from support.lab.labs import lab_file, session
+from support.lab.labs import lab_file, session, switches
 from support.lab.results import plain
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
@@ -50,7 +51,7 @@ def test_roce_loses_nothing_with_credits(clock: str, tmp_path: pathlib.Path, mon
     with session(small(tmp_path, queues={"credits": {"buffer": BUFFER}}), clock, "roce") as made:
         result = run(made, "incast", 2, message_bytes=60_000, iterations=4, target=0)
         assert drops(made) == 0
-        stalls = made.stalls()
+        stalls = counted.credits({}, switches(made))
         made.advance(0.1)
         ports = [port for device in made.fabric.stats().values() for port in device.ports.values()]
     assert sum(each["bytes_verified"] for each in result["progress"].values()) == 3 * 4 * 60_000
@@ -76,7 +77,7 @@ def test_mrc_stays_lossy_on_the_same_lab(tmp_path: pathlib.Path) -> None:
     lab = small(tmp_path, queues={"credits": {"buffer": BUFFER}}, routing={"adaptive": {}})
     with session(lab, "virtual", "mrc") as made:
         run(made, "incast", message_bytes=20_000, iterations=2, target=0)
-        assert made.stalls() == {}
+        assert counted.credits({}, switches(made)) == {}
         assert made.topology.lab.queues.credits is None
         assert made.topology.lab.routing.adaptive is None
 

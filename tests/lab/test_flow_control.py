@@ -15,12 +15,13 @@ from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion.dcqcn import PROFILES, profile
 from mrc_lab import describe
 from mrc_lab.session.base import Session
+from mrc_results import counted
 from mrc_results.record import RunResult
 from mrc_runs.conduct import run_on
 from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab
-from support.lab.labs import lab_file, session
+from support.lab.labs import lab_file, session, switches
 from support.lab.results import plain
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
@@ -50,7 +51,7 @@ def test_roce_loses_nothing_with_flow_control(clock: str, tmp_path: pathlib.Path
     with session(small(tmp_path, pfc={"xoff": "8KiB"}), clock, "roce") as made:
         result = incast(made)
         assert drops(made) == made.program_counters()["queue_drops"] == 0
-        pauses = made.pauses()
+        pauses = counted.pauses({}, switches(made))
     hosts = result["statistics"].values()
     assert sum(host["endpoint"]["retransmissions"] for host in hosts) == 0
     # Switches pause hosts, and these count it; the frames of both sides tell of each other.
@@ -65,14 +66,14 @@ def test_roce_without_flow_control_loses_packets_there(tmp_path: pathlib.Path) -
     with session(small(tmp_path), "virtual", "roce") as made:
         result = incast(made)
         assert drops(made) + made.program_counters()["queue_drops"] > 0
-        assert made.pauses() == {}
+        assert counted.pauses({}, switches(made)) == {}
     assert sum(host["endpoint"]["retransmissions"] for host in result["statistics"].values()) > 0
 
 
 def test_mrc_stays_lossy_on_the_same_lab(tmp_path: pathlib.Path) -> None:
     with session(small(tmp_path, pfc={"xoff": "8KiB"}), "virtual", "mrc") as made:
         incast(made)
-        assert made.pauses() == {}
+        assert counted.pauses({}, switches(made)) == {}
         assert made.topology.lab.queues.pfc is None
 
 

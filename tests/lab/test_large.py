@@ -43,8 +43,6 @@ def test_a_sample_of_all_ports_is_what_each_port_says(lab: str, transport: str) 
         names = sorted(session.counter_names().values())
         assert session.samples(names) == session.target.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, names)
         assert ("paused_ns" in str(found)) is (transport == "roce")
-        assert session.pauses() == counters.pauses(session.topology, session.target)
-        assert session.stalls() == counters.stalls(session.topology, session.target)
         assert sum(port["tx_bytes"] for port in found["ports"].values()) > 1 << 16
 
 

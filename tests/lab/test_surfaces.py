@@ -24,7 +24,7 @@ from mrc_common.plain import encode
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_lab.session.virtual import VirtualSession
-from mrc_results import resultdir, verdict
+from mrc_results import counted, resultdir, verdict
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs.conduct import run_on
@@ -39,7 +39,7 @@ from mrc_web.state import State
 from mrc_workshop import records
 from mrc_workshop.job import Run, RunFacts, RunOrder
 from mrc_workshop.kinds import counters
-from support.lab.labs import lab_file, session
+from support.lab.labs import lab_file, session, switches
 from support.lab.surfaces import COUNTERS, Page, Raw, boxes, host_counter, sums
 
 LINK = "p0-t0.0--p0-t1.0"
@@ -165,7 +165,7 @@ def show(name: str, place: pathlib.Path, run: Callable[..., str], monkeypatch: p
 
     def closed(session: VirtualSession) -> None:
         program.append(session.program_counters())
-        pauses.append(encode(session.pauses()))
+        pauses.append(encode(counted.pauses({}, switches(session))))
         close(session)
 
     monkeypatch.setattr(VirtualSession, "close", closed)
@@ -200,8 +200,8 @@ def test_samples_and_counted_have_what_statistics_have(shown: Shown) -> None:
     raw = shown.raw
     for name in COUNTERS:
         assert raw.sampled(name) == raw.total(name), name
-        for host, counted in raw.document["counted"].items():
-            assert counted.get(name, raw.of_host(host, name)) == raw.of_host(host, name), (host, name)
+        for host, counts in raw.document["counted"].items():
+            assert counts.get(name, raw.of_host(host, name)) == raw.of_host(host, name), (host, name)
 
 
 @every
@@ -459,9 +459,9 @@ def test_a_second_run_on_a_lab_has_nothing_of_the_first(
     queues = {"limit": "16KiB", "ecn": None, "trim": None, "pfc": {"xoff": "8KiB"}} if transport == "roce" else SMALL
     with session(lab_file(tmp_path, "tiny", queues=queues), clock, transport) as made:
         first = performed(made, tmp_path / "first", transport, 12)
-        between = made.program_counters(), encode(made.pauses())
+        between = made.program_counters(), encode(counted.pauses({}, switches(made)))
         second = performed(made, tmp_path / "second", transport, 4)
-        after = made.program_counters(), encode(made.pauses())
+        after = made.program_counters(), encode(counted.pauses({}, switches(made)))
         if isinstance(made, RealSession):
             hosts = {each.name: each for each in lab_status(made).hosts}
             for name, each in second.document["statistics"].items():

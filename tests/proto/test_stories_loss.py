@@ -61,7 +61,7 @@ def test_sacks_repair_the_loss_of_psn_5_and_8_of_the_example() -> None:
     assert answer.packet.seth.ack_psn_offset & 0xFFFF == probe.packet.peth.probe_id
     assert answer.packet.seth.entropy == probe.ev
     assert shown(answer) == {6, 7, 9, 10}
-    assert s.counters.lost_rack == 2
+    assert s.counters.lost_rack == s.counters.packets_inferred == 2
 
     # Each goes once more: rtx, its own DSCP, a fresh EV; the SACK echoes rtx, and cack jumps over what was there.
     for psn, cack in ((5, 7), (8, 10)):
@@ -85,7 +85,7 @@ def test_later_packets_find_the_loss_without_a_probe() -> None:
     first, again = s.data(5)
     # Rule (b) or (c): well before the timeout, and no earlier than an RTT.
     assert 6_000 < again.time - first.time < TIMEOUT_NS / 10
-    assert s.counters.lost_rack + s.counters.lost_same_ev == 1
+    assert s.counters.lost_rack + s.counters.lost_same_ev == s.counters.packets_inferred == 1
     assert not s.packets(Opcode.PROBE) or s.packets(Opcode.PROBE)[0].time > again.time
     assert len(s.data()) == 401
 
@@ -159,7 +159,7 @@ def test_loss_of_the_last_packet_is_found_by_probe_or_timeout(tail_probe: bool) 
         assert s.counters.lost_rack == 1
     else:  # rule (d), exactly at the local ACK timeout of that packet
         assert abs(again.time - first.time - TIMEOUT_NS) < 2_000
-        assert s.counters.lost_timeout == 1
+        assert s.counters.lost_timeout == s.counters.packets_expired == 1
         assert not s.packets(Opcode.PROBE)
     assert write.status is CompletionStatus.SUCCESS
 

@@ -123,14 +123,6 @@ class Session(abc.ABC):
         """Return counters of the fabric at this moment, per port."""
         return counters.sample(self.topology, self.fabric)
 
-    def pauses(self) -> counters.Pauses:
-        """See `counters.pauses`."""
-        return counters.pauses(self.topology, self.fabric)
-
-    def stalls(self) -> counters.Stalls:
-        """See `counters.stalls`."""
-        return counters.stalls(self.topology, self.fabric)
-
     def program_counters(self) -> dict[str, int]:
         """Return the P4 program's counts since the start, over all switches: marked, trimmed, dropped by reason; of a
         lab's own program also all its counters by their full names."""

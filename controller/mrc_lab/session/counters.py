@@ -14,9 +14,6 @@ from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
 #: Samples by name; `ports` are by `SWITCH:PORT`.
 FabricSample = dict[str, dict[str, dict[str, int]]]
-#: Statistics for each `SWITCH:PORT` and priority.
-Pauses = dict[str, dict[str, PfcStats]]
-Stalls = dict[str, dict[str, CreditStats]]
 #: The reasons of `PortStats.drops` that only failures cause, not full queues or slow machines.
 FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
 
@@ -35,24 +32,6 @@ class SampleSource(Protocol):
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
         """Return samples of all ports of all switches; see `TargetClient.samples`."""
-
-
-class InProcessCounters:
-    """The ports of a fabric in this process that `pauses` and `stalls` read, without gRPC: statistics of all ports of a
-    large lab take longer than a call may."""
-
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-
-    def stats(self) -> dict[int, DeviceStats]:
-        """See `StatsSource`; ports with flow control or credits only."""
-        now, found = self.fabric.now_ns, {}
-        for ident, switch in self.fabric.switches.items():
-            ports = list(switch.ports.items())
-            rows = self.fabric.port_samples([port for _, port in ports], rules.DATA_PRIORITY)
-            some = {number: port.stats() for (number, port), row in zip(ports, rows, strict=True) if row.controls}
-            found[ident] = DeviceStats(now, switch.stats(), some)
-        return found
 
 
 class CounterSource(Protocol):
@@ -119,30 +98,6 @@ def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
             sampled |= _controls(port.pfc_stats(), port.credit_stats())
         found[key] = sampled
     return {"ports": found}
-
-
-def pauses(topology: Topology, source: StatsSource) -> Pauses:
-    """Return the statistics of priority flow control that are not all 0, by `SWITCH:PORT` and priority."""
-    found: Pauses = {}
-    for device_id, device in source.stats().items():
-        name = topology.switches[device_id - 1].name
-        for number, port in device.ports.items():
-            for each in port.pfc:
-                if each.pauses_sent or each.pauses_received or each.headroom_drops:
-                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = each
-    return found
-
-
-def stalls(topology: Topology, source: StatsSource) -> Stalls:
-    """Return the statistics of credits that are not all 0, by `SWITCH:PORT` and priority."""
-    found: Stalls = {}
-    for device_id, device in source.stats().items():
-        name = topology.switches[device_id - 1].name
-        for number, port in device.ports.items():
-            for each in port.credits:
-                if each.stalls:
-                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = each
-    return found
 
 
 def program_counters(topology: Topology, source: CounterSource, names: Mapping[str, str]) -> dict[str, int]:

@@ -210,12 +210,6 @@ class VirtualSession(Session):
     def fabric_sample(self) -> counters.FabricSample:
         return counters.sample_inside(self.topology, self.simulated)
 
-    def pauses(self) -> counters.Pauses:
-        return counters.pauses(self.topology, counters.InProcessCounters(self.simulated))
-
-    def stalls(self) -> counters.Stalls:
-        return counters.stalls(self.topology, counters.InProcessCounters(self.simulated))
-
     def advance(self, seconds: float) -> None:
         interruption.check()
         with _garbage_collected_rarely():

@@ -27,6 +27,8 @@ _REQUESTOR: Final = (
     "lost_timeout",
     "losses_flushed",
     "nacks_received",
+    "packets_expired",
+    "packets_inferred",
     "packets_sent",
     "payload_bytes_sent",
     "probes_answered",
@@ -95,7 +97,8 @@ class RequestorCounters(Counters):
     """Counters of the sending half of a queue pair.
 
     `lost_*` count packets by the reason for which they were inferred lost. Each of them is sent again, or acknowledged
-    before that (`spurious_losses`), or given up with its queue pair (`losses_flushed`). `retransmissions` have the
+    before that (`spurious_losses`), or given up with its queue pair (`losses_flushed`). `packets_expired` counts them
+    where their timer expires, `packets_inferred` where a detector of losses names them. `retransmissions` have the
     `repeats` among them: packets that are sent again though they have arrived, since their transport ACK is missing.
     """
 
@@ -113,6 +116,8 @@ class RequestorCounters(Counters):
     lost_timeout: int
     losses_flushed: int
     nacks_received: int
+    packets_expired: int
+    packets_inferred: int
     packets_sent: int
     payload_bytes_sent: int
     probes_answered: int

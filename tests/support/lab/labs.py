@@ -12,6 +12,7 @@ import yaml
 from mrc_lab.session.base import Session
 from mrc_runs.sessions import session_for
 from mrc_topo.labfile import builtin_labs
+from p4lite.switch.targetapi.values import DeviceStats
 
 #: Every workload with parameters that make its messages small.
 SMALL_LOADS: dict[str, dict[str, Any]] = {
@@ -62,3 +63,8 @@ def session(lab: str, clock: str, transport: str = "mrc") -> Iterator[Session]:
     """Yield a lab that is up for as long as the context lasts."""
     with session_for(lab, clock, transport) as made:
         yield made
+
+
+def switches(made: Session) -> dict[str, DeviceStats]:
+    """Return the statistics of a lab's switches by name."""
+    return {made.topology.switches[ident - 1].name: found for ident, found in made.stats().items()}

@@ -325,6 +325,7 @@ class Recovery(Timed):
         expired, due = self._board.timed_out(now)
         for sent in expired:
             if sent.state == IN_FLIGHT:
+                self._counters.packets_expired += 1
                 if self.heard_ns < sent.sent_ns:
                     self.single_packet_mode = True
                     self.hold_ns = _NEVER

@@ -443,6 +443,7 @@ class Requestor(Sender):
         if lost is not None:
             for sent in lost:
                 if sent.state == IN_FLIGHT:
+                    self.counters.packets_inferred += 1
                     overtaken = detector.same_ev and suspects is not None and sent in suspects
                     if not overtaken and sent.count == 1:
                         board.guess(sent)
