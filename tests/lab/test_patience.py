@@ -120,7 +120,7 @@ def test_a_fabrics_first_word(work: Work, after: int, share: float, asked: int) 
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as silent:
         assert silent.stdin is not None
         work.share, work.after = share, (after, lambda: silent.stdin.write(b"ready 1\n"))
-        assert first_line(silent) == ("ready 1\n" if after else "")
+        assert first_line(silent, bool) == ("ready 1\n" if after else "")
         assert work.asked == [silent.pid] * asked
         silent.stdin.close()
 
