@@ -250,6 +250,8 @@ soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.p4.differential --programs 10000 --packets 20 --seed 1 --cores 2
 	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "long and not lab"
 	MRCLAB_LONG=1 $(PYTEST) -m "long and lab"
+	PYTHONPATH=tests $(BIN)/python -m support.lab.signals --moments 10
+	PYTHONPATH=tests $(BIN)/python -m support.hostile.mutations --count 100
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 
