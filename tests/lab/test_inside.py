@@ -309,4 +309,4 @@ def test_a_missing_program_that_enters_labs_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     for enter in (inside.run, inside.exec_in_host):
         with pytest.raises(RunError, match="util-linux"):
-            enter(None, ["true"], host="h0")  # type: ignore[operator]
+            enter(State("tiny"), ["true"], host="h0")

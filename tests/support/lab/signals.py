@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mrc_studies.cells.tables import has_parquet
 from mrc_web import assets
 
 COMMAND = [sys.executable, "-P", "-m", "mrc_cli"]
@@ -62,11 +61,8 @@ PREPARE: dict[str, tuple[tuple[str, ...], ...]] = {
 
 def missing(verb: str) -> bool:
     """Return whether something that a verb needs is not installed."""
-    return (
-        (verb == "scale" and not has_parquet())
-        or (verb == "web" and bool(assets.missing()))
-        or (verb == "train" and importlib.util.find_spec("torch") is None)
-    )
+    needs = {"scale": ("numba", "pyarrow"), "train": ("torch",)}.get(verb, ())
+    return (verb == "web" and bool(assets.missing())) or not all(map(importlib.util.find_spec, needs))
 
 
 def prepare(verb: str, folder: pathlib.Path) -> tuple[str, ...]:
