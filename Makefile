@@ -14,6 +14,11 @@ APT_NEEDED := python3-venv gcc libc6-dev
 STEP := setup/step.sh
 # Exists from an installation until its last lines, which say what to do next.
 NEXT := $(VENV)/.next
+# Exists while packages are installed. One that was killed is begun again from nothing, since pip takes for installed
+# what is incomplete.
+UNFINISHED := build/.unfinished
+# What pip itself refuses, such as without a network, it leaves complete.
+REFUSED = || { [ $$? != 1 ] || rm -f $(UNFINISHED); false; }
 # Labs in namespaces of their own mostly wait, and none of their tests asserts a time: more of them than cores at once.
 LABS := 3
 PYTEST := $(BIN)/python -m pytest
@@ -73,14 +78,17 @@ apt:
 	fi
 
 $(STAMP): pyproject.toml p4/pyproject.toml | apt
+	@[ ! -e $(UNFINISHED) ] || rm -rf $(VENV)
+	@mkdir -p build && touch $(UNFINISHED)
 	@$(STEP) 10 "Python environment" "Install the package python3-venv, remove $(VENV), and run make setup again." \
 	  $(PYTHON) -m venv --system-site-packages $(VENV)
 	@$(if $(LOCKED),$(STEP) 60 "locked Python packages" "Is there a network? Otherwise see make vendor." \
-	  env $(PIP) --require-hashes --requirement requirements.lock)
+	  env $(PIP) --require-hashes --requirement requirements.lock $(REFUSED))
 	@$(STEP) 60 "Python packages" "Is there a network to the package index? Otherwise see make vendor." \
-	  env $(PIP) --editable ./p4 --editable '.[dev]'
+	  env $(PIP) --editable ./p4 --editable '.[dev]' $(REFUSED)
 	@# An earlier mrclab had this command, and pip removed it after p4lite had brought its own.
 	@test -x $(BIN)/p4lite || $(PIP) --no-deps --force-reinstall --editable ./p4
+	@rm $(UNFINISHED)
 	@touch $(NEXT)
 	@touch $@
 
@@ -242,6 +250,8 @@ soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.p4.differential --programs 10000 --packets 20 --seed 1 --cores 2
 	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "long and not lab"
 	MRCLAB_LONG=1 $(PYTEST) -m "long and lab"
+	PYTHONPATH=tests $(BIN)/python -m support.lab.signals --moments 10
+	PYTHONPATH=tests $(BIN)/python -m support.hostile.mutations --count 100
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 

@@ -7,6 +7,7 @@ import pathlib
 import pty
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -87,3 +88,28 @@ def test_vendored_packages_are_found_in_a_checkout_with_a_space_in_its_path(tmp_
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.endswith("'uv>=0.5,<1'"))
     assert str(place / "vendor" / "wheels") in shlex.split(line)
+
+
+def test_a_set_up_that_was_killed_is_begun_again_from_nothing(tmp_path: pathlib.Path) -> None:
+    """Of one that was killed pip may be missing, and pip takes for installed what is incomplete."""
+    for name in ("pyproject.toml", "p4/pyproject.toml", "build/.unfinished", ".venv/bin/half"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+
+    def packages(pip: str) -> int:
+        words = ["make", "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), "-o", "apt", "PYTHON=true", f"PIP={pip}"]
+        done = subprocess.run(
+            [*words, f"STEP={ROOT}/setup/step.sh", ".venv/.installed"], check=False, capture_output=True
+        )
+        return done.returncode
+
+    # What pip itself refuses leaves a complete environment behind.
+    for pip, unfinished in (("sh -c 'exit 137'", True), ("sh -c 'exit 1'", False)):
+        assert packages(pip) == 2
+        assert not (tmp_path / ".venv" / "bin" / "half").exists()
+        assert (tmp_path / "build" / ".unfinished").exists() is unfinished
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    shutil.copyfile("/bin/true", tmp_path / ".venv" / "bin" / "p4lite")
+    (tmp_path / ".venv" / "bin" / "p4lite").chmod(0o755)
+    assert packages("true") == 0
+    assert not (tmp_path / "build" / ".unfinished").exists()

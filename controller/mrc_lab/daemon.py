@@ -99,12 +99,13 @@ def forwarding_backend(house: ProcessSupervisor, bmv2: str) -> ForwardingBackend
     return KernelSwitches(house) if switch == "kernel" else None
 
 
-def first_line(process: subprocess.Popen[bytes]) -> str:
+def first_line(process: subprocess.Popen[bytes], check: Callable[[], object]) -> str:
     """Wait for the first line of output of a starting process, and return it; empty if the process ended without
-    one."""
+    one. `check` is called meanwhile."""
     assert process.stdout is not None
     patience = ProgressTimeout(process.pid, READY_S)
     while not patience.over():
+        check()
         if select.select([process.stdout], [], [], WATCH_S)[0]:
             return process.stdout.readline().decode()
     return ""
@@ -131,7 +132,7 @@ class Daemon:
         if self.part is not None:
             self.hosts = self.placement.hosts(self.part.machine)
             self.switches = self.placement.switches(self.part.machine)
-        self.net = HostNet(topology, veth=links == "veth", hosts=self.hosts)
+        self.net = HostNet(topology, veth=links == "veth", hosts=self.hosts, check=self.check_ended)
         self.names = folder.path / "hosts"
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         #: Mininet's processes that hold the hosts' namespaces.
@@ -197,6 +198,7 @@ class Daemon:
         self.record_exits()
         if self.record.deaths:
             # A process may have died after it had answered; a lab without it is not up.
+            self.check_ended()
             raise RunError(several(self.record.deaths))
         self.record.phase = "up"
         self.write()
@@ -218,12 +220,14 @@ class Daemon:
             )
 
     def end(self, number: int) -> None:
-        """Handle SIGTERM and SIGINT: end a running lab, or stop starting one at once."""
+        """Handle SIGTERM and SIGINT: end a running lab, or stop starting one after the step that it is at."""
         if not self.ended:
             self.record.deaths.append(ProcessExit.now("labd", f"was told to end by {signal.Signals(number).name}"))
         self.ended = True
-        if self.starting:
-            self.starting = False
+
+    def check_ended(self) -> None:
+        """Raise StartCancelled if a lab that is starting has been asked to end."""
+        if self.starting and self.ended:
             raise StartCancelled
 
     def record_exits(self) -> None:
@@ -260,6 +264,7 @@ class Daemon:
         """See `behind.ProcessSupervisor`."""
 
         def check() -> None:
+            self.check_ended()
             self.record_exits()
             death = next((each for each in self.record.deaths if each.role == role), None)
             if death is not None:
@@ -302,6 +307,7 @@ class Daemon:
             self.children[role] = process
             self.record.roles[role] = process.pid
         self.write()
+        self.check_ended()
 
     def _log(self, role: str) -> IO[bytes]:
         return self.folder.log(role).open("wb")
@@ -341,7 +347,7 @@ class Daemon:
         # What `push` needs takes as long to import as the process takes to start, and both can be done at once.
         import mrc_lab.switches.p4rt  # noqa: F401
 
-        words = first_line(process).split()
+        words = first_line(process, self.check_ended).split()
         if len(words) != 2 or words[0] != "ready":
             raise RunError(f"the process of {role} did not start: {self._last(role) or 'no word from it'}")
 
@@ -351,6 +357,7 @@ class Daemon:
 
         channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         for switch in (each for each in self.topology.switches if each.device_id in devices):
+            self.check_ended()
             device = primary(channel, switch, program, first=True)
             fill(self.topology, switch, device, program)
             self.devices.append(device)

@@ -28,8 +28,9 @@ from pathlib import Path, PurePosixPath
 
 from mrc_common.archive import DAMAGE, Archive
 from mrc_common.document import printable
-from mrc_common.errors import ExitCode, UsageError
+from mrc_common.errors import UsageError
 from mrc_common.files import Bounded, WriteError, open_plain, writing_whole
+from mrc_common.interruption import Interrupted
 from mrc_common.plain import DecodeError, decode, encode
 from mrc_graph.errors import GraphError
 from mrc_graph.source import files_of
@@ -61,12 +62,6 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 class ArtifactError(UsageError):
     """A file that is no artifact, or that cannot be repeated here; the text says why."""
-
-
-class RepetitionFailed(ArtifactError):
-    """A run that did not end when it was repeated."""
-
-    exit_code = ExitCode.FAILED
 
 
 @dataclass(frozen=True)
@@ -408,7 +403,7 @@ def check(
 
     Raises:
         ArtifactError: it holds code, and that may not run; or it names a file that it does not hold.
-        RepetitionFailed: a run was interrupted.
+        Interrupted: a signal came during a run.
     """
     ready = [_ready(run, folder) for run in made.runs]
     for each in ready:
@@ -507,7 +502,7 @@ def _repeat(ready: _Ready, work: Path, *, trust_code: bool) -> Repeated:
     with again.repeatable(ready.repeated) as repeated:
         outcome = execute(repeated, None, folder=work, live=False, trust_code=trust_code, recorded=earlier.experiment)
     if outcome.signal:
-        raise RepetitionFailed(f"run '{printable(run.name)}' was interrupted")
+        raise Interrupted(outcome.signal)
     report = again.compared(earlier, outcome.result, work, ready.moved)
     passed = outcome.verdict.passed
     return Repeated(run, before.passed, passed, contradictions, report.provenance, report.results)

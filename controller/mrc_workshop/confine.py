@@ -171,12 +171,10 @@ def _warm_cache() -> pathlib.Path:
         "    fabric.add_switch(1).load(load_source(shipped('programs') / 'fabric.p4').program())\n"
     )
     try:
-        subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            env={**os.environ, "MRCLAB_CACHE": str(made)},
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
+        done = interruption.run([sys.executable, "-P", "-c", code], env={**os.environ, "MRCLAB_CACHE": str(made)})
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise WorkshopError(f"the switch of the exercises cannot be built: {last.partition(': ')[2] or last}")
         made.rename(folder)
     except OSError:
         if not folder.is_dir():

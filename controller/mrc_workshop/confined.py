@@ -19,6 +19,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
+from mrc_common.linux import end_with_parent
 from mrc_lab.processes import namespaces
 from mrc_lab.processes.namespaces import NamespaceError, Owner
 from mrc_workshop import landlock, limits
@@ -78,13 +79,13 @@ def main() -> NoReturn:
     except (NamespaceError, OSError) as error:
         print(f"{NOT_ISOLATED}{error}", file=sys.stderr, flush=True)
     # This comes last, because a change of user undoes it. If the command is killed, its submission ends with it.
-    limits.end_with_parent()
+    end_with_parent()
     if order.parent and os.getppid() != order.parent:
         os._exit(1)
     child = os.fork()
     if child:
         _wait(child)
-    limits.end_with_parent()
+    end_with_parent()
     if isolation["namespaces"]:
         namespaces.first_process()
         child = os.fork()

@@ -124,7 +124,7 @@ def copy_exercise(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path
         for name in names:
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
-        raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
+        raise WorkshopError(f"{error.filename or folder}: {error.strerror}; give a folder elsewhere") from error
     return names
 
 

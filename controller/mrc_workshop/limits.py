@@ -9,7 +9,6 @@ import ctypes
 import errno
 import os
 import resource
-import signal
 import struct
 
 from mrc_workshop import seccomp
@@ -18,7 +17,7 @@ SYS_MOUNT_SETATTR = 442  # the same on all architectures
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND = 1, 2, 4, 4096
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 38, 22, 4, 24
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 38, 22, 4, 24
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION_3 = 0x20080522
 CLONE_NEWIPC = 0x08000000
@@ -78,15 +77,6 @@ def limit_processes() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     wanted = MAX_PROCESSES if most == resource.RLIM_INFINITY else min(MAX_PROCESSES, most)
     resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
-
-
-def end_with_parent() -> None:
-    """Have this process killed when its parent ends. Children do not inherit this; it is lost when the user changes.
-
-    Raises:
-        LimitError: the kernel refuses.
-    """
-    check(libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "ending with the parent")
 
 
 def forbid_tracing() -> None:

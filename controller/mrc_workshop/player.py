@@ -10,8 +10,9 @@ import contextlib
 import pathlib
 import random
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from mrc_host.proto.limits import ConfigError
 from mrc_workshop.mirrors import MIRRORS, LossMirror
 from mrc_workshop.wire import Wire, WireError
 
+TraceFunction = Callable[[FrameType, str, Any], Any]
 #: The CPU time of one call of a learner's code. Calls take microseconds.
 CALL_CPU_S = 10
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class EndlessLoop(BaseException):
-    """Raised in code of a learner that computes for too long. `except Exception` does not catch it."""
+    """Raised at a line of a learner's code that computes for too long. `except Exception` does not catch it."""
 
 
 class LearnerObjects:
@@ -66,29 +68,40 @@ class LearnerObjects:
         """End what computes for longer than any sensible call: an endless loop gets the line that it is at."""
 
         def expire(_number: int, frame: FrameType | None) -> None:
-            # The loop may catch what ends it; then it is ended again.
-            raise EndlessLoop(self._line(frame))
+            # A handler must not raise: it may run within compiled code, or while an answer is sent. So the learner's
+            # next line does. The loop may catch what ends it; then it is ended again.
+            while frame is not None:
+                if self._is_learners(frame):
+                    frame.f_trace = trace
+                frame = frame.f_back
+            sys.settrace(trace)
+
+        def trace(frame: FrameType, event: str, _: object) -> TraceFunction | None:
+            if not self._is_learners(frame):
+                return None
+            if event == "line":
+                raise EndlessLoop(self._line(frame))
+            return trace
 
         if threading.current_thread() is not threading.main_thread():
             yield  # signals go to the main thread, so other threads have no bound
             return
-        before = signal.signal(signal.SIGPROF, expire)
+        before, traced = signal.signal(signal.SIGPROF, expire), sys.gettrace()
         signal.setitimer(signal.ITIMER_PROF, CALL_CPU_S, CALL_CPU_S / 10)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, before)
+            sys.settrace(traced)
 
-    def _line(self, frame: FrameType | None) -> str:
-        """Return what is wrong at the innermost line of a learner's file."""
-        while frame is not None and not frame.f_code.co_filename.startswith(f"{self._learner}/"):
-            frame = frame.f_back
-        what = f"one call took more than {CALL_CPU_S} s of CPU time; is there an endless loop"
-        if frame is None:
-            return f"{what}?"
-        code = frame.f_code
-        return f"{pathlib.Path(code.co_filename).name}:{frame.f_lineno}: {what} at this line, in {code.co_name}()?"
+    def _is_learners(self, frame: FrameType) -> bool:
+        return frame.f_code.co_filename.startswith(f"{self._learner}/")
+
+    def _line(self, frame: FrameType) -> str:
+        code, took = frame.f_code, f"one call took more than {CALL_CPU_S} s of CPU time"
+        where = f"{pathlib.Path(code.co_filename).name}:{frame.f_lineno}"
+        return f"{where}: {took}; is there an endless loop at this line, in {code.co_name}()?"
 
     def _shown(self, error: BaseException) -> str:
         return str(error).replace(f"{self._learner}/", "")[:4000]

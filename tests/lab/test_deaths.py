@@ -16,7 +16,7 @@ import time
 import pytest
 
 from mrc_common.plain import DecodeError
-from mrc_lab.daemon import Daemon
+from mrc_lab.daemon import Daemon, StartCancelled
 from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
 from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.records.record import LabFolder, Record, State
@@ -288,6 +288,20 @@ for _ in range(20):
 """
     for code in (daemon, server):
         subprocess.run([sys.executable, "-c", code], timeout=HANGS_S, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_signal_ends_a_lab_that_is_starting_after_its_step(tmp_path: pathlib.Path) -> None:
+    made = Daemon(LabFolder(tmp_path), load_lab("tiny"), "mrc", "memory")
+    made.check_ended()
+    made.end(signal.SIGTERM)
+    assert made.ended
+    for step in (made.check_ended, lambda: made.net.batch([], [])):
+        with pytest.raises(StartCancelled):
+            step()
+    with pytest.raises(StartCancelled):
+        made.spawn("host", ["sleep", "600"])
+    made.stop()
+    assert made.children["host"].returncode == -signal.SIGTERM
 
 
 def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -> None:

@@ -131,7 +131,8 @@ def test_the_page_tells_a_cores_time_not_that_of_a_busy_machine(tmp_path: pathli
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "measure", sleeps)
         patch.setattr(signal, "signal", lambda *_: None)
-        workers._serve(line)  # type: ignore[arg-type]
+        patch.setattr(workers, "end_with_parent", bool)
+        workers._serve(line, os.getppid())  # type: ignore[arg-type]
     (answer,) = line.told
     assert answer.failure == ""
     assert answer.seconds >= 0.3

@@ -15,8 +15,7 @@ import pytest
 
 from mrc_common.files import WriteError, write_whole
 from mrc_results.record import RunResult
-
-OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+from support.namespaces import OWN_MOUNTS
 
 #: Fills the disk of a folder but for so many bytes.
 FILL = """

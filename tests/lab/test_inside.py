@@ -18,7 +18,7 @@ from mrc_host.ctl_requests import SetDenials
 from mrc_lab.hosts import inside
 from mrc_lab.processes.process import Process
 from mrc_lab.records.record import Record, State
-from mrc_lab.records.rundir import RunDir
+from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.real import RealSession
 from mrc_results.record import RunResult
 from mrc_runs.runner import WorkloadRun
@@ -300,3 +300,13 @@ def test_unknown_targets_are_named_before_anything_starts(tmp_path: pathlib.Path
     done = mrclab(environment, "run", str(path), code=2)
     assert "p0-t7.0" in done.stderr
     assert "building" not in done.stderr
+
+
+def test_a_missing_program_that_enters_labs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(inside, "command", lambda *_, **__: ["nsenter"])
+    monkeypatch.setattr(inside, "_leave_the_terminal", dict)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    for enter in (inside.run, inside.exec_in_host):
+        with pytest.raises(RunError, match="util-linux"):
+            enter(State("tiny"), ["true"], host="h0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import shutil
 import subprocess
 from types import SimpleNamespace
 from typing import Any
@@ -120,7 +121,7 @@ def test_a_fabrics_first_word(work: Work, after: int, share: float, asked: int) 
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as silent:
         assert silent.stdin is not None
         work.share, work.after = share, (after, lambda: silent.stdin.write(b"ready 1\n"))
-        assert first_line(silent) == ("ready 1\n" if after else "")
+        assert first_line(silent, bool) == ("ready 1\n" if after else "")
         assert work.asked == [silent.pid] * asked
         silent.stdin.close()
 
@@ -145,3 +146,13 @@ def test_a_bmv2_that_never_answers(work: Work, share: float, asked: int, monkeyp
     with pytest.raises(RunError, match="switch p0t0: no Thrift server"):
         Bmv2Switches(house, "bmv2")._await(SimpleNamespace(name="p0t0", device_id=1))  # type: ignore[arg-type]
     assert work.asked == [77] * asked
+
+
+def test_a_lab_that_died_on_a_full_disk_names_the_remedy(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not even record why."""
+    run = Slow()
+    run.phase = "failed"
+    run.deaths, run.log_file = lambda first: [], pathlib.Path("/nowhere")  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    with pytest.raises(LabDied, match=r"the disk of /nowhere is full; set MRCLAB_RUN"):
+        rundir.await_up(run, lambda text: None)  # type: ignore[arg-type]

@@ -3,20 +3,70 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import random
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from mrc_common.interruption import Interrupted, interruptible
 from mrc_results.record import RunResult
+from mrc_runs import artifact
+from mrc_runs.execute import execute
+from mrc_runs.experiment import Experiment
 from mrc_runs.runner import WorkloadRun
 from mrc_studies.cells.store import RUNS
 from mrc_studies.sweeps import plan, work
 from mrc_studies.sweeps.spec import load_sweep
 from mrc_studies.sweeps.store import SweepStore
 from support.lab.signals import VERBS, campaign
+
+
+def test_an_interrupted_repetition_of_an_artifact_is_no_failure_of_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = Experiment.model_validate(
+        {"name": "x", "title": "x", "lab": "tiny", "workload": {"name": "write_bw", "params": {"iterations": 2}}}
+    )
+    execute(experiment, "virtual", folder=tmp_path / "run", live=False)
+    artifact.pack([tmp_path / "run"], tmp_path / "one.zip")
+    (tmp_path / "unpacked").mkdir()
+    made = artifact.unpack(tmp_path / "one.zip", tmp_path / "unpacked")
+    go = WorkloadRun.go
+
+    def interrupted(run: WorkloadRun) -> RunResult:
+        signal.raise_signal(signal.SIGTERM)
+        return go(run)
+
+    monkeypatch.setattr(WorkloadRun, "go", interrupted)
+    with pytest.raises(Interrupted) as caught, interruptible():
+        list(artifact.check(made, tmp_path / "unpacked", tmp_path / "work"))
+    assert caught.value.exit_code == 143
+
+
+ORPHAN = """
+import os, signal, sys
+from mrc_studies.cells.workers import _Worker
+class Long:
+    def __reduce__(self):
+        return exec, (f"import time; open({sys.argv[1]!r}, 'w').close(); time.sleep(600)",)
+if __name__ == "__main__":
+    _Worker().line.send(Long())
+    open(sys.argv[1]).close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_ends_with_a_command_that_is_killed(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "begun")
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    # The worker has the pipe of the output, which ends with the last process that has it.
+    command = [sys.executable, str(tmp_path / "orphan.py"), str(tmp_path / "begun")]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
 
 
 @pytest.mark.slow

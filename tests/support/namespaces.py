@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from types import TracebackType
 
 SETTLE_S = 10.0
+#: Begins a command in a mount namespace of its own, in which it may mount.
+OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 #: Names that `Hosts.port` gives.
 PORTS_OF_HOSTS = re.compile(r"[a-z]+\d+p\d+")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pathlib
 import socket
+import time
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,29 @@ def test_endless_loop_ends_with_its_line(name: str, tmp_path: pathlib.Path, monk
     assert f"in {function}()" in told
     if line is not None:
         assert int(told.split(":")[1]) in (line - 1, line)
+
+
+def test_endless_loop_is_ended_at_a_line_of_the_learner_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception may come neither within compiled code nor within our own, such as while an answer is sent."""
+    monkeypatch.setattr(player, "CALL_CPU_S", 0.1)
+    outcomes = []
+
+    def ours() -> None:
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+        outcomes.append("whole")
+
+    namespace: dict[str, Any] = {}
+    exec(compile("def call(given):\n    while True:\n        given()\n", str(tmp_path / "loop.py"), "exec"), namespace)
+    one, theirs = socket.socketpair()
+    with one, theirs:
+        objects = player.LearnerObjects(Wire(theirs), tmp_path)
+        with pytest.raises(player.EndlessLoop, match=r"loop\.py:\d"), objects._bounded():
+            namespace["call"](ours)
+    assert outcomes == ["whole"]
 
 
 def test_call_that_ends_is_not_disturbed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from mrc_workshop import confine
+from mrc_workshop.exercise import WorkshopError
 
 
 @pytest.fixture
@@ -23,15 +25,16 @@ def cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
 def test_builds_at_the_same_time_end_with_one_folder(cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
 
-    def build(*_: Any, env: dict[str, str], **__: Any) -> None:
+    def build(*_: Any, env: dict[str, str], **__: Any) -> subprocess.CompletedProcess[str]:
         pathlib.Path(env["MRCLAB_CACHE"], "core.so").write_text("built")
+        return subprocess.CompletedProcess([], 0)
 
     def make(**options: Any) -> str:
         both.wait(60)  # neither has found the folder of the other
         return make_now(**options)
 
     make_now = tempfile.mkdtemp
-    monkeypatch.setattr("mrc_workshop.confine.subprocess.run", build)
+    monkeypatch.setattr("mrc_common.interruption.run", build)
     monkeypatch.setattr("mrc_workshop.confine.tempfile.mkdtemp", make)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: confine._warm_cache(), range(2))
@@ -48,7 +51,15 @@ def test_failed_build_leaves_nothing_and_old_leftovers_go(cache: pathlib.Path, m
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("mrc_workshop.confine.subprocess.run", fail)
+    monkeypatch.setattr("mrc_common.interruption.run", fail)
     with pytest.raises(OSError, match="no space left"):
+        confine._warm_cache()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_machine_without_a_compiler_is_named(cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("PATH", str(cache))
+    with pytest.raises(WorkshopError, match="no-such-compiler"):
         confine._warm_cache()
     assert list(cache.iterdir()) == []

@@ -15,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mrc_common.errors import SIMULATE, MrclabError
@@ -100,9 +100,16 @@ def backend_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, s
 class HostNet:
     """Namespaces and links of a topology; with `veth` the fabric's links are veth pairs, too. Where another backend
     than p4lite forwards, a veth pair joins each port of the fabric to that of the switch behind it. `hosts`: those on
-    this machine (None: all)."""
+    this machine (None: all). `check` is called between the steps, and may raise."""
 
-    def __init__(self, topology: Topology, *, veth: bool = False, hosts: Sequence[Host] | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        veth: bool = False,
+        hosts: Sequence[Host] | None = None,
+        check: Callable[[], object] = bool,
+    ) -> None:
         self.topology = topology
         self.hosts = topology.hosts if hosts is None else tuple(hosts)
         self.veth = veth
@@ -113,6 +120,7 @@ class HostNet:
         #: Whether the hosts have a management network, which labs can do without.
         self.managed = False
         self._net: Any = None
+        self._check = check
 
     def start(self) -> None:
         """Create hosts and links.
@@ -145,6 +153,7 @@ class HostNet:
         root = Node("fabric", inNamespace=False)
         self._net.nameToNode["fabric"] = root
         for host in self.hosts:
+            self._check()
             node = self._net.addHost(host.name, ip=None)
             for port in host.ports:
                 self._net.addLink(
@@ -189,6 +198,7 @@ class HostNet:
         Raises:
             HostNetError: `ip` refuses one of them.
         """
+        self._check()
         text = "\n".join(lines) + "\n"
         command = [*prefix, "ip", *options, "-batch", "-"]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)

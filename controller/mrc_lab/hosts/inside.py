@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from libmrc.build import SONAME
@@ -113,7 +114,8 @@ def run(
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
     """Run a command in the lab as the user that the lab is mapped to, and wait for it."""
-    return subprocess.run(command(state, words, host=host, files=files, by_hand=by_hand), check=False, **options)
+    with _has_tools():
+        return subprocess.run(command(state, words, host=host, files=files, by_hand=by_hand), check=False, **options)
 
 
 def run_in_host(state: State, words: Sequence[str], *, host: str) -> None:
@@ -141,7 +143,19 @@ def exec_in_host(state: State, words: Sequence[str], *, host: str) -> NoReturn:
         signal.signal(each, signal.SIG_DFL)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvp(line[0], line)
+    with _has_tools():
+        os.execvp(line[0], line)
+
+
+@contextlib.contextmanager
+def _has_tools() -> Iterator[None]:
+    """Name the remedy where the program that enters a lab is missing."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RunError(
+            "nsenter or setpriv, by which commands enter a lab, is not on the PATH; both come with util-linux"
+        ) from error
 
 
 def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> None:

@@ -47,6 +47,8 @@ MODE = 0o700
 SOCKET_PATH_BYTES = 107
 #: A file in a run directory that is locked while the lab is started.
 STARTING = "starting"
+#: On a disk with fewer free bytes no lab can write its record.
+LEAST_FREE = 1 << 16
 #: The time in which a lab must come up, granted again as long as it works; and the time in which it must end.
 UP_S = 180.0
 DOWN_S = 20.0
@@ -450,6 +452,14 @@ def claimed(state: State, roles: Sequence[str], progress: Progress) -> Iterator[
             raise
 
 
+def _full(folder: pathlib.Path) -> str:
+    """Return the remedy where a folder's disk is full, for the lab itself could not write there why it ended."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(folder).free < LEAST_FREE:
+            return f"; the disk of {folder} is full; set MRCLAB_RUN to a folder elsewhere"
+    return ""
+
+
 def await_up(run: RunDir, progress: Progress) -> list[Process]:
     """Wait until a lab that was started is up, and return its processes (`RunDir.processes`); end a lab that does not
     come up.
@@ -500,7 +510,7 @@ def _await_up(run: RunDir, progress: Progress) -> None:
             words = last_line(run.log_file)
             told = deaths if words in deaths else "; ".join(filter(None, (deaths, words)))
             reason = record.error or told or "it died"
-            raise LabDied(f"lab '{run.name}' did not come up: {reason}")
+            raise LabDied(f"lab '{run.name}' did not come up: {reason}{_full(run.folder.path)}")
         if time.monotonic() > patience.ends:
             frozen = "; ".join(each.text() for each in run.frozen())
             if frozen or patience.over():

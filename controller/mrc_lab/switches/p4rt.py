@@ -26,6 +26,8 @@ from mrc_lab.switches.names import (
 )
 
 TIMEOUT_S = 20.0
+#: How often a controller that takes the place of others raises its election id.
+ELECTIONS = 4
 #: A program may have to be compiled first, which takes minutes on an emulated machine.
 PIPELINE_S = 600.0
 BATCH = 500
@@ -106,6 +108,7 @@ class Device:
         self._timeout_s = None if patient else TIMEOUT_S
         self._pipeline_s = None if patient else PIPELINE_S
         self._wait = patient
+        self._elected = False
         self.name = name
         self.p4info_text = p4info
         self.names = P4InfoNames.of(p4info)
@@ -121,33 +124,39 @@ class Device:
         self._stream: Any = None
         self._answers: queue.Queue[Any] = queue.Queue()
 
-    def become_primary(self, election_id: int = 1) -> None:
-        """Open the stream and become the primary controller.
+    def become_primary(self, election_id: int = 1, *, over: bool = False) -> None:
+        """Open the stream and become the primary controller. `over`: in place of any other, with a higher id if this
+        one is too low, as after the machine's clock was set back.
 
         Raises:
             P4RuntimeError: another controller is primary, or there is no answer.
         """
-        self.election = p4runtime_pb2.Uint128(high=election_id >> 64, low=election_id & (1 << 64) - 1)
         self._stream = self.stub.StreamChannel(iter(self._requests.get, None), wait_for_ready=self._wait)
         threading.Thread(target=self._read, name=f"p4rt-{self.name}", daemon=True).start()
-        request = p4runtime_pb2.StreamMessageRequest()
-        request.arbitration.device_id = self.device_id
-        request.arbitration.election_id.CopyFrom(self.election)
-        self._requests.put(request)
-        try:
-            answer = self._answers.get(timeout=self._timeout_s)
-        except queue.Empty:
-            raise P4RuntimeError(f"switch {self.name}: no answer to arbitration in {TIMEOUT_S:.0f} s") from None
-        if isinstance(answer, grpc.RpcError):
-            raise self._error("arbitration", answer) from answer
-        if answer.arbitration.status.code != grpc.StatusCode.OK.value[0]:
-            raise P4RuntimeError(f"switch {self.name}: another controller is primary; stop it first")
+        for _ in range(ELECTIONS if over else 1):
+            self.election = p4runtime_pb2.Uint128(high=election_id >> 64, low=election_id & (1 << 64) - 1)
+            request = p4runtime_pb2.StreamMessageRequest()
+            request.arbitration.device_id = self.device_id
+            request.arbitration.election_id.CopyFrom(self.election)
+            self._requests.put(request)
+            try:
+                answer = self._answers.get(timeout=self._timeout_s)
+            except queue.Empty:
+                raise P4RuntimeError(f"switch {self.name}: no answer to arbitration in {TIMEOUT_S:.0f} s") from None
+            if isinstance(answer, grpc.RpcError):
+                raise self._error("arbitration", answer) from answer
+            if answer.arbitration.status.code == grpc.StatusCode.OK.value[0]:
+                self._elected = True
+                return
+            highest = answer.arbitration.election_id
+            election_id = (highest.high << 64 | highest.low) + 1
+        raise P4RuntimeError(f"switch {self.name}: another controller is primary; stop it first")
 
     def _read(self) -> None:
         try:
-            for number, message in enumerate(self._stream):
+            for message in self._stream:
                 # Later messages announce other controllers; they are discarded, because over days there are many.
-                if number == 0:
+                if not self._elected:
                     self._answers.put(message)
         except grpc.RpcError as error:
             self._answers.put(error)

@@ -322,7 +322,7 @@ def primary(
     from mrc_lab.switches.p4rt import Device
 
     device = Device(channel, switch.device_id, switch.name, program.p4info, patient=patient)
-    device.become_primary(election_id=1 if first else time.time_ns())
+    device.become_primary(election_id=1 if first else time.time_ns(), over=not first)
     return device
 
 

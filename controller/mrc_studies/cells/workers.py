@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import pathlib
 import signal
 import time
@@ -16,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 
 from mrc_common import interruption
 from mrc_common.files import write_whole
+from mrc_common.linux import end_with_parent
 from mrc_studies.cells import measure
 from mrc_studies.cells.cell import Cell
 from mrc_studies.cells.measured import Measured
@@ -82,10 +84,13 @@ class CellStore(Store[KeptResult]):
         write_whole(self.folder / f"{task.digest}.time", f"{seconds:.2f}\n")
 
 
-def _serve(line: Connection) -> None:
+def _serve(line: Connection, parent: int) -> None:
     """Run as a worker: run cells until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the command, which then ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent()  # it would finish its cell first, which takes minutes
+    if os.getppid() != parent:
+        return
     while True:
         try:
             cell = line.recv()
@@ -106,7 +111,7 @@ class _Worker:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.line, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
         self.process.start()
         theirs.close()
         self.at: Task | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from p4lite.compiler.diagnostics import Diagnostic
     from p4lite.compiler.frontend import Defines, StrPath
     from p4lite.switch.runtime.loader import Program as NativeProgram
+
+
+#: How files of P4 end.
+SOURCES = {".p4", ".p4i", ".p4h", ".h", ".inc"}
 
 
 @dataclass(eq=False)
@@ -71,10 +76,12 @@ class Program:
     def lines(self, file: str) -> list[str]:
         """Return the lines of a source file, [] if it cannot be read."""
         if file not in self.sources:
-            try:
-                self.sources[file] = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
-            except OSError:
-                self.sources[file] = []
+            self.sources[file] = []
+            # A JSON may name any file, such as a private key or a device, which then stands in a page of coverage.
+            with contextlib.suppress(OSError, ValueError):
+                path = Path(file).resolve()
+                if path.suffix in SOURCES and path.is_file():
+                    self.sources[file] = path.read_text(encoding="utf-8", errors="replace").splitlines()
         return self.sources[file]
 
 

@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -307,3 +308,17 @@ def test_control_of_an_interpreted_switch_is_one_to_tools(program: p4lite.Progra
         switch.send(1, pack())
         assert seen
         assert control.program is program.facts
+
+
+def test_a_json_shows_files_of_p4_alone(tmp_path: Path) -> None:
+    """It may name any file of the user, and what is shown of it may be passed on."""
+    (tmp_path / "id_rsa").write_text("secret")
+    (tmp_path / "link.p4").symlink_to(tmp_path / "id_rsa")
+    (tmp_path / "real.p4").write_text("control c() {}")
+    program = p4lite.Program("a.json", {})
+    assert [program.lines(str(tmp_path / name)) for name in ("id_rsa", "link.p4", "real.p4", "none.p4")] == [
+        [],
+        [],
+        ["control c() {}"],
+        [],
+    ]

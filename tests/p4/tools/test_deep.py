@@ -80,6 +80,11 @@ def test_program_is_copied() -> None:
             assert len(switch.send(1, pack())) == 1
 
 
+def test_a_device_is_no_document() -> None:
+    with pytest.raises(ProgramError, match="device"):
+        read_document(Path("/dev/zero"))
+
+
 def test_document_without_end_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     errors: list[str] = []

@@ -10,6 +10,7 @@ Exit status: 0, 1 (something else happened), 2 (usage).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -23,14 +24,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mrc_studies.cells.tables import has_parquet
 from mrc_web import assets
 
 COMMAND = [sys.executable, "-P", "-m", "mrc_cli"]
 #: A command that does not end within this time (s) after a signal has lost it.
 PATIENCE_S = 60.0
+GENERATED = ("--set", "model=gpt3-6.7b", "--set", "data=64", "--set", "micro_batches=1")
 RUN = ("write_bw", "--lab", "tiny", "--clock", "virtual", "--duration", "20")
-#: Words of a verb, and the time (s) in which moments are; `OUT` stands for a folder.
+#: Words of a verb, and the time (s) in which moments are; `OUT` stands for a folder, `PREPARED` for that of `PREPARE`.
 VERBS: dict[str, tuple[tuple[str, ...], float]] = {
     "run": (("run", *RUN, "-o", "OUT"), 6.0),
     "sweep": (("sweep", "evs-failures", "-o", "OUT", "--workers", "0"), 10.0),
@@ -41,9 +42,38 @@ VERBS: dict[str, tuple[tuple[str, ...], float]] = {
     "chaos": (("chaos", "--clock", "virtual", "--lab", "tiny", "-o", "OUT"), 6.0),
     "perf": (("perf", "all_reduce", "--lab", "tiny", "--clock", "virtual"), 6.0),
     "conform": (("conform", "-o", "OUT"), 6.0),
+    "replay": (("replay", "--lab", "training-64", *GENERATED, "-o", "OUT"), 2.5),
+    "train": (("train", "--clock", "virtual", "--lab", "tiny"), 10.0),
+    "artifact": (("artifact", "check", "PREPARED/one.zip"), 6.0),
+    "workshop": (("workshop", "check", "07", "PREPARED/exercise"), 11.0),
     "web": (("web", "--clock", "virtual", "--lab", "tiny", "--port", "0"), 6.0),
     "demo": (("demo", "--clock", "virtual", "-o", "OUT"), 6.0),
 }
+#: What a verb needs, made once by these commands.
+PREPARE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "artifact": (
+        ("run", *RUN, "-o", "PREPARED/one"),
+        ("artifact", "pack", "PREPARED/one", "-o", "PREPARED/one.zip"),
+    ),
+    "workshop": (("workshop", "start", "07", "PREPARED/exercise"),),
+}
+
+
+def missing(verb: str) -> bool:
+    """Return whether something that a verb needs is not installed."""
+    needs = {"scale": ("numba", "pyarrow"), "train": ("torch",)}.get(verb, ())
+    return (verb == "web" and bool(assets.missing())) or not all(map(importlib.util.find_spec, needs))
+
+
+def prepare(verb: str, folder: pathlib.Path) -> tuple[str, ...]:
+    """Make what a verb needs in a folder, and return the verb's words."""
+
+    def placed(words: Sequence[str]) -> tuple[str, ...]:
+        return tuple(word.replace("PREPARED", str(folder)) for word in words)
+
+    for words in PREPARE.get(verb, ()):
+        subprocess.run([*COMMAND, *placed(words)], check=True, capture_output=True)
+    return placed(VERBS[verb][0])
 
 
 @dataclass(frozen=True)
@@ -100,9 +130,9 @@ def interrupted_runs(folder: pathlib.Path) -> list[str]:
 
 def campaign(verb: str, moments: int, rng: random.Random) -> list[Shot]:
     """Return what came of signals to a verb at so many moments, the sweep's in one folder as a user has it."""
-    words, span = VERBS[verb]
-    shots = []
+    span, shots = VERBS[verb][1], []
     with tempfile.TemporaryDirectory(prefix="mrclab-signals-") as name:
+        words = prepare(verb, pathlib.Path(name))
         for number in range(moments):
             at = span * (number + rng.random()) / moments
             folder = pathlib.Path(name) if verb == "sweep" else pathlib.Path(name, str(number))
@@ -122,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     bad = False
     for verb in given.verbs or VERBS:
-        if (verb == "scale" and not has_parquet()) or (verb == "web" and assets.missing()):
+        if missing(verb):
             print(f"{verb}: not tried, because what it needs is not installed")
             continue
         shots = campaign(verb, given.moments, random.Random(f"{given.seed} {verb}"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from p4lite.files import ReadError, read_bytes
 from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.errors import ProgramError
 
@@ -23,9 +24,9 @@ _KINDS = {
 def read_document(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises ProgramError, which names the file."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ProgramError(f"{path}: cannot read: {error.strerror}") from None
+        text = read_bytes(path).decode()
+    except ReadError as error:
+        raise ProgramError(str(error)) from None
     except UnicodeDecodeError:
         raise ProgramError(f"{path}: not a BMv2 JSON: the file is binary") from None
     try:
