@@ -66,7 +66,6 @@ PARAMETERS: dict[str | tuple[str, str], Kind] = {
     "schedule": Kind.EXPERIMENT,
     "cluster": Kind.CLUSTER,
     ("run", "name"): Kind.RUNNABLE,
-    ("plan", "name"): Kind.RUNNABLE,
     ("compare", "name"): Kind.COMPARISON,
     ("scale", "name"): Kind.CLUSTER,
     ("figures", "names"): Kind.FIGURE,

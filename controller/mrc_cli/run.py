@@ -97,7 +97,7 @@ def verb(
             trust_code=trust_code,
             cores=cores,
         )
-    experiment = experiment_of(name, {**given, **of_lab}, clock, "run")
+    experiment = experiment_of(name, {**given, **of_lab}, clock)
     check_cores(cores, clock or experiment.clock)
     if seed is None:
         run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
@@ -105,14 +105,14 @@ def verb(
         run_and_show(chosen, clock, output, as_json, trust_code=trust_code, cores=cores or 1, recorded=experiment)
 
 
-def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None, command: str) -> Experiment:
-    """Return what a command's name and options ask for; `given`: the value of each option, None where it is left out.
+def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None) -> Experiment:
+    """Return what the name and options ask for; `given`: the value of each option, None where it is left out.
 
     Raises:
         ExperimentError: there is no such experiment or workload, or an option that does not belong to it.
     """
     if name is None:
-        raise ExperimentError(f"Missing argument 'name'; see mrclab {command} --help")
+        raise ExperimentError("Missing argument 'name'; see mrclab run --help")
     lab, hosts, qps, transport = (given[option] for option in ("--lab", "--hosts", "--qps", "--transport"))
     if name in WORKLOADS:
         own = own_file(clock) if lab is None else lab_file(lab, clock)

@@ -72,11 +72,6 @@ VERBS = {
         "Pack runs with all that is needed to repeat them, and repeat the runs of such a file.",
         ("mrclab artifact pack results/* -o paper.zip", "mrclab artifact check paper.zip"),
     ),
-    "plan": Verb(
-        Group.RUN,
-        "Predict the CPU time, duration and memory of a run before it starts.",
-        ("mrclab plan thousand-ranks", "mrclab plan all_to_all --lab large --duration 2s"),
-    ),
     "demo": Verb(
         Group.RUN,
         "Run the demonstration: MRC continues while links, ports and switches fail.",

@@ -86,7 +86,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab sweep( .*)?", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
     (r"mrclab (run trace|replay)", "lacks a trace or a model, and a fabric", "tests/scale/test_replay.py"),
     (r"mrclab replay .*(--cluster|--lab training-).*", "tens of seconds", "tests/scale/test_replay.py"),
-    (r"mrclab plan( .+)?", "seconds to minutes each", "tests/sweeps/test_plan.py"),
     (
         r"mrclab scale( (--list|--validate|--calibrate|[\w-]+( -o \w+| --days \d+)?))?",
         "the extra `scale`, and minutes",

@@ -177,7 +177,7 @@ def shell(command: pathlib.Path, name: str, text: str) -> list[str]:
         ("mrclab up ", ["tiny"]),
         ("mrclab fail --lab one h0:", ["0", "1"]),
         ("mrclab run --clock=v", ["virtual"]),
-        ("mrclab plan nonsense-", []),
+        ("mrclab run nonsense-", []),
     ],
 )
 def test_bash(command: pathlib.Path, labs: pathlib.Path, line: str, wanted: list[str]) -> None:
