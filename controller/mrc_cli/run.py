@@ -62,14 +62,6 @@ def verb(
     payload: Payload = None,
     trust_code: TrustCode = False,
     clock: Clock = None,
-    cores: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=64,
-            help="cores of a simulation; up to this many processes simulate 16 or more hosts, with the same result",
-        ),
-    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="seed of the lab (default: as in the lab's file)")
     ] = None,
@@ -95,14 +87,12 @@ def verb(
             output,
             as_json,
             trust_code=trust_code,
-            cores=cores,
         )
     experiment = experiment_of(name, {**given, **of_lab}, clock)
-    check_cores(cores, clock or experiment.clock)
     if seed is None:
-        run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+        run_and_show(experiment, clock, output, as_json, trust_code=trust_code)
     with repetition.seeded(experiment, seed) as chosen:
-        run_and_show(chosen, clock, output, as_json, trust_code=trust_code, cores=cores or 1, recorded=experiment)
+        run_and_show(chosen, clock, output, as_json, trust_code=trust_code, recorded=experiment)
 
 
 def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None) -> Experiment:
@@ -174,16 +164,6 @@ def lasting(experiment: Experiment, seconds: float) -> Experiment:
     return experiment.model_copy(update={"workload": changed})
 
 
-def check_cores(cores: int | None, clock: str) -> None:
-    """Check that `--cores` is given for simulated time only.
-
-    Raises:
-        ExperimentError: it is given for the real clock.
-    """
-    if cores is not None and clock == "real":
-        raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
-
-
 def _repeat(
     folder: pathlib.Path,
     given: Mapping[str, object],
@@ -191,7 +171,6 @@ def _repeat(
     as_json: bool,
     *,
     trust_code: bool,
-    cores: int | None,
 ) -> NoReturn:
     """Repeat a run from its results and end the command; `given`: what else was asked for, by option.
 
@@ -205,9 +184,8 @@ def _repeat(
     earlier = repetition.load(folder)
     if output is not None:
         repetition.check_other(output, earlier)
-    check_cores(cores, earlier.experiment.clock)
     with repetition.repeatable(earlier) as experiment:
-        run_and_show(experiment, None, output, as_json, trust_code=trust_code, cores=cores or 1, earlier=earlier)
+        run_and_show(experiment, None, output, as_json, trust_code=trust_code, earlier=earlier)
 
 
 def _is_up(lab: str) -> bool:

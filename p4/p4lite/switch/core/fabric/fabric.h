@@ -330,12 +330,6 @@ int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *s
 int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
                 const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out);
 
-/* pf_exchange in another thread, and waiting for what came of it. Meanwhile the caller leaves the fabric alone, and what it
- * has handed over in place. PF_E_BUSY: the one before has not been waited for; PF_E_MISSING: there is none. */
-int pf_begin(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-             const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns);
-int pf_finish(struct fabric *f, uint64_t *told, struct pf_batch *out);
-
 /* Real clock. */
 int pf_start(struct fabric *f);
 int pf_stop(struct fabric *f);
