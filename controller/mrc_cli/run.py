@@ -18,7 +18,14 @@ from mrc_host.workloads import WORKLOADS
 from mrc_lab.records.rundir import RunDir
 from mrc_results.expectation import Expectation
 from mrc_runs import again as repetition
-from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment, placed_params
+from mrc_runs.experiment import (
+    Experiment,
+    ExperimentError,
+    UnknownExperiment,
+    known_experiments,
+    load_experiment,
+    placed_params,
+)
 from mrc_runs.experiment import lasting as workload_lasting
 from mrc_topo import schema
 from mrc_topo.labfile import LabError, load_lab
@@ -36,8 +43,15 @@ OPTIONS: dict[tuple[int | str, ...], str] = {
 LOADS = ("--set", "--lab", "--hosts", "--qps", "--transport")
 
 
+def _runnable(incomplete: str) -> list[str]:
+    """Return the experiments and workloads for a shell that completes one."""
+    return [name for name in (*known_experiments(), *sorted(WORKLOADS)) if name.startswith(incomplete)]
+
+
 def verb(
-    name: Annotated[str | None, typer.Argument(help="an experiment (name or file) or a workload")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="an experiment (name or file) or a workload", autocompletion=_runnable)
+    ] = None,
     param: Annotated[
         list[str] | None,
         typer.Option(
