@@ -51,7 +51,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "tests/lab/test_cli.py",
     ),
     (
-        r"mrclab workshop (start|check|hint|solution|reset|new|verify|record|grade|leaderboard).*",
+        r"mrclab workshop (start|check|hint|solution|reset|new|verify|record|grade).*",
         WALKED,
         "tests/workshop/test_readmes.py",
     ),
