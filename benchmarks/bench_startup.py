@@ -26,10 +26,7 @@ TURNS = scaled(5, 1)
 #: Of simulated time; None: as long as the experiment says.
 SECONDS: float | None = scaled(None, 0.01)
 #: Commands that do nothing long: what they take is their start.
-SHORT = (
-    *(["--version"], ["--help"], ["run", "--help"], ["list", "running"], ["list"], ["topo", "validate", LAB]),
-    ["__complete", "run", "fab"],  # a Tab key
-)
+SHORT = (*(["--version"], ["--help"], ["run", "--help"], ["list", "running"], ["list"], ["topo", "validate", LAB]),)
 #: The parts of a run in their order, and what each is.
 PARTS = {
     "start": "the interpreter, and what it imports of the command line",

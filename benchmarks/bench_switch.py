@@ -1,8 +1,8 @@
 """The switch: packets per second in memory and between interfaces, start-up, events per second.
 
 Interfaces: a C source in a namespace -> veth -> forwarder -> veth -> a namespace whose kernel counts and drops. The
-same source and sink measure a bare recvmmsg/sendmmsg forwarder in C, one switch, three in a row, and one by AF_XDP, in
-turn. The source sends by AF_XDP where the kernel can, so that the forwarder is what limits the rate.
+same source and sink measure a bare recvmmsg/sendmmsg forwarder in C, one switch, and three in a row, in turn.
+The source sends by AF_XDP where the kernel can, so that the forwarder is what limits the rate.
 Source and forwarder have a CPU each if there are two, and real-time priority, so that what else the machine does
 disturbs little. Needs root for that part.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks import scaled
 from mrc_lab.processes.namespaces import is_machine_root
-from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Port, Switch
+from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
 from p4lite.switch.native.build import FABRIC_DIR, build
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm
 from p4lite.switch.runtime.loader import Program, load_program
@@ -202,13 +202,13 @@ def bare(wires: Wires, forwarder: Path) -> Iterator[Callable[[], int]]:
 
 
 @contextmanager
-def switched(wires: Wires, program: Program, count: int, xdp: bool = False) -> Iterator[Callable[[], int]]:
-    """`count` switches at work, by AF_XDP if `xdp`; yields the CPU time of the loop's thread in ns."""
+def switched(wires: Wires, program: Program, count: int) -> Iterator[Callable[[], int]]:
+    """`count` switches at work; yields the CPU time of the loop's thread in ns."""
     everywhere = os.sched_getaffinity(0)
     with Fabric("real", realtime=True) as fabric:
 
         def attach(switch: Switch, number: int, first: bool) -> Port:
-            return switch.add_port(number, interface=wires.left if first else wires.right, xdp=xdp)
+            return switch.add_port(number, interface=wires.left if first else wires.right)
 
         row(fabric, program, count, attach, LinkSettings())
         os.sched_setaffinity(0, {(os.cpu_count() or 1) - 1})  # the loop's thread inherits it
@@ -221,16 +221,6 @@ def switched(wires: Wires, program: Program, count: int, xdp: bool = False) -> I
         yield cpu_ns
 
 
-def no_xdp(wires: Wires) -> str | None:
-    """Return why ports cannot be driven by AF_XDP here."""
-    with Fabric("real") as fabric:
-        try:
-            fabric.add_switch(1).add_port(1, interface=wires.left, xdp=True)
-        except FabricError as error:
-            return str(error)
-    return None
-
-
 def between_interfaces(program: Program) -> None:
     """(b) and (c) beside the bare forwarder."""
     if os.geteuid() != 0:
@@ -239,17 +229,12 @@ def between_interfaces(program: Program) -> None:
     forwarder = build("forwarder", [HERE / "forwarder.c", FABRIC_DIR / "xdp.c"], executable=True)
     print(f"(b, c) veth to veth, offered as much as the source can, medians of {ROUNDS} rounds of {SECONDS:.0f} s")
     with Wires() as wires:
-        problem = no_xdp(wires)
-        if problem is not None:
-            print(f"    one switch, AF_XDP: skipped: {problem}")
         for size in SIZES:
             contenders: dict[str, Callable[[], object]] = {
                 "bare C forwarder": lambda: bare(wires, forwarder),
                 "one switch": lambda: switched(wires, program, 1),
                 "three switches": lambda: switched(wires, program, 3),
             }
-            if problem is None:
-                contenders["one switch, AF_XDP"] = lambda: switched(wires, program, 1, xdp=True)
             results: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
             for _ in range(ROUNDS):
                 for name, start in contenders.items():

@@ -42,10 +42,10 @@ def cpu_s(pid: int) -> float:
 def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dict[str, Any]:
     """Run a workload between the hosts; return what rank 0 measured."""
     from mrc_common.plain import encode
+    from mrc_common.rpc import Client
     from mrc_host import requests
-    from mrc_host.control_api import Controller
 
-    hosts = [Controller(folder / f"h{index}.sock") for index in range(2)]
+    hosts = [Client(folder / f"h{index}.sock") for index in range(2)]
     names, addresses = ["h0", "h1"], ["fd00::1", "fd00::2"]
     told = [
         host.ask(requests.PrepareJob("j", workload, params, rank, names, addresses)) for rank, host in enumerate(hosts)

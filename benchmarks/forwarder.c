@@ -85,7 +85,7 @@ static void source(const char *to, unsigned size, double seconds)
     int fd = open_port(to);
     struct timespec start, now;
     struct xdp *fast = NULL;
-    if (xdp_open_sender((int)if_nametoindex(to), FRAME - 18, &fast) != PF_OK)
+    if (xdp_open((int)if_nametoindex(to), FRAME - 18, &fast) != PF_OK)
         fputs("forwarder: no AF_XDP; the source sends by sendmmsg, which is slower\n", stderr);
     for (int i = 0; i < BATCH; i++)
         memcpy(frames[i], head, sizeof head);

@@ -27,7 +27,7 @@ from pydantic_core import PydanticUndefined
 import p4lite.cli
 from mrc_cli.app import app
 from mrc_conform import wire
-from mrc_conform.case import Area, Basis, catalogue
+from mrc_conform.case import Basis, catalogue
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.faults.kinds import KINDS
 from mrc_runs.compare import Comparison
@@ -348,8 +348,7 @@ def conformance_cases() -> str:
     lines += ["*different*, and does not fail. `§` is a section of the [protocol notes](../mrc-protocol.md).", ""]
     for area in dict.fromkeys(each.area for each in cases):
         name = area.value
-        only = "--transport roce" if area is Area.ROCE else f"--only {area.name.lower()}"
-        lines += [f"## {name[0].upper()}{name[1:]}", "", f"`mrclab conform {only}`", ""]
+        lines += [f"## {name[0].upper()}{name[1:]}", "", f"`mrclab conform --only {area.name.lower()}`", ""]
         rows = [
             [code(each.name), cell(each.rule), cell(f"{each.basis.value}, {each.clause}")]
             for each in cases

@@ -35,7 +35,7 @@ def _may_make_interfaces() -> bool:
 
 #: Files of the workshop whose slow tests check whole exercises; they count as `long`. All long tests take some eight
 #: minutes on two cores.
-LONG = ("test_readmes.py", "test_wrong_answers.py", "test_grade.py", "test_leaderboard.py", "test_format.py")
+LONG = ("test_readmes.py", "test_wrong_answers.py", "test_grade.py", "test_scores.py", "test_format.py")
 
 
 def _slow_files_first(items: list[pytest.Item]) -> None:

@@ -50,7 +50,7 @@ cat > /etc/profile.d/mrclab.sh <<PROFILE
 PATH="$checkout/.venv/bin:\$PATH"
 case \$- in *i*) cd "$checkout" 2>/dev/null || true ;; esac
 PROFILE
-sudo -u "$user" "$checkout/.venv/bin/mrclab" completion bash > /etc/bash_completion.d/mrclab
+sudo -u "$user" _MRCLAB_COMPLETE=source_bash "$checkout/.venv/bin/mrclab" > /etc/bash_completion.d/mrclab
 cat > /etc/motd <<'MOTD'
 
 mrclab: a laboratory for MRC (Multipath Reliable Connection). You are in its checkout; try:

@@ -119,6 +119,14 @@ class Command(TyperGroup):
             return TyperCommand(cmd_name, help=VERBS[cmd_name].summary, rich_help_panel=VERBS[cmd_name].group.value)
         return super().get_command(ctx, cmd_name)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the candidates for a verb without importing the verbs."""
+        self._listing = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._listing = False
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of `mrclab` without importing its verbs."""
         self._listing = True
@@ -133,7 +141,6 @@ app = typer.Typer(
     cls=Command,
     help="Run MRC fabrics of P4 switches and endpoints, inject failures, and watch them recover.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -1,4 +1,4 @@
-"""`mrclab workshop class`: a whole class, from its roster to its gradebook."""
+"""`mrclab workshop class`: a whole class, from its roster to its grades."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from mrc_common.interruption import interruptible
 from mrc_results.terminal import Terminal
 from mrc_workshop.classroom import classfile, collecting, gradebook, notebooks, page, resetting, standing
 from mrc_workshop.classroom.classfile import Classroom, Student
-from mrc_workshop.classroom.gradebook import Form
 from mrc_workshop.classroom.standing import Standing, State
 from mrc_workshop.classroom.store import Store
 from mrc_workshop.grade import Grade
@@ -126,12 +125,11 @@ def reset(
 def export(
     output: Annotated[str, typer.Option("-o", "--output", help="the CSV file to write")],
     path: ClassPath = CLASS,
-    form: Annotated[Form, typer.Option("--format", help="everything, or a gradebook to import")] = Form.CSV,
 ) -> None:
-    """Write the grades as CSV: everything, or a gradebook that Moodle or Canvas imports."""
+    """Write the grades as CSV."""
     classroom = classfile.read_class(pathlib.Path(path))
     made = standing.standings(classroom, Store(classroom))
-    write_whole(output, gradebook.export(classroom, made, form), mode=0o600)
+    write_whole(output, gradebook.export(classroom, made), mode=0o600)
     waiting = sum(each.state is State.WAITING for each in made)
     tail = f"; {waiting} wait for `mrclab workshop class grade`" if waiting else ""
     typer.echo(f"{output}: {len(classroom.students)} students, {len(classroom.assignments)} exercises{tail}")

@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 
 #: A lab by its name, as an argument or as an option.
 _NAME = "the lab's name (default: $MRCLAB_LAB, otherwise the only lab of this shell)"
-LabName = Annotated[str | None, typer.Argument(help=_NAME)]
-LabOption = Annotated[str | None, typer.Option("--lab", help=_NAME)]
+
+
+def _running_labs(incomplete: str) -> list[str]:
+    """Return the names of labs that are up, for a shell that completes one."""
+    return [run.name for run in all_runs() if run.name.startswith(incomplete)]
+
+
+LabName = Annotated[str | None, typer.Argument(help=_NAME, autocompletion=_running_labs)]
+LabOption = Annotated[str | None, typer.Option("--lab", help=_NAME, autocompletion=_running_labs)]
 
 #: What forwards in a lab, and what compiles its program; the lab file's by default.
 Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel (default: as in the lab file)")]

@@ -20,7 +20,6 @@ from mrc_conform.case import Case, select
 from mrc_conform.device import Device
 from mrc_conform.devices.kinds import DeviceKind, Target, make
 from mrc_conform.run import CaseResult, Conformance, Verdict, run_cases
-from mrc_conform.wire import Transport
 from mrc_results import resultdir
 from mrc_results.terminal import Terminal
 
@@ -49,7 +48,6 @@ def verb(
     no_icrc: Annotated[
         bool, typer.Option("--no-icrc", help="let a wrong ICRC of the device's packets pass, to see what else is wrong")
     ] = False,
-    transport: Annotated[Transport, typer.Option(help="mrc, or the RoCEv2 baseline")] = Transport.MRC,
     seed: Annotated[int, typer.Option(help="chooses the device's random numbers, where it takes a seed")] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="exit with 1 for differences, too")] = False,
     every: Annotated[bool, typer.Option("--packets", help="keep the packets of cases that passed, too")] = False,
@@ -63,7 +61,7 @@ def verb(
 
     Nothing is sent on interfaces that were not named. Exit with 1 if a case failed or could not run.
     """
-    cases = select(only or [], transport)
+    cases = select(only or [])
     if listed:
         _list(cases, as_json)
         return
@@ -76,10 +74,10 @@ def verb(
         raise UsageError(f"--interface and --peer do not go with --device {kind.value}")
     if kind is DeviceKind.VIRTUAL and adapter:
         raise UsageError("--adapter does not go with --device virtual: the kit asks that endpoint itself")
-    target = Target(kind, transport, tuple(interface or ()), peer or "", adapter or "", udp_port)
+    target = Target(kind, tuple(interface or ()), peer or "", adapter or "", udp_port)
     if kind is DeviceKind.AGENT and not inside:
         _enter_namespace()
-    folder = output or resultdir.default_folder("conform", transport.value)
+    folder = output or resultdir.default_folder("conform", "mrc")
     with interruptible(), resultdir.prepared(folder, 0.0):
         tested = make(target)
         tested.check_icrc = not no_icrc

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
 
 def main() -> None:
-    """Import the command line and run it; exit code 130 if it is interrupted before that.
-
-    Candidates for a shell come from a module of their own, because the command line takes too long to import for a key.
-    """
+    """Import the command line and run it; exit code 130 if it is interrupted before that."""
     _reset_signals()
-    from mrc_cli.verbs import ASK
+    from mrc_cli.app import main as command
 
-    if sys.argv[1:2] == [ASK]:
-        from mrc_cli.tab import main as command
-    else:
-        from mrc_cli.app import main as command
     command()
 
 

@@ -51,7 +51,6 @@ def run_and_show(
     as_json: bool,
     *,
     trust_code: bool = False,
-    cores: int = 1,
     earlier: EarlierRun | None = None,
     recorded: Experiment | None = None,
 ) -> NoReturn:
@@ -77,7 +76,6 @@ def run_and_show(
         live=not as_json,
         progress=tell,
         trust_code=trust_code,
-        cores=cores,
         recorded=recorded if earlier is None else earlier.experiment,
     )
     repetition = None if earlier is None else again.compared(earlier, outcome.result, outcome.folder)

@@ -18,7 +18,14 @@ from mrc_host.workloads import WORKLOADS
 from mrc_lab.records.rundir import RunDir
 from mrc_results.expectation import Expectation
 from mrc_runs import again as repetition
-from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment, placed_params
+from mrc_runs.experiment import (
+    Experiment,
+    ExperimentError,
+    UnknownExperiment,
+    known_experiments,
+    load_experiment,
+    placed_params,
+)
 from mrc_runs.experiment import lasting as workload_lasting
 from mrc_topo import schema
 from mrc_topo.labfile import LabError, load_lab
@@ -36,8 +43,15 @@ OPTIONS: dict[tuple[int | str, ...], str] = {
 LOADS = ("--set", "--lab", "--hosts", "--qps", "--transport")
 
 
+def _runnable(incomplete: str) -> list[str]:
+    """Return the experiments and workloads for a shell that completes one."""
+    return [name for name in (*known_experiments(), *sorted(WORKLOADS)) if name.startswith(incomplete)]
+
+
 def verb(
-    name: Annotated[str | None, typer.Argument(help="an experiment (name or file) or a workload")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="an experiment (name or file) or a workload", autocompletion=_runnable)
+    ] = None,
     param: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,14 +76,6 @@ def verb(
     payload: Payload = None,
     trust_code: TrustCode = False,
     clock: Clock = None,
-    cores: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=64,
-            help="cores of a simulation; up to this many processes simulate 16 or more hosts, with the same result",
-        ),
-    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="seed of the lab (default: as in the lab's file)")
     ] = None,
@@ -95,24 +101,22 @@ def verb(
             output,
             as_json,
             trust_code=trust_code,
-            cores=cores,
         )
-    experiment = experiment_of(name, {**given, **of_lab}, clock, "run")
-    check_cores(cores, clock or experiment.clock)
+    experiment = experiment_of(name, {**given, **of_lab}, clock)
     if seed is None:
-        run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+        run_and_show(experiment, clock, output, as_json, trust_code=trust_code)
     with repetition.seeded(experiment, seed) as chosen:
-        run_and_show(chosen, clock, output, as_json, trust_code=trust_code, cores=cores or 1, recorded=experiment)
+        run_and_show(chosen, clock, output, as_json, trust_code=trust_code, recorded=experiment)
 
 
-def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None, command: str) -> Experiment:
-    """Return what a command's name and options ask for; `given`: the value of each option, None where it is left out.
+def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None) -> Experiment:
+    """Return what the name and options ask for; `given`: the value of each option, None where it is left out.
 
     Raises:
         ExperimentError: there is no such experiment or workload, or an option that does not belong to it.
     """
     if name is None:
-        raise ExperimentError(f"Missing argument 'name'; see mrclab {command} --help")
+        raise ExperimentError("Missing argument 'name'; see mrclab run --help")
     lab, hosts, qps, transport = (given[option] for option in ("--lab", "--hosts", "--qps", "--transport"))
     if name in WORKLOADS:
         own = own_file(clock) if lab is None else lab_file(lab, clock)
@@ -174,16 +178,6 @@ def lasting(experiment: Experiment, seconds: float) -> Experiment:
     return experiment.model_copy(update={"workload": changed})
 
 
-def check_cores(cores: int | None, clock: str) -> None:
-    """Check that `--cores` is given for simulated time only.
-
-    Raises:
-        ExperimentError: it is given for the real clock.
-    """
-    if cores is not None and clock == "real":
-        raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
-
-
 def _repeat(
     folder: pathlib.Path,
     given: Mapping[str, object],
@@ -191,7 +185,6 @@ def _repeat(
     as_json: bool,
     *,
     trust_code: bool,
-    cores: int | None,
 ) -> NoReturn:
     """Repeat a run from its results and end the command; `given`: what else was asked for, by option.
 
@@ -205,9 +198,8 @@ def _repeat(
     earlier = repetition.load(folder)
     if output is not None:
         repetition.check_other(output, earlier)
-    check_cores(cores, earlier.experiment.clock)
     with repetition.repeatable(earlier) as experiment:
-        run_and_show(experiment, None, output, as_json, trust_code=trust_code, cores=cores or 1, earlier=earlier)
+        run_and_show(experiment, None, output, as_json, trust_code=trust_code, earlier=earlier)
 
 
 def _is_up(lab: str) -> bool:

@@ -72,11 +72,6 @@ VERBS = {
         "Pack runs with all that is needed to repeat them, and repeat the runs of such a file.",
         ("mrclab artifact pack results/* -o paper.zip", "mrclab artifact check paper.zip"),
     ),
-    "plan": Verb(
-        Group.RUN,
-        "Predict the CPU time, duration and memory of a run before it starts.",
-        ("mrclab plan thousand-ranks", "mrclab plan all_to_all --lab large --duration 2s"),
-    ),
     "demo": Verb(
         Group.RUN,
         "Run the demonstration: MRC continues while links, ports and switches fail.",
@@ -207,14 +202,7 @@ VERBS = {
         "Run a trace or a generated step of training on the fluid model of a cluster, or of a lab's fabric.",
         ("mrclab replay --list", "mrclab replay --set model=gpt3-175b --cluster cluster-16k"),
     ),
-    "completion": Verb(
-        Group.LAB,
-        "Print the code that makes a shell complete verbs, options and names at the Tab key.",
-        ('eval "$(mrclab completion bash)"', "mrclab completion fish > ~/.config/fish/completions/mrclab.fish"),
-    ),
 }
-#: The first word by which a shell asks what may stand where the Tab key was pressed (`mrc_cli.tab`).
-ASK = "__complete"
 #: Verbs that no user types.
 HIDDEN = frozenset({"part"})
 #: Verbs of earlier versions, and what to write instead.

@@ -24,7 +24,7 @@ from mrc_results.terminal import Terminal
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise as exercises
 from mrc_workshop import grade as grading
-from mrc_workshop import judge, leaderboard, learner, recorded, verify
+from mrc_workshop import judge, learner, recorded, verify
 from mrc_workshop.classroom import handin
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.grade import Grade
@@ -333,40 +333,6 @@ def grade_class(
     missing = sum(each.grade is None for each in made)
     tail = f"; {missing} not graded; the same command tries again" if missing else ""
     typer.echo(f"{output}: {len(made) - missing} grades, {sum(each.passed for each in made)} passed{tail}")
-
-
-@app.command("leaderboard")
-def rank_class(
-    submissions: Submissions,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", help="CSV file for the ranking (default: only print it)")
-    ] = None,
-    grades: Annotated[
-        str,
-        typer.Option("--grades", help="CSV file of grades as written by `grade`; submissions in it are not run again"),
-    ] = "grades.csv",
-    number: Annotated[str | None, typer.Option("--exercise", help="an open exercise (default: the only one)")] = None,
-    seed: Seeds = None,
-    jobs: Jobs = None,
-    as_json: Json = False,
-) -> None:
-    """Rank the policies of a class over visible and hidden scenarios."""
-    exercise = leaderboard.chosen(number)
-    place, path = pathlib.Path(submissions), pathlib.Path(grades)
-    tell = _teller(as_json)
-    with interruptible():
-        made = leaderboard.make(place, path, exercise, seeds=seed or (), jobs=jobs, progress=tell)
-    if output is not None:
-        leaderboard.write(pathlib.Path(output), made)
-    if as_json:
-        typer.echo(json.dumps([asdict(each) for each in made], indent=1))
-        return
-    typer.echo(f"{exercise.name}: {exercise.content.title}\n")
-    for each in made:
-        reason = f"  {each.reason}" if each.reason else ""
-        _wrapped(f"{each.rank:>4}  {each.score:.3f}  {each.submission}{reason}", " " * 13)
-    if missing := len(grading.names(place)) - len(made):
-        typer.echo(f"\n{missing} not graded; the same command tries again")
 
 
 def _teller(quiet: bool) -> Callable[[Grade, int, int], None]:

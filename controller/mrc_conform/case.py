@@ -13,7 +13,6 @@ from typing import Final
 from mrc_common.errors import UsageError
 from mrc_conform.device import Need, Settings
 from mrc_conform.script import Script
-from mrc_conform.wire import Transport
 
 
 class Area(Enum):
@@ -38,7 +37,6 @@ class Area(Enum):
     STATE = "queue pair states, errors, flushes"
     HOSTILE = "hostile input"
     RESTART = "restart of the peer"
-    ROCE = "RoCEv2 reliable connection"
 
 
 class Basis(Enum):
@@ -65,7 +63,6 @@ class Case:
     settings: Settings
     needs: frozenset[Need]
     connected: bool
-    transport: Transport
 
 
 _CASES: Final[dict[str, Case]] = {}
@@ -80,7 +77,6 @@ def case(
     *needs: Need,
     settings: Settings | None = None,
     connected: bool = True,
-    transport: Transport = Transport.MRC,
 ) -> Callable[[Callable[[Script], None]], Callable[[Script], None]]:
     """Make a script the case `name`.
 
@@ -95,7 +91,7 @@ def case(
         if settings is not None:
             asked.add(Need.SETTINGS)
         _CASES[name] = Case(
-            name, area, rule, basis, clause, script, settings or Settings(), frozenset(asked), connected, transport
+            name, area, rule, basis, clause, script, settings or Settings(), frozenset(asked), connected
         )
         return script
 
@@ -112,13 +108,13 @@ def catalogue() -> tuple[Case, ...]:
     return tuple(sorted(_CASES.values(), key=lambda each: order.index(each.area)))
 
 
-def select(patterns: Iterable[str], transport: Transport) -> list[Case]:
-    """Return the cases of a transport whose name begins with a pattern, or whose area has that name; all without any.
+def select(patterns: Iterable[str]) -> list[Case]:
+    """Return the cases whose name begins with a pattern, or whose area has that name; all without any.
 
     Raises:
         UsageError: a pattern that selects nothing.
     """
-    every = [each for each in catalogue() if each.transport is transport]
+    every = list(catalogue())
     wanted = list(patterns)
     if not wanted:
         return every

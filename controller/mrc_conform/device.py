@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Final
 
 from mrc_common.errors import MrclabError
-from mrc_conform.wire import Transport
 
 #: The exponent of exp_cnt that means: for ever.
 FOR_EVER: Final = 25
@@ -44,7 +43,6 @@ class Outcome(Enum):
     REM_ACCESS_ERR = "REM_ACCESS_ERR"
     REM_INV_REQ_ERR = "REM_INV_REQ_ERR"
     REM_OP_ERR = "REM_OP_ERR"
-    RNR_RETRY_EXC_ERR = "RNR_RETRY_EXC_ERR"
     LOC_LEN_ERR = "LOC_LEN_ERR"
     LOC_PROT_ERR = "LOC_PROT_ERR"
     LOC_QP_OP_ERR = "LOC_QP_OP_ERR"
@@ -119,7 +117,6 @@ class Settings:
     status_repeat_ns: int = 100_000
     p_key: int = 0xFFFF
     first_psn: int | None = None
-    roce: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +191,6 @@ class Device(abc.ABC):
     """A device under test. Time is ns from any start; requests that it does not offer raise DeviceError."""
 
     name: str
-    transport: Transport = Transport.MRC
     offers: frozenset[Need] = frozenset()
     #: The address of the kit's packets.
     kit_address: bytes = ipaddress.IPv6Address("fd00:c0::2").packed
@@ -266,30 +262,6 @@ class Device(abc.ABC):
     ) -> None:
         """Post a WRITE of `data`, or a WRITE with immediate."""
         raise DeviceError(f"{self.name} posts nothing on demand")
-
-    def post_send(
-        self, local: Local, wr_id: int, data: bytes, immediate: int | None = None, *, fence: bool = False
-    ) -> None:
-        """Post a SEND (RoCE)."""
-        raise DeviceError(f"{self.name} posts no SEND")
-
-    def post_read(
-        self, local: Local, wr_id: int, target: Region, length: int, va: int, rkey: int, *, fence: bool = False
-    ) -> None:
-        """Post an RDMA READ of `length` bytes to the start of `target` (RoCE)."""
-        raise DeviceError(f"{self.name} posts no READ")
-
-    def post_swap(self, local: Local, wr_id: int, target: Region, va: int, rkey: int, compare: int, swap: int) -> None:
-        """Post an atomic compare and swap, whose answer goes to the start of `target` (RoCE)."""
-        raise DeviceError(f"{self.name} posts no atomic operation")
-
-    def post_add(self, local: Local, wr_id: int, target: Region, va: int, rkey: int, add: int) -> None:
-        """Post an atomic fetch and add, whose answer goes to the start of `target` (RoCE)."""
-        raise DeviceError(f"{self.name} posts no atomic operation")
-
-    def post_receive(self, local: Local, wr_id: int, target: Region, place: int, length: int) -> None:
-        """Post a receive for one SEND into part of a region (RoCE)."""
-        raise DeviceError(f"{self.name} posts no receives with memory")
 
     def post_recv(self, local: Local, wr_id: int) -> None:
         """Post a receive for one immediate."""

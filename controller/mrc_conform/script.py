@@ -25,7 +25,7 @@ from mrc_conform.device import (
     Remote,
     Settings,
 )
-from mrc_conform.wire import ENDPOINT_QP, Damage, FormatError, Packet, Transport, blank, decode, encode, wire_format
+from mrc_conform.wire import ENDPOINT_QP, Damage, FormatError, Packet, blank, decode, encode, wire_format
 
 PSN_MASK: Final = 0xFFFFFF
 ACK_SYNDROME: Final = 0x1F
@@ -160,7 +160,7 @@ class Script:
         """Send a packet to the device: an opcode with fields, or a packet that was made before; return it as sent."""
         packet = self.make(what) if isinstance(what, str) else what
         packet = self._changed(packet, changes)
-        raw = encode(packet, self.device.transport, damage or Damage(), self.device.udp_port)
+        raw = encode(packet, damage or Damage(), self.device.udp_port)
         packet = replace(packet, raw=raw, at_ns=self.now, port=port)
         note = "" if damage is None or damage == Damage() else f"damaged on purpose: {damage}"
         self._log(Direction.SENT, packet, note)
@@ -230,10 +230,9 @@ class Script:
 
     def make(self, opcode: str, *, stamped: bool | None = None, **changes: int) -> Packet:
         """Return a packet to the device's queue pair (or to QP 2 for endpoint operations), ready to be changed."""
-        transport = self.device.transport
         if stamped is None:
-            stamped = self.settings.timestamps and transport is Transport.MRC
-        packet = blank(transport, opcode, stamped=stamped)
+            stamped = self.settings.timestamps
+        packet = blank(opcode, stamped=stamped)
         packet.source, packet.destination = self.kit.address, self.dut.address
         packet.fields["bth.p_key"] = self.kit.p_key
         packet.fields["bth.dest_qp"] = ENDPOINT_QP if opcode.startswith("ENDPOINT") else self.dut.number
@@ -504,7 +503,7 @@ class Script:
         if arrival is None:
             return False
         try:
-            packet = decode(arrival.data, self.device.transport, self.device.udp_port, self.device.check_icrc)
+            packet = decode(arrival.data, self.device.udp_port, self.device.check_icrc)
         except FormatError as error:
             line = Line(Direction.RECEIVED, arrival.at_ns, arrival.port, arrival.data, "malformed", str(error))
             self.transcript.append(line)

@@ -11,7 +11,6 @@ import importlib.resources
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, Final
 
 import yaml
@@ -26,13 +25,6 @@ ENDPOINT_QP: Final = 2
 NEXT_UDP: Final = 17
 _NEXT_IPV6: Final = 41
 _NEXT_ROUTING: Final = 43
-
-
-class Transport(Enum):
-    """Which transport's opcodes a packet has."""
-
-    MRC = "mrc"
-    ROCE = "roce"
 
 
 class FormatError(MrclabError):
@@ -62,17 +54,13 @@ class HeaderFormat:
 
 @dataclass(frozen=True, slots=True)
 class OpcodeFormat:
-    """What follows BTH for one opcode. `optional`: the headers that are there only when BTH.ts is set.
-
-    `values`: what fields have in this opcode, reserved ones, too.
-    """
+    """What follows BTH for one opcode. `optional`: the headers that are there only when BTH.ts is set."""
 
     name: str
     code: int
     headers: tuple[HeaderFormat, ...]
     optional: frozenset[str]
     payload: bool
-    values: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -82,11 +70,11 @@ class WireFormat:
     udp_port: int
     dscp: Mapping[str, int]
     headers: Mapping[str, HeaderFormat]
-    opcodes: Mapping[Transport, Mapping[str, OpcodeFormat]]
+    opcodes: Mapping[str, OpcodeFormat]
 
-    def by_code(self, transport: Transport, code: int) -> OpcodeFormat | None:
-        """Return the opcode with this number, None when the transport has none."""
-        return next((each for each in self.opcodes[transport].values() if each.code == code), None)
+    def by_code(self, code: int) -> OpcodeFormat | None:
+        """Return the opcode with this number, None where there is none."""
+        return next((each for each in self.opcodes.values() if each.code == code), None)
 
 
 def text() -> str:
@@ -111,19 +99,16 @@ def wire_format() -> WireFormat:
     """Return the description, read once."""
     document = yaml.safe_load(text())
     headers = {name: _header(name, items) for name, items in document["headers"].items()}
-    opcodes: dict[Transport, dict[str, OpcodeFormat]] = {}
-    for transport in Transport:
-        opcodes[transport] = {}
-        for name, entry in document["opcodes"][transport.value].items():
-            parts = [part.rstrip("?") for part in entry["headers"]]
-            opcodes[transport][name] = OpcodeFormat(
-                name,
-                entry["code"],
-                tuple(headers[part] for part in parts),
-                frozenset(part.rstrip("?") for part in entry["headers"] if part.endswith("?")),
-                entry.get("payload", False),
-                entry.get("values", {}),
-            )
+    opcodes: dict[str, OpcodeFormat] = {}
+    for name, entry in document["opcodes"].items():
+        parts = [part.rstrip("?") for part in entry["headers"]]
+        opcodes[name] = OpcodeFormat(
+            name,
+            entry["code"],
+            tuple(headers[part] for part in parts),
+            frozenset(part.rstrip("?") for part in entry["headers"] if part.endswith("?")),
+            entry.get("payload", False),
+        )
     return WireFormat(document["ip"]["udp_port"], document["ip"]["dscp"], headers, opcodes)
 
 
@@ -209,19 +194,16 @@ def _parts(layout: OpcodeFormat, *, stamped: bool) -> Iterator[HeaderFormat]:
             yield header
 
 
-def blank(transport: Transport, opcode: str, *, stamped: bool = False) -> Packet:
+def blank(opcode: str, *, stamped: bool = False) -> Packet:
     """Return a packet with the description's values in every field. Raises FormatError for an unknown opcode."""
-    layout = wire_format().opcodes[transport].get(opcode)
+    layout = wire_format().opcodes.get(opcode)
     if layout is None:
-        raise FormatError(
-            f"{transport.value} has no opcode {opcode}; it has {', '.join(wire_format().opcodes[transport])}"
-        )
+        raise FormatError(f"there is no opcode {opcode}; there are {', '.join(wire_format().opcodes)}")
     fields = {
         f"{header.name.lower()}.{item.name}": item.value
         for header in _parts(layout, stamped=stamped)
         for item in header.fields
     }
-    fields |= layout.values
     fields["bth.opcode"] = layout.code
     fields["bth.ts"] = int(stamped and bool(layout.optional))
     return Packet(opcode, fields)
@@ -259,15 +241,13 @@ def icrc(ip: bytes, rest: bytes) -> bytes:
     return zlib.crc32(bytes(8 * b"\xff") + masked_ip + masked).to_bytes(4, "little")
 
 
-def encode(
-    packet: Packet, transport: Transport = Transport.MRC, damage: Damage = _WHOLE, udp_port: int | None = None
-) -> bytes:
+def encode(packet: Packet, damage: Damage = _WHOLE, udp_port: int | None = None) -> bytes:
     """Return the IPv6 packet with its lengths, padding and ICRC; `udp_port` None: the usual one.
 
     Raises:
         FormatError: a field that does not fit.
     """
-    layout = wire_format().opcodes[transport][packet.opcode]
+    layout = wire_format().opcodes[packet.opcode]
     pad = -len(packet.payload) % 4
     fields = dict(packet.fields)
     fields["bth.pad"] = pad if damage.pad is None else damage.pad
@@ -313,9 +293,7 @@ def _inner(data: bytes) -> tuple[bytes, bool]:
     return data, False
 
 
-def decode(
-    data: bytes, transport: Transport = Transport.MRC, udp_port: int | None = None, check_icrc: bool = True
-) -> Packet:
+def decode(data: bytes, udp_port: int | None = None, check_icrc: bool = True) -> Packet:
     """Return the packet in these bytes, which must be well-formed in every bit that has a meaning.
 
     `check_icrc` False: a wrong ICRC is let pass, to see what else is wrong.
@@ -344,7 +322,7 @@ def decode(
         raise FormatError(f"UDP port {int.from_bytes(udp[2:4], 'big')}, expected {port}")
     if check_icrc and not trimmed and icrc(whole[:IPV6_BYTES], whole[IPV6_BYTES:-4]) != whole[-4:]:
         raise FormatError("the ICRC is wrong")
-    fields, payload, layout = _body(whole, transport, trimmed)
+    fields, payload, layout = _body(whole, trimmed)
     packet = Packet(
         layout.name,
         fields,
@@ -364,15 +342,15 @@ def decode(
     return packet
 
 
-def _body(whole: bytes, transport: Transport, trimmed: bool) -> tuple[dict[str, int], bytes, OpcodeFormat]:
+def _body(whole: bytes, trimmed: bool) -> tuple[dict[str, int], bytes, OpcodeFormat]:
     """Return the fields and the payload of a packet from BTH on."""
     at, end = IPV6_BYTES + UDP_BYTES, len(whole) - (0 if trimmed else ICRC_BYTES)
     bth = wire_format().headers["BTH"]
     if end - at < bth.size:
         raise FormatError(f"{end - at} bytes where BTH's {bth.size} should be")
-    layout = wire_format().by_code(transport, whole[at])
+    layout = wire_format().by_code(whole[at])
     if layout is None:
-        raise FormatError(f"opcode {whole[at]:#04x} is not one of {transport.value}")
+        raise FormatError(f"opcode {whole[at]:#04x} is not one of MRC")
     fields: dict[str, int] = {}
     for header in _parts(layout, stamped=bool(whole[at + 8] & 0x10)):
         if end - at < header.size:
@@ -383,9 +361,8 @@ def _body(whole: bytes, transport: Transport, trimmed: bool) -> tuple[dict[str, 
         at += header.size
         for item in header.fields:
             name = f"{header.name.lower()}.{item.name}"
-            wanted = layout.values.get(name, 0)
-            if item.reserved and fields[name] != wanted:
-                raise FormatError(f"reserved field {name} is {fields[name]:#x}, expected {wanted:#x}")
+            if item.reserved and fields[name]:
+                raise FormatError(f"reserved field {name} is {fields[name]:#x}, expected 0x0")
     pad = fields["bth.pad"]
     if trimmed:
         return fields, whole[at:end], layout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -13,8 +12,6 @@ import time
 from typing import TypedDict
 
 from libmrc.build import LINKS, SONAME, library
-from mrc_common.files import write_whole
-from mrc_common.plain import encode
 from mrc_lab import policies, scheduling
 from mrc_lab.hosts.hostnet import HostNetError, check_installed
 from mrc_lab.lab_slice import LabSlice
@@ -23,7 +20,7 @@ from mrc_lab.processes.launcher import LaunchError, launch
 from mrc_lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
 from mrc_lab.processes.process import KILL_AFTER_S, end_process, wait_dead
 from mrc_lab.records import shells
-from mrc_lab.records.record import LAB_FOLDER, LIBRARY, LabNames, State, last_line
+from mrc_lab.records.record import LAB_FOLDER, LIBRARY, State, last_line
 from mrc_lab.records.rundir import (
     DOWN_S,
     STARTING,
@@ -233,22 +230,12 @@ def _place_files(
     if program is not None:
         for path in (run.program_file, run.folder.path / run.program_file.name):
             program.save(path)
-    write_whole(run.names_file, json.dumps(encode(_names(wanted.topology))))
     _place_library(run)
     # Root's umask may keep other users from reading what root writes. Until the lab runs, only we can open the folder.
     for path in run.folder.path.rglob("*"):
         os.chown(path, state.uid, state.gid, follow_symlinks=False)
     if part is not None:
         part.save(run.folder.path, key, state.uid, state.gid)
-
-
-def _names(topology: Topology) -> LabNames:
-    return LabNames(
-        hosts=[host.name for host in topology.hosts],
-        ports=[port.name for host in topology.hosts for port in host.ports],
-        switches=[switch.name for switch in topology.switches],
-        links=[link.name for link in topology.links.values() if not link.is_host_link],
-    )
 
 
 def _place_library(run: RunDir) -> None:

@@ -53,13 +53,12 @@ def execute(
     live: bool = True,
     progress: Callable[[str], None] = lambda text: None,
     trust_code: bool = False,
-    cores: int = 1,
     view: View | None = None,
     recorded: Experiment | None = None,
 ) -> Outcome:
     """Run an experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
 
-    `cores`: what a simulation may use; the result is the same. `live`: with a live view in the terminal; `view`: with
+    `live`: with a live view in the terminal; `view`: with
     one in a browser. `recorded`: the experiment as the result shall name it, where its lab is in a temporary file.
 
     Raises:
@@ -82,7 +81,7 @@ def execute(
     ):
         result = program = None
         try:
-            with sessions.session_on(wanted, clock, progress, cores) as session:
+            with sessions.session_on(wanted, clock, progress) as session:
                 progress("running")
                 if view is not None:
                     view.begin(session, experiment, interruption.check)

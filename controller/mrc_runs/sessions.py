@@ -64,19 +64,15 @@ def session_for(
 
 @contextlib.contextmanager
 def session_on(
-    wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
+    wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None
 ) -> Iterator[Session]:
-    """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock).
-
-    Args:
-        cores: how many cores a simulation may use, each by a process of at least `partition.LEAST_HOSTS` hosts.
-    """
+    """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock)."""
     lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
     if clock == "virtual":
         progress("building the simulation")
-        session: Session = VirtualSession(topology, transport, cores)
+        session: Session = VirtualSession(topology, transport)
         _print_unsupported(lab, session)
         try:
             yield session

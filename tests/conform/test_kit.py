@@ -21,7 +21,6 @@ from mrc_conform.device import Device, DeviceError, Need, Outcome, PathState, Se
 from mrc_conform.devices.kinds import DeviceKind, Target, make
 from mrc_conform.run import Verdict, run_case, run_cases
 from mrc_conform.script import Mismatch, Script
-from mrc_conform.wire import Transport
 from support import pcapng
 from support.conform import sensitivity
 from support.conform.mutant import table
@@ -34,7 +33,6 @@ SAMPLE = {
         "backup-of-another-plane",
         "skip-persists",
     ),
-    "roce_mutants.yaml": ("sequence-nak-missing", "go-back-one"),
 }
 
 
@@ -47,22 +45,21 @@ def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def device(transport: Transport = Transport.MRC) -> Device:
-    return make(Target(DeviceKind.VIRTUAL, transport))
+def device() -> Device:
+    return make(Target(DeviceKind.VIRTUAL))
 
 
-@pytest.mark.parametrize("transport", list(Transport))
-def test_our_endpoint_follows_every_rule(transport: Transport) -> None:
-    cases = select([], transport)
-    run = run_cases(cases, device(transport), 1)
+def test_our_endpoint_follows_every_rule() -> None:
+    cases = select([])
+    run = run_cases(cases, device(), 1)
     wrong = [f"{each.case.name}: {each.text}" for each in run.results if each.verdict is not Verdict.PASSED]
     assert not wrong
-    assert len(cases) >= (200 if transport is Transport.MRC else 60)
+    assert len(cases) >= 300
 
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_rules_do_not_depend_on_the_seed(seed: int) -> None:
-    run = run_cases(select([], Transport.MRC), device(), seed)
+    run = run_cases(select([]), device(), seed)
     wrong = [f"{each.case.name}: {each.text}" for each in run.results if each.verdict is not Verdict.PASSED]
     assert not wrong
 
@@ -105,7 +102,7 @@ def test_nearly_all_mutants_are_named(file: str) -> None:
 
 
 def _case(script, basis: Basis = Basis.NOTES, needs: frozenset[Need] = frozenset()) -> Case:  # type: ignore[no-untyped-def]
-    return Case("made-up", Area.SACK, "A rule.", basis, "§0", script, Settings(), needs, True, Transport.MRC)
+    return Case("made-up", Area.SACK, "A rule.", basis, "§0", script, Settings(), needs, True)
 
 
 def _wrong(c: Script) -> None:
@@ -159,7 +156,7 @@ def test_verbs_say_what_they_expected(script, text: str) -> None:  # type: ignor
 
 
 def test_reports_have_the_verdicts_and_the_packets(tmp_path: pathlib.Path) -> None:
-    good = select(["sack-echo-ev"], Transport.MRC)
+    good = select(["sack-echo-ev"])
     run = run_cases([*good, _case(_wrong)], device(), 1)
     tree = ElementTree.fromstring(report.junit(run))
     suite = tree.find("testsuite")
@@ -185,10 +182,10 @@ def test_command_lists_runs_and_refuses(tmp_path: pathlib.Path) -> None:
 
 
 def test_selection_by_area_and_name() -> None:
-    assert {each.area for each in select(["trim"], Transport.MRC)} >= {Area.TRIM}
-    assert [each.name for each in select(["ack-alone"], Transport.MRC)] == ["ack-alone"]
+    assert {each.area for each in select(["trim"])} >= {Area.TRIM}
+    assert [each.name for each in select(["ack-alone"])] == ["ack-alone"]
     with pytest.raises(UsageError, match="--only nothing-like-it"):
-        select(["nothing-like-it"], Transport.MRC)
+        select(["nothing-like-it"])
 
 
 # --- adapters ---

@@ -10,18 +10,14 @@ import random
 import pytest
 
 from mrc_conform import wire
-from mrc_conform.wire import Damage, FormatError, Packet, Transport
+from mrc_conform.wire import Damage, FormatError, Packet
 from mrc_host.proto.wire import codec as fast
 from mrc_host.proto.wire import packet as full
-from mrc_host.proto.wire.fields import MRC_LAYOUTS, ROCE_LAYOUTS
+from mrc_host.proto.wire.fields import MRC_LAYOUTS
 from mrc_host.proto.wire.fields import Packet as FullPacket
 
 VECTORS = pathlib.Path(__file__).parents[1] / "vectors/mrc_wire.json"
-PARTS = (
-    "bth", "meth", "tseth", "reth", "immdt", "aeth", "seth", "cc_state", "neth", "peth", "erth", "eeth", "atomiceth",
-    "atomicacketh",
-)  # fmt: skip
-LAYOUTS = {Transport.MRC: MRC_LAYOUTS, Transport.ROCE: ROCE_LAYOUTS}
+PARTS = ("bth", "meth", "tseth", "reth", "immdt", "aeth", "seth", "cc_state", "neth", "peth", "erth", "eeth")
 
 
 def same(ours: Packet, theirs: FullPacket) -> None:
@@ -39,11 +35,11 @@ def same(ours: Packet, theirs: FullPacket) -> None:
     assert names == set(ours.fields)
 
 
-def drawn(rng: random.Random, transport: Transport) -> Packet:
+def drawn(rng: random.Random) -> Packet:
     """Return a packet with random values in all fields that are not reserved."""
-    layout = rng.choice(list(wire.wire_format().opcodes[transport].values()))
+    layout = rng.choice(list(wire.wire_format().opcodes.values()))
     stamped = bool(layout.optional) and rng.random() < 0.7
-    packet = wire.blank(transport, layout.name, stamped=stamped)
+    packet = wire.blank(layout.name, stamped=stamped)
     for header in (wire.wire_format().headers["BTH"], *layout.headers):
         for item in header.fields:
             name = f"{header.name.lower()}.{item.name}"
@@ -51,8 +47,6 @@ def drawn(rng: random.Random, transport: Transport) -> Packet:
                 continue
             value = rng.getrandbits(item.bits)
             packet.fields[name] = value - (1 << item.bits) if item.signed and value >> item.bits - 1 else value
-    if transport is Transport.ROCE:
-        packet.fields["bth.rtx"] = 0
     packet.payload = rng.randbytes(rng.randrange(65)) if layout.payload else b""
     packet.source, packet.destination = rng.randbytes(16), rng.randbytes(16)
     packet.ev = rng.getrandbits(32)
@@ -68,27 +62,25 @@ def test_vectors_are_read_as_the_endpoint_reads_them(vector: dict[str, str]) -> 
     assert wire.encode(packet) == (raw if not packet.encapsulated else raw[40:])
 
 
-@pytest.mark.parametrize("transport", list(Transport))
-def test_random_packets_are_the_same_in_both_codecs(transport: Transport) -> None:
+def test_random_packets_are_the_same_in_both_codecs() -> None:
     """Some thousand packets here; MRCLAB_CONFORM_PACKETS=1000000 for a million."""
     rng = random.Random(7)
     codec = fast.Codec()
     for _ in range(int(os.environ.get("MRCLAB_CONFORM_PACKETS", "3000"))):
-        packet = drawn(rng, transport)
-        raw = wire.encode(packet, transport)
-        again = wire.decode(raw, transport)
+        packet = drawn(rng)
+        raw = wire.encode(packet)
+        again = wire.decode(raw)
         assert again.fields == packet.fields | {"bth.pad": -len(packet.payload) % 4}
-        if packet.fields["bth.migreq"] == 0 and packet.opcode != "CNP":
-            same(again, full.decode(raw, LAYOUTS[transport]))
-        if transport is Transport.MRC:
-            message = codec.decode(raw)
-            assert (message.opcode, message.psn, message.dest_qp) == (raw[48], packet["psn"], packet["dest_qp"])
+        if packet.fields["bth.migreq"] == 0:
+            same(again, full.decode(raw, MRC_LAYOUTS))
+        message = codec.decode(raw)
+        assert (message.opcode, message.psn, message.dest_qp) == (raw[48], packet["psn"], packet["dest_qp"])
 
 
 def test_trimmed_packets_are_cut_as_by_a_switch() -> None:
     rng = random.Random(3)
     for _ in range(300):
-        packet = drawn(rng, Transport.MRC)
+        packet = drawn(rng)
         if not packet.opcode.startswith("WRITE"):
             continue
         keep = rng.randrange(20, 60)
@@ -110,28 +102,25 @@ def test_trimmed_packets_are_cut_as_by_a_switch() -> None:
     ],
 )
 def test_malformed_packets_are_refused(damage: Damage, text: str) -> None:
-    packet = wire.blank(Transport.MRC, "WRITE_ONLY")
+    packet = wire.blank("WRITE_ONLY")
     packet.payload = b"\xff" * 8
     with pytest.raises(FormatError, match=text):
         wire.decode(wire.encode(packet, damage=damage))
 
 
 def test_reserved_bits_of_an_answer_must_be_zero() -> None:
-    packet = wire.blank(Transport.MRC, "SACK").with_fields({"seth.seth_r3": 1})
+    packet = wire.blank("SACK").with_fields({"seth.seth_r3": 1})
     with pytest.raises(FormatError, match=r"seth\.seth_r3"):
         wire.decode(wire.encode(packet))
 
 
 def test_the_description_is_the_endpoints_table_in_other_words() -> None:
     """Field by field: names, widths and places."""
-    for transport, layouts in LAYOUTS.items():
-        opcodes = wire.wire_format().opcodes[transport]
-        assert {each.code for each in opcodes.values()} == {int(code) for code in layouts}
-        for each in opcodes.values():
-            theirs = layouts[each.code]
-            assert [header.name for header in each.headers] == [header.name for header in theirs.headers]
-            for ours, other in zip(each.headers, theirs.headers, strict=True):
-                listed = [(item.name, item.bits, item.offset, item.signed, item.reserved) for item in ours.fields]
-                assert listed == [
-                    (item.name, item.width, item.bit, item.signed, item.reserved) for item in other.fields
-                ]
+    opcodes = wire.wire_format().opcodes
+    assert {each.code for each in opcodes.values()} == {int(code) for code in MRC_LAYOUTS}
+    for each in opcodes.values():
+        theirs = MRC_LAYOUTS[each.code]
+        assert [header.name for header in each.headers] == [header.name for header in theirs.headers]
+        for ours, other in zip(each.headers, theirs.headers, strict=True):
+            listed = [(item.name, item.bits, item.offset, item.signed, item.reserved) for item in ours.fields]
+            assert listed == [(item.name, item.width, item.bit, item.signed, item.reserved) for item in other.fields]

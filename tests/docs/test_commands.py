@@ -51,7 +51,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "tests/lab/test_cli.py",
     ),
     (
-        r"mrclab workshop (start|check|hint|solution|reset|new|verify|record|grade|leaderboard).*",
+        r"mrclab workshop (start|check|hint|solution|reset|new|verify|record|grade).*",
         WALKED,
         "tests/workshop/test_readmes.py",
     ),
@@ -86,7 +86,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab sweep( .*)?", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
     (r"mrclab (run trace|replay)", "lacks a trace or a model, and a fabric", "tests/scale/test_replay.py"),
     (r"mrclab replay .*(--cluster|--lab training-).*", "tens of seconds", "tests/scale/test_replay.py"),
-    (r"mrclab plan( .+)?", "seconds to minutes each", "tests/sweeps/test_plan.py"),
     (
         r"mrclab scale( (--list|--validate|--calibrate|[\w-]+( -o \w+| --days \d+)?))?",
         "the extra `scale`, and minutes",

@@ -112,8 +112,6 @@ TEXTS = [
     if "__compiled__" not in path.parts
     for line, text in _texts(path)
 ]
-#: Modules whose messages are of one verb alone, which takes the option that they name.
-OF_ONE_VERB = {"controller/mrc_studies/estimates/estimate.py": "plan"}
 
 
 def _words(command: str) -> list[str]:
@@ -144,8 +142,7 @@ def test_a_remedy_names_the_clock_of_a_verb_that_has_one() -> None:
             continue
         verbs = re.findall(r"`?mrclab (\w+)", text)
         if not verbs:
-            module = path.stem if path.parent.name == "mrc_cli" else OF_ONE_VERB.get(str(path), "")
-            verbs = [module]
+            verbs = [path.stem if path.parent.name == "mrc_cli" else ""]
         if all(cli.problem(["mrclab", verb, "--clock", "virtual"], loosely=True) for verb in verbs):
             wrong.append(f"{path}:{line}: {text}")
     assert wrong == []

@@ -274,14 +274,6 @@ def test_two_runs_in_a_second_do_not_share_a_folder(tmp_path: pathlib.Path, monk
     assert names == ["e-virtual-now", "e-virtual-now-2", "e-virtual-now-3"]
 
 
-@pytest.mark.parametrize("end", ["", "]" * 20_000])
-def test_plan_reads_no_file_of_any_depth(call: Call, tmp_path: pathlib.Path, end: str) -> None:
-    """It looks whether a file is that of a cluster before it reads it as an experiment."""
-    (tmp_path / "deep.yaml").write_text("a: " + "[" * 20_000 + end)
-    code, _, err = call("plan", str(tmp_path / "deep.yaml"))
-    assert (code, "nested deeper than 32" in err) == (2, True), err
-
-
 def test_a_compiler_that_no_shell_understands_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", '"')
     with pytest.raises(BuildError, match=r'CC=": no command .*; set CC=gcc'):

@@ -35,10 +35,10 @@ from support.lab.labs import SMALL_LOADS, lab_file
 LABELS = ("bytes verified", "payload of packets")
 
 
-def done(experiment: Experiment, payload: str, cores: int = 1) -> tuple[RunResult, dict[str, Any]]:
+def done(experiment: Experiment, payload: str) -> tuple[RunResult, dict[str, Any]]:
     """Run an experiment; return its result and its verdict."""
     asked = experiment.model_copy(update={"payload": payload})
-    with session_on(precheck.requested_lab(asked, clock="virtual"), "virtual", cores=cores) as made:
+    with session_on(precheck.requested_lab(asked, clock="virtual"), "virtual") as made:
         result = run_on(made, asked)
         judged = verdict.judge(result, made.topology, asked.expect, asked.claims())
     return result, judged.document()
@@ -65,10 +65,10 @@ def seen(result: RunResult, judged: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def assert_alike(experiment: Experiment, cores: int = 1) -> RunResult:
+def assert_alike(experiment: Experiment) -> RunResult:
     """Run an experiment with bytes and with lengths, and compare all but the labels; return the first result."""
     whole, judged = done(experiment, "bytes")
-    length, also = done(experiment, "length", cores)
+    length, also = done(experiment, "length")
     assert seen(length, also) == seen(whole, judged)
     assert not any(each.bytes_verified for each in length.progress.values())
     return whole
@@ -107,14 +107,6 @@ def test_damaged_trimmed_and_repeated_packets_decide_alike(transport: str, tmp_p
     assert result.totals()["retransmissions"]
     if transport == "mrc":
         assert result.totals()["trims"]
-
-
-@pytest.mark.slow
-def test_two_processes_decide_as_one_with_bytes(tmp_path: pathlib.Path) -> None:
-    many = {"planes": 2, "t0_per_plane": 4, "t1_per_plane": 2, "hosts": 16, "hosts_per_t0": 4}
-    lab = lab_file(tmp_path, "tiny", **many, agents={}, max_oversubscription=2, name="halves")
-    workload = {"name": "permutation", "params": {"message_bytes": 20_000}, "duration": 0.2}
-    assert_alike(impairing(tmp_path, lab=lab, workload=workload), cores=2)
 
 
 MODES = ["srv6_usid", "srv6_srh", "structured_ev", "ecmp", "spray"]

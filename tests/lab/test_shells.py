@@ -109,7 +109,7 @@ OWN = "name: own\nplanes: 2\nt0_per_plane: 2\nt1_per_plane: 2\nhosts: 4\nhosts_p
 def experiment(lab: str | None, clock: str | None) -> Experiment:
     """Return the experiment of a workload with these options."""
     options = ("--set", "--hosts", "--qps", "--transport", "--duration", "--switch", "--compiler", "--payload")
-    return experiment_of("write_bw", {**dict.fromkeys(options), "--lab": lab}, clock, "run")
+    return experiment_of("write_bw", {**dict.fromkeys(options), "--lab": lab}, clock)
 
 
 @pytest.mark.parametrize("clock", [None, "virtual", "real"])

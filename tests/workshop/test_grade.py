@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from mrc_topo.shipped import shipped
-from mrc_workshop import exercise, grade, judge, leaderboard, learner
+from mrc_workshop import exercise, grade, judge, learner
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.idleness import LONGEST_LOOK_S, CpuUse, IdleTime, use_of
 from support.workshop import small
@@ -317,7 +317,6 @@ def test_on_a_busy_machine_nothing_is_graded_and_nothing_stored(one: Exercise, t
     assert (found.passed, found.grade, found.digest) == (False, None, "")
     assert found.reason.startswith("not graded: machine busy"), found
     assert grade.read(output) == [found]
-    assert leaderboard.rank([found]) == []
     (again,) = grade.grade(place, output, only=one)
     assert (again.passed, again.grade) == (True, 1.0), again
 

@@ -1,4 +1,4 @@
-"""What our two endpoints have in common as devices: a virtual clock, ports, memory and completions."""
+"""An endpoint of ours as a device: a virtual clock, ports, memory and completions."""
 
 from __future__ import annotations
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from mrc_common.errors import UsageError
 from mrc_conform.device import Device
-from mrc_conform.wire import Transport
 
 
 class DeviceKind(Enum):
@@ -23,7 +21,6 @@ class Target:
     """A device as the command line names it; `interfaces`, `peer`, `adapter`: of an endpoint behind interfaces."""
 
     kind: DeviceKind
-    transport: Transport = Transport.MRC
     interfaces: tuple[str, ...] = ()
     peer: str = ""
     adapter: str = ""
@@ -34,17 +31,8 @@ def make(target: Target) -> Device:
     """Return the device.
 
     Raises:
-        UsageError: there is no device of this kind for the transport.
         DeviceError: it cannot be reached.
     """
-    if target.transport is Transport.ROCE:
-        if target.kind is not DeviceKind.VIRTUAL:
-            raise UsageError(
-                f"--transport roce is tested on the virtual clock only, not with --device {target.kind.value}"
-            )
-        from mrc_conform.devices.virtual_roce import VirtualRoce
-
-        return VirtualRoce()
     if target.kind is DeviceKind.AGENT:
         from mrc_conform.devices.agent import AgentDevice
 

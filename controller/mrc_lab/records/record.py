@@ -123,17 +123,6 @@ class Record:
         return record
 
 
-@dataclass(frozen=True)
-class LabNames:
-    """The names of a lab's elements, for shells that complete them: host ports as `h0:2`, links between switches as
-    `p0-t0.1--p0-t1.0`."""
-
-    hosts: list[str]
-    ports: list[str]
-    switches: list[str]
-    links: list[str]
-
-
 class LabFolder:
     """The folder that a lab can write to, seen from inside or outside."""
 

@@ -3,7 +3,6 @@
     BASE/NAME/state.json    written by commands: the lab's first process, what is denied (`State`)
     BASE/NAME/faults.json   written by commands: what is broken (`faults.ledger.LedgerState`)
     BASE/NAME/NAME.yaml     the lab file as it was when the lab came up
-    BASE/NAME/names.json    the names of its elements (`LabNames`)
     BASE/NAME/lab/          seen inside the lab as /run/lab, and all that it can write (`LabFolder`)
 
 A lab is a PID namespace: when its first process ends, the kernel ends all others and takes interfaces and namespaces
@@ -148,7 +147,6 @@ class RunDir:
         self.path = (base() if folder is None else folder) / name
         self.state_file = self.path / "state.json"
         self.lab_file = self.path / f"{name}.yaml"
-        self.names_file = self.path / "names.json"
         self.log_file = self.path / "labd.log"
         #: The switches' program, if another compiler than ours made it.
         self.program_file = self.path / PROGRAM

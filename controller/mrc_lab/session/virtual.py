@@ -26,7 +26,6 @@ from mrc_lab.processes.exits import StoppedProcess
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
-from mrc_lab.session.partition import PartitionedHosts, processes
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.direct import DirectTables
 from mrc_lab.switches.program import FabricProgram, fill, primary, program_of
@@ -99,20 +98,16 @@ class VirtualHost:
 class VirtualSession(Session):
     """Builds the lab; `close` frees it. `transport` is mrc or roce.
 
-    With several `cores` the hosts of a large lab are in as many processes, and the fabric runs beside them in a thread
-    (`partition.py`); the hosts of a small lab stay in this process. The result is the same. `nodes` are the hosts that
-    are simulated in this process.
-
-    `simulated` is the fabric, and `fabric` commands it. Calls within the process fill its tables. P4Runtime and the
-    target API are served once `server`, `target` or `p4runtime_address` is asked for; a lab with a program of its own,
-    or with one by p4c, is served from the beginning.
+    `nodes` are the hosts, `simulated` is the fabric, and `fabric` commands it. Calls within the process fill its
+    tables. P4Runtime and the target API are served once `server`, `target` or `p4runtime_address` is asked for; a lab
+    with a program of its own, or with one by p4c, is served from the beginning.
     """
 
     clock = "virtual"
     #: Whether an earlier simulation of this process may have left cycles of objects.
     _littered = False
 
-    def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
+    def __init__(self, topology: Topology, transport: str = "mrc") -> None:
         if VirtualSession._littered:
             # Objects that were ignored while time passed count as old, and Python hardly ever looks at old ones.
             gc.collect()
@@ -139,12 +134,7 @@ class VirtualSession(Session):
             [self._port(host, plane) for host in topology.hosts for plane in range(planes)]
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
-        self.partition: PartitionedHosts | None = None
-        count = processes(topology.lab, cores)
-        if count > 1:
-            self.partition = PartitionedHosts(topology, transport, outside, places, count)
-        here = [] if self.partition else topology.hosts
-        self.nodes = {host.name: self._node(host, transport) for host in here}
+        self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
         paths = {name: node.datapath for name, node in self.nodes.items()}
         length_only = topology.lab.payload == "length"
         self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, length_only)
@@ -164,8 +154,6 @@ class VirtualSession(Session):
 
     def command(self, host: str, verb: str, arguments: Mapping[str, Any]) -> Plain:
         """Carry out a verb of a host. Raises HostError."""
-        if self.partition is not None:
-            return self.partition.command(host, verb, arguments)
         try:
             answer: Plain = self.nodes[host].command(verb, dict(arguments), self.now_ns())
         except CommandError as error:
@@ -195,14 +183,14 @@ class VirtualSession(Session):
             device.close()
 
     def now_ns(self) -> int:
-        return (self.partition or self.driver).now
+        return self.driver.now
 
     def stats(self) -> dict[int, DeviceStats]:
         # Calls over gRPC would take ten times as long.
         return FabricInside(self.simulated).stats()
 
     def unread(self) -> Mapping[str, Sequence[int]]:
-        return super().unread() if self.partition else {name: self.driver.unread(name) for name in self.hosts}
+        return {name: self.driver.unread(name) for name in self.hosts}
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
         return FabricInside(self.simulated).samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
@@ -213,8 +201,7 @@ class VirtualSession(Session):
     def advance(self, seconds: float) -> None:
         interruption.check()
         with _garbage_collected_rarely():
-            driver = self.partition or self.driver
-            driver.run_until(driver.now + round(seconds * 1e9))
+            self.driver.run_until(self.driver.now + round(seconds * 1e9))
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         self._carriers[host, port] = up
@@ -225,15 +212,10 @@ class VirtualSession(Session):
         agent = self.virtual_hosts[host]
         if agent.frozen or agent.dead:
             return
-        if self.partition is not None:
-            self.partition.set_carriers(host, self._carriers_of(host))
-            return
-        for port, up in self._carriers_of(host):
-            self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
+        for (name, port), up in self._carriers.items():
+            if name == host:
+                self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
         self.driver.touch(host)
-
-    def _carriers_of(self, host: str) -> list[tuple[int, bool]]:
-        return [(port, up) for (name, port), up in self._carriers.items() if name == host]
 
     def _serve(self) -> Served:
         """Serve P4Runtime and the target API from now on."""
@@ -276,16 +258,16 @@ class VirtualSession(Session):
 
     def freeze_agent(self, host: str) -> None:
         self._agent(host).frozen = True
-        (self.partition or self.driver).hold(host)
+        self.driver.hold(host)
 
     def thaw_agent(self, host: str) -> None:
         self._agent(host).frozen = False
-        (self.partition or self.driver).release(host)
+        self.driver.release(host)
         self._send_carriers(host)
 
     def kill_agent(self, host: str) -> None:
         self._agent(host).dead = True
-        (self.partition or self.driver).hold(host, dead=True)
+        self.driver.hold(host, dead=True)
 
     def restart_agent(self, host: str) -> None:
         agent = self.virtual_hosts[host]
@@ -294,9 +276,6 @@ class VirtualSession(Session):
         config = describe.host_config(self.topology, self.topology.host(host), self.clock, self.transport)
         seed = f"{config.seed} {started}"
         agent.dead = agent.frozen = False
-        if self.partition is not None:
-            self.partition.release(host, seed, self._carriers_of(host))
-            return
         node = self.nodes[host] = self._node(self.topology.host(host), self.transport, seed)
         self._send_carriers(host)
         self.driver.release(host, node.datapath)
@@ -313,8 +292,6 @@ class VirtualSession(Session):
         return None
 
     def close(self) -> None:
-        if self.partition is not None:
-            self.partition.close()
         if self._served is None:
             self.simulated.close()
             return

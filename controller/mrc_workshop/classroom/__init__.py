@@ -1,1 +1,1 @@
-"""A class of the workshop: its roster and deadlines, what was handed in, grades of it, and gradebooks."""
+"""A class of the workshop: its roster and deadlines, what was handed in, and grades of it."""

@@ -25,27 +25,20 @@ MAX_STUDENTS = 5000
 FOLDER = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
 #: The names that useradd(8) of Debian accepts.
 ACCOUNT = r"^[a-z_][a-z0-9_-]{0,31}$"
-#: What a course system may take for a log-in: it can be an address.
-LOGIN = r"^[^\s,;\"]{1,255}$"
-EMAIL = r"^[A-Za-z0-9][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+$"
 
 #: What to write for a value that does not match a pattern of this file.
 _REMEDIES = {
     FOLDER: "write a folder below the other one, such as mrclab or course/mrc: letters, digits and . _ - only",
     ACCOUNT: "write the name of an account of this machine: lower-case letters, digits, _ and -",
-    LOGIN: "write the column SIS Login ID of Canvas' export: up to 255 characters without spaces and separators",
-    EMAIL: "write an address such as ann@example.org, or leave it empty",
 }
 
 
 class ClassExercise(Model):
-    """An exercise of a class. `due`: the deadline in ISO 8601 with its zone; without it nothing is late. `column`: the
-    name of its column in a gradebook (default: the name of the exercise)."""
+    """An exercise of a class. `due`: the deadline in ISO 8601 with its zone; without it nothing is late."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     due: Annotated[str, Field(max_length=40)] | None = None
     points: Annotated[float, Field(gt=0, le=1000)] = 100.0
-    column: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
     @field_validator("name", mode="before")
     @classmethod
@@ -74,28 +67,16 @@ class ClassFile(Model):
     late_factor: Annotated[float, Field(ge=0, le=1)] = 1
     seeds: Annotated[list[Seed], Field(max_length=20)] = []
 
-    @model_validator(mode="after")
-    def _columns(self) -> Self:
-        columns = [each.column for each in self.exercises if each.column is not None]
-        again = next((each for each in columns if columns.count(each) > 1), None)
-        if again is not None:
-            raise ValueError(f"two exercises have the column '{again}'; give each its own")
-        return self
-
 
 class Student(Model):
     """A row of the roster. The work is in the home of `account`, or in `folder` beside the class file; with neither,
-    files with the student's `id` in the inbox are theirs. `canvas`: the student's number in Canvas; `canvas_login`: the
-    name with which the student logs in there (default: `account`, else what stands before the @ of `email`)."""
+    files with the student's `id` in the inbox are theirs."""
 
     id: Annotated[str, Field(pattern=NAME)]
     name: Annotated[str, Field(min_length=1, max_length=200)]
     account: Annotated[str, Field(pattern=ACCOUNT)] | None = None
     folder: Annotated[str, Field(pattern=FOLDER)] | None = None
     group: Annotated[str, Field(max_length=100)] = ""
-    email: Annotated[str, Field(pattern=EMAIL)] | None = None
-    canvas: Annotated[str, Field(pattern=r"^[0-9]{1,20}$")] | None = None
-    canvas_login: Annotated[str, Field(pattern=LOGIN)] | None = None
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -106,12 +87,11 @@ class Student(Model):
 
 @dataclass(frozen=True)
 class Assignment:
-    """An exercise of the class with its deadline in seconds since the epoch, its points and its column's name."""
+    """An exercise of the class with its deadline in seconds since the epoch, and its points."""
 
     exercise: Exercise
     due_s: float | None
     points: float
-    column: str
 
     @property
     def name(self) -> str:
@@ -222,7 +202,7 @@ def read_class(path: pathlib.Path) -> Classroom:
         if any(found.name == each.name for each in assignments):
             wrong.append(document.problem(("exercises", index, "name"), f"{found.name} is given twice; keep one"))
         due = None if spec.due is None else moment(spec.due)
-        assignments.append(Assignment(found, due, spec.points, spec.column or found.name))
+        assignments.append(Assignment(found, due, spec.points))
     if wrong:
         raise WorkshopError("\n".join(wrong))
     return Classroom(path, content, read_roster(path.parent / content.roster), assignments)
@@ -287,7 +267,7 @@ def _add(row: dict[str, str], place: str, found: list[Student], problems: list[s
             pattern = str(each.get("ctx", {}).get("pattern", ""))
             problems.append(f"{place}: {printable(key)}: {_REMEDIES.get(pattern) or explain(Student, each)}"[:400])
         return
-    for key in ("id", "account", "folder", "email", "canvas", "canvas_login"):
+    for key in ("id", "account", "folder"):
         value = getattr(student, key)
         if value is not None and any(str(getattr(each, key)).lower() == value.lower() for each in found):
             problems.append(f"{place}: {key}: '{value}' is in an earlier line, too; each student has a different one")
@@ -331,7 +311,7 @@ late_factor: 0.5
 seeds: []
 """
 _ROSTER = """\
-id,name,account,folder,group,email,canvas
-s001,"Lee, Ann",,,A,ann@example.org,
-s002,Bob Roy,,,B,bob@example.org,
+id,name,account,folder,group
+s001,"Lee, Ann",,,A
+s002,Bob Roy,,,B
 """

@@ -156,8 +156,8 @@ def _archives(place: pathlib.Path) -> Iterator[list[str]]:
 
 
 def owner_of(classroom: Classroom, parts: list[str]) -> Student:
-    """Return the student whom a file of the inbox belongs to, by the first part of its name, which the instructor or
-    the course system made: the student's `id`, or a name as Moodle or Canvas write it into downloaded files.
+    """Return the student whom a file of the inbox belongs to, by the first part of its name, which the instructor
+    made: the student's `id`.
 
     What is inside a file, and the rest of its name, are the student's words and do not count.
 
@@ -173,10 +173,5 @@ def owner_of(classroom: Classroom, parts: list[str]) -> Student:
 
 
 def _is_of(name: str, student: Student, *, alone: bool) -> bool:
-    if re.fullmatch(rf"{re.escape(student.id)}{'' if alone else '([-_.].*)'}", name, re.DOTALL):
-        return True
-    # Moodle: "Full name_NUMBER_assignsubmission_file" and what follows; Canvas: "name_LATE_USER_SUBMISSION_file".
-    if re.match(rf"{re.escape(student.name)}_[0-9]+_assignsubmission_file", name):
-        return True
-    canvas = re.match(r"\w+?_([0-9]+)_[0-9]+_", name)
-    return canvas is not None and canvas[1] == student.canvas
+    pattern = rf"{re.escape(student.id)}{'' if alone else '([-_.].*)'}"
+    return re.fullmatch(pattern, name, re.DOTALL) is not None

@@ -190,21 +190,15 @@ class VirtualDriver:
     def run_until(self, end_ns: int) -> None:
         """Run everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
         instant is so by the next call."""
-        self.begin(self.now)
+        self._enter()
+        for seat in self._seats:
+            self._pump(seat, self.now)
+            self._schedule(seat)
         self._go(end_ns)
         self.now = max(self.now, end_ns)
 
-    def begin(self, now: int) -> int:
-        """Let all nodes act at `now`, as `run_until` does first; return when the next one is to be woken (ns)."""
-        self.now = now
-        self._enter()
-        for seat in self._seats:
-            self._pump(seat, now)
-            self._schedule(seat)
-        return self._next_wake()
-
-    def react(self, arrivals: list[Arrival], known_ns: int, end_ns: int) -> int:
-        """Let the nodes do what is due up to `known_ns` and before `end_ns`; return when the next one is due (ns).
+    def _react_all(self, arrivals: list[Arrival], known_ns: int, end_ns: int) -> None:
+        """Let the nodes do what is due up to `known_ns` and before `end_ns`.
 
         `arrivals` are all that arrives until `known_ns`.
         """
@@ -230,17 +224,8 @@ class VirtualDriver:
                 concerned.append(seat)
         for seat in concerned:
             self._react(seat, limit)
-        return self._next_wake()
 
-    def next_wake(self) -> int:
-        """Return when the next node is to be woken (ns), FOREVER if there is none."""
-        return self._next_wake()
-
-    def refresh_links(self) -> None:
-        """Take the hosts' ends of all links as they are now: another caller has changed one."""
-        self._enter()
-
-    def take_sent(self) -> tuple[list[int], list[bytes]]:
+    def _take_sent(self) -> tuple[list[int], list[bytes]]:
         """Return what nodes have sent and the fabric has not received yet, and forget it (see `VirtualFabric.send`)."""
         words, parts = self._words, self._parts
         self._words, self._parts = [], []
@@ -253,15 +238,15 @@ class VirtualDriver:
             wake = self._next_wake()
             due = wake < end_ns
             if due and wake <= fabric.known_ns:
-                self.react([], fabric.known_ns, end_ns)
+                self._react_all([], fabric.known_ns, end_ns)
                 continue
             # No packet that a node sends when it wakes up reaches a switch before this.
             limit = max(min(wake + self._ahead, end_ns), fabric.now_ns)
-            words, parts = self.take_sent()
+            words, parts = self._take_sent()
             arrivals = fabric.exchange(words, parts, limit, end_ns)
             if fabric.surprises:
                 self._enter()  # another caller has changed a link meanwhile
-            self.react(arrivals, fabric.known_ns, end_ns)
+            self._react_all(arrivals, fabric.known_ns, end_ns)
             if not (arrivals or due) and limit >= end_ns:
                 break
 
@@ -292,7 +277,7 @@ class VirtualDriver:
     def _tell(self) -> None:
         """Hand the packets that were sent to the fabric before it is changed in any other way."""
         if self._words:
-            words, parts = self.take_sent()
+            words, parts = self._take_sent()
             self.fabric.send(words, parts)
 
     def _next_wake(self) -> int:

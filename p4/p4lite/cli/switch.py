@@ -47,7 +47,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-p4", action="store_true", help="start without program; a controller sets the pipeline")
     add("--p4info", metavar="FILE", help="P4Info of a JSON program, which makes it the device's pipeline")
     add("-i", "--interface", action="append", default=[], metavar="PORT@IFACE", help="attach an interface")
-    add("--xdp", action="store_true", help="drive the interfaces of -i by AF_XDP instead of AF_PACKET")
     add("--device-id", type=int, default=0, metavar="N", help="P4Runtime device_id (default 0)")
     listen.add_options(parser, "the socket switch-N.sock in your run folder, N the device_id")
     add("--files", metavar="DIR", help="folder for captures and traces that clients of the target API ask for")
@@ -141,7 +140,7 @@ def _start(
             cpu_port=arguments.cpu_port,
         )
         for number, interface in ports.items():
-            switch.add_port(number, interface=interface, xdp=arguments.xdp, to_host=manner.to_host(interface))
+            switch.add_port(number, interface=interface, to_host=manner.to_host(interface))
         if loaded is not None:
             server.load(switch, loaded)
         if arguments.pcap is not None:

@@ -74,7 +74,6 @@ def _add_port(switch: Switch, item: PortDescription, base: Path, place: str) -> 
     port = switch.add_port(
         item.port,
         interface=item.interface,
-        xdp=item.xdp,
         name=item.name,
         to_host=item.to_host or LinkSettings(),
         to_switch=item.to_switch or LinkSettings(),

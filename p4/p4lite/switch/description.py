@@ -29,12 +29,10 @@ class TunnelDescription:
 
 @dataclass(frozen=True)
 class PortDescription:
-    """A port, its link outside, and by priority its queues, flow control and credits. `xdp`: its interface is driven by
-    AF_XDP."""
+    """A port, its link outside, and by priority its queues, flow control and credits."""
 
     port: PortNumber
     interface: str | None = None
-    xdp: bool = False
     tunnel: TunnelDescription | None = None
     name: str | None = None
     to_host: LinkSettings | None = None

@@ -17,7 +17,6 @@ from mrc_host.drivers.virtual import VirtualDriver
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port
 from p4lite.switch.fabric.values import QueueLimits
 from support.drivers.one_at_a_time import OneAtATime
-from support.drivers.split import Split
 from support.switch.hand_program import HEADER, HandProgram, Op, packet
 
 US = 1_000
@@ -136,7 +135,7 @@ def header(target: int) -> bytes:
     return packet(Op.FORWARD, target)[:HEAD]
 
 
-ONE_BY_ONE, BATCHED, SPLIT = "one by one", "by the batch", "in two groups"
+ONE_BY_ONE, BATCHED = "one by one", "by the batch"
 
 
 def play(world: World, way: str, folder: Path) -> dict[str, Any]:
@@ -165,10 +164,8 @@ def play(world: World, way: str, folder: Path) -> dict[str, Any]:
         port.capture(folder / f"{number}.pcapng")
     log: list[Any] = []
     nodes = {name: Scripted(name, world.ports, random.Random(f"{world.seed} {name}"), log) for name in places}
-    driver: VirtualDriver | OneAtATime | Split
-    if way == SPLIT:
-        driver = Split(fabric.outside(cables), nodes, places, MTU)
-    elif way != ONE_BY_ONE:
+    driver: VirtualDriver | OneAtATime
+    if way == BATCHED:
         driver = VirtualDriver(fabric.outside(cables), nodes, places, MTU)
     else:
         driver = OneAtATime(fabric, cables, nodes, places, MTU)
@@ -197,7 +194,7 @@ def play(world: World, way: str, folder: Path) -> dict[str, Any]:
 
 
 def act(
-    driver: VirtualDriver | OneAtATime | Split,
+    driver: VirtualDriver | OneAtATime,
     world: World,
     kind: str,
     which: int,
@@ -229,29 +226,11 @@ def act(
 @settings(max_examples=200)
 @given(world=worlds())
 def test_packets_by_the_batch_make_the_same_history_as_one_by_one(world: World) -> None:
-    """Also where nodes are in two groups, beside which the fabric goes on in a thread."""
     with tempfile.TemporaryDirectory() as folder:
         found = {}
-        for way in (ONE_BY_ONE, BATCHED, SPLIT):
+        for way in (ONE_BY_ONE, BATCHED):
             own = Path(folder, way)
             own.mkdir()
             found[way] = play(world, way, own)
     for key, expected in found[ONE_BY_ONE].items():
-        for way in (BATCHED, SPLIT):
-            assert found[way][key] == expected, (way, key)
-
-
-def test_fixed_history_is_the_same_in_every_driver_mode(tmp_path: Path) -> None:
-    """One that the sanitizer of threads can look at in a second or two."""
-    cable = LinkSettings(rate_bps=8 * 10**6, delay_ns=3 * GRID_NS, loss=0.1)
-    acts: list[tuple[int, tuple[str, int, LinkSettings | None]]] = [
-        (50, ("down", 1, None)), (20, ("hold", 2, None)), (20, ("up", 1, None)), (30, ("release", 2, None)),
-    ]  # fmt: skip
-    found = {}
-    for way in (ONE_BY_ONE, BATCHED, SPLIT):
-        (tmp_path / way).mkdir()
-        world = World(5, 5, 2, [cable] * 10, [cable] * 10, cable, 16, acts)
-        found[way] = play(world, way, tmp_path / way)
-    assert found[BATCHED] == found[ONE_BY_ONE]
-    assert found[SPLIT] == found[ONE_BY_ONE]
-    assert sum(len(lines) for lines in found[SPLIT]["lines"].values()) > 300
+        assert found[BATCHED][key] == expected, key

@@ -1,4 +1,4 @@
-"""The table of docs/verbs.md: every name of ours in it exists, every function of the headers is in it once."""
+"""The table of docs/verbs.md: every name of ours in it exists, every function of the header is in it once."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ import re
 
 import pytest
 
-from mrc_host import control_api, verbs
+from mrc_host import verbs
 from mrc_host.node.programs.pairs import ATTRIBUTES
 
 PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "verbs.md").read_text()
 ROWS = [
     [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in PAGE.splitlines() if line[:3] == "| `"
 ]
-#: mrc.h has 27 functions, mrc_ctl.h 14 (with both forms of the queries of devices).
+#: mrc.h has 27 functions (with both forms of the query of devices).
 FUNCTIONS = {
     "mrc": "query_device query_device_ex query_version create_context destroy_context create_comp_channel"
     " get_comp_channel_fd destroy_comp_channel create_cq poll_cq destroy_cq create_qp_hint destroy_qp_hint"
     " query_qp_hint modify_qp_hint create_qp destroy_qp query_qp modify_qp get_qpn post_recv post_send get_async_event"
     " ack_async_event req_notify_cq get_cq_event ack_cq_events",
-    "mrc_ctl": "query_device query_device_ex query_version query_port modify_port modify_ev_fmt_profile"
-    " query_ev_fmt_profile modify_ev_profile query_ev_profile modify_cc_profile query_cc_profile create_ev_event_cq"
-    " poll_ev_event ep_batch_send_wait",
 }
 #: What is in their structures (of unnamed ones inside them only the name), and their enumerations.
 MEMBERS = {
@@ -34,29 +31,8 @@ MEMBERS = {
     "mrc_qp_init_attr": "qp_context send_cq recv_cq cap sq_sig_all pd send_ops_flags protocol_version",
     "mrc_qp_attr": "mpr wimm timeout profile retry qp_hint cap vendor_cfg",
     "mrc_async_event": "element event_type",
-    "mrc_ctl_device_attr": "mrc_ctl_protocol_version ev cc phy_port_mask opt_attr",
-    "mrc_ctl_port_attr": "port_admin_state",
-    "mrc_ctl_ev_fmt_field": "width",
-    "mrc_ctl_ev_fmt_profile_attr": "profile_state cur_profile_state ev_fmt_mode ev_fmt_op vendor_cfg",
-    "mrc_ctl_ev": "val port",
-    "mrc_ctl_ev_field": "width init_val min_val max_val mask",
-    "mrc_ctl_ev_op_entry": "ev ev_new state flags",
-    "mrc_ctl_ev_profile_attr": "profile_state cur_profile_state ev_mode ev_fmt_profile_id ev_count ev_min_active"
-    " ev_event_mask ev_op ev_fields_op vendor_cfg",
-    "mrc_ctl_cc_profile_attr": "profile_state cur_profile_state algorithm cc_config vendor_cfg",
-    "mrc_ctl_cc_nscc_cfg": "disable_qa adjust_bytes_threshold adjust_period_threshold base_rtt eta fi fi_scale gamma"
-    " max_md_jump max_cwnd qa_gate qa_threshold target_delay",
-    "mrc_ctl_ev_event": "profile_id ev drop_count state",
-    "mrc_ctl_ep_req": "req_id sgid dgid ev_fmt_mode req_ev op",
-    "mrc_ctl_ep_rsp": "req_id port rtt adj_svc_time",
 }
-ENUMERATIONS = (
-    "mrc_protocol_version mrc_device_cap mrc_qp_hint_attr_mask mrc_qp_attr_mask mrc_qp_cap mrc_ctl_protocol_version"
-    " mrc_ctl_profile_state mrc_ctl_attr_opt mrc_ctl_port_admin_state mrc_ctl_port_attr_mask mrc_ctl_ev_fmt_mode"
-    " mrc_ctl_ev_fmt_op mrc_ctl_ev_fmt_profile_attr_mask mrc_ctl_ev_state mrc_ctl_ev_mode mrc_ctl_ev_op"
-    " mrc_ctl_ev_fields_op mrc_ctl_ev_profile_attr_mask mrc_ctl_ev_op_flags mrc_ctl_cc_profile_attr_mask"
-    " mrc_ctl_ep_op_type"
-)
+ENUMERATIONS = "mrc_protocol_version mrc_device_cap mrc_qp_hint_attr_mask mrc_qp_attr_mask mrc_qp_cap"
 
 
 def names(cell: str) -> list[str]:
@@ -79,9 +55,8 @@ def of_the_first_column() -> list[str]:
 
 @pytest.mark.parametrize("row", of_headers(), ids=lambda row: names(row[0])[0])
 def test_every_name_in_the_table_exists(row: list[str]) -> None:
-    module = control_api if "mrc_ctl_" in row[0] else verbs
     for name in names(row[1]):
-        found: object = module
+        found: object = verbs
         for part in name.split("."):
             fields = {each.name for each in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
             if part in fields or (part == "qp_num" and found is verbs.QueuePair):
@@ -97,19 +72,12 @@ def test_table_lists_every_function_of_the_headers() -> None:
         for function in functions.split():
             assert f"{prefix}_{function}" in told, f"{prefix}_{function}"
     assert len(FUNCTIONS["mrc"].split()) == 27
-    assert len(FUNCTIONS["mrc_ctl"].split()) == 14
 
 
 def test_every_structure_and_enumeration_is_there_with_all_its_members() -> None:
     members = {f"{name}.{member}" for name, text in MEMBERS.items() for member in text.split()}
     functions = {f"{prefix}_{name}" for prefix, text in FUNCTIONS.items() for name in text.split()}
     assert set(of_the_first_column()) == members | functions | set(ENUMERATIONS.split())
-
-
-def test_the_thirteen_settings_have_their_names() -> None:
-    assert {each.name for each in dataclasses.fields(control_api.NsccConfig)} == set(
-        MEMBERS["mrc_ctl_cc_nscc_cfg"].split()
-    )
 
 
 def test_attributes_that_the_table_names_can_be_set() -> None:

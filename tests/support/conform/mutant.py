@@ -86,16 +86,14 @@ def main() -> None:
     from mrc_conform.case import select
     from mrc_conform.devices.kinds import DeviceKind, Target, make
     from mrc_conform.run import Verdict, run_cases
-    from mrc_conform.wire import Transport
 
-    transport = Transport.ROCE if file.startswith("roce") else Transport.MRC
-    device = make(Target(DeviceKind.VIRTUAL, transport))
+    device = make(Target(DeviceKind.VIRTUAL))
 
     def show(result) -> None:  # type: ignore[no-untyped-def]
         if result.verdict is not Verdict.PASSED:
             print(result.case.name, flush=True)
 
-    run_cases(select(names, transport), device, 1, show)
+    run_cases(select(names), device, 1, show)
 
 
 if __name__ == "__main__":

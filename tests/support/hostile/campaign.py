@@ -24,8 +24,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from libmrc import build
+from mrc_common.rpc import Client
 from mrc_host import requests
-from mrc_host.control_api import Controller
 from support.verbs.bed import process
 
 SOURCE = pathlib.Path(__file__).with_name("programs.c")
@@ -102,9 +102,9 @@ def files(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def controllers(folder: pathlib.Path) -> Iterator[list[Controller]]:
+def controllers(folder: pathlib.Path) -> Iterator[list[Client]]:
     """Connect to both agents."""
-    made = [Controller(folder / f"h{index}.sock") for index in range(HOSTS)]
+    made = [Client(folder / f"h{index}.sock") for index in range(HOSTS)]
     try:
         yield made
     finally:
@@ -185,7 +185,7 @@ def _finish(honest: Pair, outcome: Outcome) -> int:
     return min((int(text.split()[0]) for text in said if text), default=0)
 
 
-def _judge(outcome: Outcome, agent: int, hosts: list[Controller], files_before: int, settled: int) -> None:
+def _judge(outcome: Outcome, agent: int, hosts: list[Client], files_before: int, settled: int) -> None:
     """Check what the agent has left of all these programs."""
     deadline = time.monotonic() + 30
     while any(host.ask(requests.GetPrograms()).programs for host in hosts) or files(agent) > files_before:

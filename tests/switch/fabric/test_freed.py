@@ -110,7 +110,6 @@ def test_hosts_at_a_removed_port_are_an_error(way: str, monkeypatch: pytest.Monk
                 lambda: both.transmitter(1),
                 lambda: both.send([1, 100, 10, 20], [packet()]),
                 lambda: both.exchange([1, 100, 10, 20], [packet()], 100),
-                lambda: both.begin([1, 100, 10, 20], [packet()], 100),
             ]
         )
         assert other.exchange([], [], 100) == []

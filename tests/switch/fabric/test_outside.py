@@ -80,29 +80,6 @@ def test_what_is_certain_to_arrive_is_told_before_its_time() -> None:
     assert outside.exchange([], [], 10**9) == []
 
 
-def test_the_fabric_goes_on_in_its_own_thread() -> None:
-    fabric = joined()
-    head, body = packet(Op.FORWARD, 2)[:5], packet(Op.FORWARD, 2, stamp=False)[5:]
-    outside = fabric.outside([(fabric.switch(1).port(number), head) for number in (1, 2)])
-    outside.transmitters()
-    with pytest.raises(FabricError, match="no exchange has begun"):
-        outside.finish()
-    took = 120 * 8 * 10**9 // RATE_BPS
-    for number in range(3):
-        at = number * 10**6
-        outside.begin([0, 100, at, at + took + (number > 0)], [head, body], at + 10**6 - DELAY_NS)
-        with pytest.raises(FabricError, match="has begun already"):
-            outside.begin([], [], at + 10**6)
-        ((time, place, *_),) = outside.finish()
-        assert place == 1
-        assert time - at - took - DELAY_NS in (0, 1)
-    outside.begin([1, 70_000, 10**7, 0], [bytes(70_000)], 10**8)
-    with pytest.raises(FabricError, match="70000 bytes are more than 65536"):
-        outside.finish()
-    outside.begin([], [], 10**8)
-    fabric.close()
-
-
 def test_what_cannot_be_sent_names_the_port_and_the_reason() -> None:
     fabric = joined(3)
     switch = fabric.switch(1)
@@ -144,9 +121,8 @@ def test_no_port_and_no_byte_is_read_that_is_not_there(way: str) -> None:
         ([0, "100", 0, 0], [bytes(100)], TypeError),
     ]
     for words, parts, error in wrong:
-        for call in (outside.exchange, outside.begin):
-            with pytest.raises(error):
-                call(words, parts, 10**7)  # type: ignore[arg-type]
+        with pytest.raises(error):
+            outside.exchange(words, parts, 10**7)  # type: ignore[arg-type]
         with pytest.raises(error):
             outside.send(words, parts)  # type: ignore[arg-type]
     if way != "ferry" or not HEADERS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,26 +52,6 @@ def test_the_fabric_under_sanitizers() -> None:
     ]
     tests.append(str(HERE.parents[1] / "hosts" / "drivers" / "test_virtual.py"))
     run_sanitized(*tests, "-k", "not 24_switches")
-
-
-@pytest.mark.slow
-def test_a_fabric_beside_its_hosts_under_the_sanitizer_of_threads() -> None:
-    environment = os.environ | {
-        "P4LITE_SANITIZE": "threads",
-        "LD_PRELOAD": runtime("libtsan.so"),
-        "TSAN_OPTIONS": "exitcode=99:halt_on_error=1:report_signal_unsafe=0",
-    }
-    # It cannot have its addresses where the kernel scatters them widely.
-    still = ["setarch", "-R"] if shutil.which("setarch") else []
-    if subprocess.run([*still, sys.executable, "-c", ""], env=environment, capture_output=True, check=False).returncode:
-        pytest.skip("the sanitizer of threads does not run here")
-    tests = [
-        str(HERE / "test_outside.py"),
-        f"{HERE.parents[1] / 'hosts/drivers/test_virtual.py'}::test_fixed_history_is_the_same_in_every_driver_mode",
-    ]
-    command = [*still, sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
 @pytest.mark.netns

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 import sysconfig
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from p4lite.switch.errors import BuildError
 from p4lite.switch.fabric.core import Core
@@ -46,57 +45,12 @@ def ferries() -> ctypes.PyDLL | None:
         return None
     pointer, number, thing = ctypes.c_void_p, ctypes.c_uint64, ctypes.py_object
     library.ferry_new.restype = pointer
-    library.ferry_new.argtypes = [pointer, pointer, pointer, pointer, pointer, number, number]
+    library.ferry_new.argtypes = [pointer, pointer, pointer, number, number]
     library.ferry_free.restype = None
     library.ferry_free.argtypes = [pointer]
-    for function in (library.ferry_exchange, library.ferry_begin):
-        function.restype = thing
-        function.argtypes = [pointer, pointer, thing, thing, number, number]
-    library.ferry_finish.restype = thing
-    library.ferry_finish.argtypes = [pointer, pointer]
+    library.ferry_exchange.restype = thing
+    library.ferry_exchange.argtypes = [pointer, pointer, thing, thing, number, number]
     return library
-
-
-class _PacketExchange:
-    """The functions of `core/python/ferry.c` for one `ExternalHosts`."""
-
-    def __init__(self, library: ctypes.PyDLL, core: Core, ferry: int) -> None:
-        self.exchange: Callable[[int, list[int], list[bytes], int, int], Found] = partial(library.ferry_exchange, ferry)
-        self.begin: Callable[[int, list[int], list[bytes], int, int], int] = partial(library.ferry_begin, ferry)
-        self.finish: Callable[[int], Found] = partial(library.ferry_finish, ferry)
-
-
-class ArrivalFormat(NamedTuple):
-    """What a process without the fabric needs in order to read arrivals.
-
-    `record`: the format of a record (`struct`); `places`: those of ports, by device and number; `skip`: the length of
-    the header before a packet.
-    """
-
-    record: str
-    places: dict[tuple[int, int], int]
-    skip: int
-
-    def unpack(self, records: bytes, octets: bytes | memoryview, *, others: bool = False) -> list[Arrival]:
-        """Return the arrivals, from the records and packets of the core; `others`: those at unknown ports, too, with
-        place -1.
-        """
-        places, skip = self.places, self.skip
-        return [
-            (time_ns, place, bytes(octets[offset + skip : offset + length - missing]), missing)
-            for time_ns, device_id, port, offset, length, missing in struct.iter_unpack(self.record, records)
-            if (place := places.get((device_id, port), -1)) >= 0 or others
-        ]
-
-
-class PackedArrivals(NamedTuple):
-    """Arrivals in the core's memory: the time of the first (ns), and the places and sizes of records and packets."""
-
-    first_ns: int
-    records: int
-    records_bytes: int
-    octets: int
-    octets_bytes: int
 
 
 def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
@@ -143,7 +97,6 @@ class ExternalHosts:
         self._ports_freed = core.ports_freed
         self._pointers = (ctypes.c_void_p * max(1, len(ports)))(*(port.pointer for port in self._ports))
         self._places = {(port.device_id, port.number): place for place, port in enumerate(self._ports)}
-        self.format = ArrivalFormat(core.delivery.format, self._places, self.header_bytes)
         self._transmitters = core.array("pf_transmitter", len(ports))
         self._one, self._one_pointer = core.array("pf_transmitter", 1), (ctypes.c_void_p * 1)()
         self._lookahead = ctypes.c_uint64()
@@ -153,24 +106,22 @@ class ExternalHosts:
         self.now_ns = self.known_ns = core.now_ns
         self.surprises = 0
         self._ferry = self._made_ferry()
-        #: The arguments of `begin`, and the buffers that the core reads until `finish`.
-        self._begun: tuple[list[int], int, object] | None = None
 
-    def _made_ferry(self) -> _PacketExchange | None:
+    def _made_ferry(self) -> Callable[[int, list[int], list[bytes], int, int], Found] | None:
+        """Return `ferry_exchange` of `core/python/ferry.c` for these hosts."""
         library = ferries()
         if library is None:
             return None
         # In order, as the ferry looks for them: the key of a port (`struct ferry_port`), its place.
         places = sorted((device_id << 32 | number, place) for (device_id, number), place in self._places.items())
         self._ferry_places = (ctypes.c_uint64 * (2 * len(places) + 1))(*(word for each in places for word in each))
-        c = self._core.c
-        functions = [ctypes.cast(each, ctypes.c_void_p) for each in (c.pf_exchange, c.pf_begin, c.pf_finish)]
+        exchange = ctypes.cast(self._core.c.pf_exchange, ctypes.c_void_p)
         count, skip = len(self._ports), self.header_bytes
-        ferry = library.ferry_new(*functions, self._pointers, self._ferry_places, count, skip)
+        ferry = library.ferry_new(exchange, self._pointers, self._ferry_places, count, skip)
         if not ferry:
             return None
         weakref.finalize(self, library.ferry_free, ferry)
-        return _PacketExchange(library, self._core, ferry)
+        return partial(library.ferry_exchange, ferry)
 
     def _check_ports(self) -> None:
         """Raise FabricError if one of the ports is removed; C reads their memory."""
@@ -241,80 +192,13 @@ class ExternalHosts:
         core = self._core
         self._check_ports()
         if self._ferry is not None and core.pointer is not None:
-            found = self._ferry.exchange(core.pointer, words, parts, limit_ns, foresee_ns)
+            found = self._ferry(core.pointer, words, parts, limit_ns, foresee_ns)
             return self._taken(found, words, limit_ns)
         numbers, count, octets = self._packed(words, parts)
         result = core.c.pf_exchange(
             core.pointer, self._pointers, numbers, count, octets, limit_ns, foresee_ns, self._told_by, self._batch_by
         )
         return self._taken(self._read(result), words, limit_ns)
-
-    def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> None:
-        """Begin an `exchange` in a thread of the fabric's own; `finish` waits for its end and arrivals."""
-        core = self._core
-        if self._begun is not None:
-            raise FabricError("an exchange has begun already; finish it")
-        self._check_ports()
-        held: object = None
-        if self._ferry is not None and core.pointer is not None:
-            result = self._ferry.begin(core.pointer, words, parts, limit_ns, foresee_ns)
-        else:
-            numbers, count, octets = self._packed(words, parts)
-            held = numbers, octets
-            result = core.c.pf_begin(core.pointer, self._pointers, numbers, count, octets, limit_ns, foresee_ns)
-        if result != 0:
-            raise FabricError("there is no memory for a thread of the fabric's own")
-        self._begun = (words, limit_ns, held)
-
-    def finish(self) -> list[Arrival]:
-        """Return the arrivals of the exchange that has begun; see `exchange`."""
-        core = self._core
-        if self._begun is None:
-            raise FabricError("no exchange has begun")
-        (words, limit_ns, _), self._begun = self._begun, None
-        if self._ferry is not None and core.pointer is not None:
-            found = self._ferry.finish(core.pointer)
-        else:
-            found = self._read(core.c.pf_finish(core.pointer, self._told_by, self._batch_by))
-        return self._taken(found, words, limit_ns)
-
-    # --- in the form in which C has them, for hosts that are simulated by other processes ---
-
-    def send_packed(self, words: memoryview, octets: memoryview) -> None:
-        """Do as `send`, with the words as unsigned 64-bit numbers of this machine, and the frames' bytes back to back.
-
-        Both are writable memory that this process shares with the sender. Raises as `send`.
-        """
-        if not len(words):
-            return
-        self._check_ports()
-        numbers = array("Q", words.tobytes())
-        self._check_packed(numbers, len(octets))
-        core = self._core
-        one, other = (ctypes.c_char.from_buffer(each) for each in (words, octets))
-        result = core.c.pf_send(
-            core.pointer,
-            self._pointers,
-            ctypes.c_char_p(ctypes.addressof(one)),
-            len(numbers) // SEND_WORDS,
-            ctypes.c_char_p(ctypes.addressof(other)),
-            self._told_by,
-        )
-        if result != 0:
-            raise self._refused(result, numbers.tolist())
-        self.surprises += self._told.value
-
-    def finish_packed(self) -> PackedArrivals:
-        """Do as `finish`, and return the arrivals in the core's memory. They are valid until its next call."""
-        core = self._core
-        if self._begun is None:
-            raise FabricError("no exchange has begun")
-        (words, limit_ns, _), self._begun = self._begun, None
-        result, batch = core.c.pf_finish(core.pointer, self._told_by, self._batch_by), self._batch
-        self._taken((result, self._told.value, batch.now_ns, batch.known_ns, []), words, limit_ns)
-        size = batch.count * core.delivery.size
-        first = core.delivery.unpack(ctypes.string_at(batch.records, core.delivery.size))[0] if batch.count else 0
-        return PackedArrivals(first, batch.records or 0, size, batch.bytes or 0, batch.size)
 
     def _check_packed(self, numbers: array[int], octets: int) -> None:
         """Check what C relies on (as in `ferry.c`)."""
@@ -338,8 +222,13 @@ class ExternalHosts:
         arrived = batch.count if result == 0 else 0
         if not arrived:
             return result, self._told.value, batch.now_ns, batch.known_ns, []
-        records = ctypes.string_at(batch.records, arrived * self._core.delivery.size)
-        arrivals = self.format.unpack(records, ctypes.string_at(batch.bytes, batch.size), others=True)
+        delivery, places, skip = self._core.delivery, self._places, self.header_bytes
+        records = ctypes.string_at(batch.records, arrived * delivery.size)
+        octets = ctypes.string_at(batch.bytes, batch.size)
+        arrivals = [
+            (time_ns, places.get((device_id, port), -1), octets[offset + skip : offset + length - missing], missing)
+            for time_ns, device_id, port, offset, length, missing in delivery.iter_unpack(records)
+        ]
         return result, self._told.value, batch.now_ns, batch.known_ns, arrivals
 
     def _taken(self, found: Found, words: list[int], limit_ns: int) -> list[Arrival]:

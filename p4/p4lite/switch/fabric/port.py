@@ -29,7 +29,6 @@ from p4lite.switch.fabric.values import (
     TunnelSettings,
     TunnelStats,
 )
-from p4lite.switch.fabric.xdp import no_xdp
 
 PLAIN = LinkSettings()
 #: Of <linux/in.h> and <asm-generic/socket.h>, which `socket` does not have.
@@ -172,12 +171,12 @@ class Port:
     def __repr__(self) -> str:
         return f"<Port {self.name}>"
 
-    def attach(self, interface: str, *, xdp: bool = False) -> None:
-        """Bind an external port to an interface (real clock), by AF_XDP instead of AF_PACKET if `xdp`.
+    def attach(self, interface: str) -> None:
+        """Bind an external port to an interface (real clock).
 
-        Raises FabricError: unknown, in use, no permission, or what the kernel or the interface lacks for AF_XDP.
+        Raises FabricError: unknown, in use, or no permission.
         """
-        result = self._lib.pf_port_interface(self.pointer, os.fsencode(interface), int(xdp))
+        result = self._lib.pf_port_interface(self.pointer, os.fsencode(interface))
         if result == 0:
             self.interface = interface
             return
@@ -193,8 +192,6 @@ class Port:
                 errno.ENODEV: "no such interface (ip link shows those there are)",
                 errno.EPERM: "no permission for raw sockets; run as root or with CAP_NET_RAW",
             }.get(code, os.strerror(code))
-        elif failure.startswith("xdp_"):
-            reason = f"AF_XDP: {no_xdp(failure, code, interface)}; or use the interface without AF_XDP"
         raise FabricError(f"{self.name}: interface {interface}: {reason}")
 
     def tunnel(self, settings: TunnelSettings) -> None:

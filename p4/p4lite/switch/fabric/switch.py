@@ -146,14 +146,13 @@ class Switch:
         to_switch: LinkSettings = PLAIN,
         pcap: str | os.PathLike[str] | None = None,
         tunnel: TunnelSettings | None = None,
-        xdp: bool = False,
     ) -> Port:
-        """Return a port: on an interface (AF_PACKET or, with `xdp`, AF_XDP; real clock), a tunnel to another machine
+        """Return a port: on an interface (AF_PACKET; real clock), a tunnel to another machine
         (likewise), or external (`inject` and deliveries) until it is linked to another port. `to_host` and `to_switch`
         are the directions of the link outside.
 
         FabricError: number in use or beyond 65535 or the drop port, interface unknown or in use by another
-        port, no permission, no AF_XDP.
+        port, no permission.
         """
         label = name or f"{self.name}-p{number}"
         if number in self._ports or number == self.cpu_port:
@@ -170,7 +169,7 @@ class Switch:
         port = Port(self._core, self.device_id, number, label, pointer.value, self.priority_queues)
         try:
             if interface is not None:
-                port.attach(interface, xdp=xdp)
+                port.attach(interface)
             if tunnel is not None:
                 port.tunnel(tunnel)
             if pcap is not None:

@@ -73,7 +73,6 @@ static void port_free(struct fabric *f, struct port *q)
 void pf_destroy(struct fabric *f)
 {
     pf_stop(f);
-    overlap_end(f);
     for (struct sw *s = f->switches; s; s = s->next) /* packets may refer to any port */
         for (uint32_t i = 0; i < s->ports_size; i++)
             if (s->ports[i]) {

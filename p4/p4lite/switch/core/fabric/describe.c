@@ -72,8 +72,7 @@ static const struct p4_described rows[] = {
     P4_STRUCT(pf_send), SEND(port), SEND(length), SEND(missing), SEND(at_ns), SEND(free_at_ns),
     P4_STRUCT(pf_notification), NOTE(time_ns), NOTE(kind), NOTE(device_id), NOTE(ident), NOTE(up), NOTE(length),
     ERROR(MEMORY), ERROR(RANGE), ERROR(EXISTS), ERROR(MISSING), ERROR(BUSY), ERROR(PAST), ERROR(SYSTEM),
-    ERROR(CLOCK), ERROR(LOOP), ERROR(XDP_SOCKET), ERROR(XDP_MEMORY), ERROR(XDP_PROGRAM), ERROR(XDP_BIND),
-    ERROR(XDP_ATTACH), ERROR(XDP_MTU), ERROR(XDP_QUEUES),
+    ERROR(CLOCK), ERROR(LOOP),
     P4_CONSTANT(pf_state, PF_, RUNNING), P4_CONSTANT(pf_state, PF_, FROZEN), P4_CONSTANT(pf_state, PF_, STOPPED),
     PF_PORT_DROP_REASONS(PORT_DROP)
     PF_SWITCH_DROP_REASONS(SWITCH_DROP)

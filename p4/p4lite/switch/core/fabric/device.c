@@ -1,5 +1,5 @@
-/* Ports on network interfaces, and tunnels. Interfaces: AF_PACKET, or AF_XDP (xdp.c). Reception by a TPACKET_V2 ring (measured here: two thirds of the CPU
- * time of recvmmsg per packet, and no block time-out as V3 has), transmission by sendmmsg past the qdisc. */
+/* Ports on network interfaces, and tunnels. Reception by a TPACKET_V2 ring (measured here: two thirds of the CPU time of
+ * recvmmsg per packet, and no block time-out as V3 has), transmission past the qdisc by xdp.c, or else by sendmmsg. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -123,10 +123,10 @@ static int sockets_open(struct fabric *f, struct device *d)
 {
     struct ifreq request = {0};
     memcpy(request.ifr_name, d->name, sizeof d->name);
-    int index = (int)if_nametoindex(d->name), result = PF_E_SYSTEM;
+    int index = (int)if_nametoindex(d->name);
     if (index == 0) {
         errno = ENODEV;
-        return result;
+        return PF_E_SYSTEM;
     }
     d->tx_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct packet_mreq promiscuous = {.mr_ifindex = index, .mr_type = PACKET_MR_PROMISC};
@@ -135,11 +135,8 @@ static int sockets_open(struct fabric *f, struct device *d)
         setsockopt(d->tx_fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous) != 0 ||
         set_option(d->tx_fd, SOL_PACKET, PACKET_QDISC_BYPASS, 1) != 0)
         goto fail;
-    result = d->by_xdp ? device_xdp_open(d, index, request.ifr_mtu) : packet_open(d, index, request.ifr_mtu);
-    if (result != PF_OK)
-        goto fail;
-    result = PF_E_SYSTEM;
-    if ((!d->xdp && bind_to(d->rx_fd, index, ETH_P_ALL) != 0) || bind_to(d->tx_fd, index, 0) != 0 ||
+    if (packet_open(d, index, request.ifr_mtu) != PF_OK || bind_to(d->rx_fd, index, ETH_P_ALL) != 0 ||
+        bind_to(d->tx_fd, index, 0) != 0 ||
         epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, d->rx_fd, &event) != 0)
         goto fail;
     d->index = index;
@@ -151,10 +148,10 @@ fail:;
     int saved = errno;
     sockets_close(d);
     errno = saved;
-    return result;
+    return PF_E_SYSTEM;
 }
 
-int pf_port_interface(struct port *q, const char *name, uint32_t by_xdp)
+int pf_port_interface(struct port *q, const char *name)
 {
     struct fabric *f = q->sw->fabric;
     size_t length = strlen(name);
@@ -171,7 +168,6 @@ int pf_port_interface(struct port *q, const char *name, uint32_t by_xdp)
     if (d) {
         memcpy(d->name, name, length);
         d->rx_fd = d->tx_fd = -1;
-        d->by_xdp = by_xdp;
         result = sockets_open(f, d);
         if (result == PF_OK) {
             d->port = q;
@@ -344,7 +340,7 @@ void device_send(struct fabric *f, struct port *q, struct packet *p)
         flush(f, d);
 }
 
-void device_take_in(struct fabric *f, struct port *q, struct packet *p)
+static void device_take_in(struct fabric *f, struct port *q, struct packet *p)
 {
     struct linkdir *d = &q->host_in;
     if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns && !q->credits)
@@ -465,8 +461,6 @@ static struct tpacket2_hdr *frame_at(const struct device *d, uint32_t index)
 /* Whether the ring holds a packet, as far as can be told without asking the kernel. */
 bool device_has_input(const struct device *d)
 {
-    if (d->port && d->xdp)
-        return xdp_has_input(d->xdp);
     return d->port && d->ring && __atomic_load_n(&frame_at(d, d->cursor)->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER;
 }
 
@@ -487,8 +481,8 @@ void device_receive(struct fabric *f, struct device *d)
         tunnel_receive(f, d);
         return;
     }
-    uint32_t n = d->xdp ? device_xdp_receive(f, d) : 0;
-    for (; !d->xdp && n < BATCH; n++) {
+    uint32_t n = 0;
+    for (; n < BATCH; n++) {
         struct tpacket2_hdr *h = frame_at(d, d->cursor);
         const uint8_t *frame = (const uint8_t *)h;
         uint32_t status = __atomic_load_n(&h->tp_status, __ATOMIC_ACQUIRE);
@@ -527,9 +521,7 @@ void device_collect_drops(struct port *q)
 {
     struct tpacket_stats stats;
     socklen_t size = sizeof stats;
-    if (q->device && q->device->xdp)
-        q->stats.drops[PF_D_RX_RING] += xdp_lost(q->device->xdp);
-    else if (q->device && q->device->rx_fd >= 0 &&
+    if (q->device && q->device->rx_fd >= 0 &&
         getsockopt(q->device->rx_fd, SOL_PACKET, PACKET_STATISTICS, &stats, &size) == 0)
         q->stats.drops[PF_D_RX_RING] += stats.tp_drops;
 }

@@ -16,9 +16,8 @@ struct device {
     struct port *port; /* NULL: retired; the structure stays, an epoll event may still name it */
     char name[IFNAMSIZ];
     int rx_fd, tx_fd, index;
-    bool up, by_xdp;
-    struct xdp *xdp;    /* its socket is rx_fd; NULL: AF_PACKET, or the interface has gone */
-    struct xdp *sender; /* the same, or one that only sends; NULL: sendmmsg by tx_fd */
+    bool up;
+    struct xdp *sender; /* NULL: sendmmsg by tx_fd */
     uint8_t *ring;
     uint32_t frame_size, frames, cursor;
     uint32_t queued;
@@ -29,17 +28,11 @@ struct device {
     uint8_t (*headers)[TUNNEL_HEADER]; /* of what is queued */
 };
 
-/* A packet from outside, which is free afterwards. */
-void device_take_in(struct fabric *f, struct port *q, struct packet *p);
-
-int device_xdp_open(struct device *d, int index, int mtu);
 void device_xdp_close(struct device *d);
-/* Sends by AF_XDP, too, where the kernel can: half the CPU time of sendmmsg. */
+/* Sends by AF_XDP where the kernel can: half the CPU time of sendmmsg. */
 void device_xdp_sender(struct device *d, int index, int mtu);
 /* The interface has this MTU now. */
 void device_xdp_mtu(struct device *d, int mtu);
-/* A batch at most; returns the number of packets. */
-uint32_t device_xdp_receive(struct fabric *f, struct device *d);
 /* Takes the packet; false: it is dropped. */
 bool device_xdp_send(struct fabric *f, struct device *d, struct packet *p);
 

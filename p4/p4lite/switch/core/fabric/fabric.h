@@ -28,13 +28,6 @@ enum pf_error {
     PF_E_SYSTEM = -7,   /* errno says why */
     PF_E_CLOCK = -8,    /* not on this clock, or the loop runs */
     PF_E_LOOP = -9,     /* packets go round without any delay: time stands still */
-    PF_E_XDP_SOCKET = -10,  /* steps to AF_XDP; errno says why: no such socket */
-    PF_E_XDP_MEMORY = -11,  /* no memory that is shared with the kernel */
-    PF_E_XDP_PROGRAM = -12, /* the XDP program was not loaded */
-    PF_E_XDP_BIND = -13,    /* the socket has no place at the interface */
-    PF_E_XDP_ATTACH = -14,  /* nor has the program */
-    PF_E_XDP_MTU = -15,     /* packets do not fit into a page (no errno) */
-    PF_E_XDP_QUEUES = -16,  /* several receive queues (no errno) */
 };
 
 enum pf_state { PF_RUNNING, PF_FROZEN, PF_STOPPED };
@@ -278,7 +271,7 @@ int pf_port_patch(struct port *a, struct port *b);
 int pf_port_link(struct port *a, struct port *b);
 int pf_port_unlink(struct port *a);
 /* Binds to an interface by name; it must exist now, and is looked for again when it vanishes. */
-int pf_port_interface(struct port *p, const char *name, uint32_t by_xdp);
+int pf_port_interface(struct port *p, const char *name);
 /* Makes the port one end of a link whose other end is on another machine: its frames go through a UDP socket that is bound
  * and connected, and ours from then on. `key` has 16 bytes; `from` and `to` are the numbers of our end and of the peer's. */
 int pf_port_tunnel(struct port *p, int socket, const uint8_t *key, uint32_t from, uint32_t to);
@@ -329,12 +322,6 @@ int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *s
  * time: the caller promises that until then nothing changes but by what hosts send. */
 int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
                 const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out);
-
-/* pf_exchange in another thread, and waiting for what came of it. Meanwhile the caller leaves the fabric alone, and what it
- * has handed over in place. PF_E_BUSY: the one before has not been waited for; PF_E_MISSING: there is none. */
-int pf_begin(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-             const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns);
-int pf_finish(struct fabric *f, uint64_t *told, struct pf_batch *out);
 
 /* Real clock. */
 int pf_start(struct fabric *f);

@@ -265,7 +265,6 @@ struct fabric {
     bool deliveries_taken; /* by the last run: the next delivery begins a new batch */
     uint64_t lookahead_ns;
     uint64_t foresight_ns; /* what is put on a wire to the outside from now on arrives so much later at the earliest */
-    struct overlap *overlap; /* its thread; NULL: never asked for */
     uint64_t known;        /* what arrives outside up to then has been delivered */
     /* real clock */
     pthread_t thread;
@@ -406,8 +405,6 @@ void device_link_event(struct fabric *f);
 int device_loop_fds(struct fabric *f);
 void device_loop_close(struct fabric *f);
 
-/* overlap.c */
-void overlap_end(struct fabric *f);
 
 /* clock.c */
 uint64_t clock_read(const struct fabric *f);

@@ -7,9 +7,6 @@
 
 typedef int exchange_function(struct fabric *, struct port *const *, const struct pf_send *, uint64_t, const uint8_t *,
                               uint64_t, uint64_t, uint64_t *, struct pf_batch *);
-typedef int begin_function(struct fabric *, struct port *const *, const struct pf_send *, uint64_t, const uint8_t *,
-                           uint64_t, uint64_t);
-typedef int finish_function(struct fabric *, uint64_t *, struct pf_batch *);
 
 enum { SEND_WORDS = sizeof(struct pf_send) / sizeof(uint64_t) };
 
@@ -21,8 +18,6 @@ struct ferry_port {
 
 struct ferry {
     exchange_function *exchange;
-    begin_function *begin;
-    finish_function *finish;
     const struct ferry_port *places;
     struct port *const *ports;
     uint64_t count, skip; /* ports; bytes of the header that is taken off what arrives */
@@ -32,24 +27,21 @@ struct ferry {
 };
 
 #pragma GCC visibility push(default)
-struct ferry *ferry_new(exchange_function *exchange, begin_function *begin, finish_function *finish,
-                        struct port *const *ports, const struct ferry_port *places, uint64_t count, uint64_t skip);
+struct ferry *ferry_new(exchange_function *exchange, struct port *const *ports, const struct ferry_port *places,
+                        uint64_t count, uint64_t skip);
 void ferry_free(struct ferry *ferry);
 PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words, PyObject *parts, uint64_t limit_ns,
                          uint64_t foresee_ns);
-PyObject *ferry_begin(struct ferry *ferry, struct fabric *f, PyObject *words, PyObject *parts, uint64_t limit_ns,
-                      uint64_t foresee_ns);
-PyObject *ferry_finish(struct ferry *ferry, struct fabric *f);
 #pragma GCC visibility pop
 
 /* `ports` and `places` stay the caller's, and in place. NULL: no memory. */
-struct ferry *ferry_new(exchange_function *exchange, begin_function *begin, finish_function *finish,
-                        struct port *const *ports, const struct ferry_port *places, uint64_t count, uint64_t skip)
+struct ferry *ferry_new(exchange_function *exchange, struct port *const *ports, const struct ferry_port *places,
+                        uint64_t count, uint64_t skip)
 {
     struct ferry *ferry = calloc(1, sizeof *ferry);
     if (ferry)
-        *ferry = (struct ferry){.exchange = exchange, .begin = begin, .finish = finish, .places = places,
-                                .ports = ports, .count = count, .skip = skip};
+        *ferry = (struct ferry){.exchange = exchange, .places = places, .ports = ports, .count = count,
+                                .skip = skip};
     return ferry;
 }
 
@@ -205,29 +197,6 @@ PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words,
     Py_BEGIN_ALLOW_THREADS
     result = ferry->exchange(f, ferry->ports, (const struct pf_send *)ferry->words, sends, ferry->bytes, limit_ns,
                              foresee_ns, &told, &batch);
-    Py_END_ALLOW_THREADS
-    return found(ferry, result, told, &batch);
-}
-
-/* The result of pf_begin. */
-PyObject *ferry_begin(struct ferry *ferry, struct fabric *f, PyObject *words, PyObject *parts, uint64_t limit_ns,
-                      uint64_t foresee_ns)
-{
-    uint64_t sends;
-    if (!take(ferry, words, parts, &sends))
-        return NULL;
-    return PyLong_FromLong(ferry->begin(f, ferry->ports, (const struct pf_send *)ferry->words, sends, ferry->bytes,
-                                        limit_ns, foresee_ns));
-}
-
-/* As ferry_exchange. */
-PyObject *ferry_finish(struct ferry *ferry, struct fabric *f)
-{
-    uint64_t told = 0;
-    struct pf_batch batch = {0};
-    int result;
-    Py_BEGIN_ALLOW_THREADS
-    result = ferry->finish(f, &told, &batch);
     Py_END_ALLOW_THREADS
     return found(ferry, result, told, &batch);
 }
