@@ -30,7 +30,7 @@ ifneq ($(wildcard $(VENDOR)/wheels),)
 PIP += --no-index --find-links "$(CURDIR)/$(VENDOR)/wheels"
 endif
 # Namespaces in which tests are root, for any user.
-INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
+INSIDE := $(BIN)/python -m mrclab.lab.processes.launch --run
 
 # What the tests of the live view need beside the rest: a browser.
 WEB_STAMP := $(VENV)/.web-installed
@@ -216,7 +216,7 @@ demo: setup
 
 # The live view's two libraries, from the npm registry, by their hashes; npm itself is not needed.
 web-assets: $(STAMP)
-	@$(BIN)/python -m mrc_web.assets
+	@$(BIN)/python -m mrclab.web.assets
 
 # A browser for the live view's tests: Debian's Chromium (the part without windows will do), driven by Playwright from PyPI.
 # Without it they are skipped.

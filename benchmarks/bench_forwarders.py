@@ -10,17 +10,17 @@ import time
 from collections.abc import Mapping
 
 from benchmarks import scaled
-from mrc_lab import lifecycle
-from mrc_lab.session.base import Session
-from mrc_lab.session.fidelity import processes
-from mrc_lab.switches import forwarders
-from mrc_results import verdict
-from mrc_results.check import Verdict
-from mrc_results.expectation import Evidence, Expectation
-from mrc_results.record import RunResult
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
-from mrc_runs.sessions import session_for
+from mrclab.lab import lifecycle
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.fidelity import processes
+from mrclab.lab.switches import forwarders
+from mrclab.results import verdict
+from mrclab.results.check import Verdict
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.results.record import RunResult
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.runs.sessions import session_for
 from mrc_topo.labfile import load_lab
 from mrc_topo.units import format_duration_ms
 

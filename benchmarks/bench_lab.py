@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import yaml
 
 from benchmarks import scaled, smoke
-from mrc_lab import lifecycle
-from mrc_lab.session.fidelity import processes
-from mrc_lab.session.real import RealSession
-from mrc_results import verdict
-from mrc_results.expectation import Expectation
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
-from mrc_runs.sessions import session_for
+from mrclab.lab import lifecycle
+from mrclab.lab.session.fidelity import processes
+from mrclab.lab.session.real import RealSession
+from mrclab.results import verdict
+from mrclab.results.expectation import Expectation
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
+from mrclab.runs.sessions import session_for
 from mrc_topo.labfile import at_rate, load_lab
 
 RATES_MBPS = scaled((10, 20, 30, 35, 40, 45, 50, 60, 70, 80), (10,))

@@ -40,11 +40,11 @@ CASES = ((16, 4, scaled(12, 1)), (64, 8, scaled(4, 1)))
 
 def measure(hosts: int, per_t0: int, messages: int, payload: str) -> dict[str, Any]:
     """One run in this process."""
-    from mrc_lab.session.base import closing
-    from mrc_lab.session.virtual import VirtualSession
-    from mrc_results.recording import Recording
-    from mrc_runs.conduct import run_on
-    from mrc_runs.experiment import Experiment, Workload
+    from mrclab.lab.session.base import closing
+    from mrclab.lab.session.virtual import VirtualSession
+    from mrclab.results.recording import Recording
+    from mrclab.runs.conduct import run_on
+    from mrclab.runs.experiment import Experiment, Workload
     from mrc_topo.labfile import parse_lab
 
     workload = Workload(name="permutation", params={"message_bytes": 1 << 20, "iterations": messages})

@@ -92,7 +92,7 @@ def measure() -> dict[str, float]:
     """One run in this process: CPU seconds by part."""
     parts = Parts()
     with parts.part("start"):
-        from mrc_cli import app, run  # noqa: F401  # what the command imports before it does anything
+        from mrclab.cli import app, run  # noqa: F401  # what the command imports before it does anything
     _count(parts)
     with tempfile.TemporaryDirectory(prefix="mrclab-bench-") as folder:
         sys.argv[1:] = ["run", EXPERIMENT, "--clock", "virtual", "-o", f"{folder}/results"]
@@ -106,10 +106,10 @@ def measure() -> dict[str, float]:
 
 def _count(parts: Parts) -> None:
     """Have the steps of a run counted, each where the one before it looks it up."""
-    from mrc_cli import run
-    from mrc_lab.session import virtual
-    from mrc_results import report, resultdir, verdict
-    from mrc_runs import conduct, precheck
+    from mrclab.cli import run
+    from mrclab.lab.session import virtual
+    from mrclab.results import report, resultdir, verdict
+    from mrclab.runs import conduct, precheck
 
     # `Any`: what is replaced is the modules' own business, and not exported.
     command, driving = cast(Any, run), cast(Any, virtual)
@@ -149,7 +149,7 @@ def command(bytecode: dict[str, str], *words: str) -> tuple[float, float]:
         RuntimeError: it failed; with what it said.
     """
     before, began = _children(), time.monotonic()
-    line = [sys.executable, "-c", "from mrc_cli.entry import main; main()", *words]
+    line = [sys.executable, "-c", "from mrclab.cli.entry import main; main()", *words]
     done = subprocess.run(line, env=os.environ | bytecode, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -193,7 +193,7 @@ def _print(words: list[str], took: list[tuple[float, float]]) -> None:
 
 def _lab(bytecode: dict[str, str]) -> None:
     """Measure `mrclab up` and `mrclab down`; CPU is of the command alone, not of the lab that it starts."""
-    from mrc_lab import lifecycle
+    from mrclab.lab import lifecycle
 
     problem = lifecycle.problem()
     if problem is not None or any(row["name"] == LAB for row in lifecycle.listing()):

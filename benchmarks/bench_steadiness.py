@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from benchmarks import scaled
-from mrc_lab import lifecycle
+from mrclab.lab import lifecycle
 
 RUNS = int(os.environ.get("MRCLAB_RUNS", scaled("2", "0")))
 LIMIT_S = 600
@@ -36,7 +36,7 @@ def demo(folder: pathlib.Path) -> tuple[int, float, str, float | None]:
     lowest of Jain's indices that it printed, if it printed one.
     """
     began = time.monotonic()
-    command = [sys.executable, "-c", "from mrc_cli.app import main; main()", "demo", "-o", str(folder)]
+    command = [sys.executable, "-c", "from mrclab.cli.app import main; main()", "demo", "-o", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     rate = re.search(r"links of (\d+) Mb/s", done.stderr)
     again = ", again at half" if "once more" in done.stderr else ""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks import scaled
-from mrc_lab.processes.namespaces import is_machine_root
+from mrclab.lab.processes.namespaces import is_machine_root
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
 from p4lite.switch.native.build import FABRIC_DIR, build
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm
@@ -224,7 +224,7 @@ def switched(wires: Wires, program: Program, count: int) -> Iterator[Callable[[]
 def between_interfaces(program: Program) -> None:
     """(b) and (c) beside the bare forwarder."""
     if os.geteuid() != 0:
-        print("(b, c) between interfaces: skipped, needs root, or `python -m mrc_lab.processes.launch --run`")
+        print("(b, c) between interfaces: skipped, needs root, or `python -m mrclab.lab.processes.launch --run`")
         return
     forwarder = build("forwarder", [HERE / "forwarder.c", FABRIC_DIR / "xdp.c"], executable=True)
     print(f"(b, c) veth to veth, offered as much as the source can, medians of {ROUNDS} rounds of {SECONDS:.0f} s")

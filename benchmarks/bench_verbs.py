@@ -41,8 +41,8 @@ def cpu_s(pid: int) -> float:
 
 def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dict[str, Any]:
     """Run a workload between the hosts; return what rank 0 measured."""
-    from mrc_common.plain import encode
-    from mrc_common.rpc import Client
+    from mrc_topo.base.plain import encode
+    from mrc_topo.base.rpc import Client
     from mrc_host import requests
 
     hosts = [Client(folder / f"h{index}.sock") for index in range(2)]

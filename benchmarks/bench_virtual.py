@@ -54,10 +54,10 @@ def plain(value: Any) -> Any:
 
 def measure() -> dict[str, Any]:
     """One run in this process."""
-    from mrc_lab.session.virtual import VirtualSession
-    from mrc_runs.conduct import run_on
-    from mrc_runs.experiment import load_experiment
-    from mrc_runs.sessions import session_for
+    from mrclab.lab.session.virtual import VirtualSession
+    from mrclab.runs.conduct import run_on
+    from mrclab.runs.experiment import load_experiment
+    from mrclab.runs.sessions import session_for
 
     experiment = load_experiment(EXPERIMENT)
     if SECONDS is not None:

@@ -24,20 +24,20 @@ import psutil
 
 from benchmarks import scaled
 from mrc_host.requests import GetView
-from mrc_lab import lifecycle
-from mrc_lab.hosts.hostclient import ask_all
-from mrc_lab.records.rundir import RunDir
-from mrc_lab.session.real import RealSession
-from mrc_runs.experiment import Experiment, ExperimentError
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab import lifecycle
+from mrclab.lab.hosts.hostclient import ask_all
+from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.session.real import RealSession
+from mrclab.runs.experiment import Experiment, ExperimentError
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
-from mrc_web.hub import Hub
-from mrc_web.lab import LabView
-from mrc_web.serve import Serving, serving
-from mrc_web.server import Server
-from mrc_web.state import State, calm, layout_of
-from mrc_web.view import View
+from mrclab.web.hub import Hub
+from mrclab.web.lab import LabView
+from mrclab.web.serve import Serving, serving
+from mrclab.web.server import Server
+from mrclab.web.state import State, calm, layout_of
+from mrclab.web.view import View
 
 LAB = os.environ.get("MRCLAB_LAB", "default")
 RUNS = int(os.environ.get("MRCLAB_RUNS", scaled("3", "1")))

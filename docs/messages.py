@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mrc_cli.errors import report_errors
+from mrclab.cli.errors import report_errors
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ("controller", "hosts", "p4", "topologies")

@@ -25,17 +25,17 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import p4lite.cli
-from mrc_cli.app import app
+from mrclab.cli.app import app
 from mrc_conform import wire
 from mrc_conform.case import Basis, catalogue
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.faults.kinds import KINDS
-from mrc_runs.compare import Comparison
-from mrc_runs.experiment import Experiment
-from mrc_studies.chaos.schedule import Schedule
-from mrc_studies.sweeps import measure
-from mrc_studies.sweeps.cluster import ClusterSpec
-from mrc_studies.sweeps.spec import Range, Sweep
+from mrclab.lab.faults.kinds import KINDS
+from mrclab.runs.compare import Comparison
+from mrclab.runs.experiment import Experiment
+from mrclab.studies.chaos.schedule import Schedule
+from mrclab.studies.sweeps import measure
+from mrclab.studies.sweeps.cluster import ClusterSpec
+from mrclab.studies.sweeps.spec import Range, Sweep
 from mrc_topo import schema
 from mrc_topo.units import format_rate, format_size, format_time
 from mrc_workshop.exercise import known, load
@@ -364,7 +364,7 @@ def wire_format() -> str:
     lines += [
         "Look up here the description of MRC's packets from which the conformance kit makes and reads them. It is"
     ]
-    lines += ["the file `controller/mrc_conform/wire.yaml`; [Protocol](../mrc-protocol.md) explains the fields.", ""]
+    lines += ["the file `extras/mrc_conform/wire.yaml`; [Protocol](../mrc-protocol.md) explains the fields.", ""]
     return "\n".join([*lines, "```yaml", wire.text().rstrip(), "```", ""])
 
 
@@ -424,11 +424,11 @@ API = {
         "mrc_host.scapy_mrc",
     ],
     "Runs": [
-        "mrc_runs.experiment",
-        "mrc_runs.compare",
-        "mrc_results.record",
-        "mrc_results.resultdir",
-        "mrc_lab.session.virtual",
+        "mrclab.runs.experiment",
+        "mrclab.runs.compare",
+        "mrclab.results.record",
+        "mrclab.results.resultdir",
+        "mrclab.lab.session.virtual",
     ],
     "Compiler and switch": [
         "p4lite.compiler",

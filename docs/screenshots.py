@@ -19,15 +19,15 @@ from typing import Any
 
 from PIL import Image
 
-from mrc_lab import lifecycle
-from mrc_runs.execute import execute
-from mrc_runs.experiment import load_experiment
-from mrc_scale import kernels
-from mrc_scale.clusterfile import load_cluster
-from mrc_studies.calibration import produce, report
-from mrc_web.hub import Hub
-from mrc_web.lab import LabView
-from mrc_web.replay import Recorded, Replay
+from mrclab.lab import lifecycle
+from mrclab.runs.execute import execute
+from mrclab.runs.experiment import load_experiment
+from mrc_fluid import kernels
+from mrc_fluid.clusterfile import load_cluster
+from mrc_fluid.calibration import produce, report
+from mrclab.web.hub import Hub
+from mrclab.web.lab import LabView
+from mrclab.web.replay import Recorded, Replay
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -17,7 +17,7 @@ import pathlib
 import re
 import sys
 
-from mrc_cli.errors import report_errors
+from mrclab.cli.errors import report_errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 PATTERNS = ("*.md", "docs/**/*.md", "experiments/**/*.md", "examples/*.md", "workshop/**/*.md")

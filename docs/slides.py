@@ -18,8 +18,8 @@ import shutil
 import sys
 from typing import Final
 
-from mrc_common.files import write_whole
-from mrc_web import assets
+from mrc_topo.base.files import write_whole
+from mrclab.web import assets
 
 HERE: Final = pathlib.Path(__file__).resolve().parent
 PARTS: Final = HERE / "teaching" / "slides"

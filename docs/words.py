@@ -25,7 +25,7 @@ WORDS = {
     "is told": "say who sends what (`the peer is notified`, `receives`)",
     "anew": "write `again`, or what happens (`redraw`, `rebuild`, `restart`)",
 }
-ALLOWED = {"controller/mrc_lab/processes/namespaces.py": {"nobody": "the system user of that name"}}
+ALLOWED = {"controller/mrclab/lab/processes/namespaces.py": {"nobody": "the system user of that name"}}
 """The words that a file may use, each with the reason."""
 
 _PATTERN = re.compile(r"\b(" + "|".join(WORDS).replace(" ", r"\s+") + r")\b", re.IGNORECASE)

@@ -24,14 +24,14 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DIST: Final = ROOT / "dist"
-VENDOR: Final = Path("controller/mrc_web/static/vendor")
+VENDOR: Final = Path("controller/mrclab/web/static/vendor")
 #: What the wheel of mrclab holds beside its packages, and each of its source distribution.
 IN_WHEEL: Final = (
     "mrc_topo/data/mrc.lua",
     "mrc_topo/data/CHANGELOG.md",
     "mrc_topo/data/programs/fabric.p4",
     "mrc_topo/data/labs/tiny.yaml",
-    "mrc_web/static/vendor/cytoscape.LICENSE.txt",
+    "mrclab/web/static/vendor/cytoscape.LICENSE.txt",
 )
 IN_SDIST: Final = ("CHANGELOG.md", "README.md", "LICENSE", "docs/mrc.lua", "tests/conftest.py", "release/hook.py")
 IN_P4LITE: Final = (
@@ -287,7 +287,7 @@ class Release:
         """Compile a program and run packets through it where nothing of mrclab is installed."""
         self.install(self.one("p4lite-*.whl"))
         python, command = self.venv / "bin/python", self.venv / "bin/p4lite"
-        code = "import importlib.util as i; print(i.find_spec('mrc_common') or i.find_spec('mrc_host'))"
+        code = "import importlib.util as i; print(i.find_spec('mrc_topo.base') or i.find_spec('mrc_host'))"
         if run(python, "-c", code, cwd=self.scratch).strip() != "None":
             raise CheckError("the environment has packages of mrclab")
         program, tests = ROOT / "p4/programs/fabric.p4", ROOT / "tests/p4/fabric"

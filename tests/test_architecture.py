@@ -15,8 +15,8 @@ from importlinter.cli import lint_imports
 ROOT = pathlib.Path(__file__).parents[1]
 ROOTS = ("p4", "topologies", "controller", "hosts")
 PACKAGES = (
-    "p4lite", "mrc_common", "mrc_topo", "mrc_graph", "mrc_host", "mrc_scale", "mrc_torch", "mrc_train",
-    "mrc_lab", "mrc_results", "mrc_runs", "mrc_studies", "mrc_web", "mrc_workshop", "mrc_cli",
+    "p4lite", "mrc_topo.base", "mrc_topo", "mrc_host.graph", "mrc_host", "mrc_fluid", "mrc_torch", "mrc_torch.train",
+    "mrclab.lab", "mrclab.results", "mrclab.runs", "mrclab.studies", "mrclab.web", "mrc_workshop", "mrclab.cli",
 )  # fmt: skip
 # What would give the protocol core I/O, clocks, threads or hidden randomness.
 IMPURE = {

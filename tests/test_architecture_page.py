@@ -107,10 +107,10 @@ def test_every_change_names_a_file() -> None:
 
 
 def test_what_is_not_there_is_found() -> None:
-    daemon = "controller/mrc_lab/daemon.py"
+    daemon = "controller/mrclab/lab/daemon.py"
     assert missing(f"1. `{daemon}` `Daemon.start`, `mrclab up`") == []
     assert missing(f"1. `{daemon}` `Daemon.begin`") == ["Daemon.begin"]
-    assert missing("1. `controller/mrc_lab/demon.py` `Daemon`") == ["controller/mrc_lab/demon.py", "Daemon"]
+    assert missing("1. `controller/mrclab/lab/demon.py` `Daemon`") == ["controller/mrclab/lab/demon.py", "Daemon"]
     assert missing("1. `Daemon.start`") == ["Daemon.start"]
-    assert missing("1. `controller/mrc_lab/records/` `RunDir.read`, `RunDir.reed`") == ["RunDir.reed"]
-    assert not is_there("controller/mrc_lab/demon.py")
+    assert missing("1. `controller/mrclab/lab/records/` `RunDir.read`, `RunDir.reed`") == ["RunDir.reed"]
+    assert not is_there("controller/mrclab/lab/demon.py")

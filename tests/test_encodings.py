@@ -81,7 +81,7 @@ def test_call_is_recognised(text: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "from mrc_cli.entry import main; sys.argv = ['mrclab', 'topo', 'show', 'tiny']; main()",
+        "from mrclab.cli.entry import main; sys.argv = ['mrclab', 'topo', 'show', 'tiny']; main()",
         "import p4lite.cli as cli; cli.usage = lambda: '\\u2192'; cli.main(['--help'])",
     ],
 )

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from lab.test_full_disk import on_a_small_disk
-from mrc_cli import workshop
+from mrc_workshop import cli as workshop
 from p4lite.folders import FolderError, check_private
 
 PARENT = """
@@ -23,14 +23,14 @@ os.execv(sys.executable, [sys.executable, "-P", "-c", sys.argv[1]])
 """
 CHILD = """
 import subprocess, sys, signal
-from mrc_cli import verbs
-from mrc_cli.entry import main
-import mrc_cli.app
+from mrclab.cli import verbs
+from mrclab.cli.entry import main
+import mrclab.cli.app
 def command():
     print(subprocess.run(["false"]).returncode, flush=True)
     signal.raise_signal(signal.SIGTERM)
     print("deaf")
-mrc_cli.app.main = command
+mrclab.cli.app.main = command
 main()
 """
 

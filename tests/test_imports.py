@@ -22,7 +22,7 @@ OURS = ("benchmarks", "p4lite", "mrc_")
 COMMAND = """
 import json, sys
 heavy, sys.argv = json.loads(sys.argv[1]), ["mrclab", *sys.argv[2:]]
-from mrc_cli.entry import main
+from mrclab.cli.entry import main
 try:
     main()
 except SystemExit as end:
@@ -80,9 +80,9 @@ def test_a_missing_name_is_found() -> None:
         (("--version",), ("numpy", "pydantic", "networkx", "rich.console", *RPC)),
         (("--help",), ("numpy", "pydantic", "networkx", *RPC)),
         (("list", "running"), ("numpy", "networkx", "mrc_host.workloads", *RPC)),
-        (("up", "--help"), ("numpy", "networkx", "mrc_runs.experiment", "mrc_lab.session.real", *RPC)),
+        (("up", "--help"), ("numpy", "networkx", "mrclab.runs.experiment", "mrclab.lab.session.real", *RPC)),
         (("topo", "validate", "tiny"), ("networkx", *RPC)),
-        (RUN, ("networkx", "asyncio", "mrc_lab.session.real", "mrc_lab.machines", "p4lite.switch.server", *RPC)),
+        (RUN, ("networkx", "asyncio", "mrclab.lab.session.real", "mrclab.lab.machines", "p4lite.switch.server", *RPC)),
     ],
     ids=lambda value: value[0],
 )

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from mrc_common import interruption
-from mrc_common.interruption import Interrupted, interruptible
+from mrc_topo.base import interruption
+from mrc_topo.base.interruption import Interrupted, interruptible
 
 TERM = signal.SIGTERM
 
@@ -84,7 +84,7 @@ def test_a_command_that_is_run() -> None:
 
 TWICE = """
 import os, signal, sys, time
-from mrc_common import interruption
+from mrc_topo.base import interruption
 with interruption.interruptible() as made, made.at_once(lambda: print("last act", flush=True)):
     print("ready", flush=True)
     while True:
@@ -96,7 +96,7 @@ with interruption.interruptible() as made, made.at_once(lambda: print("last act"
 
 def test_the_first_signal_ends_at_once_while_nothing_has_begun() -> None:
     code = (
-        "import signal; from mrc_common.interruption import *\\nwith interruptible(), idle(): signal.raise_signal(15)"
+        "import signal; from mrc_topo.base.interruption import *\\nwith interruptible(), idle(): signal.raise_signal(15)"
     )
     done = subprocess.run([sys.executable, "-c", f"exec('{code}')"], check=False)
     assert done.returncode == 143

@@ -22,8 +22,8 @@ MAKES = {"TemporaryDirectory", "mkdtemp", "mkstemp", "NamedTemporaryFile"}
 MAY = {
     "p4/p4lite/scratch.py",
     "p4/p4lite/switch/native/build.py",  # in the cache, whose store removes what killed builds left
-    "controller/mrc_lab/switches/program.py",  # likewise
-    "controller/mrc_workshop/confine.py",  # in the cache, with removal of what is old
+    "controller/mrclab/lab/switches/program.py",  # likewise
+    "extras/mrc_workshop/confine.py",  # in the cache, with removal of what is old
     "hosts/mrc_host/build.py",  # `make setup`, before p4lite is there
 }
 
@@ -73,7 +73,7 @@ def test_the_next_start_removes_what_a_killed_process_left(place: pathlib.Path) 
 def test_cleanup_removes_it(place: pathlib.Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED], check=False)
     environment = {**os.environ, "MRCLAB_RUN": str(place / "run")}
-    command = [sys.executable, "-P", "-m", "mrc_cli", "cleanup"]
+    command = [sys.executable, "-P", "-m", "mrclab.cli", "cleanup"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "sweep-" in done.stdout
     assert files(place) == []

@@ -1,6 +1,6 @@
 """Documents in which a host reports its state; several of them go into the result of a run.
 
-Frozen documents with the keys of their fields; `mrc_common.plain` makes JSON of them and reads it. In documents of
+Frozen documents with the keys of their fields; `mrc_topo.base.plain` makes JSON of them and reads it. In documents of
 other versions what is missing of progress is 0.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mrc_common.plain import OMIT_NONE
+from mrc_topo.base.plain import OMIT_NONE
 from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, RoceStatistics
 from mrc_host.proto.waiting import Waiting
 
@@ -27,7 +27,7 @@ __all__ = [
 @dataclass(frozen=True)
 class Times:
     """A distribution of times in ns, by the names of perftest; `typical` is the median. Of too few times a quantile is
-    None (`mrc_common.quantiles`)."""
+    None (`mrc_topo.base.quantiles`)."""
 
     count: int
     min: int

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mrc_common.plain import OMIT_NONE
-from mrc_common.rpc import Done, Request
+from mrc_topo.base.plain import OMIT_NONE
+from mrc_topo.base.rpc import Done, Request
 from mrc_host.answers import (
     Event,
     HostFidelity,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from mrc_common.errors import UsageError
+from mrc_topo.base.errors import UsageError
 
 
 class VectorError(UsageError):

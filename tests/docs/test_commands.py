@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 import p4lite.cli
-from mrc_cli.app import main as mrclab_main
+from mrclab.cli.app import main as mrclab_main
 from support import cli, docs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -37,10 +37,10 @@ WALKED = "the READMEs of the exercises are walked through"
 ELSEWHERE: list[tuple[str, str, str]] = [
     # A pattern of whole commands; why they are not run here; where they are ("": nowhere).
     (r"make .*", "sets up, tests or measures everything", ".ci/run"),
-    (r"mrclab conform --device agent", REAL, "tests/conform/test_agent.py"),
+    (r"mrclab conform --device agent", REAL, "extras/mrc_conform/tests/test_agent.py"),
     (r"pip install pre-commit.*", "changes the reader's own repository", ""),
     (r"python -m support\.checker .*", "takes minutes of CPU time", "tests/proto/test_checker.py"),
-    (r"python -m support\.conform\.sensitivity.*", "takes minutes of CPU time", "tests/conform/test_kit.py"),
+    (r"python -m support\.conform\.sensitivity.*", "takes minutes of CPU time", "extras/mrc_conform/tests/test_kit.py"),
     (r"python -m support\.hostile\.mutations .*", "takes minutes of CPU time", "tests/lab/test_mutations.py"),
     (r"python -m support\.p4\.differential .*", "takes minutes of CPU time", "tests/p4/test_differential.py"),
     (r"p4lite lsp", "serves an editor, and needs an extra", "tests/p4/editor/test_lsp.py"),
@@ -53,22 +53,22 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (
         r"mrclab workshop (start|check|hint|solution|reset|new|verify|record|grade).*",
         WALKED,
-        "tests/workshop/test_readmes.py",
+        "extras/mrc_workshop/tests/test_readmes.py",
     ),
-    (r"mrclab workshop (class|hand-in).*", "needs a class of students", "tests/workshop/test_classroom.py"),
+    (r"mrclab workshop (class|hand-in).*", "needs a class of students", "extras/mrc_workshop/tests/test_classroom.py"),
     (r"python docs/slides\.py .*", "fetches a library once", "tests/docs/test_slides.py"),
-    (r"python -m support\.workshop\.simulated .*", "takes minutes", "tests/workshop/test_simulated_class.py"),
-    (r"mrclab train( .*)?", "needs PyTorch and a lab on the real clock", "tests/lab/test_train_real.py"),
+    (r"python -m support\.workshop\.simulated .*", "takes minutes", "extras/mrc_workshop/tests/test_simulated_class.py"),
+    (r"mrclab train( .*)?", "needs PyTorch and a lab on the real clock", "extras/mrc_torch/tests/test_train_real.py"),
     (
         r"mrclab perf .*--backend (torch|gloo)",
         "needs PyTorch and a lab on the real clock",
-        "tests/lab/test_train_real.py",
+        "extras/mrc_torch/tests/test_train_real.py",
     ),
     (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab trace .*", REAL, "tests/lab/test_inside.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run ring_all_reduce --duration .*", REAL, "tests/lab/test_lab.py"),
-    (r"MRCLAB_CONFORM_PACKETS=1000000 .*", "takes minutes of CPU time", "tests/conform/test_wire.py"),
+    (r"MRCLAB_CONFORM_PACKETS=1000000 .*", "takes minutes of CPU time", "extras/mrc_conform/tests/test_wire.py"),
     (r"\. \.venv/bin/activate", "of the shell", ""),
     (r"mrclab run my\.yaml", "a file of the reader's", "tests/docs/test_examples.py"),
     (r"mrclab demo( .*)?", "minutes", "tests/lab/test_demo.py"),
@@ -80,16 +80,16 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     ),
     (r"mrclab compare( [\w-]+)?", "minutes", "tests/lab/test_compare.py"),
     (r"mrclab figures(?! --list).*", "minutes to hours", "tests/lab/test_figures.py"),
-    (r"mrclab validate --(algorithms|causes)", "minutes", "tests/validation/test_controls.py"),
-    (r"mrclab validate", "minutes", "tests/validation/test_validation.py"),
+    (r"mrclab validate --(algorithms|causes)", "minutes", "extras/mrc_fluid/tests/validation/test_controls.py"),
+    (r"mrclab validate", "minutes", "extras/mrc_fluid/tests/validation/test_validation.py"),
     (r"mrclab (export|artifact)( .*)?", "writes files, or needs results", "tests/topo/test_export.py"),
     (r"mrclab sweep( .*)?", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
-    (r"mrclab (run trace|replay)", "lacks a trace or a model, and a fabric", "tests/scale/test_replay.py"),
-    (r"mrclab replay .*(--cluster|--lab training-).*", "tens of seconds", "tests/scale/test_replay.py"),
+    (r"mrclab (run trace|replay)", "lacks a trace or a model, and a fabric", "extras/mrc_fluid/tests/scale/test_replay.py"),
+    (r"mrclab replay .*(--cluster|--lab training-).*", "tens of seconds", "extras/mrc_fluid/tests/scale/test_replay.py"),
     (
         r"mrclab scale( (--list|--validate|--calibrate|[\w-]+( -o \w+| --days \d+)?))?",
         "the extra `scale`, and minutes",
-        "tests/scale/test_scale.py",
+        "extras/mrc_fluid/tests/scale/test_scale.py",
     ),
     (
         r"mrclab part",

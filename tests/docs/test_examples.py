@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import yaml
 
-from mrc_runs import compare, experiment
-from mrc_studies.chaos.schedule import Schedule
-from mrc_studies.sweeps import curves, plan, spec
-from mrc_studies.sweeps.cluster import ClusterSpec
+from mrclab.runs import compare, experiment
+from mrclab.studies.chaos.schedule import Schedule
+from mrclab.studies.sweeps import curves, plan, spec
+from mrclab.studies.sweeps.cluster import ClusterSpec
 from mrc_topo.labfile import parse_lab
 from p4lite.switch import documents
 from p4lite.switch.description import PortDescription
@@ -149,7 +149,7 @@ def test_python_example_of_a_page_runs(
     block: docs.Block, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "mrc_torch" in block.text:
-        pytest.skip("needs torch and as many programs as ranks: tests/hosts/collectives/test_ddp.py runs it")
+        pytest.skip("needs torch and as many programs as ranks: extras/mrc_torch/tests/collectives/test_ddp.py runs it")
     monkeypatch.chdir(tmp_path)
     for saved in (each for each in BLOCKS if each.path == block.path and each.file is not None):
         (tmp_path / str(saved.file)).write_text(saved.text, encoding="utf-8")

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from mrc_cli.app import app
+from mrclab.cli.app import app
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.faults.kinds import KINDS
-from mrc_runs.experiment import Experiment
-from mrc_studies.sweeps import measure
+from mrclab.lab.faults.kinds import KINDS
+from mrclab.runs.experiment import Experiment
+from mrclab.studies.sweeps import measure
 from mrc_topo import schema, units
 from mrc_topo.marking import parse_depth
 

@@ -17,7 +17,7 @@ def checked(folder: pathlib.Path) -> tuple[int, str]:
 
 
 def test_class_with_an_old_name_of_its_package_is_refused_with_the_new_name(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / "mrc_lab"
+    folder = tmp_path / "mrclab.lab"
     folder.mkdir()
     (folder / "one.py").write_text("x = 1\n\n\nclass Household:\n    pass\n")
     code, text = checked(tmp_path)

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from mrc_web import assets
+from mrclab.web import assets
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_common.plain import OMIT_NONE, DecodeError, Range, decode, encode
+from mrc_topo.base.plain import OMIT_NONE, DecodeError, Range, decode, encode
 from mrc_host import answers, ctl_requests, requests
 
 MODELS = [

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from mrc_common import rpc
-from mrc_common.errors import ErrorCode
-from mrc_common.plain import DecodeError
-from mrc_lab.hosts.hostclient import HostClient, HostError, ask_all
+from mrc_topo.base import rpc
+from mrc_topo.base.errors import ErrorCode
+from mrc_topo.base.plain import DecodeError
+from mrclab.lab.hosts.hostclient import HostClient, HostError, ask_all
 
 
 @dataclass(frozen=True)

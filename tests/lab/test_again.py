@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from mrc_cli import app as cli
-from mrc_results import provenance
-from mrc_results.provenance import Provenance
-from mrc_results.record import RunResult
+from mrclab.cli import app as cli
+from mrclab.results import provenance
+from mrclab.results.provenance import Provenance
+from mrclab.results.record import RunResult
 from mrc_topo.schema import Lab
 
 Run = Callable[..., tuple[int, str, str]]

@@ -11,20 +11,20 @@ import time
 import pytest
 import yaml
 
-from mrc_cli.status import agent_line, lab_status
+from mrclab.cli.status import agent_line, lab_status
 from mrc_host.answers import HostFidelity, LagSummary
-from mrc_lab import describe
-from mrc_lab.hosts.hostclient import HostError
-from mrc_lab.processes.exits import ProcessExit, cause
-from mrc_lab.processes.process import Process
-from mrc_lab.records.record import LabFolder, Record, State
-from mrc_lab.records.rundir import RunDir
-from mrc_lab.session import fidelity
-from mrc_lab.session.fidelity import Fidelity
-from mrc_lab.session.real import AgentProcess, RealSession
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
-from mrc_studies.chaos import schedule
+from mrclab.lab import describe
+from mrclab.lab.hosts.hostclient import HostError
+from mrclab.lab.processes.exits import ProcessExit, cause
+from mrclab.lab.processes.process import Process
+from mrclab.lab.records.record import LabFolder, Record, State
+from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.session import fidelity
+from mrclab.lab.session.fidelity import Fidelity
+from mrclab.lab.session.real import AgentProcess, RealSession
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
+from mrclab.studies.chaos import schedule
 from mrc_topo.labfile import LabError, load_lab
 from support.lab import users
 from support.lab.labs import lab_file, session

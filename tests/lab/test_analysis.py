@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mrc_results import analysis, curves, verdict
-from mrc_results.analysis import Recovery
-from mrc_results.expectation import Expectation
-from mrc_results.record import RunResult
+from mrclab.results import analysis, curves, verdict
+from mrclab.results.analysis import Recovery
+from mrclab.results.expectation import Expectation
+from mrclab.results.record import RunResult
 from mrc_topo.labfile import load_lab
 from support.lab.results import result_of
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import pytest
 
-from mrc_cli import app as cli
-from mrc_runs import artifact, sources
-from mrc_runs.artifact import ArtifactError
-from mrc_studies.sweeps.store import PLAN
+from mrclab.cli import app as cli
+from mrclab.runs import artifact, sources
+from mrclab.runs.artifact import ArtifactError
+from mrclab.studies.sweeps.store import PLAN
 
 POLICY = """
 from mrc_host.policy import EvInput, EvSet

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from mrc_cli import app as cli
-from mrc_results import resultdir
-from mrc_results.reading import FolderError
+from mrclab.cli import app as cli
+from mrclab.results import resultdir
+from mrclab.results.reading import FolderError
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
 
@@ -27,7 +27,7 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def built(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a lab was built")
 
-    for place in ("mrc_runs.sessions.session_on", "mrc_runs.compare.session_for", "mrc_lab.lifecycle.bring_up"):
+    for place in ("mrclab.runs.sessions.session_on", "mrclab.runs.compare.session_for", "mrclab.lab.lifecycle.bring_up"):
         monkeypatch.setattr(place, built)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     (tmp_path / "here").mkdir()

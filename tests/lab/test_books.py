@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from mrc_host.answers import EvEvent, MrcHostStatistics
-from mrc_lab.faults.action import Action
-from mrc_results.account import Account
-from mrc_results.balance import Books
-from mrc_results.books import IDENTITIES, balance
-from mrc_results.recording import StoredEvents
-from mrc_runs import accounts, execute
-from mrc_runs.experiment import Experiment
+from mrclab.lab.faults.action import Action
+from mrclab.results.account import Account
+from mrclab.results.balance import Books
+from mrclab.results.books import IDENTITIES, balance
+from mrclab.results.recording import StoredEvents
+from mrclab.runs import accounts, execute
+from mrclab.runs.experiment import Experiment
 from support.lab.books import Case
 
 #: Of the campaign `python -m support.lab.books --runs 2000`; cases that once did not balance are below.

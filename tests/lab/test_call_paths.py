@@ -6,13 +6,13 @@ import pathlib
 
 import pytest
 
-from mrc_results import resultdir, verdict
-from mrc_results.check import Verdict
-from mrc_results.expectation import Evidence, Expectation
-from mrc_results.record import RunResult
-from mrc_results.recording import Recording
-from mrc_runs import execute
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.results import resultdir, verdict
+from mrclab.results.check import Verdict
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.results.record import RunResult
+from mrclab.results.recording import Recording
+from mrclab.runs import execute
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_topo import units
 from support.callpath import CallPath, walked
 
@@ -42,7 +42,7 @@ def test_walk_notes_only_the_first_call_of_each_function_of_ours() -> None:
     assert path.returns == 0
 
 
-DATA = {f"mrc_results.{name}" for name in ("record", "recording", "series", "counted", "check", "analysis")}
+DATA = {f"mrclab.results.{name}" for name in ("record", "recording", "series", "counted", "check", "analysis")}
 
 
 def test_path_of_a_result_to_its_report_goes_through_each_module_about_once(
@@ -62,9 +62,9 @@ def test_path_of_a_result_to_its_report_goes_through_each_module_about_once(
         judged.append(verdict.judge(result, made.topology, EXPERIMENT.expect, EXPERIMENT.claims()))
         resultdir.write(again, result, made.topology, judged[0], EXPERIMENT.title, recording)
 
-    path = walked(call, ("mrc_results",))
+    path = walked(call, ("mrclab.results",))
     assert judged == [made.verdict]
     assert (again / "report.html").read_text() == (tmp_path / "run/report.html").read_text()
-    assert {"mrc_results.verdict", "mrc_results.evidence", "mrc_results.charts"} <= set(path.modules)
+    assert {"mrclab.results.verdict", "mrclab.results.evidence", "mrclab.results.charts"} <= set(path.modules)
     logic = CallPath(tuple(each for each in path.functions if each[0] not in DATA))
     assert logic.returns <= 2, logic.modules

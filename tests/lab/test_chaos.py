@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_cli.app import main
+from mrclab.cli.app import main
 from mrc_host.node.host import HostNode
 from mrc_host.node.jobs import Job
 from mrc_host.workloads.base import Workload
-from mrc_lab.faults import fabric, kinds
-from mrc_lab.faults.action import Action
-from mrc_lab.faults.ledger import FaultLedger
-from mrc_lab.session import virtual
-from mrc_runs.experiment import ExperimentError, parse
-from mrc_studies.chaos import run, schedule
-from mrc_studies.chaos.run import ChaosResult
-from mrc_studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
-from mrc_studies.chaos.shrink import ddmin, shrink
+from mrclab.lab.faults import fabric, kinds
+from mrclab.lab.faults.action import Action
+from mrclab.lab.faults.ledger import FaultLedger
+from mrclab.lab.session import virtual
+from mrclab.runs.experiment import ExperimentError, parse
+from mrclab.studies.chaos import run, schedule
+from mrclab.studies.chaos.run import ChaosResult
+from mrclab.studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
+from mrclab.studies.chaos.shrink import ddmin, shrink
 from mrc_topo.labfile import load_lab
 from support.namespaces import interfaces, left_behind
 
@@ -88,7 +88,7 @@ def test_what_a_lab_cannot_do_is_refused_before_anything_starts(
 ) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(f"steps: [{step}]")
-    monkeypatch.setattr("mrc_cli.chaos.play", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr("mrclab.cli.chaos.play", lambda *_: pytest.fail("started"))
     assert command(monkeypatch, "--schedule", str(file)) == 2
     told = capsys.readouterr().err
     assert IMPOSSIBLE[step] in told
@@ -281,7 +281,7 @@ def test_play_that_leaves_queue_pairs_breaks_the_rule_left(monkeypatch: pytest.M
 def test_the_command_prints_a_schedule_that_does_it_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mrc_cli.chaos.schedules.generate", lambda *_, **__: Schedule(duration=0.6, steps=steps(*BUSY)))
+    monkeypatch.setattr("mrclab.cli.chaos.schedules.generate", lambda *_, **__: Schedule(duration=0.6, steps=steps(*BUSY)))
     corrupt_a_byte(monkeypatch)
     file = tmp_path / "least.yaml"
     assert command(monkeypatch, "--clock", "virtual", "--seed", "1", "-o", str(file)) == 1

@@ -12,13 +12,13 @@ import time
 
 import pytest
 
-from mrc_lab.hosts.hostclient import HostClient
-from mrc_lab.processes.process import wait_dead
-from mrc_lab.records.rundir import RunDir
+from mrclab.lab.hosts.hostclient import HostClient
+from mrclab.lab.processes.process import wait_dead
+from mrclab.lab.records.rundir import RunDir
 from support.lab.labs import lab_file
 from support.namespaces import interfaces, left_behind
 
-COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 #: Fast to bring up: the interruptions are what is tested.
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
 

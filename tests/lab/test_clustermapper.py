@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mrc_lab.management.clustermapper import DEAD, HEALTHY, LOSSY, Probed, grade, locate
+from mrclab.lab.management.clustermapper import DEAD, HEALTHY, LOSSY, Probed, grade, locate
 from mrc_topo.addressing import Tier, fabric_link_name, switch_name
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from mrc_lab.faults.action import Action
-from mrc_lab.records.rundir import RunDir
-from mrc_lab.session.base import closing
-from mrc_lab.session.real import RealSession
+from mrclab.lab.faults.action import Action
+from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.session.base import closing
+from mrclab.lab.session.real import RealSession
 from support.lab import users
 from support.lab.labs import lab_file
 from support.namespaces import interfaces, lab_processes, left_behind

@@ -11,14 +11,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from mrc_cli.app import app
-from mrc_lab.records.rundir import RunError
-from mrc_lab.session.virtual import VirtualSession
-from mrc_runs import compare
-from mrc_runs.compare import Comparison, Condition, Timing
-from mrc_runs.experiment import ExperimentError
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.cli.app import app
+from mrclab.lab.records.rundir import RunError
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.runs import compare
+from mrclab.runs.compare import Comparison, Condition, Timing
+from mrclab.runs.experiment import ExperimentError
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.inside import FabricInside
@@ -144,7 +144,7 @@ def test_policies_run_on_the_real_clock_if_trusted(
     def check(topology: Topology, clock: str, transport: str, *, trust_code: bool) -> None:
         raise RunError(f"{topology.lab.policies.loss} on the {clock} clock: trusted: {trust_code}")
 
-    monkeypatch.setattr("mrc_lab.requested.own.check", check)
+    monkeypatch.setattr("mrclab.lab.requested.own.check", check)
     with pytest.raises(RunError, match=f"own.py:Own on the real clock: trusted: {trust_code}"):
         compare.compare(compare.load_comparison(str(tmp_path)), trust_code=trust_code)
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from mrc_cli import common
+from mrclab.cli import common
 
-MAIN = "from mrc_cli.entry import main; main()"
+MAIN = "from mrclab.cli.entry import main; main()"
 
 
 def complete(line: str, program: str = MAIN) -> str:
@@ -52,7 +52,7 @@ def test_labs_that_are_up_are_completed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_verb_is_completed_without_importing_any() -> None:
-    program = f"import sys\ntry:\n    {MAIN}\nfinally:\n    assert 'mrc_cli.run' not in sys.modules"
+    program = f"import sys\ntry:\n    {MAIN}\nfinally:\n    assert 'mrclab.cli.run' not in sys.modules"
     assert complete("mrclab ru", program=program).split() == ["run"]
 
 

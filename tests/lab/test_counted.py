@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from mrc_common.plain import decode
+from mrc_topo.base.plain import decode
 from mrc_host.answers import MrcHostStatistics
-from mrc_results import counted
-from mrc_results.reading import completed
+from mrclab.results import counted
+from mrclab.results.reading import completed
 from p4lite.switch.targetapi.values import DeviceStats
 
 T = TypeVar("T")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mrc_lab import describe
-from mrc_lab.session.base import Session
-from mrc_lab.switches.forwarders import ReferencePartMissing, chosen
-from mrc_results import counted
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
+from mrclab.lab import describe
+from mrclab.lab.session.base import Session
+from mrclab.lab.switches.forwarders import ReferencePartMissing, chosen
+from mrclab.results import counted
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from support.lab.labs import lab_file, session, switches

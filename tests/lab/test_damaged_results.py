@@ -11,17 +11,17 @@ import sys
 
 import pytest
 
-from mrc_results.reading import RESULT, FolderError
-from mrc_results.record import RunResult
-from mrc_results.recording import EVENTS, SAMPLES
-from mrc_web.replay import Recorded
+from mrclab.results.reading import RESULT, FolderError
+from mrclab.results.record import RunResult
+from mrclab.results.recording import EVENTS, SAMPLES
+from mrclab.web.replay import Recorded
 from support.hostile.mutations import changed
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("results") / "whole"
-    command = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", "run", "write_bw", "--clock"]
+    command = [sys.executable, "-P", "-c", "from mrclab.cli.app import main; main()", "run", "write_bw", "--clock"]
     command += ["virtual", "--lab", "tiny", "--duration", "0.02", "-o", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     Recorded(folder)

@@ -15,19 +15,19 @@ import time
 
 import pytest
 
-from mrc_common.plain import DecodeError
-from mrc_lab.daemon import Daemon, StartCancelled
-from mrc_lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
-from mrc_lab.processes.process import Process, wait_dead
-from mrc_lab.records.record import LabFolder, Record, State
-from mrc_lab.records.rundir import RunDir, RunError
-from mrc_lab.session.base import closing
-from mrc_lab.session.real import RealSession
-from mrc_results import resultdir
-from mrc_results.recording import Recording
-from mrc_results.verdict import judge
-from mrc_runs.experiment import Experiment, Workload
-from mrc_runs.origin import result_of_failed_start
+from mrc_topo.base.plain import DecodeError
+from mrclab.lab.daemon import Daemon, StartCancelled
+from mrclab.lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
+from mrclab.lab.processes.process import Process, wait_dead
+from mrclab.lab.records.record import LabFolder, Record, State
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.session.base import closing
+from mrclab.lab.session.real import RealSession
+from mrclab.results import resultdir
+from mrclab.results.recording import Recording
+from mrclab.results.verdict import judge
+from mrclab.runs.experiment import Experiment, Workload
+from mrclab.runs.origin import result_of_failed_start
 from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file
@@ -258,8 +258,8 @@ def test_a_signal_ends_whoever_waits_for_it_at_any_moment(tmp_path: pathlib.Path
     """Found by the test of deaths: a handler that sets an Event waits for ever when the main thread has its lock."""
     daemon = f"""
 import pathlib, signal
-from mrc_lab import daemon as module
-from mrc_lab.records.record import LabFolder
+from mrclab.lab import daemon as module
+from mrclab.lab.records.record import LabFolder
 from mrc_topo.labfile import load_lab
 module.WATCH_S = 0.0
 for _ in range(20):

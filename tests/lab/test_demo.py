@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from mrc_common.interruption import Interrupted
+from mrc_topo.base.interruption import Interrupted
 from mrc_host.answers import HostFidelity, LagSummary
-from mrc_lab import lifecycle
-from mrc_lab.records.rundir import RunError
-from mrc_lab.session import fidelity
-from mrc_results.check import Check, Verdict
-from mrc_runs import demo
-from mrc_runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
-from mrc_runs.experiment import Experiment
+from mrclab.lab import lifecycle
+from mrclab.lab.records.rundir import RunError
+from mrclab.lab.session import fidelity
+from mrclab.results.check import Check, Verdict
+from mrclab.runs import demo
+from mrclab.runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
+from mrclab.runs.experiment import Experiment
 from mrc_topo.labfile import load_lab
 from support.lab import users
 

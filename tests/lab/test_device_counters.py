@@ -7,8 +7,8 @@ from contextlib import closing
 import grpc
 import pytest
 
-from mrc_lab.switches.names import P4RuntimeError, TableEntry
-from mrc_lab.switches.p4rt import Device
+from mrclab.lab.switches.names import P4RuntimeError, TableEntry
+from mrclab.lab.switches.p4rt import Device
 from p4lite.switch.source import load_source
 from support.switch.p4rt import PROGRAMS, Bench, ethernet
 

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from mrc_lab.faults.action import Action
-from mrc_lab.session.virtual import VirtualSession
-from mrc_lab.switches.p4rt import Device
-from mrc_lab.switches.program import fabric_program
+from mrclab.lab.faults.action import Action
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.lab.switches.p4rt import Device
+from mrclab.lab.switches.program import fabric_program
 from mrc_topo.labfile import load_lab
 from p4lite.switch.native import build as native
 from p4lite.switch.runtime import loader

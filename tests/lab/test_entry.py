@@ -11,9 +11,9 @@ def test_an_interrupted_import_is_no_traceback() -> None:
         "import os, signal, sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'mrc_cli.app': os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if name == 'mrclab.cli.app': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupt())\n"
-        "from mrc_cli.entry import main\n"
+        "from mrclab.cli.entry import main\n"
         "main()\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)

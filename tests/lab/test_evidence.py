@@ -9,13 +9,13 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results import evidence, performance
-from mrc_results.evidence import LABELS, findings
-from mrc_results.expectation import Evidence
-from mrc_results.series import Series
-from mrc_runs import execute
-from mrc_runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results import evidence, performance
+from mrclab.results.evidence import LABELS, findings
+from mrclab.results.expectation import Evidence
+from mrclab.results.series import Series
+from mrclab.runs import execute
+from mrclab.runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from p4lite.switch.targetapi.inside import FabricInside

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_common.document import Model
+from mrc_topo.base.document import Model
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.faults import kinds
-from mrc_results.expectation import Evidence
-from mrc_runs import compare, experiment
-from mrc_runs.compare import Comparison
-from mrc_runs.experiment import Experiment, ExperimentError, ExperimentStep, Workload
+from mrclab.lab.faults import kinds
+from mrclab.results.expectation import Evidence
+from mrclab.runs import compare, experiment
+from mrclab.runs.compare import Comparison
+from mrclab.runs.experiment import Experiment, ExperimentError, ExperimentStep, Workload
 from support.schema_documents import LETTERS, Wrong, check_wrong, documents, dump, same, wrong
 
 #: Below these any key may stand; what they may hold depends on more than the schema.

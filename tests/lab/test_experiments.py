@@ -9,16 +9,16 @@ import pytest
 import typer
 from pydantic import ValidationError
 
-from mrc_cli.app import app
+from mrclab.cli.app import app
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.faults.kinds import IMPAIRMENTS, KINDS
-from mrc_lab.hosts.hostclient import HostError
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results import verdict
-from mrc_results.expectation import Evidence, Expectation
-from mrc_results.history import What, history
-from mrc_runs import conduct, execute, precheck
-from mrc_runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
+from mrclab.lab.faults.kinds import IMPAIRMENTS, KINDS
+from mrclab.lab.hosts.hostclient import HostError
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results import verdict
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.results.history import What, history
+from mrclab.runs import conduct, execute, precheck
+from mrclab.runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
 from mrc_topo.labfile import load_lab
 from support.lab.results import plain
 from support.lab.usual import usual_experiments

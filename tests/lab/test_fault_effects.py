@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.effects import DOWN, UP, Effects, together
-from mrc_lab.faults.kinds import KINDS, LARGEST
-from mrc_lab.faults.ledger import FaultLedger, MemoryRecord, UnsettledError
+from mrclab.lab.faults.action import Action, FailureError
+from mrclab.lab.faults.effects import DOWN, UP, Effects, together
+from mrclab.lab.faults.kinds import KINDS, LARGEST
+from mrclab.lab.faults.ledger import FaultLedger, MemoryRecord, UnsettledError
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import SwitchState

@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import pytest
 
-from mrc_common.plain import decode, encode
-from mrc_lab.faults import kinds
-from mrc_lab.faults.action import Action, FailureError, flapping
-from mrc_lab.faults.kinds import KINDS
-from mrc_lab.faults.ledger import KEPT, FaultLedger, LedgerState, MemoryRecord, UnsettledError
-from mrc_lab.records.record import State
-from mrc_lab.records.rundir import RunDir
-from mrc_lab.session.real import RunRecord
-from mrc_runs.experiment import ExperimentStep
+from mrc_topo.base.plain import decode, encode
+from mrclab.lab.faults import kinds
+from mrclab.lab.faults.action import Action, FailureError, flapping
+from mrclab.lab.faults.kinds import KINDS
+from mrclab.lab.faults.ledger import KEPT, FaultLedger, LedgerState, MemoryRecord, UnsettledError
+from mrclab.lab.records.record import State
+from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.session.real import RunRecord
+from mrclab.runs.experiment import ExperimentStep
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
 from support.lab.fake_lab import BrokenOff, FakeLab

@@ -19,19 +19,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mrc_cli.app import app
+from mrclab.cli.app import app
 from mrc_host.answers import Stream
-from mrc_results.check import Check
-from mrc_results.expectation import Evidence
-from mrc_results.performance import StreamRow
-from mrc_runs.experiment import ExperimentError
-from mrc_studies.cells import measure, workers
-from mrc_studies.cells.cell import Cell, changed
-from mrc_studies.cells.measured import ActiveEvs, Goodput, Measured, Rate, Segment
-from mrc_studies.cells.workers import Answer, CellStore, Task
-from mrc_studies.figures import catalogue, draw, failures, produce, rates, tables
-from mrc_studies.figures.alternatives import POLICIES
-from mrc_studies.figures.model import (
+from mrclab.results.check import Check
+from mrclab.results.expectation import Evidence
+from mrclab.results.performance import StreamRow
+from mrclab.runs.experiment import ExperimentError
+from mrclab.studies.cells import measure, workers
+from mrclab.studies.cells.cell import Cell, changed
+from mrclab.studies.cells.measured import ActiveEvs, Goodput, Measured, Rate, Segment
+from mrclab.studies.cells.workers import Answer, CellStore, Task
+from mrclab.studies.figures import catalogue, draw, failures, produce, rates, tables
+from mrclab.studies.figures.alternatives import POLICIES
+from mrclab.studies.figures.model import (
     Alternative,
     Event,
     Figure,
@@ -45,9 +45,9 @@ from mrc_studies.figures.model import (
     own_rates,
     shares,
 )
-from mrc_studies.figures.produce import Plan
+from mrclab.studies.figures.produce import Plan
 
-COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 
 
 def small_cells(size: Size) -> list[Cell]:
@@ -266,8 +266,8 @@ def test_an_interrupted_command_goes_on_where_it_was(tmp_path: pathlib.Path) -> 
     script = """
 import pathlib, sys
 from test_figures import SMALL, small_cells
-from mrc_studies.cells.cell import changed
-from mrc_studies.figures import produce
+from mrclab.studies.cells.cell import changed
+from mrclab.studies.figures import produce
 import dataclasses
 def cells(size):
     cell = small_cells(size)[0]

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_cli.app import main
+from mrclab.cli.app import main
 from mrc_host.policy import load_class
-from mrc_lab import policies
-from mrc_lab.policies import PolicyRefused
-from mrc_lab.records import trusted
-from mrc_lab.switches.program import OwnProgramError, program_of
-from mrc_runs.compare import known_comparisons, load_comparison
-from mrc_runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
-from mrc_runs.sessions import session_for
-from mrc_scale.clusterfile import ClusterError, builtin_clusters, load_cluster
-from mrc_studies.sweeps import plan, store
-from mrc_studies.sweeps.spec import known_sweeps, load_sweep
+from mrclab.lab import policies
+from mrclab.lab.policies import PolicyRefused
+from mrclab.lab.records import trusted
+from mrclab.lab.switches.program import OwnProgramError, program_of
+from mrclab.runs.compare import known_comparisons, load_comparison
+from mrclab.runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
+from mrclab.runs.sessions import session_for
+from mrc_fluid.clusterfile import ClusterError, builtin_clusters, load_cluster
+from mrclab.studies.sweeps import plan, store
+from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
 from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
 from mrc_workshop import exercise
 from support.lab import users
@@ -242,7 +242,7 @@ def test_an_ordinary_user_may_run_what_root_installed(shared: pathlib.Path) -> N
         pytest.skip(f"the checkout is in a folder that another user cannot read: chmod o+x above {__file__}")
     code = (
         "import os, sys, pathlib; os.setuid(65534)\n"
-        "from mrc_lab.records import trusted; trusted.check(pathlib.Path(sys.argv[1]))"
+        "from mrclab.lab.records import trusted; trusted.check(pathlib.Path(sys.argv[1]))"
     )
     command = [users.MRCLAB[0], "-P", "-c", code, str(shared / "own.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -18,21 +18,21 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from mrc_cli.app import app
-from mrc_lab.describe import FabricPlan, fabric_description
-from mrc_lab.processes.exits import ProcessExit
-from mrc_lab.records.record import Record
-from mrc_lab.records.rundir import RunDir, RunError
-from mrc_lab.session.fidelity import Fidelity, judge
-from mrc_lab.session.load import SwitchLoad, Thread, threads_of
-from mrc_lab.switches import forwarders
-from mrc_lab.switches.bmv2 import packets_per_second
-from mrc_lab.switches.forwarders import ReferencePartMissing, check, check_clock, chosen
-from mrc_lab.switches.program import FabricProgram, ProgramError, by_p4c, fabric_program
-from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
-from mrc_runs.execute import execute
-from mrc_runs.experiment import Experiment, ExperimentError, Workload
-from mrc_runs.sessions import check_usable
+from mrclab.cli.app import app
+from mrclab.lab.describe import FabricPlan, fabric_description
+from mrclab.lab.processes.exits import ProcessExit
+from mrclab.lab.records.record import Record
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.session.fidelity import Fidelity, judge
+from mrclab.lab.session.load import SwitchLoad, Thread, threads_of
+from mrclab.lab.switches import forwarders
+from mrclab.lab.switches.bmv2 import packets_per_second
+from mrclab.lab.switches.forwarders import ReferencePartMissing, check, check_clock, chosen
+from mrclab.lab.switches.program import FabricProgram, ProgramError, by_p4c, fabric_program
+from mrclab.lab.switches.thrift import SimpleSwitch, ThriftError
+from mrclab.runs.execute import execute
+from mrclab.runs.experiment import Experiment, ExperimentError, Workload
+from mrclab.runs.sessions import check_usable
 from mrc_topo import rules
 from mrc_topo.kernel_routes import routes
 from mrc_topo.labfile import load_lab, parse_lab
@@ -107,7 +107,7 @@ def test_only_p4lite_has_the_virtual_clock() -> None:
 
 
 def test_chaos_is_for_p4lite(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrc_cli.chaos.need_namespaces", lambda: None)
+    monkeypatch.setattr("mrclab.cli.chaos.need_namespaces", lambda: None)
     for clock in ("real", "virtual"):
         done = CliRunner().invoke(app, ["chaos", "--lab", "bmv2-tiny", "--clock", clock, "--seed", "1"])
         assert isinstance(done.exception, ExperimentError), done.output
@@ -161,7 +161,7 @@ def test_a_missing_part_is_told_before_anything_starts(
     command: list[str], option: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mrc_lab.lifecycle.check", lambda: None)
+    monkeypatch.setattr("mrclab.lab.lifecycle.check", lambda: None)
     done = CliRunner().invoke(app, [*command, option])
     assert isinstance(done.exception, ReferencePartMissing), done.output
     assert not (tmp_path / "results").exists()
@@ -195,7 +195,7 @@ def test_p4c_is_called_as_the_reference_is(tmp_path: pathlib.Path, monkeypatch: 
         "exec sleep 9": "p4c-bm2-ss: no answer within 0.2 s",
     }
     for script, text in told.items():
-        monkeypatch.setattr("mrc_lab.switches.program.P4C_S", 0.2 if "sleep" in script else 60.0)
+        monkeypatch.setattr("mrclab.lab.switches.program.P4C_S", 0.2 if "sleep" in script else 60.0)
         with pytest.raises(
             ProgramError, match=f"^p4c does not compile .*/{text}; `--compiler p4lite` does without it$"
         ):

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from mrc_lab.processes.exits import StoppedProcess
-from mrc_lab.processes.process import Process, frozen
-from mrc_lab.records.rundir import RunDir, RunError
-from mrc_lab.session.real import RealSession
-from mrc_results.record import RunResult
-from mrc_runs import endings
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
+from mrclab.lab.processes.exits import StoppedProcess
+from mrclab.lab.processes.process import Process, frozen
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.session.real import RealSession
+from mrclab.results.record import RunResult
+from mrclab.runs import endings
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
 from support.lab import users
 from support.lab.labs import lab_file, session
 from support.namespaces import interfaces, left_behind

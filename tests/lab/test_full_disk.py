@@ -13,8 +13,8 @@ import textwrap
 
 import pytest
 
-from mrc_common.files import WriteError, write_whole
-from mrc_results.record import RunResult
+from mrc_topo.base.files import WriteError, write_whole
+from mrclab.results.record import RunResult
 from support.namespaces import OWN_MOUNTS
 
 #: Fills the disk of a folder but for so many bytes.
@@ -55,8 +55,8 @@ def on_a_small_disk(folder: pathlib.Path, megabytes: int, script: str, after: st
 
 RUN = """
     import sys
-    from mrc_cli import app as cli
-    from mrc_runs import conduct
+    from mrclab.cli import app as cli
+    from mrclab.runs import conduct
     folder, run_on = sys.argv[1], conduct.run_on
     def then_full(*arguments):
         result = run_on(*arguments)
@@ -95,8 +95,8 @@ def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -
 
 FIGURES = """
     import sys
-    from mrc_cli import app as cli
-    from mrc_studies.cells.workers import CellStore
+    from mrclab.cli import app as cli
+    from mrclab.studies.cells.workers import CellStore
     folder, keep = sys.argv[1], CellStore.keep
     def then_full(*arguments):
         keep(*arguments)
@@ -127,7 +127,7 @@ def test_a_disk_that_fills_up_between_two_runs_of_a_figure(tmp_path: pathlib.Pat
 RECORD = """
     import json, os, pathlib, random, sys
     from mrc_host.answers import FaultEvent
-    from mrc_results.recording import Recording
+    from mrclab.results.recording import Recording
     folder = sys.argv[1]
     fill(folder, 1 << 20)
     with Recording(pathlib.Path(folder)) as recording:
@@ -171,7 +171,7 @@ def test_a_disk_without_room_is_found_before_the_run(tmp_path: pathlib.Path) -> 
 UP = """
     import os
     import sys
-    from mrc_cli import app as cli
+    from mrclab.cli import app as cli
     os.mkdir(os.environ["MRCLAB_RUN"], 0o700)
     fill(sys.argv[1], LEAVE)
     sys.argv = ["mrclab", "up", "tiny"]
@@ -185,7 +185,7 @@ UP = """
 def test_a_run_directory_without_room(leave: int, tmp_path: pathlib.Path) -> None:
     os.chmod(tmp_path, 0o700)
     # Nothing is left, neither folder nor process; `down` for the case that it came up after all.
-    end = """"$2" -P -c 'from mrc_cli.app import main; main()' down tiny 2>/dev/null"""
+    end = """"$2" -P -c 'from mrclab.cli.app import main; main()' down tiny 2>/dev/null"""
     listing = f'{end}; ls "$1/run"; pgrep -f "[l]abd tiny" --ns $$ --nslist mnt'
     done = on_a_small_disk(tmp_path / "disk", 8, UP.replace("LEAVE", str(leave)), listing)
     # 2 where the lab itself found out: that it did not come up is what the command says then.
@@ -199,7 +199,7 @@ def test_a_run_directory_without_room(leave: int, tmp_path: pathlib.Path) -> Non
 
 WRITE = """
     import sys
-    from mrc_common.files import write_whole
+    from mrc_topo.base.files import write_whole
     path = sys.argv[1] + "/file"
     write_whole(path, "old" * 1000)
     fill(sys.argv[1], 8192)

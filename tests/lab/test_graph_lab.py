@@ -9,18 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_common.errors import UsageError
+from mrc_topo.base.errors import UsageError
 from mrc_host.ctl_requests import QueryEvs
 from mrc_host.proto.events import EvState
-from mrc_lab.faults.action import Action
-from mrc_lab.management import clustermapper, denylist
-from mrc_lab.session.base import Session
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results.record import RunResult
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
-from mrc_studies.replays import fluid
-from mrc_topo import Paths, Topology, load_lab
+from mrclab.lab.faults.action import Action
+from mrclab.lab.management import clustermapper, denylist
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.record import RunResult
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
+from mrc_fluid.replays import fluid
+from mrc_topo.labfile import load_lab
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Topology
 from support.lab import labs
 from topo.strategies import graphs
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_cli import app as cli
+from mrclab.cli import app as cli
 from mrc_host.answers import MrcHostStatistics
-from mrc_lab.faults.action import Action
-from mrc_lab.processes.exits import ProcessExit
-from mrc_results import history
-from mrc_results.history import What
-from mrc_results.reading import completed
-from mrc_results.record import LabEvent, RunResult
-from mrc_results.recording import StoredRecording
+from mrclab.lab.faults.action import Action
+from mrclab.lab.processes.exits import ProcessExit
+from mrclab.results import history
+from mrclab.results.history import What
+from mrclab.results.reading import completed
+from mrclab.results.record import LabEvent, RunResult
+from mrclab.results.recording import StoredRecording
 from mrc_topo import addressing
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.paths import Paths

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from mrc_lab import lifecycle
-from mrc_lab.hosts import hostnet
+from mrclab.lab import lifecycle
+from mrclab.lab.hosts import hostnet
 
 #: Configures the first host of a lab in a network namespace whose interfaces begin without IPv6, and asks its own
 #: addresses for an answer.
 WITHOUT_IPV6 = """
 import pathlib, subprocess
-from mrc_lab.hosts.hostnet import HostNet
+from mrclab.lab.hosts.hostnet import HostNet
 from mrc_topo import addressing
 from mrc_topo.labfile import load_lab
 net = HostNet(load_lab("tiny"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mrc_host.proto.wire.fields import HEADERS
-from mrc_runs import compare
-from mrc_runs.ideal import costs, ideal_seconds
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.runs import compare
+from mrclab.runs.ideal import costs, ideal_seconds
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.schema import HEADER_BYTES
 from support.lab.labs import session

@@ -15,18 +15,18 @@ from ipaddress import IPv6Address
 import pytest
 
 from mrc_host.ctl_requests import SetDenials
-from mrc_lab.hosts import inside
-from mrc_lab.processes.process import Process
-from mrc_lab.records.record import Record, State
-from mrc_lab.records.rundir import RunDir, RunError
-from mrc_lab.session.real import RealSession
-from mrc_results.record import RunResult
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab.hosts import inside
+from mrclab.lab.processes.process import Process
+from mrclab.lab.records.record import Record, State
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.session.real import RealSession
+from mrclab.results.record import RunResult
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from support.lab.labs import lab_file
 from support.pcapng import packets
 
-COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 STATUS = {
     "lab",
     "switch",
@@ -49,7 +49,7 @@ LINK = "p0-t0.0--p0-t1.0"
 def mrclab(
     environment: dict[str, str], *words: str, code: int = 0, stdin: str = "", prefix: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", f"{prefix}; from mrc_cli.app import main; main()"] if prefix else COMMAND
+    command = [sys.executable, "-c", f"{prefix}; from mrclab.cli.app import main; main()"] if prefix else COMMAND
     done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=120, input=stdin)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

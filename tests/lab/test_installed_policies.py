@@ -15,7 +15,7 @@ import pytest
 from mrc_topo.labfile import LabError, parse_lab
 
 TEMPLATE = pathlib.Path(__file__).parents[2] / "examples" / "algorithm"
-COMMAND = [sys.executable, "-c", "from mrc_cli.entry import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.entry import main; main()"]
 
 
 @pytest.fixture(scope="module")

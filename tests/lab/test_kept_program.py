@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import p4lite.compiler
-from mrc_lab.switches import program
-from mrc_lab.switches.names import P4InfoNames
+from mrclab.lab.switches import program
+from mrclab.lab.switches.names import P4InfoNames
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from collections.abc import Collection
 
 import pytest
 
-from mrc_lab import lifecycle
-from mrc_lab.hosts import inside
-from mrc_lab.session.base import Session
-from mrc_lab.session.real import RealSession
-from mrc_results import verdict
-from mrc_results.expectation import Evidence, Expectation
-from mrc_results.record import RunResult
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.lab import lifecycle
+from mrclab.lab.hosts import inside
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.real import RealSession
+from mrclab.results import verdict
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.results.record import RunResult
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]

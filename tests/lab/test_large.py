@@ -7,15 +7,15 @@ import time
 
 import pytest
 
-from mrc_lab import describe
-from mrc_lab.faults.action import Action, flapping
-from mrc_lab.session import counters
-from mrc_lab.session.base import closing
-from mrc_lab.session.virtual import VirtualSession
-from mrc_lab.switches import forwarders
-from mrc_results.record import RunResult
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab import describe
+from mrclab.lab.faults.action import Action, flapping
+from mrclab.lab.session import counters
+from mrclab.lab.session.base import closing
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.lab.switches import forwarders
+from mrclab.results.record import RunResult
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo import addressing, rules
 from mrc_topo.labfile import parse_lab
 from mrc_topo.shipped import shipped

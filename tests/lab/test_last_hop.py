@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session
 
 

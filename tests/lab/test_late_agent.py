@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from mrc_lab.session.real import RealSession
-from mrc_results.record import RunResult
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
+from mrclab.lab.session.real import RealSession
+from mrclab.results.record import RunResult
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]

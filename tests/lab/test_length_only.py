@@ -12,21 +12,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from mrc_cli.app import app
+from mrclab.cli.app import app
 from mrc_host.node import jobs
 from mrc_host.node.jobs import Job
-from mrc_lab.payloads import PayloadRefused
-from mrc_lab.requested import RequestedLab
-from mrc_lab.session.base import closing
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results import verdict
-from mrc_results.record import RunResult
-from mrc_runs import precheck
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, load_experiment
-from mrc_runs.sessions import session_on
-from mrc_studies.chaos import run as chaos
-from mrc_studies.chaos.schedule import Schedule
+from mrclab.lab.payloads import PayloadRefused
+from mrclab.lab.requested import RequestedLab
+from mrclab.lab.session.base import closing
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results import verdict
+from mrclab.results.record import RunResult
+from mrclab.runs import precheck
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, load_experiment
+from mrclab.runs.sessions import session_on
+from mrclab.studies.chaos import run as chaos
+from mrclab.studies.chaos.schedule import Schedule
 from mrc_topo.labfile import parse_lab
 from mrc_topo.schema import Lab
 from support.lab.labs import SMALL_LOADS, lab_file

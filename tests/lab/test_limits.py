@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-MRCLAB = f"{sys.executable} -P -c 'from mrc_cli.app import main; main()'"
+MRCLAB = f"{sys.executable} -P -c 'from mrclab.cli.app import main; main()'"
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.ledger import UnsettledError
-from mrc_results.record import LabEvent
-from mrc_runs.loop import LATE_S, Loop
+from mrclab.lab.faults.action import Action, FailureError
+from mrclab.lab.faults.ledger import UnsettledError
+from mrclab.results.record import LabEvent
+from mrclab.runs.loop import LATE_S, Loop
 from support.lab.scripted import Clock
 
 SECOND = 1_000_000_000

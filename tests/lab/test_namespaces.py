@@ -19,19 +19,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_lab import scheduling
-from mrc_lab.processes import namespaces
-from mrc_lab.processes.launch import LaunchOrder
-from mrc_lab.processes.namespaces import Owner, explain, is_machine_root, lab_owner
-from mrc_lab.processes.process import wait_dead
-from mrc_lab.records.rundir import RunDir
-from mrc_lab.switches.program import SOURCE
+from mrclab.lab import scheduling
+from mrclab.lab.processes import namespaces
+from mrclab.lab.processes.launch import LaunchOrder
+from mrclab.lab.processes.namespaces import Owner, explain, is_machine_root, lab_owner
+from mrclab.lab.processes.process import wait_dead
+from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.switches.program import SOURCE
 from support.lab import users
 from support.lab.labs import lab_file
 from support.lab.users import PATIENCE_S
 from support.namespaces import HeldNamespaces, interfaces, lab_processes, left_behind
 
-LAUNCH = [sys.executable, "-P", "-m", "mrc_lab.processes.launch"]
+LAUNCH = [sys.executable, "-P", "-m", "mrclab.lab.processes.launch"]
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
 NOBODY = 65534
 
@@ -98,7 +98,7 @@ def test_everything_of_a_lab_is_in_its_namespaces_and_nothing_is_root(lab: RunDi
 def test_inside_one_is_root_of_nothing_that_is_outside(lab: RunDir) -> None:
     done = mrclab("exec", "h0", "--", "sh", "-c", "id -u; ls /run; ls /sys/class/net; ps -o args= 1")
     assert done.stdout.split()[:6] == ["0", "cache", "lab", "h0-p0", "h0-p1", "lo"]
-    assert "mrc_lab.processes.launch tiny" in done.stdout, "there is no process but the lab's"
+    assert "mrclab.lab.processes.launch tiny" in done.stdout, "there is no process but the lab's"
     for attempt in ("echo 1 > /proc/sys/kernel/sysrq", "mount -o remount,rw /proc/sys", "touch /etc/mrclab-was-here"):
         assert mrclab("exec", "h0", "--", "sh", "-c", f"{attempt} 2>/dev/null && echo done || echo refused").stdout == (
             "refused\n"
@@ -211,7 +211,7 @@ def test_list_and_fidelity_say_what_runs(lab: RunDir) -> None:
     # Beside other sessions the agents' niceness is worth what their session's is.
     assert measured.agents.session in (measured.agents.granted, "not grouped")
     # Where the kernel has slices of processes, tried in one of our own.
-    tried = [sys.executable, "-c", "from mrc_lab.scheduling import shorten_slice; print(shorten_slice())"]
+    tried = [sys.executable, "-c", "from mrclab.lab.scheduling import shorten_slice; print(shorten_slice())"]
     if subprocess.run(tried, capture_output=True, text=True, check=True).stdout == "True\n":
         agents = [each for each in lab.processes() if each.role in ("h0", "h1")]
         assert [scheduling.slice_ns(each.pid) for each in agents] == [scheduling.SLICE_NS] * 2

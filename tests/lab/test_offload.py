@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_lab.switches import offload
+from mrclab.lab.switches import offload
 from support.namespaces import run
 
 pytestmark = pytest.mark.netns

@@ -15,22 +15,22 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_cli import app as cli
-from mrc_cli import errors, logs, progress
-from mrc_cli.listed import Kind
-from mrc_cli.logs import Log
-from mrc_cli.progress import Verbosity
-from mrc_cli.quantities import parse_mbps, parse_seconds
-from mrc_cli.run import lasting
-from mrc_cli.settings import parse_setting
-from mrc_common.errors import UsageError
-from mrc_lab.faults.action import FailureError
-from mrc_lab.records.record import GrowingFile, Record, State
-from mrc_lab.records.rundir import RunDir, RunError
-from mrc_runs import compare
-from mrc_runs.experiment import ExperimentError, load_experiment
+from mrclab.cli import app as cli
+from mrclab.cli import errors, logs, progress
+from mrclab.cli.listed import Kind
+from mrclab.cli.logs import Log
+from mrclab.cli.progress import Verbosity
+from mrclab.cli.quantities import parse_mbps, parse_seconds
+from mrclab.cli.run import lasting
+from mrclab.cli.settings import parse_setting
+from mrc_topo.base.errors import UsageError
+from mrclab.lab.faults.action import FailureError
+from mrclab.lab.records.record import GrowingFile, Record, State
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.runs import compare
+from mrclab.runs.experiment import ExperimentError, load_experiment
 
-COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 
 
 def mrclab(*words: str) -> subprocess.CompletedProcess[str]:
@@ -262,7 +262,7 @@ def test_packages_are_offered_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch
 def test_the_question_on_a_terminal(answer: str, wanted: str) -> None:
     """The command runs on a terminal of its own; pip is made to find nothing, without a network."""
     code = (
-        "from mrc_cli.errors import report_errors; from mrc_common.errors import UsageError\n"
+        "from mrclab.cli.errors import report_errors; from mrc_topo.base.errors import UsageError\n"
         "with report_errors(): raise UsageError('it lacks something').needing('no-such-thing')"
     )
     environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -310,7 +310,7 @@ def test_following_takes_up_a_log_that_appears_later(lab: RunDir, monkeypatch: p
         tail.new_lines()
     looks = iter((False, True))
     monkeypatch.setattr(RunDir, "is_dead", lambda run: next(looks))
-    monkeypatch.setattr("mrc_common.interruption.sleep", lambda seconds: lab.folder.log("h2").write_text("late\n"))
+    monkeypatch.setattr("mrc_topo.base.interruption.sleep", lambda seconds: lab.folder.log("h2").write_text("late\n"))
     assert [(log.title, line) for log, line in logs._new_lines(lab, None, tails)] == [("h2", "late")]
 
 

@@ -6,15 +6,15 @@ import dataclasses
 
 import pytest
 
-from mrc_cli.outcome import show
-from mrc_results import report
-from mrc_results.expectation import Evidence, Expectation
-from mrc_results.losses import EXPLAINED, losses_of
-from mrc_results.record import RunResult
-from mrc_results.recording import StoredRecording
-from mrc_runs import execute
-from mrc_runs.execute import Outcome
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.cli.outcome import show
+from mrclab.results import report
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.results.losses import EXPLAINED, losses_of
+from mrclab.results.record import RunResult
+from mrclab.results.recording import StoredRecording
+from mrclab.runs import execute
+from mrclab.runs.execute import Outcome
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 
 PORT = "h0:1"
 

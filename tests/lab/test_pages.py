@@ -5,7 +5,7 @@ from __future__ import annotations
 import jinja2
 import pytest
 
-from mrc_studies.cells import pages
+from mrclab.studies.cells import pages
 
 
 def test_page_escapes_its_values_and_refuses_a_missing_one() -> None:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from mrc_lab import daemon
-from mrc_lab.daemon import Daemon, first_line
-from mrc_lab.processes import process
-from mrc_lab.processes.exits import StoppedProcess
-from mrc_lab.processes.process import Process, ProgressTimeout
-from mrc_lab.records import rundir
-from mrc_lab.records.record import LabFolder, Record
-from mrc_lab.records.rundir import LabDied, RunError
-from mrc_lab.switches import bmv2
-from mrc_lab.switches.bmv2 import Bmv2Switches
-from mrc_lab.switches.thrift import ThriftError
+from mrclab.lab import daemon
+from mrclab.lab.daemon import Daemon, first_line
+from mrclab.lab.processes import process
+from mrclab.lab.processes.exits import StoppedProcess
+from mrclab.lab.processes.process import Process, ProgressTimeout
+from mrclab.lab.records import rundir
+from mrclab.lab.records.record import LabFolder, Record
+from mrclab.lab.records.rundir import LabDied, RunError
+from mrclab.lab.switches import bmv2
+from mrclab.lab.switches.bmv2 import Bmv2Switches
+from mrclab.lab.switches.thrift import ThriftError
 
 PERIOD_S = 0.1
 

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from mrc_cli.app import app
+from mrclab.cli.app import app
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.faults.action import Action
-from mrc_lab.session.virtual import VirtualSession
-from mrc_runs import perf
-from mrc_runs.experiment import ExperimentError
-from mrc_studies.training import perf as by_torch
-from mrc_studies.training.ranks import RankEvent, RankMessage
+from mrclab.lab.faults.action import Action
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.runs import perf
+from mrclab.runs.experiment import ExperimentError
+from mrc_torch.training import perf as by_torch
+from mrc_torch.training.ranks import RankEvent, RankMessage
 from mrc_topo.labfile import load_lab
 
 

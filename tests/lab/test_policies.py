@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mrc_cli import app as cli
+from mrclab.cli import app as cli
 
 Run = Callable[..., tuple[int, str]]
 
@@ -78,7 +78,7 @@ PLAIN = {
     "congestion": "from mrc_host.policy import Nscc\nclass Own(Nscc):\n    pass\n",
     "ev": "from mrc_host.policy import EvSet\nclass Own(EvSet):\n    pass\n",
     "loss": "from mrc_host.policy import LossDetector\nclass Own(LossDetector):\n    pass\n",
-    "localiser": "from mrc_lab.management.clustermapper import Clustermapper\nclass Own(Clustermapper):\n    pass\n",
+    "localiser": "from mrclab.lab.management.clustermapper import Clustermapper\nclass Own(Clustermapper):\n    pass\n",
 }
 
 
@@ -177,7 +177,7 @@ INFER = "infer(self, acked, overtaken, base_rtt_ns, now)"
         pytest.param(
             "localiser",
             "locate(self, topology, views)",
-            "from mrc_lab.management.clustermapper import Finding; return [Finding('p9-t0.0', 'dead', ())]",
+            "from mrclab.lab.management.clustermapper import Finding; return [Finding('p9-t0.0', 'dead', ())]",
             "nothing in lab own is called 'p9-t0.0'",
             id="element",
         ),

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from mrc_lab.processes.process import Process, wait_dead, wanted_s
+from mrclab.lab.processes.process import Process, wait_dead, wanted_s
 
 #: Its first thread ends at once; what it has opened stays open as long as the other one lives.
 HEADLESS = """

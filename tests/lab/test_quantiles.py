@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_common import quantiles
+from mrc_topo.base import quantiles
 from mrc_host.answers import FlowTimes, JobProgress, LagSummary, LatencyTimes, Measured, Times
 from mrc_host.workloads.measure import Distribution
-from mrc_results import performance, sections, steps
-from mrc_results.record import RunResult
+from mrclab.results import performance, sections, steps
+from mrclab.results.record import RunResult
 
 
 @pytest.mark.parametrize(("share", "fewest"), [(0.5, 1), (0.9, 10), (0.95, 20), (0.99, 100), (0.999, 1000)])

@@ -16,20 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_common.plain import decode, encode
+from mrc_topo.base.plain import decode, encode
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_lab.faults.ledger import FaultLedger
-from mrc_lab.session.fidelity import Fidelity
-from mrc_results import curves, report, resultdir, verdict
-from mrc_results.expectation import Expectation
-from mrc_results.reading import FolderError
-from mrc_results.record import RunResult
-from mrc_results.recording import EVENTS, SAMPLES, Recording, event_of
-from mrc_results.series import MemoryStore, Series, flat
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab.faults.ledger import FaultLedger
+from mrclab.lab.session.fidelity import Fidelity
+from mrclab.results import curves, report, resultdir, verdict
+from mrclab.results.expectation import Expectation
+from mrclab.results.reading import FolderError
+from mrclab.results.record import RunResult
+from mrclab.results.recording import EVENTS, SAMPLES, Recording, event_of
+from mrclab.results.series import MemoryStore, Series, flat
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import TargetError
@@ -51,8 +51,8 @@ def test_series_of_any_rows_gives_them_back(
     steps: list[tuple[int, dict[str, int]]], begin: int, length: int, rows_each: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mrc_results.series.LEAST_ROWS", rows_each)
-        patch.setattr("mrc_results.series.MOST_ROWS", rows_each)
+        patch.setattr("mrclab.results.series.LEAST_ROWS", rows_each)
+        patch.setattr("mrclab.results.series.MOST_ROWS", rows_each)
         made, rows, now = Series("x", MemoryStore()), [], 0
         for step, values in steps:
             now += step
@@ -242,7 +242,7 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
 
 @pytest.mark.slow
 def test_memory_of_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrc_results.series.CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr("mrclab.results.series.CHUNK_BYTES", 1 << 14)
     held, result = long_run(300)
     # The first tenths fill the buffers of each series, which are reused from then on; then a few bytes per chunk stay.
     assert max(held[1:]) - held[1] < 150_000, held

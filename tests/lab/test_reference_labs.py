@@ -12,20 +12,20 @@ import time
 
 import pytest
 
-from mrc_cli.status import lab_status
-from mrc_lab import lifecycle
-from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.hosts.hostclient import HostClient
-from mrc_lab.records.rundir import RunDir, RunError
-from mrc_lab.session.base import closing
-from mrc_lab.session.real import RealSession
-from mrc_lab.switches import forwarders
-from mrc_results import verdict
-from mrc_results.expectation import Evidence, Expectation
-from mrc_results.record import RunResult
-from mrc_runs.conduct import run_on
-from mrc_runs.execute import execute
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.cli.status import lab_status
+from mrclab.lab import lifecycle
+from mrclab.lab.faults.action import Action, FailureError
+from mrclab.lab.hosts.hostclient import HostClient
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.session.base import closing
+from mrclab.lab.session.real import RealSession
+from mrclab.lab.switches import forwarders
+from mrclab.results import verdict
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.results.record import RunResult
+from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import execute
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_topo.labfile import load_lab
 from support.lab import stand_in
 from support.lab.labs import lab_file

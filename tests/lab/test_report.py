@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_common import look
+from mrc_topo.base import look
 from mrc_host import running
-from mrc_results import analysis, charts, curves, moments, performance, report, summary
-from mrc_results.charts import Curve, Mark, Plot
-from mrc_results.check import Check, Verdict
-from mrc_results.expectation import Evidence, Expectation
-from mrc_results.record import RunResult, fidelity_of
-from mrc_runs import execute
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
-from mrc_studies.cells import pages
+from mrclab.results import analysis, charts, curves, moments, performance, report, summary
+from mrclab.results.charts import Curve, Mark, Plot
+from mrclab.results.check import Check, Verdict
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.results.record import RunResult, fidelity_of
+from mrclab.runs import execute
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.studies.cells import pages
 from mrc_topo import draw
 from mrc_topo.labfile import load_lab
 from mrc_workshop import keep

@@ -11,12 +11,12 @@ import sys
 
 import pytest
 
-from mrc_lab import lifecycle
-from mrc_lab.processes.process import Process
-from mrc_lab.records.record import LabFolder, Record, State, last_line, read_untrusted
-from mrc_lab.records.rundir import RunDir, RunError, all_runs, base, locked
+from mrclab.lab import lifecycle
+from mrclab.lab.processes.process import Process
+from mrclab.lab.records.record import LabFolder, Record, State, last_line, read_untrusted
+from mrclab.lab.records.rundir import RunDir, RunError, all_runs, base, locked
 
-COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 
 
 @pytest.fixture(autouse=True)
@@ -245,7 +245,7 @@ def test_root_by_whatever_number_may_own_what_is_above(folder: pathlib.Path) -> 
         "list",
         "running",
     ]
-    inside = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--run"]
+    inside = [sys.executable, "-P", "-m", "mrclab.lab.processes.launch", "--run"]
     for command in (shown, [*inside, *shown]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (0, "no lab is up\n"), done.stderr

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from mrc_cli import common
-from mrc_cli.app import app
-from mrc_cli.run import experiment_of
-from mrc_lab.records import shells
-from mrc_lab.records.record import State
-from mrc_lab.records.rundir import RunDir, RunError, base
-from mrc_runs.experiment import Experiment
+from mrclab.cli import common
+from mrclab.cli.app import app
+from mrclab.cli.run import experiment_of
+from mrclab.lab.records import shells
+from mrclab.lab.records.record import State
+from mrclab.lab.records.rundir import RunDir, RunError, base
+from mrclab.runs.experiment import Experiment
 from mrc_topo.labfile import LabError, lab_text, load_lab
 from p4lite.folders import make_private
 
@@ -67,7 +67,7 @@ def test_the_variable_names_the_lab(up: Up, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_commands_of_one_shell_know_each_other_and_those_of_another_do_not() -> None:
     def said(*, new_session: bool) -> list[str]:
-        words = [sys.executable, "-P", "-c", "from mrc_lab.records import shells; print(*shells.here(), sep='\\n')"]
+        words = [sys.executable, "-P", "-c", "from mrclab.lab.records import shells; print(*shells.here(), sep='\\n')"]
         # The shell stays between us and the command.
         line = ["sh", "-c", '"$@"; true', "sh", *words]
         done = subprocess.run(line, capture_output=True, text=True, check=True, start_new_session=new_session)
@@ -79,7 +79,7 @@ def test_commands_of_one_shell_know_each_other_and_those_of_another_do_not() -> 
 
 def test_run_and_capture_do_not_take_what_another_shell_brought_up(up: Up, tmp_path: pathlib.Path) -> None:
     up("theirs", ELSEWHERE)
-    mrclab = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()"]
+    mrclab = [sys.executable, "-P", "-c", "from mrclab.cli.app import main; main()"]
     words = ["run", "write_bw", "--duration", "0.01", "-o", str(tmp_path / "r")]
     done = subprocess.run([*mrclab, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -12,16 +12,16 @@ import sys
 
 import pytest
 
-from mrc_common.interruption import Interrupted, interruptible
-from mrc_results.record import RunResult
-from mrc_runs import artifact
-from mrc_runs.execute import execute
-from mrc_runs.experiment import Experiment
-from mrc_runs.runner import WorkloadRun
-from mrc_studies.cells.store import RUNS
-from mrc_studies.sweeps import plan, work
-from mrc_studies.sweeps.spec import load_sweep
-from mrc_studies.sweeps.store import SweepStore
+from mrc_topo.base.interruption import Interrupted, interruptible
+from mrclab.results.record import RunResult
+from mrclab.runs import artifact
+from mrclab.runs.execute import execute
+from mrclab.runs.experiment import Experiment
+from mrclab.runs.runner import WorkloadRun
+from mrclab.studies.cells.store import RUNS
+from mrclab.studies.sweeps import plan, work
+from mrclab.studies.sweeps.spec import load_sweep
+from mrclab.studies.sweeps.store import SweepStore
 from support.lab.signals import VERBS, campaign
 
 
@@ -49,7 +49,7 @@ def test_an_interrupted_repetition_of_an_artifact_is_no_failure_of_it(
 
 ORPHAN = """
 import os, signal, sys
-from mrc_studies.cells.workers import _Worker
+from mrclab.studies.cells.workers import _Worker
 class Long:
     def __reduce__(self):
         return exec, (f"import time; open({sys.argv[1]!r}, 'w').close(); time.sleep(600)",)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pathlib
 
-from mrc_results.recording import Recording
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.results.recording import Recording
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from support.lab.labs import lab_file, session
 
 

@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import pytest
 
-from mrc_common.plain import decode
+from mrc_topo.base.plain import decode
 from mrc_host.answers import JobWaiting
-from mrc_lab.session.base import Session
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results.expectation import Evidence
-from mrc_results.reading import of_any_version
-from mrc_runs import stall
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.expectation import Evidence
+from mrclab.results.reading import of_any_version
+from mrclab.runs import stall
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 from support.lab.results import plain
 

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import pytest
 
-from mrc_results import evidence
-from mrc_results.check import Check
-from mrc_results.expectation import Evidence
-from mrc_results.record import RunResult
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.results import evidence
+from mrclab.results.check import Check
+from mrclab.results.expectation import Evidence
+from mrclab.results.record import RunResult
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.labs import lab_file, session
 

@@ -18,24 +18,24 @@ import numpy as np
 import pytest
 import yaml
 
-from mrc_cli.app import main
-from mrc_cli.status import lab_status
-from mrc_common.plain import encode
-from mrc_lab.session.base import Session
-from mrc_lab.session.real import RealSession
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results import counted, resultdir, verdict
-from mrc_results.record import RunResult
-from mrc_results.recording import Recording
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
-from mrc_runs.origin import complete
+from mrclab.cli.app import main
+from mrclab.cli.status import lab_status
+from mrc_topo.base.plain import encode
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.real import RealSession
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results import counted, resultdir, verdict
+from mrclab.results.record import RunResult
+from mrclab.results.recording import Recording
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
+from mrclab.runs.origin import complete
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
-from mrc_web.hub import Hub
-from mrc_web.replay import Recorded, Replay
-from mrc_web.state import State
+from mrclab.web.hub import Hub
+from mrclab.web.replay import Recorded, Replay
+from mrclab.web.state import State
 from mrc_workshop import records
 from mrc_workshop.job import Run, RunFacts, RunOrder
 from mrc_workshop.kinds import counters

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from mrc_host.answers import JobProgress
-from mrc_lab.hosts import inside
-from mrc_lab.session.real import RealSession
-from mrc_runs import compare, tcp
-from mrc_runs.compare import Comparison
-from mrc_runs.experiment import ExperimentError
-from mrc_runs.sessions import session_for
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab.hosts import inside
+from mrclab.lab.session.real import RealSession
+from mrclab.runs import compare, tcp
+from mrclab.runs.compare import Comparison
+from mrclab.runs.experiment import ExperimentError
+from mrclab.runs.sessions import session_for
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 
 

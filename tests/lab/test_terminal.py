@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from mrc_cli import errors
-from mrc_results.terminal import Terminal
+from mrclab.cli import errors
+from mrclab.results.terminal import Terminal
 from p4lite.terminal import PlainStream, harmless
 
 ROOT = pathlib.Path(__file__).parents[2]
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r[/bold]\u202eabc\x9b31m"
 #: Modules that may write past the streams: the stream itself, and processes that have no stream of ours.
 ALLOWED = {
-    "controller/mrc_results/terminal.py", "p4/p4lite/terminal.py", "controller/mrc_lab/processes/launch.py",
-    "controller/mrc_workshop/confined.py",
+    "controller/mrclab/results/terminal.py", "p4/p4lite/terminal.py", "controller/mrclab/lab/processes/launch.py",
+    "extras/mrc_workshop/confined.py",
 }  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_the_path_that_is_printed_is_the_one_that_was_written(name: str, tmp_pat
     folder = tmp_path / name / "o"
     folder.parent.mkdir(parents=True)
     done = subprocess.run(
-        [sys.executable, "-m", "mrc_cli", "run", "write_lat", "--lab", "tiny", "--clock", "virtual", "-o", folder],
+        [sys.executable, "-m", "mrclab.cli", "run", "write_lat", "--lab", "tiny", "--clock", "virtual", "-o", folder],
         capture_output=True,
         text=True,
         check=False,

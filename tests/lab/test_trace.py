@@ -9,9 +9,9 @@ import pathlib
 import pytest
 import typer.testing
 
-from mrc_cli.app import app
-from mrc_common.errors import ExitCode
-from mrc_runs.experiment import ExperimentError, load_experiment
+from mrclab.cli.app import app
+from mrc_topo.base.errors import ExitCode
+from mrclab.runs.experiment import ExperimentError, load_experiment
 
 runner = typer.testing.CliRunner()
 MIXTURE = [

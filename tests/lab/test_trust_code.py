@@ -8,9 +8,9 @@ import pathlib
 
 import pytest
 
-from mrc_lab import lifecycle, policies
-from mrc_lab.policies import PolicyRefused
-from mrc_lab.records.rundir import RunError
+from mrclab.lab import lifecycle, policies
+from mrclab.lab.policies import PolicyRefused
+from mrclab.lab.records.rundir import RunError
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.topology import Topology
 from support.lab import users
@@ -36,7 +36,7 @@ class Small(WindowPolicy):
         self.cwnd = 2 * self.mtu
 """
 BLUNT = """\
-from mrc_lab.management.clustermapper import Finding
+from mrclab.lab.management.clustermapper import Finding
 
 
 class Blunt:

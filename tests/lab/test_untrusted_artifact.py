@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mrc_cli import app as cli
-from mrc_common.files import UnfitFile, open_plain, read_plain
-from mrc_lab.switches.program import FOLDER
-from mrc_results.reading import RESULT, FolderError
-from mrc_results.record import RunResult
-from mrc_results.recording import EVENTS, SAMPLES
-from mrc_runs import artifact
-from mrc_runs.artifact import ArtifactError
+from mrclab.cli import app as cli
+from mrc_topo.base.files import UnfitFile, open_plain, read_plain
+from mrclab.lab.switches.program import FOLDER
+from mrclab.results.reading import RESULT, FolderError
+from mrclab.results.record import RunResult
+from mrclab.results.recording import EVENTS, SAMPLES
+from mrclab.runs import artifact
+from mrclab.runs.artifact import ArtifactError
 from support.hostile import bombs
 
 #: What reading may hold: twice a document of the largest size that is looked at here; a bomb is 3 GiB.
@@ -57,7 +57,7 @@ Check = Callable[..., Done]
 def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Return an artifact of a passing run and of one that fails."""
     folder = tmp_path_factory.mktemp("whole")
-    command = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", "-q", "run"]
+    command = [sys.executable, "-P", "-c", "from mrclab.cli.app import main; main()", "-q", "run"]
     words = ["write_bw", "--lab", "tiny", "--clock", "virtual", "--duration", "0.02", "-o", str(folder / "good")]
     subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL)
     (folder / "bad.yaml").write_text(
@@ -224,7 +224,7 @@ def test_files_of_one_name_and_what_a_program_includes_are_packed(check: Check, 
         "name: mine\nplanes: 2\nt0_per_plane: 1\nt1_per_plane: 0\nhosts: 2\nhosts_per_t0: 2\npath_mtu: 1024\n"
         "ev: {size: 8, active: 4}\nprogram: p4/own.p4\npolicies: {ev: one/own.py:One, loss: two/own.py:Two}\n"
     )
-    command = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", "-q", "run", "write_bw"]
+    command = [sys.executable, "-P", "-c", "from mrclab.cli.app import main; main()", "-q", "run", "write_bw"]
     words = [
         "--lab",
         str(tmp_path / "mine.yaml"),

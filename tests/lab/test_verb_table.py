@@ -10,8 +10,8 @@ import sys
 import pytest
 import typer
 
-from mrc_cli.app import app
-from mrc_cli.verbs import HIDDEN, VERBS, Group
+from mrclab.cli.app import app
+from mrclab.cli.verbs import HIDDEN, VERBS, Group
 from support import cli
 
 
@@ -47,9 +47,9 @@ def test_hidden_verbs_can_be_called_and_are_not_listed() -> None:
 
 def test_help_imports_no_verb() -> None:
     code = (
-        "import sys; from mrc_cli.app import app\n"
+        "import sys; from mrclab.cli.app import app\n"
         "try: app(['--help'], standalone_mode=False)\n"
-        "finally: print([name for name in ('mrc_lab', 'mrc_cli.up', 'numpy', 'grpc') if name in sys.modules])"
+        "finally: print([name for name in ('mrclab.lab', 'mrclab.cli.up', 'numpy', 'grpc') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Start a lab on the real clock" in done.stdout

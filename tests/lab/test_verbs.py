@@ -11,7 +11,7 @@ import pytest
 
 from support.lab.labs import lab_file
 
-COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 PROGRAM = """
 import sys
 from mrc_host import verbs

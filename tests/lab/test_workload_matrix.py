@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.session.base import Session
-from mrc_results import performance, verdict
-from mrc_results.expectation import Expectation
-from mrc_results.record import RunResult
-from mrc_runs.conduct import run_on
-from mrc_runs.experiment import Experiment, Workload
+from mrclab.lab.session.base import Session
+from mrclab.results import performance, verdict
+from mrclab.results.expectation import Expectation
+from mrclab.results.record import RunResult
+from mrclab.runs.conduct import run_on
+from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import SMALL_LOADS, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
@@ -124,7 +124,7 @@ def test_every_workload_completes_over_each_transport_and_clock(transport: str, 
 @pytest.mark.slow
 def test_perftests_figures_are_printed(tmp_path: pathlib.Path) -> None:
     """The command of the finding, which never ended."""
-    command = [sys.executable, "-c", "from mrc_cli.app import main; main()", "run"]
+    command = [sys.executable, "-c", "from mrclab.cli.app import main; main()", "run"]
     where = ["--clock", "virtual", "--lab", "tiny", "--duration", "0.5", "-o", str(tmp_path)]
     environment = {**os.environ, "COLUMNS": "60", "MRCLAB_RUN": str(tmp_path / "run")}
     for name, heads in (("write_bw", "BW average  MsgRate"), ("write_lat", "t_min")):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from libmrc import build
-from mrc_lab.hosts import management
+from mrclab.lab.hosts import management
 from p4lite.switch.errors import BuildError
 from support.lab import users
 from support.lab.labs import lab_file

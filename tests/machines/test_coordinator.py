@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_lab.machines import coordinator
-from mrc_lab.machines.clock import ClockOffset
-from mrc_lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, RemoteMachine, SliceReadiness
-from mrc_lab.machines.sources import version
-from mrc_lab.machines.stream import GREETING, HEAD, MESSAGE
-from mrc_lab.records.record import Record
-from mrc_lab.records.rundir import RunDir, RunError
-from mrc_lab.session.fidelity import ClockFidelity
+from mrclab.lab.machines import coordinator
+from mrclab.lab.machines.clock import ClockOffset
+from mrclab.lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, RemoteMachine, SliceReadiness
+from mrclab.lab.machines.sources import version
+from mrclab.lab.machines.stream import GREETING, HEAD, MESSAGE
+from mrclab.lab.records.record import Record
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.session.fidelity import ClockFidelity
 
 WAIT_S = 20.0
 NEVER: Callable[[], bool] = bool

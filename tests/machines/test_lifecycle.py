@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_lab import lifecycle
-from mrc_lab.hosts import inside
-from mrc_lab.machines import lifecycle as machines
-from mrc_lab.machines.coordinator import MACHINES
-from mrc_lab.records.record import State
-from mrc_lab.records.rundir import RunDir, RunError, all_parts, all_runs
-from mrc_lab.requested import RequestedLab
-from mrc_lab.session.virtual import VirtualSession
+from mrclab.lab import lifecycle
+from mrclab.lab.hosts import inside
+from mrclab.lab.machines import lifecycle as machines
+from mrclab.lab.machines.coordinator import MACHINES
+from mrclab.lab.records.record import State
+from mrclab.lab.records.rundir import RunDir, RunError, all_parts, all_runs
+from mrclab.lab.requested import RequestedLab
+from mrclab.lab.session.virtual import VirtualSession
 
 LAB: dict[str, Any] = {
     "name": "two",

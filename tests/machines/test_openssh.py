@@ -18,7 +18,7 @@ import psutil
 import pytest
 import yaml
 
-from mrc_results.record import RunResult
+from mrclab.results.record import RunResult
 from support.lab import users
 from support.lab.users import mrclab
 from support.namespaces import lab_processes, run

@@ -141,7 +141,7 @@ compiled() {
     tail -n +2 "$work/digests.compiled" | cmp - "$work/digests.here" && echo "compiled, the same digests"
 }
 
-step filter tests tests/workshop/test_seccomp.py tests/hosts/verbs/test_ring.py tests/switch/native/test_store.py
+step filter tests extras/mrc_workshop/tests/test_seccomp.py tests/hosts/verbs/test_ring.py tests/switch/native/test_store.py
 # How often hostile programs get to it in their seconds depends on the machine's speed. Pages are exchanged in programs of one
 # thread only, and every emulated program has one of the emulator's: the part `kernel` has those cases.
 memory=tests/libmrc/test_programs.py::test_a_case_of_registered_memory
@@ -150,7 +150,7 @@ step libmrc tests tests/libmrc --deselect tests/libmrc/test_hostile.py --deselec
 step digests digests
 step simulation simulation
 step unit tests -m "not lab and not netns and not root and not slow" tests/topo tests/proto/wire tests/switch/program
-step kernel tests/platforms/arm64-kernel.sh "$work" tests/workshop/test_seccomp.py tests/hosts/verbs/test_ring.py $exchanges
+step kernel tests/platforms/arm64-kernel.sh "$work" extras/mrc_workshop/tests/test_seccomp.py tests/hosts/verbs/test_ring.py $exchanges
 step compiled compiled
 
 echo "=== summary ($(chroot "$root" uname -m), Python $python_version)"

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mrc_web import assets
+from mrclab.web import assets
 from platforms.same import FILES, differences
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -82,9 +82,9 @@ def test_commands_that_need_no_namespaces_answer(words: tuple[str, ...]) -> None
 IMPORTS = """
 from support import mac
 mac.become()
-import mrc_cli.app, mrc_web.server, mrc_web.simulation, mrc_web.serve, mrc_workshop.perform, mrc_workshop.verify
+import mrclab.cli.app, mrclab.web.server, mrclab.web.simulation, mrclab.web.serve, mrc_workshop.perform, mrc_workshop.verify
 import mrc_workshop.confine, p4lite.cli, p4lite.compiler, p4lite.switch.fabric.fabric, p4lite.switch.p4rt.service
-import mrc_host.verbs, mrc_host.node.host, mrc_runs.execute
+import mrc_host.verbs, mrc_host.node.host, mrclab.runs.execute
 """
 
 

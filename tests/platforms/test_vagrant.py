@@ -14,7 +14,7 @@ from support.platforms.roots import PLATFORMS, Root
 
 ROOT = pathlib.Path(__file__).parents[2]
 #: Folders of builds and downloads that a machine makes inside the checkout, besides caches of tools.
-MADE = (".venv/", "build/", "controller/mrc_web/static/vendor/")
+MADE = (".venv/", "build/", "controller/mrclab/web/static/vendor/")
 
 
 def test_second_up_deletes_nothing_that_the_machine_made() -> None:

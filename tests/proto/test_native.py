@@ -117,7 +117,7 @@ def test_build_without_a_compiler_prints_one_line(lacking: str, tmp_path: pathli
 
 @pytest.mark.parametrize("pure", [False, True])
 def test_the_version_says_how_the_core_runs(pure: bool) -> None:
-    said = python("-c", "from mrc_cli.app import main; main()", "--version", pure=pure)
+    said = python("-c", "from mrclab.cli.app import main; main()", "--version", pure=pure)
     core = "pure Python (MRCLAB_PURE is set)" if pure else running.description().partition(",")[0].partition("core ")[2]
     assert said == f"mrclab {importlib.metadata.version('mrclab')}, protocol core {core}, CRC by {crc.LIBRARY}\n"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mrc_common.plain import encode
+from mrc_topo.base.plain import encode
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig

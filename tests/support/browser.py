@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from mrc_web import assets
+from mrclab.web import assets
 
 ARGUMENTS = [
     "--disable-gpu",

@@ -17,15 +17,15 @@ from unittest import mock
 import typer
 
 import p4lite.cli
-from mrc_cli.app import app
-from mrc_cli.settings import parse_settings
+from mrclab.cli.app import app
+from mrclab.cli.settings import parse_settings
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.faults import kinds
-from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.switches import forwarders
-from mrc_runs import compare, experiment
-from mrc_studies.figures import catalogue
-from mrc_studies.sweeps import spec
+from mrclab.lab.faults import kinds
+from mrclab.lab.faults.action import Action, FailureError
+from mrclab.lab.switches import forwarders
+from mrclab.runs import compare, experiment
+from mrclab.studies.figures import catalogue
+from mrclab.studies.sweeps import spec
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import UnknownElement
 

@@ -93,7 +93,7 @@ def become() -> None:
 def main() -> None:
     """See the module's docstring."""
     become()
-    from mrc_cli.entry import main as command
+    from mrclab.cli.entry import main as command
 
     sys.argv[0] = "mrclab"
     command()

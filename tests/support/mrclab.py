@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mrc_cli.entry import main
+from mrclab.cli.entry import main
 
 if __name__ == "__main__":
     sys.argv[0] = "mrclab"

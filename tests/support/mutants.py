@@ -54,15 +54,15 @@ PARTS: Final[Mapping[str, Part]] = {
     "wire": Part(("hosts/mrc_host/proto/wire/*.py",), ("tests/proto",)),
     "roce": Part(("hosts/mrc_host/proto/roce/*.py",), ("tests/proto",)),
     "faults": Part(
-        ("controller/mrc_lab/faults/*.py",),
+        ("controller/mrclab/lab/faults/*.py",),
         ("tests/lab/test_faults.py", "tests/lab/test_fault_effects.py", "tests/lab/test_faults_properties.py"),
     ),
     "verdict": Part(
         (
-            "controller/mrc_results/verdict.py",
-            "controller/mrc_results/checks.py",
-            "controller/mrc_results/check.py",
-            "controller/mrc_results/expectation.py",
+            "controller/mrclab/results/verdict.py",
+            "controller/mrclab/results/checks.py",
+            "controller/mrclab/results/check.py",
+            "controller/mrclab/results/expectation.py",
         ),
         (
             "tests/lab/test_analysis.py",
@@ -72,7 +72,7 @@ PARTS: Final[Mapping[str, Part]] = {
             "tests/lab/test_deaths.py",
         ),
     ),
-    "judge": Part(("controller/mrc_workshop/judge.py",), ("tests/workshop/test_judge.py",)),
+    "judge": Part(("extras/mrc_workshop/judge.py",), ("extras/mrc_workshop/tests/test_judge.py",)),
 }
 
 

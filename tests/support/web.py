@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mrc_runs.experiment import Experiment
-from mrc_web import metrics
-from mrc_web.hub import Answer, Hub
-from mrc_web.serve import Serving, serving
-from mrc_web.server import Server
-from mrc_web.simulation import SimulationView
-from mrc_web.state import State
+from mrclab.runs.experiment import Experiment
+from mrclab.web import metrics
+from mrclab.web.hub import Answer, Hub
+from mrclab.web.serve import Serving, serving
+from mrclab.web.server import Server
+from mrclab.web.simulation import SimulationView
+from mrclab.web.state import State
 
 WAIT_S = 60.0
 LINK = "p0-t0.0--p0-t1.0"

@@ -19,15 +19,15 @@ from typing import Any
 import psutil
 import pytest
 
-from mrc_cli.app import main
-from mrc_runs.experiment import ExperimentError
-from mrc_studies.cells import store as keeping
-from mrc_studies.cells.tables import has_parquet
-from mrc_studies.sweeps import cluster, measure, page, plan, store, work
-from mrc_studies.sweeps.spec import load_sweep
+from mrclab.cli.app import main
+from mrclab.runs.experiment import ExperimentError
+from mrclab.studies.cells import store as keeping
+from mrclab.studies.cells.tables import has_parquet
+from mrclab.studies.sweeps import cluster, measure, page, plan, store, work
+from mrclab.studies.sweeps.spec import load_sweep
 from mrc_topo.extras import install
 
-COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 #: Of the test of kills; 500 of them are a few minutes.
 RUNS = int(os.environ.get("MRCLAB_SWEEP_RUNS", "24"))
 #: Seconds that a busy machine may take for them.

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_cli import sweep as command
-from mrc_studies.sweeps import curves, page, plan, store
-from mrc_studies.sweeps.differences import FILE, PairedDifference, differences
-from mrc_studies.sweeps.measure import Answer, Row, Status
-from mrc_studies.sweeps.plan import SweepPlan, SweepRun
-from mrc_studies.sweeps.spec import parse_sweep
+from mrclab.cli import sweep as command
+from mrclab.studies.sweeps import curves, page, plan, store
+from mrclab.studies.sweeps.differences import FILE, PairedDifference, differences
+from mrclab.studies.sweeps.measure import Answer, Row, Status
+from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
+from mrclab.studies.sweeps.spec import parse_sweep
 from sweeps.test_files import BASE
 
 CASES = "cases: [{name: a, lab.ev.active: 4}, {name: b, lab.ev.active: 8}, {name: c, lab.ev.active: 2}]\n"

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_cli.app import main
-from mrc_common.document import unknown_key
-from mrc_runs import sessions
-from mrc_runs.experiment import ExperimentError
-from mrc_studies.sweeps import curves, design, page, plan, store
-from mrc_studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
+from mrclab.cli.app import main
+from mrc_topo.base.document import unknown_key
+from mrclab.runs import sessions
+from mrclab.runs.experiment import ExperimentError
+from mrclab.studies.sweeps import curves, design, page, plan, store
+from mrclab.studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
 from mrc_topo.schema import Lab
 
 BASE = """\

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from mrc_cli.app import main
-from mrc_common.files import WriteError
-from mrc_common.plain import decode, encode
-from mrc_runs.experiment import ExperimentError
-from mrc_studies.cells import store as keeping
-from mrc_studies.cells.tables import has_parquet
-from mrc_studies.sweeps import measure, page, plan, store, work
-from mrc_studies.sweeps.measure import Answer, Row, Status, Task
-from mrc_studies.sweeps.spec import load_sweep, parse_sweep
+from mrclab.cli.app import main
+from mrc_topo.base.files import WriteError
+from mrc_topo.base.plain import decode, encode
+from mrclab.runs.experiment import ExperimentError
+from mrclab.studies.cells import store as keeping
+from mrclab.studies.cells.tables import has_parquet
+from mrclab.studies.sweeps import measure, page, plan, store, work
+from mrclab.studies.sweeps.measure import Answer, Row, Status, Task
+from mrclab.studies.sweeps.spec import load_sweep, parse_sweep
 
 DATED = {"sweep.json", store.CSV, page.PAGE}
 

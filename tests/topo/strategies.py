@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from mrc_topo import Lab, RoutingMode, SprayKind, Topology, build_topology
+from mrc_topo.graph_topology import build_topology
+from mrc_topo.modes import RoutingMode, SprayKind
+from mrc_topo.schema import Lab
+from mrc_topo.topology import Topology
 
 
 @st.composite

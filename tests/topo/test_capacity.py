@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_topo import Topology, addressing, load_lab
+from mrc_topo import addressing
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology
 from mrc_topo.addressing import Tier
 from mrc_topo.capacity import Capacity, fair_share
 from mrc_topo.topology import Link, Switch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrc_common.document import csv_cell
+from mrc_topo.base.document import csv_cell
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-cmd", "@SUM(A1)", "\t=1", "\r=1"])

@@ -15,9 +15,10 @@ import networkx as nx
 import pytest
 import yaml
 
-from mrc_cli import app as cli
-from mrc_lab.switches import forwarders
-from mrc_topo import addressing, containerlab, load_lab, rules, sonic
+from mrclab.cli import app as cli
+from mrclab.lab.switches import forwarders
+from mrc_topo import addressing, containerlab, rules, sonic
+from mrc_topo.labfile import load_lab
 from mrc_topo.labfile import builtin_labs
 from support.namespaces import run
 

@@ -9,9 +9,11 @@ import textwrap
 
 import pytest
 
-from mrc_cli import app as cli
-from mrc_lab import describe
-from mrc_topo import LabError, Topology, containerlab, draw, labfile, load_lab, parse_lab
+from mrclab.cli import app as cli
+from mrclab.lab import describe
+from mrc_topo import containerlab, draw, labfile
+from mrc_topo.labfile import LabError, load_lab, parse_lab
+from mrc_topo.topology import Topology
 from mrc_topo.extras import install, requirement
 from mrc_topo.walk import check_routes
 

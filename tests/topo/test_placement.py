@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_topo import LabError, Topology, parse_lab
+from mrc_topo.labfile import LabError, parse_lab
+from mrc_topo.topology import Topology
 from mrc_topo.placement import Placement
 from topo.strategies import topologies
 

@@ -11,8 +11,9 @@ import xml.etree.ElementTree as ET
 import pytest
 from typer.testing import CliRunner, Result
 
-from mrc_cli.topo import app
-from mrc_topo import builtin_labs, draw, load_lab
+from mrclab.cli.topo import app
+from mrc_topo import draw
+from mrc_topo.labfile import builtin_labs, load_lab
 
 
 def mrclab_topo(*words: str) -> Result:

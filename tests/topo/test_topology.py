@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from mrc_lab import describe
+from mrclab.lab import describe
 from mrc_topo.labfile import parse_lab
 
 LAB = """

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mrc_runs.execute import execute
-from mrc_web.hub import Hub
-from mrc_web.replay import Recorded, Replay
-from mrc_web.serve import Serving
+from mrclab.runs.execute import execute
+from mrclab.web.hub import Hub
+from mrclab.web.replay import Recorded, Replay
+from mrclab.web.serve import Serving
 from support.browser import browser as a_browser
 from support.browser import lacking, opened
 from support.web import LINK, SHORT, Watching, served, simulating, watching

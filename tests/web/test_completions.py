@@ -11,16 +11,16 @@ import pytest
 
 from mrc_host.answers import FlowTimes, JobProgress, LatencyTimes, Measured, Stream, Times, TrainingTimes
 from mrc_host.workloads import WORKLOADS
-from mrc_results.record import RunResult
-from mrc_runs.execute import execute
-from mrc_runs.experiment import Experiment
+from mrclab.results.record import RunResult
+from mrclab.runs.execute import execute
+from mrclab.runs.experiment import Experiment
 from mrc_topo.labfile import load_lab
-from mrc_web.completions import IDLE, PENDING, POINTS, WINDOW_NS, completions_of, edges_of, without
-from mrc_web.hub import Hub
-from mrc_web.progress import ProgressWatch, overlap
-from mrc_web.replay import Recorded, Replay
-from mrc_web.server import Server
-from mrc_web.state import calm, layout_of
+from mrclab.web.completions import IDLE, PENDING, POINTS, WINDOW_NS, completions_of, edges_of, without
+from mrclab.web.hub import Hub
+from mrclab.web.progress import ProgressWatch, overlap
+from mrclab.web.replay import Recorded, Replay
+from mrclab.web.server import Server
+from mrclab.web.state import calm, layout_of
 from support.web import simulating
 
 MS = 1_000_000
@@ -246,7 +246,7 @@ def test_a_page_gets_completion_times_when_they_change() -> None:
 
 def test_a_job_that_no_sample_falls_into_has_its_final_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins and ends between two samples; what it did is published at its end, and stays."""
-    monkeypatch.setattr("mrc_web.view.SAMPLE_S", 3600.0)
+    monkeypatch.setattr("mrclab.web.view.SAMPLE_S", 3600.0)
     with simulating(speed=0) as view:
         view.until(lambda state: True)
         view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536, "iterations": 3})

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_lab.records.rundir import RunError
-from mrc_web.guard import BODY_BYTES
-from mrc_web.hub import Answer, Hub
-from mrc_web.serve import Serving, bind, is_loopback, names, serving
-from mrc_web.server import STREAMS, Server
+from mrclab.lab.records.rundir import RunError
+from mrclab.web.guard import BODY_BYTES
+from mrclab.web.hub import Answer, Hub
+from mrclab.web.serve import Serving, bind, is_loopback, names, serving
+from mrclab.web.server import STREAMS, Server
 
 DATA = ("/api/stream", "/metrics", "/api/captures/h0:0")
 

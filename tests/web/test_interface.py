@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from mrc_topo.labfile import load_lab
-from mrc_web import interface, server
-from mrc_web.actions import MODELS
-from mrc_web.hub import Hub
-from mrc_web.serve import Serving
-from mrc_web.state import calm, layout_of
+from mrclab.web import interface, server
+from mrclab.web.actions import MODELS
+from mrclab.web.hub import Hub
+from mrclab.web.serve import Serving
+from mrclab.web.state import calm, layout_of
 from support.web import served
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "web.md"
@@ -37,7 +37,7 @@ def test_reference_names_every_action_and_field() -> None:
 def test_reference_has_the_tables_as_they_are_made() -> None:
     for made in (interface.actions_table(), interface.events_table()):
         text = "\n".join(made)
-        assert text in section(), f"docs/web.md: `python -m mrc_web.interface` prints another table:\n{text}"
+        assert text in section(), f"docs/web.md: `python -m mrclab.web.interface` prints another table:\n{text}"
 
 
 def test_reference_names_every_event_that_the_server_sends() -> None:

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from mrc_common.interruption import Interrupted
-from mrc_lab import lifecycle
-from mrc_lab.session.real import RealSession
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
-from mrc_web.hub import CommandError, Hub
-from mrc_web.lab import LabView
+from mrc_topo.base.interruption import Interrupted
+from mrclab.lab import lifecycle
+from mrclab.lab.session.real import RealSession
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
+from mrclab.web.hub import CommandError, Hub
+from mrclab.web.lab import LabView
 from support.web import LINK, SHORT, Watching, watching
 
 pytestmark = pytest.mark.lab

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from mrc_common.plain import encode
+from mrc_topo.base.plain import encode
 from mrc_host.answers import Event, EvEvent, MrcHostStatistics, QpEvent
 from mrc_host.requests import StartJob
-from mrc_lab.faults.action import Action
-from mrc_lab.faults.ledger import FaultLedger, LedgerChange, LedgerState, MemoryRecord
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results.record import LabEvent, RunResult
-from mrc_results.recording import StoredRecording
-from mrc_runs.workload import WorkloadSpec, set_up
+from mrclab.lab.faults.action import Action
+from mrclab.lab.faults.ledger import FaultLedger, LedgerChange, LedgerState, MemoryRecord
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.record import LabEvent, RunResult
+from mrclab.results.recording import StoredRecording
+from mrclab.runs.workload import WorkloadSpec, set_up
 from mrc_topo import addressing
 from mrc_topo.labfile import load_lab
-from mrc_web.completions import OTHERS
-from mrc_web.hub import Hub
-from mrc_web.log import EVS, EVS_OF_A_LINE, Log, LogLine, LogWriter, Peers, listed
-from mrc_web.replay import Replay
-from mrc_web.state import LogRow
-from mrc_web.view import View
+from mrclab.web.completions import OTHERS
+from mrclab.web.hub import Hub
+from mrclab.web.log import EVS, EVS_OF_A_LINE, Log, LogLine, LogWriter, Peers, listed
+from mrclab.web.replay import Replay
+from mrclab.web.state import LogRow
+from mrclab.web.view import View
 from support.web import LINK
 
 TOPOLOGY = load_lab("tiny")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from prometheus_client import parser
 
 from mrc_topo.labfile import load_lab
-from mrc_web import metrics
-from mrc_web.metrics import FAMILIES, Family
-from mrc_web.state import Layout, State, layout_of
+from mrclab.web import metrics
+from mrclab.web.metrics import FAMILIES, Family
+from mrclab.web.state import Layout, State, layout_of
 from support.web import LINK, simulating
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_web import assets, npm
+from mrclab.web import assets, npm
 
 LONG = b"x" * 1000
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mrc_topo.labfile import load_lab
-from mrc_web import completions
-from mrc_web.hub import Hub
-from mrc_web.log import LogLine
-from mrc_web.state import Layout, calm, layout_of
+from mrclab.web import completions
+from mrclab.web.hub import Hub
+from mrclab.web.log import LogLine
+from mrclab.web.state import Layout, calm, layout_of
 from support.browser import Opened, an_hour, lacking, opened
 from support.browser import browser as a_browser
 from support.web import LINK, served

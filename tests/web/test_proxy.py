@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from mrc_common.errors import UsageError
-from mrc_web.guard import TOKEN, Guard, new_token
+from mrc_topo.base.errors import UsageError
+from mrclab.web.guard import TOKEN, Guard, new_token
 from support import cli
 
 FILE = pathlib.Path(__file__).parents[2] / "examples/jupyterhub/jupyter_server_config.py"

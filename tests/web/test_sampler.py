@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from mrc_host.requests import FinishJob, GetView, StartJob
-from mrc_lab.faults.ledger import FaultLedger
-from mrc_lab.session.virtual import VirtualSession
-from mrc_runs.workload import WorkloadSpec, set_up
+from mrclab.lab.faults.ledger import FaultLedger
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.runs.workload import WorkloadSpec, set_up
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
-from mrc_web.completions import POINTS
-from mrc_web.hub import Hub
-from mrc_web.log import LINES
-from mrc_web.sampler import Rates, SampleBudget, SampleKind
-from mrc_web.state import layout_of
-from mrc_web.view import View
+from mrclab.web.completions import POINTS
+from mrclab.web.hub import Hub
+from mrclab.web.log import LINES
+from mrclab.web.sampler import Rates, SampleBudget, SampleKind
+from mrclab.web.state import layout_of
+from mrclab.web.view import View
 
 
 def idle(topology: Topology) -> Any:

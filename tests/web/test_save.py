@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from mrc_runs.execute import execute
-from mrc_runs.experiment import load_experiment
+from mrclab.runs.execute import execute
+from mrclab.runs.experiment import load_experiment
 from support.web import simulating
 
 LINK = "p0-t0.0--p0-t1.0"

@@ -7,9 +7,9 @@ import socket
 import time
 
 from mrc_topo.labfile import load_lab
-from mrc_web.hub import Hub
-from mrc_web.serve import Serving
-from mrc_web.state import calm, layout_of
+from mrclab.web.hub import Hub
+from mrclab.web.serve import Serving
+from mrclab.web.state import calm, layout_of
 from support.web import served
 
 MANY = 600

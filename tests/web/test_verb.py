@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from mrc_cli import livepage
-from mrc_cli.app import main
-from mrc_lab.records.rundir import RunDir
+from mrclab.cli import livepage
+from mrclab.cli.app import main
+from mrclab.lab.records.rundir import RunDir
 from mrc_topo.labfile import load_lab
-from mrc_web import assets
-from mrc_web.state import layout_of
+from mrclab.web import assets
+from mrclab.web.state import layout_of
 
 BROKEN = "schedule:\n- at: 0.5\n  fail: nothing-of-that-name\n  evidence: {dropped: 1}\n"
 
@@ -92,7 +92,7 @@ def test_a_lab_that_does_not_come_up_gets_no_address(words: str, tmp_path: pathl
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o777)
-    code = "from mrc_web import assets; assets.missing = list; from mrc_cli.app import main; main()"
+    code = "from mrclab.web import assets; assets.missing = list; from mrclab.cli.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *words.split()],
         env={**os.environ, "MRCLAB_CACHE": str(cache)},

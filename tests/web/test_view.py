@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_results.check import Verdict
-from mrc_results.expectation import Evidence
-from mrc_runs import execute
-from mrc_runs.experiment import Experiment, ExperimentStep, Workload
-from mrc_web.hub import CommandError, Hub
-from mrc_web.replay import Recorded, Replay
-from mrc_web.sampler import Sampler
-from mrc_web.state import State
-from mrc_web.view import SampleRhythm, View
+from mrclab.results.check import Verdict
+from mrclab.results.expectation import Evidence
+from mrclab.runs import execute
+from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
+from mrclab.web.hub import CommandError, Hub
+from mrclab.web.replay import Recorded, Replay
+from mrclab.web.sampler import Sampler
+from mrclab.web.state import State
+from mrclab.web.view import SampleRhythm, View
 from p4lite.switch.fabric.values import SwitchState
 from support.web import LINK, SHORT, Watching, simulating, watching
 
@@ -94,7 +94,7 @@ def test_the_log_has_the_times_that_the_record_of_the_run_has(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, sample_s: float
 ) -> None:
     """A sample sees a failure up to a tenth of a second after it was made, or only at the end of the run."""
-    monkeypatch.setattr("mrc_web.view.SAMPLE_S", sample_s)
+    monkeypatch.setattr("mrclab.web.view.SAMPLE_S", sample_s)
     hub = Hub()
     experiment = Experiment(
         name="x",

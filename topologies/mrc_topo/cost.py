@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from mrc_common import document
-from mrc_common.document import DocumentError, Model
+from mrc_topo.base import document
+from mrc_topo.base.document import DocumentError, Model
 from mrc_topo.plan import Design, PlanError, plan
 from mrc_topo.shipped import shipped
 

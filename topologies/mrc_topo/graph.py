@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mrc_common.document import PlacedError, printable
+from mrc_topo.base.document import PlacedError, printable
 from mrc_topo.addressing import MAX_PLANES, MAX_PORT
 
 #: Names become parts of files, sockets, host names and of the names of links.

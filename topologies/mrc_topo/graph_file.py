@@ -20,8 +20,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mrc_common import document
-from mrc_common.document import Document, DocumentError, KeyPath, printable
+from mrc_topo.base import document
+from mrc_topo.base.document import Document, DocumentError, KeyPath, printable
 from mrc_topo.extras import install, requirement
 from mrc_topo.schema import MAX_LINKS, GraphSource, GraphSpec, NodeRole
 

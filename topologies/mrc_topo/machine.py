@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from mrc_common.document import SSH_NAME, Model, printable
+from mrc_topo.base.document import SSH_NAME, Model, printable
 
 
 def _one_machine(text: str) -> str:

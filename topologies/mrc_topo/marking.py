@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from mrc_common.document import Model, formerly, printable
+from mrc_topo.base.document import Model, formerly, printable
 from mrc_topo.units import SIZES, TIMES, format_rate, format_size, parse_size_bytes, parse_time_ns
 
 #: The unit of a threshold that is a multiple of the base RTT.

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from mrc_common.document import Model
+from mrc_topo.base.document import Model
 from mrc_topo.units import parse_time_ns
 
 #: The position of a T0's hop field in the flow label.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from mrc_common.document import DocumentError, printable
+from mrc_topo.base.document import DocumentError, printable
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

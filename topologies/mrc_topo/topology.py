@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from mrc_common.errors import UsageError
+from mrc_topo.base.errors import UsageError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.marking import MarkingError, Marks, marks

@@ -11,7 +11,7 @@ EXPERIMENT = """
 {name: mine, title: mine, lab: tiny, policies: {ev: "@least-marked"},
  workload: {name: write_bw, params: {message_bytes: 65536, iterations: 4}}}
 """
-COMMAND = [sys.executable, "-c", "from mrc_cli.entry import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrclab.cli.entry import main; main()"]
 
 
 def test_all_bytes_arrive(tmp_path: pathlib.Path) -> None:

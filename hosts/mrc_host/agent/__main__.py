@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from mrc_common import rpc
+from mrc_topo.base import rpc
 from mrc_host import running
 from mrc_host.agent.verbs import VerbsServer
 from mrc_host.answers import HostFidelity, Software

@@ -22,8 +22,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mrc_common import rpc
-from mrc_common.plain import encode
+from mrc_topo.base import rpc
+from mrc_topo.base.plain import encode
 from mrc_host.node.host import HostNode
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.quota import RefusedError

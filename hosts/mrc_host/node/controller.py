@@ -10,7 +10,7 @@ import errno
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from mrc_common.rpc import Done, Verbs
+from mrc_topo.base.rpc import Done, Verbs
 from mrc_host import ctl_requests
 from mrc_host.ctl_requests import ProfileKind
 from mrc_host.node.ev_events import EvEvents

@@ -19,8 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mrc_common.plain import encode
-from mrc_common.rpc import Done, RefusedError, Verbs
+from mrc_topo.base.plain import encode
+from mrc_topo.base.rpc import Done, RefusedError, Verbs
 from mrc_host import requests
 from mrc_host.answers import Event as LogEvent
 from mrc_host.answers import (

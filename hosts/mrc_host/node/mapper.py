@@ -2,7 +2,7 @@
 
 A probe is steered by SRv6 through the fabric to the very port it left from, so no other host takes part, and its
 loss says something about the few links and switches on its way. It travels as control traffic: congestion delays data,
-not probes. Conclusions are the controller's (`mrc_lab.management.clustermapper`).
+not probes. Conclusions are the controller's (`mrclab.lab.management.clustermapper`).
 """
 
 from __future__ import annotations

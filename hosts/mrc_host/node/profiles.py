@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mrc_common.rpc import Done, Verbs
+from mrc_topo.base.rpc import Done, Verbs
 from mrc_host import ctl_requests, requests
 from mrc_host.ctl_requests import EvOnPlane, ProfileDocument, ProfileKind, ProfileState, Settings
 from mrc_host.node.config import build, build_cc

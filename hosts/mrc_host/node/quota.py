@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass
 from typing import Final
 
-from mrc_common import rpc
+from mrc_topo.base import rpc
 from mrc_host.proto.limits import check_range
 
 #: What a work request takes at most, bytes, as `ibv_port_attr.max_msg_sz`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrc_common.errors import UsageError
+from mrc_topo.base.errors import UsageError
 
 
 class ConfigError(UsageError, ValueError):

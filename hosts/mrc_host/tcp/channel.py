@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mrc_common.errors import ErrorCode, MrclabError
+from mrc_topo.base.errors import ErrorCode, MrclabError
 from mrc_host.workloads.base import Parameters, Workload
 
 DATA, DONE, HELLO = 1, 2, 3

@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from mrc_common.plain import DecodeError, decode, encode
-from mrc_common.rpc import Request
+from mrc_topo.base.plain import DecodeError, decode, encode
+from mrc_topo.base.rpc import Request
 
 ENVIRONMENT: Final = "MRC_DEVICE"
 TIMEOUT_S: Final = 30.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from mrc_common.rpc import Request
+from mrc_topo.base.rpc import Request
 from mrc_host.verbs import layout, requests
 from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, device_path, map_file
 from mrc_host.verbs.layout import EventType

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mrc_common.errors import UsageError
+from mrc_topo.base.errors import UsageError
 from mrc_host.answers import JobProgress, Measured
 from mrc_host.workloads.measure import Distribution
 

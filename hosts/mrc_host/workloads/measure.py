@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from mrc_common import quantiles
+from mrc_topo.base import quantiles
 from mrc_host.answers import Stream, Times
 
 #: Times are kept to this many leading bits: quantiles are within 0.05 %.

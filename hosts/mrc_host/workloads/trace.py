@@ -1,4 +1,4 @@
-"""A graph of operations: a Chakra trace, a GOAL schedule, or a generated step of training (`mrc_graph`).
+"""A graph of operations: a Chakra trace, a GOAL schedule, or a generated step of training (`mrc_host.graph`).
 
 Each rank runs its own operations: computations are time, messages are writes whose data the receiver verifies as it
 arrives. Slots for a rank's messages exist once, so a rank begins the next iteration when those to which it sends have
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from mrc_graph.columns import Op
-from mrc_graph.errors import GraphError
-from mrc_graph.schedule import Schedule
-from mrc_graph.source import Source, hosts_of, load, schedule, source_of
+from mrc_host.graph.columns import Op
+from mrc_host.graph.errors import GraphError
+from mrc_host.graph.schedule import Schedule
+from mrc_host.graph.source import Source, hosts_of, load, schedule, source_of
 from mrc_host.answers import Measured, TrainingTimes
 from mrc_host.workloads.base import PATTERNS, Channel, Parameters, Workload, WorkloadError, pattern_at
 from mrc_host.workloads.measure import Distribution
@@ -33,7 +33,7 @@ SLICE_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class TraceParameters(Source, Parameters):
-    """Parameters of `Trace`: those of `mrc_graph.source.Source`, and `iterations`."""
+    """Parameters of `Trace`: those of `mrc_host.graph.source.Source`, and `iterations`."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ def _plan(size: int, params: TraceParameters, fresh: bool = False) -> Plan:
 
 
 class Trace(Workload[TraceParameters]):
-    """Parameters: see `mrc_graph.source.Source`; `iterations`, how often the graph runs."""
+    """Parameters: see `mrc_host.graph.source.Source`; `iterations`, how often the graph runs."""
 
     name = "trace"
-    title = "A graph of operations: a Chakra trace, a GOAL schedule, or a generated step of training (`mrc_graph`)"
+    title = "A graph of operations: a Chakra trace, a GOAL schedule, or a generated step of training (`mrc_host.graph`)"
     parameters = TraceParameters
     files = frozenset({"file", "groups"})
 

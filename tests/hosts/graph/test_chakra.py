@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_graph import chakra
-from mrc_graph.chakra import ChakraNode, NodeType
-from mrc_graph.errors import GraphError
-from mrc_graph.graph import Collective, CollectiveKind, Compute, Receive, Send
-from mrc_graph.schedule import lower
-from mrc_graph.source import Source, load, schedule
+from mrc_host.graph import chakra
+from mrc_host.graph.chakra import ChakraNode, NodeType
+from mrc_host.graph.errors import GraphError
+from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Receive, Send
+from mrc_host.graph.schedule import lower
+from mrc_host.graph.source import Source, load, schedule
 
 
 def varint(value: int) -> bytes:

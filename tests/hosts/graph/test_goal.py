@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_graph import goal
-from mrc_graph.errors import GraphError
-from mrc_graph.graph import Compute, Graph, Node, Program, Receive, Send, one
-from mrc_graph.schedule import Op, lower
+from mrc_host.graph import goal
+from mrc_host.graph.errors import GraphError
+from mrc_host.graph.graph import Compute, Graph, Node, Program, Receive, Send, one
+from mrc_host.graph.schedule import Op, lower
 
 PAIR = """
 num_ranks 2

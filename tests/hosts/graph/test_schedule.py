@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_graph.errors import GraphError
-from mrc_graph.graph import Collective, CollectiveKind, Compute, Graph, Program
-from mrc_graph.schedule import Op, Schedule, lower, message_count
+from mrc_host.graph.errors import GraphError
+from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Graph, Program
+from mrc_host.graph.schedule import Op, Schedule, lower, message_count
 
 KINDS = list(CollectiveKind)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mrc_common.plain import decode, encode
+from mrc_topo.base.plain import decode, encode
 from mrc_host import answers
-from mrc_lab.session.virtual import VirtualSession
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import parse_lab
 
 LAB = """

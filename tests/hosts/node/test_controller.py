@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from mrc_host.node.host import CommandError, HostNode
-from mrc_lab import describe
-from mrc_lab.faults.action import Action
-from mrc_lab.hosts.hostclient import HostClient, HostError
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results.record import RunResult
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab import describe
+from mrclab.lab.faults.action import Action
+from mrclab.lab.hosts.hostclient import HostClient, HostError
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.record import RunResult
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
 from support.lab.results import plain

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mrc_common import rpc
+from mrc_topo.base import rpc
 from mrc_host.node.config import load
 from mrc_host.node.host import MAX_LOG, CommandError, HostNode
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, QpState, QpStateChanged

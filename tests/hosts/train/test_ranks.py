@@ -22,7 +22,7 @@ RANKS = 2
 class Rank:
     def __init__(self, folder: pathlib.Path, rank: int, **settings: Any) -> None:
         base = {"backend": "gloo", "rank": rank, "size": RANKS, "store": str(folder / "store"), "timeout_s": 60}
-        command = [sys.executable, "-P", "-m", "mrc_train", json.dumps(base | settings)]
+        command = [sys.executable, "-P", "-m", "mrc_torch.train", json.dumps(base | settings)]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
@@ -117,7 +117,7 @@ def test_ranks_that_measure_say_that_they_go_on(tmp_path: pathlib.Path) -> None:
 
 
 def test_error_is_reported_without_the_wrappers_of_torch() -> None:
-    from mrc_train.__main__ import plain
+    from mrc_torch.train.__main__ import plain
 
     wrapper = "Got the following error when running the callback: "
     inner = "RankDeadError: rank 1 (host h1) is dead"
@@ -127,7 +127,7 @@ def test_error_is_reported_without_the_wrappers_of_torch() -> None:
 
 
 def test_text_is_reproducible_and_its_model_learns() -> None:
-    from mrc_train import models
+    from mrc_torch.train import models
 
     task = models.make("gpt-tiny", 1)
     assert models.sentences(1, 3) == models.sentences(1, 3) != models.sentences(2, 3)

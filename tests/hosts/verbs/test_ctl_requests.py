@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mrc_common.rpc import Client, RefusedError
+from mrc_topo.base.rpc import Client, RefusedError
 from mrc_host import requests
 from mrc_host.ctl_requests import (
     CreateEventQueue,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mrc_host import verbs
 from mrc_host.verbs import Access, DeviceLostError, EventType, QpState, VerbsError, WcStatus, layout
 from mrc_host.verbs.requests import DeregMr, DestroyQp, RegMr
-from mrc_lab.processes.namespaces import is_machine_root
+from mrclab.lab.processes.namespaces import is_machine_root
 from support.lab import users
 from support.verbs.bed import Bed, End, bed, ends, open_end, process
 

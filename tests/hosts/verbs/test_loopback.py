@@ -13,7 +13,7 @@ import pytest
 from mrc_host import verbs
 from mrc_host.node.host import HostNode
 from mrc_host.verbs import Access, RingOpcode, WcStatus, Wire
-from mrc_lab.session.virtual import VirtualSession
+from mrclab.lab.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from support.verbs.bed import Bed, End, bed, join, open_end
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mrc_common import rpc
+from mrc_topo.base import rpc
 from mrc_host import verbs
 from mrc_host.node.both import BothTransports
 from mrc_host.verbs import (

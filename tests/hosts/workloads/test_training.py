@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_graph.generate import order
+from mrc_host.graph.generate import order
 from mrc_host.workloads.base import split
 from mrc_host.workloads.training import Training
 from support.toynet import ToyNet

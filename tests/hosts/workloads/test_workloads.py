@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_cli.available import SECTIONS
-from mrc_cli.listed import Kind
+from mrclab.cli.available import SECTIONS
+from mrclab.cli.listed import Kind
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import PERIOD, differing, fill, period
 from mrc_host.workloads.flows import ConnectionMatrix, FlowsParameters, _placed

@@ -8,7 +8,11 @@ from collections import Counter
 
 import pytest
 
-from mrc_topo import Paths, RoutingMode, SprayKind, Topology, addressing, builtin_labs, ev, load_lab, rules
+from mrc_topo import addressing, ev, rules
+from mrc_topo.labfile import builtin_labs, load_lab
+from mrc_topo.modes import RoutingMode, SprayKind
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import QueueLimits
 from p4lite.switch.runtime.loader import Program
 from p4lite.switch.stf.engine import run_stf

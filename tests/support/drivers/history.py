@@ -11,13 +11,13 @@ import random
 import sys
 from typing import Any
 
-from mrc_common.plain import encode
+from mrc_topo.base.plain import encode
 from mrc_host import running
-from mrc_lab.faults.action import Action
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results.series import Series
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab.faults.action import Action
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.series import Series
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import parse_lab
 
 LAB = """

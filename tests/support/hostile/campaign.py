@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from libmrc import build
-from mrc_common.rpc import Client
+from mrc_topo.base.rpc import Client
 from mrc_host import requests
 from support.verbs.bed import process
 

@@ -26,21 +26,21 @@ from typing import Any
 
 import yaml
 
-from mrc_common.errors import MrclabError
-from mrc_graph import source as graphs
-from mrc_lab.switches import program
-from mrc_lab.switches.names import P4InfoNames
-from mrc_results import history, verdict
-from mrc_results.reading import RESULT, readable
-from mrc_results.record import RunResult
-from mrc_results.recording import EVENTS, SAMPLES
-from mrc_runs import again, artifact, compare, precheck
-from mrc_runs.compare import known_comparisons, load_comparison
-from mrc_runs.execute import execute
-from mrc_runs.experiment import known_experiments, load_experiment
-from mrc_scale.clusterfile import builtin_clusters, load_cluster
-from mrc_studies.sweeps import plan, store
-from mrc_studies.sweeps.spec import known_sweeps, load_sweep
+from mrc_topo.base.errors import MrclabError
+from mrc_host.graph import source as graphs
+from mrclab.lab.switches import program
+from mrclab.lab.switches.names import P4InfoNames
+from mrclab.results import history, verdict
+from mrclab.results.reading import RESULT, readable
+from mrclab.results.record import RunResult
+from mrclab.results.recording import EVENTS, SAMPLES
+from mrclab.runs import again, artifact, compare, precheck
+from mrclab.runs.compare import known_comparisons, load_comparison
+from mrclab.runs.execute import execute
+from mrclab.runs.experiment import known_experiments, load_experiment
+from mrc_fluid.clusterfile import builtin_clusters, load_cluster
+from mrclab.studies.sweeps import plan, store
+from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_workshop.classroom import classfile, handin
 from mrc_workshop.classroom.reading import RefusedError

@@ -14,14 +14,14 @@ from typing import Any
 
 import yaml
 
-from mrc_lab.faults.action import Action
-from mrc_lab.session.base import closing
-from mrc_lab.session.virtual import VirtualSession
-from mrc_results.record import RunResult
-from mrc_results.recording import Recording
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.workload import WorkloadSpec
-from mrc_topo import Lab
+from mrclab.lab.faults.action import Action
+from mrclab.lab.session.base import closing
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.record import RunResult
+from mrclab.results.recording import Recording
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.workload import WorkloadSpec
+from mrc_topo.schema import Lab
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.labfile import builtin_labs
 from support.lab.labs import SMALL_LOADS

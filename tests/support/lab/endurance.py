@@ -33,19 +33,19 @@ import psutil
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from mrc_host.workloads import WORKLOADS
-from mrc_lab.faults.action import Action
-from mrc_lab.session.base import Session
-from mrc_lab.session.real import RealSession
-from mrc_lab.session.virtual import VirtualSession
-from mrc_lab.switches.p4rt import Device
-from mrc_lab.switches.program import fabric_program
-from mrc_results import verdict
-from mrc_results.expectation import Expectation
-from mrc_results.record import RunResult
-from mrc_results.recording import Recording
-from mrc_runs.runner import WorkloadRun
-from mrc_runs.sessions import session_for
-from mrc_runs.workload import WorkloadSpec
+from mrclab.lab.faults.action import Action
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.real import RealSession
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.lab.switches.p4rt import Device
+from mrclab.lab.switches.program import fabric_program
+from mrclab.results import verdict
+from mrclab.results.expectation import Expectation
+from mrclab.results.record import RunResult
+from mrclab.results.recording import Recording
+from mrclab.runs.runner import WorkloadRun
+from mrclab.runs.sessions import session_for
+from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.topology import Topology
 from support.lab.labs import SMALL_LOADS, lab_file
 
@@ -63,8 +63,8 @@ LAB: dict[str, Any] = {
 VANISHING = """
 import os, sys
 import grpc
-from mrc_lab.switches.p4rt import Device
-from mrc_lab.switches.program import fabric_program
+from mrclab.lab.switches.p4rt import Device
+from mrclab.lab.switches.program import fabric_program
 device = Device(grpc.insecure_channel(sys.argv[1]), int(sys.argv[2]), "switch", fabric_program().p4info)
 device.become_primary(election_id=int(sys.argv[3]))
 os._exit(0)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import networkx as nx
 from hypothesis import strategies as st
 
-from mrc_lab.faults.action import Action
-from mrc_studies.chaos.truth import hit
+from mrclab.lab.faults.action import Action
+from mrclab.studies.chaos.truth import hit
 from mrc_topo.topology import Topology
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from mrc_lab.session.base import Session
-from mrc_runs.sessions import session_for
+from mrclab.lab.session.base import Session
+from mrclab.runs.sessions import session_for
 from mrc_topo.labfile import builtin_labs
 from p4lite.switch.targetapi.values import DeviceStats
 

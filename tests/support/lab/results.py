@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mrc_common.plain import encode
+from mrc_topo.base.plain import encode
 from mrc_host.answers import JobProgress
-from mrc_results.reading import completed
-from mrc_results.record import LabEvent, RunResult
-from mrc_results.recording import StoredRecording
+from mrclab.results.reading import completed
+from mrclab.results.record import LabEvent, RunResult
+from mrclab.results.recording import StoredRecording
 
 
 def result_of(document: Mapping[str, Any]) -> RunResult:

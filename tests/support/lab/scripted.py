@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from mrc_common.plain import decode
-from mrc_lab.faults.action import Action
-from mrc_lab.faults.ledger import LedgerChange
-from mrc_lab.processes.exits import ProcessExit
-from mrc_studies.training.ranks import RankMessage
+from mrc_topo.base.plain import decode
+from mrclab.lab.faults.action import Action
+from mrclab.lab.faults.ledger import LedgerChange
+from mrclab.lab.processes.exits import ProcessExit
+from mrc_torch.training.ranks import RankMessage
 
 
 class Failures:

@@ -24,9 +24,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mrc_web import assets
+from mrclab.web import assets
 
-COMMAND = [sys.executable, "-P", "-m", "mrc_cli"]
+COMMAND = [sys.executable, "-P", "-m", "mrclab.cli"]
 #: A command that does not end within this time (s) after a signal has lost it.
 PATIENCE_S = 60.0
 GENERATED = ("--set", "model=gpt3-6.7b", "--set", "data=64", "--set", "micro_batches=1")

@@ -43,7 +43,7 @@ def p4c(folder: pathlib.Path) -> pathlib.Path:
     lines = [
         *START,
         "import pathlib, sys",
-        "from mrc_lab.switches.program import fabric_program",
+        "from mrclab.lab.switches.program import fabric_program",
         "_, version, _, _, output, _, info, source = sys.argv",
         "made = fabric_program(pathlib.Path(source))",
         "pathlib.Path(output).write_bytes(made.bmv2)",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 #: Ends a test whose command hangs. An emulated machine takes minutes to start a lab.
 PATIENCE_S = 600
-MRCLAB = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()"]
+MRCLAB = [sys.executable, "-P", "-c", "from mrclab.cli.app import main; main()"]
 
 
 def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mrc_runs.experiment import known_experiments
+from mrclab.runs.experiment import known_experiments
 
 #: Minutes each; `MRCLAB_LONG=1 pytest tests/lab/test_experiments.py tests/lab/test_evidence.py` runs them, too.
 LONG = {"thousand-ranks", "training-64"}

@@ -8,7 +8,10 @@ import shutil
 import subprocess
 import tempfile
 
-from mrc_topo import HostPort, Paths, RoutingMode, Topology, rules
+from mrc_topo import rules
+from mrc_topo.modes import RoutingMode
+from mrc_topo.paths import Paths
+from mrc_topo.topology import HostPort, Topology
 from mrc_topo.rules import TableEntry
 from p4lite.switch.fabric.fabric import Fabric, Switch
 from p4lite.switch.fabric.values import LinkSettings, QueueLimits

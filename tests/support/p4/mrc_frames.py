@@ -6,7 +6,7 @@ import dataclasses
 import struct
 from dataclasses import dataclass
 
-from mrc_topo import Srv6Path
+from mrc_topo.paths import Srv6Path
 
 ETHERNET = bytes.fromhex("02000000000102000000000286dd")
 

@@ -20,7 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from mrc_common.plain import encode
+from mrc_topo.base.plain import encode
 from mrc_host.proto.config import EvConfig, EvFormat, ReliabilityConfig, Srv6Path, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.fixed import FixedConfig

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mrc_common import rpc
+from mrc_topo.base import rpc
 from mrc_host import verbs
 from mrc_host.agent.verbs import VerbsServer, silence
 from mrc_host.drivers.raw import RawDriver, RingNode

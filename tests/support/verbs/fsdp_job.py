@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 import mrc_torch  # noqa: F401
-from mrc_train import models
+from mrc_torch.train import models
 
 STEPS = 5
 BATCH = 4

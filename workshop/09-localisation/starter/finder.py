@@ -1,7 +1,7 @@
 """Names whatever no probe came back from. `views[host]` lists what a host probes: `port` (its plane), `target` (its own
 T0, or a T1 of that plane) and `history`, its latest probes: 1 answered, 0 lost."""
 
-from mrc_lab.management.clustermapper import Finding
+from mrclab.lab.management.clustermapper import Finding
 
 
 def dead(probe):

@@ -2,7 +2,7 @@
 next one is named. `views[host]` lists what a host probes: `port` (its plane), `target` (its own T0, or a T1 of that
 plane) and `history`, its latest probes: 1 answered, 0 lost."""
 
-from mrc_lab.management.clustermapper import Finding
+from mrclab.lab.management.clustermapper import Finding
 
 #: Noise takes less than a tenth of the probes; an element that loses four of ten packets takes more than half of them.
 BROKEN = 0.3

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar, cast
 
-from mrc_common.rpc import Done, Verbs
+from mrc_topo.base.rpc import Done, Verbs
 from mrc_host.node.profiles import DEFAULT
 from mrc_host.node.programs.objects import Hint, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from mrc_common.rpc import Done, Verbs
+from mrc_topo.base.rpc import Done, Verbs
 from mrc_host.access import Access
 from mrc_host.node.programs.objects import ExchangedMemory, Region
 from mrc_host.node.programs.shared import Memory, Resources

@@ -1,0 +1,192 @@
+"""What the verbs share: options, and finding the lab that is meant.
+
+Sessions on labs, and what reads lab files, are imported in the functions that need them: most of what such a session
+imports (gRPC, NumPy) is nothing to a verb that simulates or only lists labs, and takes longer than the rest of its
+start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mrc_topo.base.linux import not_linux
+from mrclab.lab.records import shells
+from mrclab.lab.records.rundir import RunDir, RunError, all_runs, in_part
+
+if TYPE_CHECKING:
+    from mrclab.lab.session.real import RealSession
+
+#: A lab by its name, as an argument or as an option.
+_NAME = "the lab's name (default: $MRCLAB_LAB, otherwise the only lab of this shell)"
+
+
+def _running_labs(incomplete: str) -> list[str]:
+    """Return the names of labs that are up, for a shell that completes one."""
+    return [run.name for run in all_runs() if run.name.startswith(incomplete)]
+
+
+LabName = Annotated[str | None, typer.Argument(help=_NAME, autocompletion=_running_labs)]
+LabOption = Annotated[str | None, typer.Option("--lab", help=_NAME, autocompletion=_running_labs)]
+
+#: What forwards in a lab, and what compiles its program; the lab file's by default.
+Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel (default: as in the lab file)")]
+Payload = Annotated[
+    str | None,
+    typer.Option(
+        "--payload", help="bytes, or in simulated time length: packets without their payload (default: as in the file)"
+    ),
+]
+Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c (default: as in the lab file)")]
+
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="allow policies named in the lab file to run as your user on the real clock"),
+]
+
+
+@contextlib.contextmanager
+def on_lab(name: str | None) -> Iterator[RealSession]:
+    """Open a session on the selected lab. If it does not answer, the error names the processes that died or are frozen.
+
+    Raises:
+        RunError: there is no such lab.
+        HostError: something of it does not answer.
+    """
+    from mrclab.lab.hosts.hostclient import HostError
+    from mrclab.lab.machines.session import session_of
+    from mrclab.runs.endings import LOST, is_silence
+
+    session = session_of(the_lab(name))
+    try:
+        yield session
+    except LOST as error:
+        told = session.harm() if is_silence(error) else []
+        if told:
+            raise HostError(f"{error}; {'; '.join(told)}") from error
+        raise
+    finally:
+        session.close()
+
+
+def seconds(option: str, value: float | None, *, least: float = 0.0) -> float | None:
+    """Return an option's value in seconds. Raise an error unless it is a finite number that is not negative.
+
+    Raises:
+        RunError: it is not finite, below `least`, or longer than eleven days.
+    """
+    if value is not None and not least <= value <= 1e6:
+        raise RunError(f"{option} is a number of seconds from {least:g} to 1000000, not {value}")
+    return value
+
+
+def the_lab(name: str | None) -> str:
+    """Return the selected lab: the named one, that of `MRCLAB_LAB`, or the only one that this shell brought up.
+
+    Raises:
+        RunError: none or several are up here; the text names those of other shells.
+    """
+    if name is not None:
+        return name
+    chosen = own_lab()
+    if chosen is not None:
+        return chosen
+    others = [run.name for run in all_runs()]
+    if not others:
+        raise RunError(f"no lab is up; {not_linux() or '`mrclab up`'}")
+    raise RunError(
+        f"no lab was brought up from this shell, but {', '.join(others)} from elsewhere; name it, or "
+        f"`export {shells.VARIABLE}={others[0]}`"
+    )
+
+
+def own_lab() -> str | None:
+    """Return the lab for a command that names none: that of `MRCLAB_LAB`, or the only one that this shell brought up.
+
+    Never one of another shell's, but the only part of one that is kept elsewhere, when parts are meant
+    (`rundir.in_part`). None: there is none.
+
+    Raises:
+        RunError: this shell brought several up, or the variable names none that is up.
+    """
+    runs = all_runs()
+    chosen = os.environ.get(shells.VARIABLE)
+    if chosen:
+        if chosen not in [run.name for run in runs]:
+            known = ", ".join(run.name for run in runs) or "none"
+            raise RunError(f"{shells.VARIABLE}: lab '{chosen}' is not up; up: {known}; `unset {shells.VARIABLE}`?")
+        return chosen
+    if in_part() and len(runs) == 1:
+        return runs[0].name  # a keeper brought it up, and no shell
+    names = []
+    for run in runs:
+        with contextlib.suppress(RunError):  # it has just gone
+            if shells.is_here(run.read().shell):
+                names.append(run.name)
+    if len(names) > 1:
+        raise RunError(
+            f"several labs are up ({', '.join(names)}); name one with --lab, or `export {shells.VARIABLE}={names[0]}`"
+        )
+    return names[0] if names else None
+
+
+def lab_file(name: str, clock: str | None = None) -> str:
+    """Return what to load for a lab that is given by name or path: of a lab that is up, its recorded file, and
+    otherwise the name as it is.
+
+    A name of a lab that comes with the project means that one in simulated time (`clock`), and where the lab that is
+    up is the same.
+
+    Raises:
+        LabError: the lab that comes with the project cannot be read.
+    """
+    from mrc_topo.labfile import builtin_labs, lab_text
+    from mrc_topo.named import is_path
+
+    known = builtin_labs()
+    if is_path(name) or (clock == "virtual" and name in known):
+        return name
+    run = next((each for each in all_runs() if each.name == name), None)
+    if run is None:
+        return name
+    try:
+        file = run.read().lab_file
+        same = name in known and pathlib.Path(file).read_text(encoding="utf-8") == lab_text(name)
+    except (RunError, OSError):  # it has just gone
+        return name
+    return name if same else file
+
+
+def own_file(clock: str | None) -> str | None:
+    """Return what to load for a command that names no lab, on this clock (None: not chosen yet); None: there is no lab
+    of its own.
+
+    In simulated time it is the lab of `MRCLAB_LAB` only, which may be one that comes with the project and is not up.
+
+    Raises:
+        RunError: as of `own_lab`.
+    """
+    from mrc_topo.labfile import builtin_labs
+
+    chosen = os.environ.get(shells.VARIABLE)
+    if clock == "virtual" and (not chosen or chosen in builtin_labs()):
+        return chosen or None
+    up = own_lab()
+    return None if up is None else RunDir(up).read().lab_file
+
+
+def need_namespaces() -> None:
+    """Check that there can be a real-clock lab on this machine.
+
+    Raises:
+        HostNetError: Mininet is missing.
+        NamespaceError: the machine gives no namespaces; the text names the setting and the ways out.
+    """
+    from mrclab.lab import lifecycle
+
+    lifecycle.check()

@@ -1,0 +1,15 @@
+"""`mrclab down`: the end of a lab."""
+
+from __future__ import annotations
+
+import typer
+
+from mrclab.cli.common import LabName, the_lab
+from mrclab.lab import lifecycle
+
+
+def verb(lab: LabName = None) -> None:
+    """Stop a lab and remove everything that it created."""
+    name = the_lab(lab)
+    lifecycle.down(name)
+    typer.echo(f"lab {name} is down")

@@ -1,0 +1,310 @@
+"""`mrclab sweep`: many runs of one experiment or comparison; and their report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+from typer.core import TyperGroup
+
+from mrclab.cli.common import need_namespaces
+from mrclab.cli.progress import steps
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.interruption import Interrupted, interruptible
+from mrclab.results import resultdir
+from mrclab.results.terminal import Terminal
+from mrclab.runs.experiment import ExperimentError
+from mrclab.studies.cells.store import Store
+from mrclab.studies.cells.tables import has_parquet
+from mrclab.studies.sweeps import cluster, curves, design, differences, measure, page, store, work
+from mrclab.studies.sweeps import plan as planning
+from mrclab.studies.sweeps.differences import PairedDifference
+from mrclab.studies.sweeps.plan import SweepPlan
+from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
+from mrc_topo.extras import install
+
+DEFAULT = "run"
+#: Rows of differences that the terminal shows; the report has all.
+MOST_DIFFERENCES = 24
+#: Lines of progress where there is no terminal: not more often than this, s.
+PAUSE_S = 5.0
+
+
+class _RunsByDefault(TyperGroup):
+    """`mrclab sweep FILE` is `mrclab sweep run FILE`."""
+
+    default_verb = DEFAULT
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `run` where no verb is."""
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [DEFAULT, *args]
+        return list(super().parse_args(ctx, args))
+
+
+app = typer.Typer(
+    cls=_RunsByDefault,
+    help="Run one experiment over many settings and seeds, and draw the results.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Folder = Annotated[pathlib.Path, typer.Argument(help="folder of a sweep's results")]
+
+
+@app.command(DEFAULT)
+def run(
+    name: Annotated[str, typer.Argument(help="name or file of a sweep")],
+    output: Annotated[
+        pathlib.Path | None,
+        typer.Option("-o", "--output", help="folder for results; runs that it already has are not repeated"),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Dask workers on this machine (default: one per core; 0: no Dask, runs in sequence)"),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="address of a running Dask scheduler, such as tls://HOST:8786")
+    ] = None,
+    cluster_file: Annotated[
+        pathlib.Path | None, typer.Option("--cluster", help="a file that describes a Dask cluster to start")
+    ] = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="serve Dask's dashboard on loopback")] = False,
+    again: Annotated[bool, typer.Option("--again", help="repeat the runs that failed")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="check all points and count the runs, without running them")
+    ] = False,
+) -> None:
+    """Do the runs of a sweep that are not done yet; exit code 1 if one is not good, and that is not allowed."""
+    source = load_sweep(name)
+    _check_options(workers, scheduler, cluster_file, dashboard)
+    error = Terminal(file=sys.stderr)  # this one, whatever a run prints to meanwhile
+    total = design.count(source)
+    with interruptible():
+        with steps(f"checking {total} runs") as tell:
+            made = planning.make(source, tell)
+            curves.check(made)
+        if check:
+            typer.echo(f"{source.sweep.name}: {total} runs, {total // source.sweep.seed_count} points and repetitions")
+            return
+        real = planning.clock_is_real(made)
+        if real:
+            if (workers or 0) > 0 or scheduler or cluster_file:
+                raise ExperimentError("runs on the real clock need the machine for themselves: use --workers 0")
+            workers = 0
+            need_namespaces()
+        folder = output or resultdir.RESULTS / source.sweep.name
+        with resultdir.prepared(folder, 0.0):
+            kept = store.SweepStore(folder, made)
+            try:
+                bad = _carry_out(kept, workers, scheduler, cluster_file, dashboard, again, error)
+                rows = list(store.rows(made, kept.answers()))
+                place = page.write(folder, made, rows)
+            except Interrupted as interrupted:
+                done = sum(1 for _ in kept.answers())
+                text = f"mrclab: {interrupted}: {done} of {total} runs are kept, the same command goes on"
+                error.print(text, highlight=False, soft_wrap=True)
+                raise
+            finally:
+                kept.close()
+    _show(made, bad, folder, place)
+    _show_differences(differences.differences(made, rows))
+    if bad and not (source.sweep.may_fail and all(answer.status is measure.Status.FAILED for _, answer in bad)):
+        raise SystemExit(1)
+
+
+def _check_options(
+    workers: int | None, scheduler: str | None, cluster_file: pathlib.Path | None, dashboard: bool
+) -> None:
+    if workers is not None and not 0 <= workers <= 1024:
+        raise ExperimentError(f"--workers is a number of processes from 0 to 1024, not {workers}")
+    given = {"--workers": workers, "--scheduler": scheduler, "--cluster": cluster_file}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ExperimentError(f"{' and '.join(named)} exclude each other; choose one")
+    if dashboard and (scheduler is not None or workers == 0):
+        raise ExperimentError("--dashboard is of workers that this command starts; a scheduler has its own")
+    if cluster_file is not None:
+        cluster.load_cluster(cluster_file)
+
+
+def _carry_out(
+    kept: store.SweepStore,
+    workers: int | None,
+    scheduler: str | None,
+    cluster_file: pathlib.Path | None,
+    dashboard: bool,
+    again: bool,
+    error: Terminal,
+) -> list[tuple[planning.SweepRun, measure.Answer]]:
+    waiting, _ = work.missing(kept, again=again)
+    with (
+        _executor(len(waiting), workers, scheduler, cluster_file, dashboard, error) as execute,
+        steps(lines=True, pause_s=PAUSE_S) as tell,
+    ):
+
+        def show(progress: work.Progress) -> None:
+            left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
+            bad = f", {progress.bad} not good" if progress.bad else ""
+            text = f"{progress.done} of {progress.total} runs{bad}{left}"
+            tell(text, due=progress.done in (0, progress.total))
+
+        return work.carry_out(kept, execute, show, again=again)
+
+
+@contextlib.contextmanager
+def _executor(
+    waiting: int,
+    workers: int | None,
+    scheduler: str | None,
+    cluster_file: pathlib.Path | None,
+    dashboard: bool,
+    error: Terminal,
+) -> Iterator[work.Executor]:
+    def told(client: Any) -> work.Executor:
+        if dashboard:
+            error.print(f"dashboard: {client.dashboard_link}", style="dim", highlight=False)
+        return work.on_dask(client)
+
+    if not waiting:
+        yield work.here
+    elif scheduler is not None:
+        with cluster.at_scheduler(scheduler) as client:
+            yield told(client)
+    elif cluster_file is not None:
+        with cluster.from_file(cluster_file, dashboard) as client:
+            yield told(client)
+    elif workers == 0 or (workers is None and not cluster.have_dask()):
+        if workers is None:
+            error.print(
+                f"one run after another: Dask is not installed ({install('cluster')})",
+                style="dim",
+                highlight=False,
+            )
+        yield work.here
+    else:
+        with cluster.local(min(workers or len(os.sched_getaffinity(0)), waiting), dashboard) as client:
+            yield told(client)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _show(
+    made: SweepPlan, bad: list[tuple[planning.SweepRun, measure.Answer]], folder: pathlib.Path, place: pathlib.Path
+) -> None:
+    console = Terminal()
+    for each, answer in bad[:20]:
+        where = f"{each.point.text()}, seed {each.seed}"
+        text = f"{each.digest[: store.SHORT]} {answer.status}: {answer.failure} ({where})"
+        console.print(text, highlight=False, soft_wrap=True)
+        log = folder / store.LOGS / f"{each.digest}.log"
+        line = f"  log: {log}; again: mrclab sweep repeat {folder} {each.digest[: store.SHORT]}"
+        console.print(line, highlight=False, soft_wrap=True)
+    if len(bad) > 20:
+        console.print(f"and {len(bad) - 20} more that are not good; the report lists them")
+    parts = f"; dataset: {folder / store.DATASET}" if has_parquet() else "; sweep.csv only: pyarrow is not installed"
+    text = f"{len(made.runs)} runs, {len(bad)} not good; report: {place}{parts}"
+    console.print(text, highlight=False, soft_wrap=True)
+
+
+def _four_digits(value: float) -> str:
+    """Return a number rounded to four digits, without an exponent where it has thousands."""
+    rounded = float(f"{value:.4g}")
+    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e15 else f"{rounded:g}"
+
+
+def _show_differences(found: list[PairedDifference]) -> None:
+    """Print the paired differences, at most `MOST_DIFFERENCES` of them."""
+    if not any(each.half is not None for each in found):
+        return
+    key, first = found[0].key, found[0].first
+    table = Table(box=None, title=f"against {key} {first}, on the same seeds (95 % confidence)", title_justify="left")
+    for column in (key, "with", "measure", "difference", ""):
+        table.add_column(column, overflow="fold")
+    for each in found[:MOST_DIFFERENCES]:
+        half = "" if each.half is None else f" ± {_four_digits(each.half)}"
+        share = "" if each.share is None else f" ({each.share:+.1%})"
+        said = "" if each.differs is None else "differs" if each.differs else "within chance"
+        change = ("+" if each.mean > 0 else "") + _four_digits(each.mean)
+        table.add_row(each.value, each.where, each.measure, f"{change}{half}{share}", said)
+    console = Terminal()
+    console.print(table)
+    if len(found) > MOST_DIFFERENCES:
+        console.print(f"and {len(found) - MOST_DIFFERENCES} more, in the report and in {differences.FILE}")
+
+
+@app.command()
+def report(folder: Folder) -> None:
+    """Draw what a sweep's folder has by now: curves with confidence intervals, every run with its seed."""
+    made = store.load_plan(folder)
+    rows = list(store.rows(made, store.answers(folder, made)))
+    place = page.write(folder, made, rows)
+    done = len({row["run"] for row in rows})
+    typer.echo(f"{place}: {done} of {len(made.runs)} runs")
+
+
+@app.command()
+def repeat(
+    folder: Folder,
+    digest: Annotated[str, typer.Argument(metavar="RUN", help="a run, by the beginning of its digest")],
+    output: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            "-o", "--output", help="write the run's lab and experiment files to this folder instead of running it"
+        ),
+    ] = None,
+) -> None:
+    """Do one run of a sweep again and print its numbers; exit code 1 if they are not those that are kept."""
+    made = store.load_plan(folder)
+    chosen = made.find(digest)
+    if output is not None:
+        _write_files(made, chosen, output)
+        return
+    task = made.task(chosen)
+    if wrong := measure.environment_difference(task):
+        raise ExperimentError(f"{folder}: this is not what made the run: {wrong}")
+    with interruptible():
+        answer = measure.perform(task)
+    before = Store(folder, measure.Answer).get(chosen.digest)
+    same = before is None or before.same(answer)
+    about = {"run": chosen.digest, "seed": chosen.seed, **chosen.point.values, "kept": before is not None, "same": same}
+    shown = {"status": answer.status, "failure": answer.failure, "rows": answer.rows}
+    typer.echo(json.dumps({**about, **shown}, indent=1))
+    if answer.log:
+        typer.echo(answer.log, err=True)
+    if not same or answer.status not in (measure.Status.GOOD, measure.Status.FAILED):
+        raise SystemExit(1)
+
+
+def _write_files(made: SweepPlan, chosen: planning.SweepRun, output: pathlib.Path) -> None:
+    lab, content = made.documents(chosen)
+    name = "experiment.yaml" if made.base.kind == "experiment" else "compare.yaml"
+    with resultdir.prepared(output, 0.0):
+        content = {**content, "lab": str((output / "lab.yaml").absolute())}
+        write_whole(output / "lab.yaml", yaml.safe_dump(lab, sort_keys=False))
+        write_whole(output / name, yaml.safe_dump(content, sort_keys=False))
+    typer.echo(f"mrclab {'run' if name == 'experiment.yaml' else 'compare'} {output / name}")
+
+
+@app.command("list")
+def list_sweeps() -> None:
+    """List the sweeps that come with mrclab."""
+    table = Table(box=None)
+    for column in ("sweep", "what it asks", "runs"):
+        table.add_column(column)
+    for name in known_sweeps():
+        source = load_sweep(name)
+        table.add_row(name, source.sweep.title, str(design.count(source)))
+    Terminal().print(table)

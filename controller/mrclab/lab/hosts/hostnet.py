@@ -1,0 +1,262 @@
+"""Hosts and links of a real-clock lab: Mininet's namespaces and veth pairs.
+
+All of it is made inside the lab's own namespaces. Every host port is a veth pair; its other end stays in the lab's
+network namespace, where the fabric process opens it. MRC itself needs nothing of the hosts' kernels; addresses and
+routes are there so that `ping` between host ports works. Nothing is taken away here: it ends with the PID namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mrc_topo.base.errors import SIMULATE, MrclabError
+from mrc_topo.base.linux import not_linux
+from mrclab.lab.hosts import management
+from mrc_topo import addressing
+from mrc_topo.topology import Host, Topology
+
+ROUTER = "fe80::1"
+#: The priority of rules after the tables of local addresses and of routes (32766).
+LAST_RULE = 40000
+#: The smallest MTU with which the kernel has IPv6 on an interface.
+IPV6_MIN_MTU = 1280
+INSTALL = (
+    "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
+    f"where that cannot be, {SIMULATE}"
+)
+NO_IPV6 = (
+    "this machine's kernel has no IPv6, by which the hosts of a lab on the real clock send: start it without "
+    f"ipv6.disable=1, or {SIMULATE}"
+)
+
+
+class HostNetError(MrclabError):
+    """Hosts or links that cannot be created; the text says why."""
+
+
+def check_installed() -> None:
+    """Check that Mininet is installed before anything is created.
+
+    Raises:
+        HostNetError: its Python package or its helper is missing, this is no Linux, or its kernel has no IPv6.
+    """
+    if why := not_linux():
+        raise HostNetError(why)
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            raise HostNetError(NO_IPV6) from None
+        raise
+    for what, found in (
+        ("Mininet", importlib.util.find_spec("mininet") is not None),
+        ("Mininet's helper mnexec", shutil.which("mnexec") is not None),
+    ):
+        if not found:
+            raise HostNetError(f"{what} is missing; {INSTALL}")
+
+
+def switch_interfaces(topology: Topology, hosts: Sequence[Host] | None = None) -> dict[tuple[str, int], str]:
+    """Return the fabric's end of every host link, by (T0 name, port); `hosts` restricts it to the links of these
+    hosts."""
+    names = {}
+    for host in topology.hosts if hosts is None else hosts:
+        for port in host.ports:
+            switch = topology.switch(port.t0)
+            place = switch.plane, switch.tier, switch.index
+            names[port.t0, port.t0_port] = addressing.switch_interface(*place, port.t0_port)
+    return names
+
+
+def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
+    """Return both ends of every link between switches, by (switch name, port), for one process per switch."""
+    names = {}
+    for switch in topology.switches:
+        for port, link in switch.links.items():
+            if not link.is_host_link:
+                names[switch.name, port] = addressing.switch_interface(switch.plane, switch.tier, switch.index, port)
+    return names
+
+
+def backend_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, str]]:
+    """Return a pair of interfaces for every port of every switch, by (switch name, port): the fabric's end, and the end
+    of the backend that forwards in its place."""
+    return {
+        (switch.name, port): (f"w{switch.device_id}-{port}", f"b{switch.device_id}-{port}")
+        for switch in topology.switches
+        for port in switch.links
+    }
+
+
+class HostNet:
+    """Namespaces and links of a topology; with `veth` the fabric's links are veth pairs, too. Where another backend
+    than p4lite forwards, a veth pair joins each port of the fabric to that of the switch behind it. `hosts`: those on
+    this machine (None: all). `check` is called between the steps, and may raise."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        veth: bool = False,
+        hosts: Sequence[Host] | None = None,
+        check: Callable[[], object] = bool,
+    ) -> None:
+        self.topology = topology
+        self.hosts = topology.hosts if hosts is None else tuple(hosts)
+        self.veth = veth
+        self.behind = {} if topology.lab.switch == "p4lite" else backend_interfaces(topology)
+        self.interfaces = switch_interfaces(topology, self.hosts)
+        if veth:
+            self.interfaces |= fabric_interfaces(topology)
+        #: Whether the hosts have a management network, which labs can do without.
+        self.managed = False
+        self._net: Any = None
+        self._check = check
+
+    def start(self) -> None:
+        """Create hosts and links.
+
+        Raises:
+            HostNetError: Mininet is missing or refuses.
+        """
+        try:
+            self._start()
+        except SystemExit as error:
+            # Mininet exits like this when one of its programs is missing, after it has named the program.
+            raise HostNetError(f"Mininet gives up; labd.log tells why; {INSTALL}") from error
+
+    def _start(self) -> None:
+        check_installed()
+        from mininet.net import Mininet
+        from mininet.node import Node
+
+        # Mininet waits for ever for a host that could not be created, so this comes first.
+        try:
+            probe = subprocess.run(["mnexec", "-n", "true"], capture_output=True, text=True, check=False, timeout=10)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HostNetError(f"mnexec: {error}; {INSTALL}") from error
+        if probe.returncode:
+            reason = probe.stderr.strip() or f"exit code {probe.returncode}"
+            raise HostNetError(f"this machine makes no network namespaces for hosts (mnexec: {reason})")
+        # Otherwise Mininet would first raise the limits of the machine itself, which are not ours to change.
+        Mininet.inited = True
+        self._net = Mininet(topo=None, build=False, controller=None, waitConnected=False)
+        root = Node("fabric", inNamespace=False)
+        self._net.nameToNode["fabric"] = root
+        for host in self.hosts:
+            self._check()
+            node = self._net.addHost(host.name, ip=None)
+            for port in host.ports:
+                self._net.addLink(
+                    node,
+                    root,
+                    intfName1=port.interface,
+                    intfName2=self.interfaces[port.t0, port.t0_port],
+                    addr1=addressing.mac_text(port.mac),
+                    addr2=addressing.mac_text(port.gateway_mac),
+                )
+        for link in self.topology.links.values() if self.veth else ():
+            if not link.is_host_link:
+                names = [self.interfaces[end.node, end.port] for end in (link.low, link.high)]
+                self._net.addLink(root, root, intfName1=names[0], intfName2=names[1])
+        pairs = self.behind.values()
+        self.batch([], [f"link add {ours} type veth peer name {theirs}" for ours, theirs in pairs])
+        self._join_management()
+        # The far ends come up first, because a port without carrier gets no addresses.
+        self._configure_root()
+        for host in self.hosts:
+            self._configure_host(host)
+
+    def _join_management(self) -> None:
+        """Join the hosts by a management network, where the kernel has bridges with enough ports."""
+        if len(self.hosts) > management.MAX_HOSTS:
+            print(f"no management network: a bridge joins at most {management.MAX_HOSTS} hosts", file=sys.stderr)
+            return
+        try:
+            self.batch([], management.link_lines([(host, self.pid(host.name)) for host in self.hosts]))
+            self.managed = True
+        except HostNetError as error:
+            print(f"no management network: {error}", file=sys.stderr)
+
+    @property
+    def mtu(self) -> int:
+        """The MTU of every interface."""
+        return max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
+
+    def batch(self, prefix: Sequence[str], lines: Sequence[str], *options: str) -> None:
+        """Run lines by `ip -batch`, behind a command that enters a namespace.
+
+        Raises:
+            HostNetError: `ip` refuses one of them.
+        """
+        self._check()
+        text = "\n".join(lines) + "\n"
+        command = [*prefix, "ip", *options, "-batch", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
+
+    def write_settings(self, prefix: Sequence[str], settings: Mapping[str, str]) -> None:
+        """Write files below /proc/sys by a command that enters a namespace. Raises as `batch`."""
+        script = "set -e; " + "; ".join(f"echo {value} > /proc/sys/{name}" for name, value in settings.items())
+        done = subprocess.run([*prefix, "sh", "-c", script], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise HostNetError(f"{' '.join(prefix)}: {'; '.join(done.stderr.strip().splitlines()[:2])}")
+
+    def _configure_root(self) -> None:
+        names = [*self.interfaces.values(), *(name for pair in self.behind.values() for name in pair)]
+        for name in names:
+            # The fabric's end has no address, so that no packet of the kernel itself enters the lab.
+            pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1", encoding="utf-8")
+        lines = [f"link set dev {name} mtu {self.mtu} up" for name in names]
+        self.batch([], lines)
+
+    def _configure_host(self, host: Host) -> None:
+        mtu = self.mtu
+        # All routes are static. The kernel would ask for routers on every port, and a capture show its packets.
+        settings = {f"net/ipv6/conf/{port.interface}/router_solicitations": "0" for port in host.ports}
+        # A kernel started with ipv6.disable_ipv6=1 has IPv6, but switches it off on each new interface.
+        settings |= {
+            f"net/ipv6/conf/{name}/disable_ipv6": "0" for name in ("lo", *(port.interface for port in host.ports))
+        }
+        self.write_settings(self.command(host.name), settings)
+        lines = ["link set dev lo up"]
+        if self.managed:
+            lines += management.host_lines(host)
+        for port in host.ports:
+            lines.append(f"link set dev {port.interface} mtu {mtu} up")
+            lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")
+            mac = addressing.mac_text(port.gateway_mac)
+            lines.append(f"neighbour replace {ROUTER} lladdr {mac} dev {port.interface} nud permanent")
+            for peer in self.topology.hosts:
+                if peer.index != host.index:
+                    there = addressing.text(peer.ports[port.plane].address)
+                    lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface} onlink")
+        self.batch(self.command(host.name), lines)
+        # The agent receives MRC's packets, most of which have addresses without a route in the kernel. The kernel shall
+        # not answer each with an error. Packets for the kernel, such as pings, match earlier rules. A kernel without
+        # rules answers.
+        rules = [f"rule add pref {LAST_RULE} iif {port.interface} blackhole" for port in host.ports]
+        with contextlib.suppress(HostNetError):
+            self.batch(self.command(host.name), rules, "-6")
+
+    def pid(self, host: str) -> int:
+        """Return a process in the host's namespace; it lives as long as the lab."""
+        return int(self._net.get(host).pid)
+
+    def shells(self) -> dict[str, subprocess.Popen[bytes]]:
+        """Return the process that holds each host's namespace, by host."""
+        return {host.name: self._net.get(host.name).shell for host in self.hosts}
+
+    def command(self, host: str) -> list[str]:
+        """Return the words that precede a command to run it in the host."""
+        return ["mnexec", "-a", str(self.pid(host))]

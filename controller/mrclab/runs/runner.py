@@ -1,0 +1,285 @@
+"""Runs a workload on a lab: sets it up, collects what its hosts say while the loop turns, and closes its record."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from mrc_topo.base import interruption
+from mrc_topo.base.interruption import Interrupted
+from mrc_topo.base.plain import encode
+from mrc_host.answers import HostStatistics, Measured
+from mrc_host.node.samples import condense
+from mrc_host.requests import FinishJob, GetEvents, GetProgress, GetStatistics, StartJob
+from mrclab.lab.faults.action import Action
+from mrclab.lab.hosts.hostclient import HostError
+from mrclab.lab.management import denylist
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.fidelity import Fidelity
+from mrclab.results import counted
+from mrclab.results.record import RunResult
+from mrclab.results.recording import Recording
+from mrclab.runs.accounts import BooksReader
+from mrclab.runs.endings import LOST, EndDetector, Losses, RunCannotContinue
+from mrclab.runs.loop import Loop
+from mrclab.runs.workload import WorkloadSpec, set_up, stop_together
+from p4lite.switch.errors import TargetError
+
+POLL_S = 0.1
+
+Observer = Callable[[RunResult], None]
+
+
+class Watcher(Protocol):
+    """An observer of a run that lets its time pass and may end it: the live view."""
+
+    def started(self, run: WorkloadRun) -> None:
+        """Begin the run; `WorkloadRun.act` does things in its name."""
+
+    def advance(self, seconds: float) -> None:
+        """Let this much of the session's time pass, as `Session.advance` does; it may act on the lab meanwhile."""
+
+    def observe(self, result: RunResult) -> None:
+        """Observe the result so far, after every poll."""
+
+    def stop_asked(self) -> bool:
+        """Return whether the workload shall end, as when its duration is over."""
+
+    def closing(self) -> None:
+        """Observe the end of the run, before the hosts forget its job; processes of the lab may have died."""
+
+
+_numbers = itertools.count(1)
+
+
+class WorkloadRun:
+    """One workload on one session; `go` does it all.
+
+    Args:
+        session: the lab.
+        spec: what runs.
+        schedule: actions with their times in seconds after the start, in order.
+        observe: called after every poll with the result so far (for a live view).
+        recording: takes samples and events; one that leaves no files if left out.
+        interrupted: asked after every poll; raises `Interrupted` when the run shall end, whose results until then are
+            returned. If left out, the run is given up when a signal comes.
+        watcher: looks on, and lets time pass; the session itself does if left out.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        spec: WorkloadSpec,
+        schedule: Sequence[tuple[float, Action]] = (),
+        observe: Observer | None = None,
+        recording: Recording | None = None,
+        interrupted: Callable[[], object] | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.session = session
+        self.watcher = watcher
+        self.spec = spec
+        self.observe = observe or (lambda result: None)
+        self.job = f"job{next(_numbers)}-{session.now_ns()}"
+        names = list(spec.hosts or session.hosts)
+        for name in names:
+            if name not in session.hosts:
+                raise HostError(f"no host '{name}' in this lab; it has: {', '.join(session.hosts)}")
+        lab = session.topology.lab
+        self.recording = recording or Recording()
+        self.result = RunResult(
+            lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names, recording=self.recording
+        )
+        self.losses = Losses(session, self.result)
+        self.books = BooksReader(self.losses)
+        self.endings = EndDetector(self.losses, spec, self.job)
+        self.loop = Loop(session, schedule, self.result, POLL_S, interrupted or interruption.check, self.endings.moved)
+        self._is_kept = interrupted is not None
+        self._begun = False
+        self._stopping = False
+        self._cursors: dict[str, int] = {}
+        self._sample_ns: dict[str, int] = {}
+        self._initial: Mapping[str, HostStatistics | None] = {}
+
+    def go(self) -> RunResult:
+        """Set up, run and collect; if a process of the lab dies, or the run is interrupted, return the results until
+        then.
+
+        Raises:
+            HostError: the workload cannot be set up (a host refused its parameters, say).
+        """
+        try:
+            self._begin()
+            self.loop.go(self)
+            self.loop.finish()
+        except RunCannotContinue:
+            pass
+        except Interrupted as error:
+            self._note_interruption(error)
+        except LOST as error:
+            return self.partial_result(error)
+        try:
+            return self._close()
+        except Interrupted as error:  # by a user, while processes do not answer
+            self._note_interruption(error)
+            return self.result
+
+    def _note_interruption(self, error: Interrupted) -> None:
+        if not self._is_kept:
+            raise error
+        self.losses.closing = True
+        if not self.result.interrupted:
+            seconds = (self.session.now_ns() - self.result.started_ns) / 1e9
+            when = f"{seconds:.2f} s after the start" if self._begun else "before the start"
+            self.result.interrupted = error.name
+            self.result.failures.append(f"interrupted by {error.name} {when}")
+
+    def partial_result(self, error: Exception) -> RunResult:
+        """Return the result as far as it goes, when `error` came of a death, or of silence.
+
+        Raises:
+            Exception: `error` itself, when nothing has died and a process has answered.
+        """
+        self.losses.explain(error)
+        return self._close()
+
+    def act(self, action: Action) -> None:
+        """Do an action that a user asks for; it is recorded beside the schedule, which it does not move.
+
+        Raises:
+            FailureError, UnknownElement, UnsettledError: it cannot be done.
+        """
+        self.loop.click(action)
+
+    def _begin(self) -> None:
+        session, result = self.session, self.result
+        params = dict(self.spec.params)
+        if self.spec.duration_s is not None:
+            params.setdefault("iterations", 1 << 30)
+        try:
+            set_up(session, self.job, dataclasses.replace(self.spec, params=params), result.ranks)
+            denylist.enforce(session)
+        except (HostError, denylist.DenylistError):
+            for name in result.ranks:
+                self.losses.ask(name, FinishJob(self.job))
+            raise
+        session.reset_fidelity()
+        # Before the start: ranks begin at once after it, as those who only watch them see the start.
+        for name in result.ranks:
+            events = self.losses.ask(name, GetEvents())
+            self._cursors[name] = 0 if events is None else events.next
+        self._initial = initial = self.books.begin()
+        result.started_ns = session.now_ns()
+        self._sample(initial, result.started_ns)
+        self.loop.begin(result.started_ns)
+        self.endings.moved()
+        self._begun = True
+        if self.watcher is not None:
+            self.watcher.started(self)
+        self._sample_ns = dict.fromkeys(result.ranks, result.started_ns)
+        for name in result.ranks:
+            self.losses.ask(name, StartJob(self.job))
+
+    def _close(self) -> RunResult:
+        """Collect the results that are still available."""
+        session, result = self.session, self.result
+        self.losses.closing = True
+        result.finished_ns = session.now_ns()
+        if not self._begun:  # a simulation begins at 0
+            result.started_ns = result.finished_ns
+        elif self.watcher is not None:
+            with contextlib.suppress(*LOST):  # What has died is in the result already.
+                self.watcher.closing()
+        try:
+            result.fidelity = session.fidelity()
+        except LOST as error:
+            reason = f"fidelity could not be measured: {error}"
+            result.fidelity = Fidelity(reasons=[reason])
+        for name in result.ranks:
+            result.statistics[name] = final = self.losses.ask(name, GetStatistics())
+            if self._begun and final is not None:
+                result.counted[name] = counted.grown(self._initial[name], final)
+        for name in result.ranks:
+            finished = self.losses.ask(name, FinishJob(self.job))
+            if name in result.progress:
+                # A rank that is stopped has put bytes since it was asked for its progress.
+                measured = Measured() if finished is None else finished.measured
+                progress = result.progress[name] if finished is None else finished.progress
+                result.progress[name] = dataclasses.replace(progress, moved=None, measured=measured)
+        if self._begun:
+            self._sample(result.statistics, result.finished_ns)
+            # Without queue pairs nothing is sent any more, so that what is on its way can arrive.
+            self.books.finish()
+        return result
+
+    def _sample(self, statistics: Mapping[str, HostStatistics | None], at_ns: int) -> None:
+        """Record the state of ranks and fabric as their samples at a time."""
+        for name in self.result.ranks:
+            if (found := statistics.get(name)) is not None:
+                self.recording.sample(name, encode(condense(found, at_ns)))
+        with contextlib.suppress(*LOST):
+            self.recording.fabric_sample({"t_ns": at_ns, **self.session.fabric_sample()})
+
+    def spend(self, seconds: float) -> None:
+        """Let time pass, and collect what the hosts say."""
+        (self.session if self.watcher is None else self.watcher).advance(seconds)
+        self.losses.record_deaths()
+        self._collect()
+        self.observe(self.result)
+        if self.watcher is not None:
+            self.watcher.observe(self.result)
+
+    def over(self) -> bool:
+        """Return whether all ranks have ended, or waiting for them is useless; stop them first when their time is
+        up.
+        """
+        elapsed, waiting = self.loop.elapsed_s, self.loop.waiting
+        lasts = math.inf if self.spec.duration_s is None else self.spec.duration_s
+        running = [name for name in self.result.ranks if not self._finished(name)]
+        overdue = any(at < lasts and at <= elapsed for at, _ in waiting[:1])
+        asked = self.watcher is not None and self.watcher.stop_asked()
+        if not self._stopping and (asked or (not overdue and elapsed >= lasts)):
+            self._stopping = True
+            stop_together(self.losses.ask, self.job, self.result.ranks)
+        if not running:
+            return True
+        reason = self.endings.reason(elapsed, running, bool(waiting))
+        if reason:
+            self.result.failures.append(reason)
+        return bool(reason)
+
+    def _finished(self, name: str) -> bool:
+        progress = self.result.progress.get(name)
+        return name in self.losses.gone or (progress is not None and progress.done)
+
+    def _collect(self) -> None:
+        result, record, losses = self.result, self.recording, self.losses
+        self.endings.look()
+        for name in result.ranks:
+            if progress := losses.ask(name, GetProgress(self.job)):
+                self.endings.count(name, progress.moved or 0)
+                result.progress[name] = dataclasses.replace(progress, moved=None)
+                if progress.failure and progress.failure not in result.failures:
+                    result.failures.append(progress.failure)
+            self._collect_samples(name)
+            if events := losses.ask(name, GetEvents(self._cursors[name])):
+                self._cursors[name] = events.next
+                record.events.extend(name, [each for each in events.events if each.t_ns >= result.started_ns])
+        try:
+            record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
+        except TargetError as error:
+            self.losses.fabric_lost(error)
+
+    def _collect_samples(self, name: str) -> None:
+        """Record the samples of a host since the last that it gave, as they come."""
+        since = self._sample_ns[name] + 1
+        answer = self.losses.attempt(name, lambda host: host.request("samples", since=since))
+        rows = [] if answer is None else answer["samples"]
+        for row in rows:
+            self.recording.sample(name, row)
+        if rows:
+            self._sample_ns[name] = rows[-1]["t_ns"]

@@ -1,0 +1,162 @@
+"""Sessions for runs: a simulation, or a real lab, which is brought up and taken down again where it is not up."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from mrc_topo.base import interruption
+from mrclab.lab import describe
+from mrclab.lab import policies as own
+from mrclab.lab.faults.ledger import UnsettledError
+from mrclab.lab.processes.exits import several
+from mrclab.lab.processes.process import Process
+from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.requested import RequestedLab
+from mrclab.lab.session.base import Session
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.lab.switches import mapping
+from mrclab.runs.endings import LOST, is_silence
+from mrc_topo.labfile import load_lab
+from mrc_topo.schema import PoliciesSpec
+
+
+@contextlib.contextmanager
+def session_for(
+    lab: str,
+    clock: str,
+    transport: str,
+    progress: Callable[[str], None] = lambda text: None,
+    switch: str | None = None,
+    compiler: str | None = None,
+    policies: PoliciesSpec | None = None,
+    *,
+    payload: str | None = None,
+    trust_code: bool = False,
+) -> Iterator[Session]:
+    """Yield a session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down
+    again.
+    `switch`, `compiler`, `policies` and `payload` are instead of the lab file's; `trust_code`: policies may run on the
+    real clock.
+
+    Raises:
+        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing; policies
+            may not run there.
+        ConfigError: a policy cannot be loaded.
+        NamespaceError: there can be no real-clock lab here.
+    """
+    wanted = RequestedLab.of(
+        lab,
+        transport,
+        switch=switch,
+        compiler=compiler,
+        policies=policies,
+        payload=payload,
+        trust_code=trust_code,
+        clock=clock,
+    )
+    with session_on(wanted, clock, progress) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def session_on(
+    wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None
+) -> Iterator[Session]:
+    """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock)."""
+    lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
+    for text in describe.warnings(topology, clock, transport):
+        print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
+    if clock == "virtual":
+        progress("building the simulation")
+        session: Session = VirtualSession(topology, transport)
+        _print_unsupported(lab, session)
+        try:
+            yield session
+        finally:
+            session.close()
+        return
+    run = RunDir(topology.lab.name)
+    ours = not run.exists() or run.is_dead()
+    with (
+        interruption.at_once(partial(_down_apart, run.name)) if ours else contextlib.nullcontext(),
+        _real_session(wanted, run, ours, progress) as real,
+    ):
+        yield real
+
+
+@contextlib.contextmanager
+def _real_session(wanted: RequestedLab, run: RunDir, ours: bool, progress: Callable[[str], None]) -> Iterator[Session]:
+    """Open a session on a lab on the real clock, which is brought up and down again if it is `ours`."""
+    # A simulation does without these, which import gRPC and take as long as the rest of its start.
+    from mrclab.lab.machines import lifecycle as machines
+    from mrclab.lab.machines.session import session_of
+
+    lab, topology = wanted.lab, wanted.topology
+    if ours:
+        machines.bring_up(wanted, progress)
+    else:
+        check_usable(run, transport=wanted.transport, switch=wanted.switch, compiler=wanted.compiler)
+        up = load_lab(run.lab_file)
+        if not own.same(topology, up):
+            raise RunError(f"lab '{run.name}' is up with other policies; `mrclab down {run.name}` first")
+        if topology.lab.seed != up.lab.seed:
+            seeds = f"seed {up.lab.seed}, not {topology.lab.seed}"
+            raise RunError(f"lab '{run.name}' is up with {seeds}; `mrclab down {run.name}` first")
+    first = None
+    try:
+        session = session_of(topology.lab.name, fresh=ours)
+        first = session.first
+        _print_unsupported(lab, session)
+        try:
+            yield session
+        finally:
+            try:
+                session.failures.restore_own(session)
+            except (*LOST, UnsettledError) as error:
+                # Failures that cannot be restored because a process is dead or frozen end with the lab, or stay noted.
+                if not session.deaths() and not session.frozen() and not is_silence(error):
+                    raise
+            session.close()
+    finally:
+        if ours:
+            _down(run, first)
+
+
+def _print_unsupported(lab: str, session: Session) -> None:
+    """Print to stderr what a program of the lab's own does not implement, a line each."""
+    if session.topology.lab.program is not None:
+        program = session.program
+        for text in mapping.lacking(session.topology, program.names):
+            print(f"note: {lab}: {program.path}: {text}", file=sys.stderr, flush=True)
+
+
+def check_usable(run: RunDir, **wanted: str | None) -> None:
+    """Raise RunError when a lab that is up cannot carry a run: where it is other than wanted (None: as it is)."""
+    state = run.read()
+    for what, value in wanted.items():
+        found = getattr(state, what)
+        if value is not None and found != value:
+            raise RunError(f"lab '{run.name}' is up with {what} {found}; `mrclab down {run.name}` first")
+    dead = [death for death in state.record.deaths if death.role not in state.record.hosts]
+    if dead:
+        raise RunError(f"lab '{run.name}' is damaged: {several(dead, ', ')}; `mrclab down {run.name}` first")
+
+
+def _down_apart(name: str) -> None:
+    """Have another process take a lab down, which outlives this one."""
+    command = [sys.executable, "-P", "-m", "mrclab.cli", "down", name]
+    quiet = subprocess.DEVNULL
+    subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+
+
+def _down(run: RunDir, first: Process | None) -> None:
+    """Take the lab with this first process down, unless another process already does."""
+    from mrclab.lab import lifecycle
+
+    with contextlib.suppress(RunError):
+        if first is None or run.read().first == first:
+            lifecycle.down(run.name)

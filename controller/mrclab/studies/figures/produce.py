@@ -1,0 +1,149 @@
+"""From a choice of figures to their page."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mrclab.studies.cells import workers
+from mrclab.studies.cells.cell import Cell
+from mrclab.studies.cells.measure import prepare, software
+from mrclab.studies.cells.tables import has_parquet, write
+from mrclab.studies.cells.workers import CellStore, Progress, Task
+from mrclab.studies.figures import draw, headline, page, tables
+from mrclab.studies.figures.model import Figure, JudgedFigure, Seeded, Size, judged
+
+#: What each run takes beside its cost, and each figure for its plots.
+OVERHEAD_S, PLOTS_S = 0.3, 1.0
+#: Seeds of each figure, where none are asked for.
+SEEDS: dict[Size, int] = {"quick": 1, "full": 5}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of figures that are asked for.
+
+    Args:
+        size: `quick` or `full`.
+        seeds: how many seeds, the first of which is that of the lab; None: as many as the size has (`SEEDS`).
+        alternatives: whether what else was tried is run, too (`Figure.alternatives`).
+        broken: False leaves out what each figure is about, with which it must not be reproduced.
+    """
+
+    size: Size = "quick"
+    seeds: int | None = None
+    alternatives: bool = False
+    broken: bool = True
+
+    @property
+    def options(self) -> str:
+        """The plan as options of the command."""
+        seeds = f" --seeds {self.seeds}" if self.seeds else ""
+        return f"--{self.size}{seeds}{' --alternatives' if self.alternatives else ''}"
+
+    def count(self, figure: Figure) -> int:
+        """Return the number of seeds of a figure."""
+        return self.seeds or min(SEEDS[self.size], figure.many)
+
+    def cells(self, figure: Figure) -> Iterator[tuple[str, list[list[Cell]]]]:
+        """Yield the name of each way to run a figure (empty: as it is), with its cells by seed."""
+        base = [cell if self.broken else figure.without(cell) for cell in figure.cells(self.size)]
+        made = [[cell.seeded(cell.lab.seed + number) for cell in base] for number in range(self.count(figure))]
+        yield "", made
+        for each in figure.alternatives if self.alternatives else ():
+            yield each.name, [[each.apply(cell) for cell in cells] for cells in made]
+
+
+def _costs(figure: Figure, plan: Plan) -> list[float]:
+    """Return the cost of each run of a figure, s; what two ways of it share is one run."""
+    found = {cell.digest(""): cell.cost for _, seeds in plan.cells(figure) for cells in seeds for cell in cells}
+    return list(found.values())
+
+
+def runs(figure: Figure, plan: Plan) -> int:
+    """Return the number of runs of a figure."""
+    return len(_costs(figure, plan))
+
+
+def estimate_s(figures: Sequence[Figure], plan: Plan, jobs: int) -> float:
+    """Return how long all of it takes from the beginning, very roughly."""
+    costs = [cost for figure in figures for cost in _costs(figure, plan)]
+    return (sum(costs) + OVERHEAD_S * len(costs)) / jobs + PLOTS_S * len(figures)
+
+
+def produce(
+    figures: Sequence[Figure],
+    plan: Plan,
+    folder: pathlib.Path,
+    jobs: int,
+    progress: Callable[[Progress], None] = lambda each: None,
+) -> tuple[pathlib.Path, list[JudgedFigure]]:
+    """Run what is missing, then write tables, plots and the page; return it, and the figures with their results.
+
+    Args:
+        folder: exists and can be written.
+
+    Raises:
+        WriteError: something could not be written; what was done stays done.
+        LabError, ExperimentError: a figure's run cannot be; nothing was started.
+    """
+    store = CellStore(folder)
+    programs = software()
+    planned = [(figure, list(plan.cells(figure))) for figure in figures]
+    tasks = [
+        Task(cell.digest(programs), f"{figure.name}, {cell.name}, seed {cell.lab.seed}{way and ', ' + way}", cell)
+        for figure, ways in planned
+        for way, seeds in ways
+        for cells in seeds
+        for cell in cells
+    ]
+    for task in tasks:
+        prepare(task.cell)
+    failed = workers.run(tasks, store, jobs, progress)
+    done: list[JudgedFigure] = []
+    files: dict[str, list[str]] = {}
+    seconds: dict[str, float] = {}
+    for figure, ways in planned:
+        found = {way: _judged(figure, seeds, store, programs, failed) for way, seeds in ways}
+        made = replace(found.pop(""), alternatives=found)
+        files[figure.name] = _write(folder, made)
+        digests = {cell.digest(programs) for _, seeds in ways for cells in seeds for cell in cells}
+        seconds[figure.name] = sum(map(store.seconds, digests))
+        done.append(made)
+    notes = [] if has_parquet() else ["Tables are CSV only: pyarrow is not installed."]
+    notes += [] if _can_draw() else ["There are no plots: matplotlib is not installed."]
+    return page.write(folder, done, files, seconds, plan.options, notes), done
+
+
+def _judged(
+    figure: Figure, seeds: Sequence[Sequence[Cell]], store: CellStore, programs: str, failed: dict[str, str]
+) -> JudgedFigure:
+    runs = []
+    wrong = []
+    for cells in seeds:
+        digests = {cell.digest(programs): cell for cell in cells}
+        results = {
+            cell.name: kept.result for digest, cell in digests.items() if (kept := store.get(digest)) is not None
+        }
+        runs.append(Seeded(cells[0].lab.seed, cells, results))
+        wrong += [f"{cell.name}: {failed[digest]}" for digest, cell in digests.items() if digest in failed]
+    return judged(figure, runs, wrong)
+
+
+def _write(folder: pathlib.Path, made: JudgedFigure) -> list[str]:
+    """Write the tables and plots of a figure; return the files' names."""
+    name = made.figure.name
+    rows = tables.points(made)
+    files = write(folder, name, tables.PointRow, rows, tables.NUMBERS)
+    files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS)
+    if rows and _can_draw():
+        files += draw.write(folder, made, rows)
+    if made.measures and _can_draw():
+        files += headline.write(folder, made)
+    return files
+
+
+def _can_draw() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None

@@ -1,0 +1,314 @@
+"""One run of a sweep, wherever it is done: from a task to rows of numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import pathlib
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from mrc_topo.base.plain import OMIT_NONE, decode, encode
+from mrc_host.answers import JobProgress, Times
+from mrc_host.policy import PolicyError
+from mrclab.results import performance, verdict
+from mrclab.results.check import Verdict
+from mrclab.results.record import RunResult
+from mrclab.results.recording import Recording
+from mrclab.runs import compare, conduct, sessions, sources
+from mrclab.runs.compare import Comparison, seconds_per_iteration
+from mrclab.runs.experiment import Experiment, Tree
+from mrc_topo.topology import Topology
+from p4lite.scratch import scratch
+
+Scalar = float | int | str | bool | None
+Row = Mapping[str, Scalar]
+
+
+class Status(StrEnum):
+    """How a run ended.
+
+    `GOOD`: as it should. `FAILED`: its workload failed, which is a result. `ERROR`: it could not be done: no result.
+    `DIED`: each worker died that took it. `STRANGER`: of a worker with other sources or files than the command's, of
+    which no result may count.
+    """
+
+    GOOD = "good"
+    FAILED = "failed"
+    ERROR = "error"
+    DIED = "died"
+    STRANGER = "stranger"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run, for the process that does it.
+
+    `lab` and `content` are the documents of the lab and of the experiment or comparison (`kind`); `software` is the
+    digest of the sources that planned it; `files` has the digest of each file that it names.
+    """
+
+    digest: str
+    kind: str
+    lab: Tree
+    content: Tree
+    software: str
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run left. `failure`: why it is not good, in a line; `rows`: numbers by column, with `variant` and
+    `condition` of a comparison; `seconds`: how long it took; `log`: what was printed, and the traceback of an error,
+    which is kept in a file of its own."""
+
+    status: Status
+    failure: str
+    rows: list[Row]
+    seconds: float
+    log: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def good(self) -> bool:
+        """Return whether it is as it should be."""
+        return self.status is Status.GOOD
+
+    def same(self, other: Answer) -> bool:
+        """Return whether another time left the same."""
+        return (self.status, self.failure, self.rows) == (other.status, other.failure, other.rows)
+
+
+#: Columns of a run of an experiment, and what they are. What a run does not have is null.
+EXPERIMENT = {
+    "simulated_s": "time on the lab's clock from the first start to the last end, s",
+    "goodput_bps": "payload placed at all responders, bit/s, mean over the workload's duration, or over all of the run",
+    "goodput_share": "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
+    "iteration_s": "time of one iteration over all ranks, s",
+    "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s; of 100 iterations and more",
+    "iterations": "of the rank that did fewest",
+    "latency_s": "median of half of a round trip, s",
+    "latency_p99_s": "its 99 % quantile, s; of 100 messages and more",
+    "stream_least_bps": "the slowest stream, bit/s",
+    "stream_most_bps": "the fastest stream, bit/s",
+    "jain": "Jain's index of fairness of all streams",
+    "dip": "lowest goodput after what broke, as a share of that before",
+    "settled": "lowest settled goodput after what broke, as a share of that before",
+    "settled_of_left": "the same over what the capacity left allows",
+    "recovery_s": "longest time until goodput was back at 95 % of what is left, s; null if it never was",
+    "retransmissions": "packets sent again",
+    "losses": "packets that hosts took for lost",
+    "spurious_retransmissions": "of them, those of packets that had arrived",
+    "spurious_losses": "of them, those that the sender found to have arrived after all",
+    "timeouts": "packets that hosts gave up waiting for",
+    "trims": "trimmed packets that hosts got",
+    "marks": "packets with an ECN mark that hosts got",
+    "packets_sent": "data packets, all hosts",
+    "sacks_sent": "SACKs, all hosts",
+    "out_of_order": "packets that arrived before one sent earlier",
+    "lost": "packets that failures took in the fabric",
+    "queue_drops": "packets that found a full queue",
+    "evs_lost": "times that a host took an EV for bad",
+    "qps": "queue pairs that sent",
+    "qps_hit": "of them, those that took an EV for bad",
+    "qp_errors": "queue pairs in error at the end",
+    "bytes_verified": "bytes that arrived and are right",
+    "checks_missed": "expectations of the experiment that were missed",
+}
+#: Columns of a run of a comparison: one row for each variant and condition.
+COMPARISON = {
+    "seconds": "time of one iteration over all ranks, s",
+    "slowdown": "over that of the same variant under the first condition",
+    "ideal_s": "what an iteration takes at least, s (docs/lab.md)",
+    "lost": "packets that failures took on links between switches",
+    "bytes_verified": "bytes that arrived and are right",
+}
+METRICS = {"experiment": EXPERIMENT, "comparison": COMPARISON}
+
+#: A process does one run at a time: what is printed meanwhile is that run's.
+_ALONE = threading.Lock()
+
+
+def digest_of(path: str) -> str:
+    """Return the SHA-256 of a file's bytes; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+@contextlib.contextmanager
+def lab_file(document: Tree) -> Iterator[str]:
+    """Yield the path of a file with a lab's document, as long as the context lasts."""
+    with scratch("sweep") as folder:
+        path = pathlib.Path(folder, "lab.yaml")
+        path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
+        yield str(path)
+
+
+def perform(task: Task) -> Answer:
+    """Do a run. Raises nothing except for a signal."""
+    begin = time.monotonic()
+    said = io.StringIO()
+    status, failure = Status.ERROR, ""
+    rows: list[Row] = []
+    with _ALONE, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            if wrong := environment_difference(task):
+                status, failure = Status.STRANGER, wrong
+            else:
+                rows, failure = (_experiment if task.kind == "experiment" else _comparison)(task)
+                status = Status.FAILED if failure else Status.GOOD
+        # A run that cannot be done is recorded with the reason. A policy's mistake is no `Exception`, so that it ends
+        # the run in which it is made; the other runs of the sweep may have other policies or other settings.
+        except (Exception, PolicyError) as error:  # noqa: BLE001
+            failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+            traceback.print_exc(file=said)
+    return Answer(status, failure, rows, time.monotonic() - begin, said.getvalue())
+
+
+def run_in_worker(task: object) -> object:
+    """Do a run in a worker of Dask; both ways plain data, which a worker of another version can read, too."""
+    return encode(perform(decode(Task, task, lenient=True)))
+
+
+def environment_difference(task: Task) -> str:
+    """Return how this environment differs from that of the task; empty if it does not."""
+    if sources.software(pathlib.Path(__file__)) != task.software:
+        return "it has other sources of mrclab; install the same there"
+    for path, digest in task.files.items():
+        if digest_of(path) != digest:
+            return f"{path} is not there, or is another file than where the sweep was started"
+    return ""
+
+
+def _lab(task: Task, clock: str) -> Tree:
+    """Return the lab of a task, with a name of its own on the real clock: a lab may be up under the file's name."""
+    return {**task.lab, "name": f"sweep-{task.digest[:8]}"} if clock == "real" else task.lab
+
+
+def _experiment(task: Task) -> tuple[list[Row], str]:
+    experiment = Experiment.model_validate(task.content)
+    with (
+        lab_file(_lab(task, experiment.clock)) as path,
+        sessions.session_for(
+            path,
+            experiment.clock,
+            experiment.transport,
+            switch=experiment.switch,
+            compiler=experiment.compiler,
+            policies=experiment.policies,
+            payload=experiment.payload,
+        ) as session,
+        Recording() as recording,
+    ):
+        result = conduct.run_on(session, experiment, None, recording)
+        judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
+        found = _numbers(result, session.topology, judged, experiment.workload.duration)
+        found["iteration_s"] = _finite(seconds_per_iteration(result))
+    failures = list(result.failures)
+    failures += [f"{each.mismatches} blocks are wrong" for each in result.progress.values() if each.mismatches]
+    if not judged.valid:
+        failures.append(f"its times are not valid: {'; '.join(judged.reasons[:2])}")
+    return [{key: found.get(key) for key in EXPERIMENT}], failures[0] if failures else ""
+
+
+def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: float | None) -> dict[str, float | None]:
+    achieved, busy = result.achieved(), [each for each in result.progress.values() if each.takes_part]
+    seconds = _seconds(result, busy)
+    totals = result.totals()
+    found: dict[str, float | None] = {
+        "simulated_s": seconds,
+        "iterations": achieved.least_iterations if busy else None,
+        "bytes_verified": achieved.bytes_verified,
+        "qp_errors": achieved.qp_errors,
+        "checks_missed": sum(not each.passed for each in judged.checks),
+        "packets_sent": totals["packets"],
+    }
+    for key in ("retransmissions", "spurious_retransmissions", "losses", "timeouts", "trims", "marks"):
+        found[key] = totals[key]
+    if seconds > 0:
+        rate = 8 * result.delivered_bytes() / seconds
+        if duration is not None:  # the ranks end together some time after it
+            rate = float(result.goodput_bps(np.array([0.0, duration]))[0])
+        found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(result.ranks))}
+    for name in ("requestor.spurious_losses", "responder.sacks_sent", "responder.out_of_order"):
+        found[name.rpartition(".")[2]] = result.counter(name)
+    measured = performance.of(result)
+    if measured.iterations:
+        found["iteration_p99_s"] = _tail([each.times for each in measured.iterations])
+    if pairs := [each.times for each in measured.latency]:
+        found["latency_s"] = max(each.typical for each in pairs) / 1e9
+        found["latency_p99_s"] = _tail(pairs)
+    if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
+        found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
+        found["jain"] = performance.jain(rates)
+    if broke := [each for each in judged.recoveries if each.breaks]:
+        found["dip"], found["settled"] = min(each.dip for each in broke), min(each.after for each in broke)
+        found["settled_of_left"] = min(each.after / each.expected if each.expected > 0 else math.inf for each in broke)
+        times = [each.recovery_s for each in broke]
+        found["recovery_s"] = None if None in times else max(time for time in times if time is not None)
+    return {key: _finite(value) for key, value in {**found, **_fabric(result), **_evs(result)}.items()}
+
+
+def _tail(rows: Sequence[Times]) -> float | None:
+    """Return the highest P99, s; None where one has too few times for it."""
+    tails = [each.p99 for each in rows if each.p99 is not None]
+    return max(tails) / 1e9 if len(tails) == len(rows) else None
+
+
+def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:
+    """Return the time from the first start to the last end of a rank, s; of the whole run, if a rank has not ended."""
+    # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
+    if not busy or not all(each.done and each.finished_ns for each in busy):
+        return result.seconds
+    return float(max(each.finished_ns for each in busy) - min(each.started_ns for each in busy)) / 1e9
+
+
+def _fabric(result: RunResult) -> dict[str, float]:
+    fabric = result.recording.fabric
+    if len(fabric) < 1:
+        return {}
+    lost, drops = (
+        sum(fabric.growth(name for name in fabric.columns if name.endswith(f".{key}")).values())
+        for key in ("lost", "drops")
+    )
+    return {"lost": lost, "queue_drops": drops - lost}
+
+
+def _evs(result: RunResult) -> dict[str, float]:
+    sent = {key for key, qp in result.queue_pairs().items() if qp.requestor.get("packets_sent")}
+    bad = [(host, event.qpn) for host, event in result.events.bad_evs()]
+    return {"evs_lost": len(bad), "qps": len(sent), "qps_hit": len(sent.intersection(bad))}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _comparison(task: Task) -> tuple[list[Row], str]:
+    comparison = Comparison.model_validate(task.content)
+    with lab_file(_lab(task, comparison.clock)) as path:
+        comparison = comparison.model_copy(update={"lab": path})
+        cells, ideals = compare.compare(comparison), compare.ideals(comparison)
+    first = comparison.conditions[0].name
+    rows: list[Row] = []
+    failures = []
+    for (variant, condition), cell in cells.items():
+        base = cells[variant, first].seconds
+        slowdown = cell.seconds / base if math.isfinite(cell.seconds) and math.isfinite(base) and base else None
+        row: Row = {"variant": variant, "condition": condition, "seconds": _finite(cell.seconds), "slowdown": slowdown}
+        rows.append({**row, "ideal_s": ideals[variant], "lost": cell.lost, "bytes_verified": cell.verified})
+        wrong = cell.failure or ("" if math.isfinite(cell.seconds) else "no time could be told")
+        wrong = wrong or (f"its time is not valid: {cell.doubt}" if cell.doubt else "")
+        if wrong:
+            failures.append(f"{variant}, {condition}: {wrong}")
+    return rows, failures[0] if failures else ""

@@ -1,0 +1,97 @@
+"""The model held against packets on fabrics of hundreds of NICs: a permutation of small messages, and what fails in it.
+
+A NIC has two ports of 50 Gb/s, a T0 has as many uplinks as NICs, and each NIC sends 1 MiB to one below another T0.
+Queues and marks are those of `mrclab validate`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from mrc_topo.base.errors import UsageError
+from mrc_fluid.cases import Case
+from mrc_fluid.kernels import Kernels
+from mrc_fluid.calibration.calibrate import ComparedValue
+from mrclab.studies.cells import measure
+from mrc_fluid.validation import fluid, packets
+from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.packets import Algorithm
+from mrc_fluid.validation.scenario import MTU, Fabric, Failure, FlowSpec, Quantity, Scenario
+from mrc_topo.schema import MAX_HOSTS
+
+#: NICs below a T0, and T1s of a plane.
+PER_T0, PLANES = 16, 2
+FLOW_PACKETS = 256
+FLOW_BYTES = FLOW_PACKETS * MTU
+#: When what fails does so: flows have been at their full rate for a while.
+AT_NS = 20_000
+UPLINK = "p0-t0.0--p0-t1.0"
+#: What is compared, and in which unit; of each its kind of value, and its key in `document`.
+COMPARED = (Quantity.GOODPUT, Quantity.P50, Quantity.P99)
+KEYS = {"goodput": "goodput", "FCT P50": "p50", "FCT P99": "p99"}
+
+
+def scenarios(nics: int) -> list[Scenario]:
+    """Return what is run at this number of NICs.
+
+    Raises:
+        UsageError: there is no such fabric, or packets would take too long on it.
+    """
+    if nics % PER_T0 or not 2 * PER_T0 <= nics <= MAX_HOSTS // 2:
+        raise UsageError(f"--nics {nics}: use a multiple of {PER_T0} from {2 * PER_T0} to {MAX_HOSTS // 2}")
+    t0s = nics // PER_T0
+
+    def flows(seed: int) -> list[FlowSpec]:
+        rng = random.Random(f"large/{seed}")
+        made = []
+        for slot in range(PER_T0):
+            # Slot by slot to another T0, so that each NIC gets one flow.
+            shift = rng.randrange(1, t0s)
+            made += [FlowSpec(t0 * PER_T0 + slot, (t0 + shift) % t0s * PER_T0 + slot, FLOW_BYTES) for t0 in range(t0s)]
+        return sorted(made, key=lambda flow: flow.source)
+
+    def scenario(name: str, case: Case, *failures: Failure, slow: bool = False) -> Scenario:
+        fabric = Fabric(t0s=t0s, per_t0=PER_T0, t1s=PER_T0, planes=PLANES, slow_plane=slow)
+        return Scenario(name, case.value.title, fabric, flows, failures, both_ways=True)
+
+    return [
+        scenario("large-whole", Case.WHOLE),
+        scenario("large-t1", Case.DEAD_T1, Failure("p0-t1.0", AT_NS, of_t1=True)),
+        scenario("large-cut", Case.CUT_LINK, Failure(UPLINK, AT_NS)),
+        scenario("large-grey", Case.GREY_LINK, Failure(UPLINK, AT_NS, loss=0.2)),
+        scenario("large-slow", Case.SLOW_PLANE, slow=True),
+    ]
+
+
+def compare(
+    kernels: Kernels, nics: int, seed: int = 1, show: Callable[[float, str], None] = lambda share, text: None,
+) -> Iterator[ComparedValue]:  # fmt: skip
+    """Yield the numbers of packets and model, scenario by scenario."""
+    every = scenarios(nics)
+    for number, scenario in enumerate(every):
+        show(number / len(every), f"{nics} NICs, {scenario.title}")
+        seen, model = both(scenario, seed, kernels)
+        for what in COMPARED:
+            name, unit = str(what).split(", ")
+            kind = "goodput" if what is Quantity.GOODPUT else name
+            yield ComparedValue(scenario.title, name, seen.values[what], model.values[what], unit, kind)
+
+
+def document(nics: int, rows: Sequence[ComparedValue]) -> str:
+    """Return the JSON that runs quote (`mrc_fluid.cases`): of each case packets and model, by what was compared."""
+    cases: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        cases.setdefault(row.scenario, {})[KEYS[row.kind]] = [
+            float(f"{value:.6g}") for value in (row.packets, row.model)
+        ]
+    return json.dumps({"nics": nics, "planes": PLANES, "packets": FLOW_PACKETS, "cases": cases}, indent=1) + "\n"
+
+
+def both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[Outcome, Outcome]:
+    """Return the outcomes of packets and of the model."""
+    run = packets.cell(scenario, seed, Algorithm())
+    topology = measure.prepare(run)
+    seen = packets.outcome(scenario, seed, measure.measure(run))
+    return seen, fluid.outcome(scenario, seed, run.lab, topology, kernels)

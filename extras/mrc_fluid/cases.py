@@ -1,0 +1,212 @@
+"""How far the model is off in a run's own case: the kinds of its failures, at the compared size nearest to its own.
+
+`mrclab scale --calibrate --nics N -o FOLDER` writes the comparisons with packets, one file for each size, and
+`mrclab scale --calibrate -o FOLDER` those of streams on 8 NICs (`caveat.FILE`). Both are in this package.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from mrc_fluid.caveat import NATURE, NICS, measured
+from mrc_fluid.clusterfile import Loaded
+from mrc_fluid.fabric import Fabric
+from mrc_fluid.timeline import Event
+
+#: Of a file with the comparison at one size.
+PREFIX = "compared-"
+#: A comparison is of a run's size if neither has more than this many times the NICs of the other.
+NEAR = 2.0
+#: What comparisons of streams have: goodput after a failure, and without one.
+SETTLED, UNDISTURBED = "goodput settled after it", "goodput"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of failure: what it is called here and in comparisons of flows, and the scenarios of streams that have
+    it."""
+
+    title: str
+    streams: tuple[str, ...] = ()
+
+
+class Case(Enum):
+    """The kinds of failures that runs have; some of them were never compared with packets."""
+
+    WHOLE = Kind("nothing fails", ("no failure, half as many T1s again as needed", "no failure, as many T1s as needed"))
+    DEAD_T1 = Kind("a T1 is dead", ("a T1 stops, 8 EVs active",))
+    CUT_LINK = Kind("a T0-T1 link is cut", ("a T0-T1 link is cut", "a T0-T1 link is cut, no T1 to spare"))
+    GREY_LINK = Kind("a T0-T1 link loses one packet in five")
+    SLOW_PLANE = Kind("one of two planes at a tenth of its rate")
+    DEAD_PORT = Kind("a NIC port goes down", ("a NIC port goes down",))
+    TRANSCEIVER = Kind("a transceiver of four NIC links", ("a transceiver of four NIC links",))
+    DEAD_PLANE = Kind("all links of a plane are cut")
+    DEAD_T0 = Kind("a T0 is dead")
+    DEAD_T2 = Kind("a T2 is dead")
+    CUT_UPPER_LINK = Kind("a T1-T2 link is cut")
+    GREY_OTHER = Kind("a switch, a port or a T1-T2 link loses packets")
+    SLOW_OTHER = Kind("an element that is no plane is slow")
+
+
+#: What is dead, by its class.
+_DEAD = {
+    "links": Case.CUT_LINK,
+    "upper_links": Case.CUT_UPPER_LINK,
+    "ports": Case.DEAD_PORT,
+    "t0s": Case.DEAD_T0,
+    "t1s": Case.DEAD_T1,
+    "t2s": Case.DEAD_T2,
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The model beside packets at one size, in flows of `packets` packets: for each kind of failure the relative
+    errors of goodput and of P99 of flows, positive where the model's number is larger."""
+
+    nics: int
+    packets: int
+    goodput: dict[str, float]
+    p99: dict[str, float]
+
+
+@dataclass(frozen=True)
+class OwnError:
+    """How far the model is off in one of a run's cases.
+
+    `nics`: of the run; `compared`: of the comparison of flows of `packets` packets nearest to it, None if none has the
+    case, with the relative errors `goodput` and `p99`; `streams`: the relative error of settled goodput on
+    `caveat.NICS` NICs, None if that has not been compared. Errors are positive where the model's number is larger.
+    """
+
+    case: str
+    nics: int
+    compared: int | None = None
+    packets: int | None = None
+    goodput: float | None = None
+    p99: float | None = None
+    streams: float | None = None
+
+    @property
+    def of_this_size(self) -> bool:
+        """Return whether the comparison is of a size like that of the run."""
+        return self.compared is not None and max(self.nics / self.compared, self.compared / self.nics) <= NEAR
+
+    @property
+    def text(self) -> str:
+        """Return this for users, without a full stop."""
+        parts = []
+        if self.compared is not None and self.goodput is not None and self.p99 is not None:
+            size = f"{self.compared:,} NICs"
+            where = (
+                f"at {size}" if self.of_this_size else f"no comparison has {self.nics:,} NICs; at {size}, the nearest"
+            )
+            parts.append(
+                f"{where}, in flows of {self.packets} packets goodput is {_off(self.goodput)} and P99 of flows is "
+                f"{_off(self.p99)}"
+            )
+        elif self.streams is not None:
+            parts.append(f"no comparison has {self.nics:,} NICs, or P99 of flows")
+        if self.streams is not None:
+            parts.append(f"in streams between {NICS} NICs settled goodput is {_off(self.streams)}")
+        return f"{self.case}: {'; '.join(parts) or 'never compared with packets, at any size'}"
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {**vars(self), "of_this_size": self.of_this_size, "text": self.text}
+
+
+def _off(error: float) -> str:
+    """Return a relative error as text: `69% too high`."""
+    whole = round(abs(error) * 100)
+    if not whole:
+        return "right within 0.5%"
+    return f"{whole}% too {'high' if error > 0 else 'low'}"
+
+
+@cache
+def comparisons() -> tuple[Comparison, ...]:
+    """Return the comparisons of flows, the smallest fabric first."""
+    found = [
+        parse(path.read_text("utf-8"))
+        for path in importlib.resources.files("mrc_fluid").iterdir()
+        if path.name.startswith(PREFIX) and path.name.endswith(".json")
+    ]
+    return tuple(sorted(found, key=lambda each: each.nics))
+
+
+def file_of(nics: int) -> str:
+    """Return the name of the file with the comparison at a size."""
+    return f"{PREFIX}{nics}.json"
+
+
+def parse(text: str) -> Comparison:
+    """Return the comparison that a file's text has."""
+    read: dict[str, Any] = json.loads(text)
+    values: dict[str, dict[str, list[float]]] = read["cases"]
+    goodput, p99 = ({case: _error(*row[name]) for case, row in values.items()} for name in ("goodput", "p99"))
+    return Comparison(read["nics"], read["packets"], goodput, p99)
+
+
+def _error(packets: float, model: float) -> float:
+    return model / packets - 1
+
+
+def own_errors(loaded: Loaded) -> list[OwnError]:
+    """Return how far the model is off in each case of a cluster with its failures."""
+    return [_own(case.value, loaded.shape.nics) for case in cases_of(loaded)]
+
+
+def accuracy(loaded: Loaded) -> str:
+    """Return what stands beside a result, in one line: what the model leaves out, and how far it is off in each case of
+    this cluster with its failures. No error of other cases is there, since this run's may be larger."""
+    return f"{NATURE} In this run's own case, beside packets: {'; '.join(each.text for each in own_errors(loaded))}."
+
+
+def cases_of(loaded: Loaded) -> list[Case]:
+    """Return the cases of a cluster with its failures, each once, in the order of `Case`."""
+    fabric, planes = Fabric(loaded.shape), {f"p{number}" for number in range(loaded.shape.planes)}
+    found = {case for event in loaded.events if event.by > 0 for case in _cases(event, fabric, planes)}
+    return [case for case in Case if case in found] or [Case.WHOLE]
+
+
+def _cases(event: Event, fabric: Fabric, planes: set[str]) -> Iterator[Case]:
+    """Yield the cases of one failure: an element may lose packets and be slow."""
+    classes = {kind for kind, _ in fabric.find(event.name, event.lanes)}
+    if event.harm.loss:
+        yield Case.GREY_LINK if classes == {"links"} and event.name not in planes else Case.GREY_OTHER
+    if event.harm.rate < 1:
+        yield Case.SLOW_PLANE if event.name in planes else Case.SLOW_OTHER
+    if event.harm.kills and event.name in planes:
+        yield Case.DEAD_PLANE
+    elif event.harm.kills:
+        yield from (Case.TRANSCEIVER if kind == "ports" and event.lanes else _DEAD[kind] for kind in classes)
+
+
+def _own(kind: Kind, nics: int) -> OwnError:
+    with_it = [each for each in comparisons() if kind.title in each.goodput]
+    streams = _streams(kind)
+    if not with_it:
+        return OwnError(kind.title, nics, streams=streams)
+    near = min(with_it, key=lambda each: abs(math.log(each.nics / nics)))
+    return OwnError(
+        kind.title, nics, near.nics, near.packets, near.goodput[kind.title], near.p99[kind.title], streams
+    )  # fmt: skip
+
+
+def _streams(kind: Kind) -> float | None:
+    """Return the largest error of settled goodput in comparisons of streams; None: there is no such comparison."""
+    rows = (measured() or {}).get("rows", [])
+    errors = [
+        _error(row["packets"], row["model"])
+        for row in rows
+        if row["scenario"] in kind.streams and row["what"] in (SETTLED, UNDISTURBED)
+    ]
+    return max(errors, key=abs, default=None)

@@ -1,0 +1,53 @@
+"""The limits of the fluid model that a run names: those that its cluster comes near, with figures of the page."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from mrc_fluid import limits
+from mrc_fluid.clusterfile import parse_cluster
+from mrc_fluid.limits import Limits
+
+ROOT = pathlib.Path(__file__).parents[2]
+CLUSTER = "name: c\nradix: 16\nplanes: 4\nnics: 64\nev: {size: 32, active: 16}\njobs: [{name: j}]\n"
+SHORT = ("{name: j}", "{name: j, message: 1MiB}")
+TWO = ("planes: 4\nnics: 64\nev: {size: 32", "planes: 2\nnics: 64\nev: {size: 16")
+
+
+def failing(text: str) -> tuple[str, str]:
+    return ("jobs:", f"failures: [{{{text}}}]\njobs:")
+
+
+@pytest.mark.parametrize("limit", Limits)
+def test_each_figure_is_on_the_page(limit: Limits) -> None:
+    page = " ".join((ROOT / limits.PAGE).read_text(encoding="utf-8").split())
+    assert [each for each in limit.value.source if each not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ([], []),
+        ([SHORT], []),
+        ([failing("fail: t1s")], []),
+        ([SHORT, failing("fail: t1s")], [Limits.SHORT_FLOWS]),
+        ([SHORT, failing("fail: p0-t1.0, loss: 0.2")], [Limits.GREY_SHORT]),
+        ([failing("fail: p0-t1.0, loss: 0.5")], []),
+        ([failing("fail: 'h1:0', loss: 0.5")], [Limits.GREY_HEAVY]),
+        ([failing("fail: p0, rate: 0.1")], []),
+        ([TWO, failing("fail: p0, rate: 0.1")], [Limits.TWO_PLANES]),
+        ([TWO, failing("fail: p0-t1.0, rate: 0.1")], [Limits.SLOW_T1]),
+        ([("radix: 16", "radix: 16\ntiers: 3")], [Limits.THREE_TIERS]),
+    ],
+)
+def test_a_run_names_the_limits_that_it_comes_near(changes: list[tuple[str, str]], wanted: list[Limits]) -> None:
+    text = CLUSTER
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    loaded = parse_cluster(text)
+    assert limits.limits_of(loaded) == [each.value.text for each in wanted]
+    assert limits.note(loaded).count("\n") == 0
+    assert bool(limits.note(loaded)) == bool(wanted)

@@ -1,0 +1,90 @@
+"""A scenario as a fluid: the model of `mrclab scale`, with the EVs that the endpoints of the lab draw."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from mrclab.lab import describe
+from mrclab.runs.ideal import costs, payload_share
+from mrc_fluid import transfers
+from mrc_fluid.clusterfile import Loaded, parse_cluster
+from mrc_fluid.kernels import Kernels
+from mrc_fluid.schema import EvSpec
+from mrc_fluid.shares import LinkLoads
+from mrc_fluid.transfers import Transfer
+from mrc_fluid.validation.outcome import Outcome, of_flows
+from mrc_fluid.validation.scenario import Backend, Fabric, Failure, Scenario
+from mrc_topo.graph_topology import build_topology
+from mrc_topo.schema import Lab
+from mrc_topo.topology import Topology
+
+
+def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels: Kernels) -> Outcome:
+    """Run a scenario as a fluid on the lab that its packets run on."""
+    specs = scenario.flows(seed)
+    loaded = _cluster(scenario, lab, topology)
+    ev = EvSpec(
+        size=lab.ev.size, active=lab.ev.active, min_active=lab.ev.min_active, probe_interval=lab.ev.probe_interval,
+        probes_to_revive=lab.ev.probes_to_revive,
+    )  # fmt: skip
+    share = payload_of(scenario, seed, topology)
+    flows = [Transfer(each.source, each.target, each.bytes, each.start_ns / 1e9) for each in specs]
+    found = transfers.run(loaded, kernels, flows, ev, share, _rates(scenario, loaded))
+    times = [(end - flow.start_s) * 1e6 for end, flow in zip(found.ends_s.tolist(), flows, strict=True)]
+    facts = {"evs_bad": float(found.evs_bad), "lost": found.lost}
+    return Outcome(scenario.name, Backend.FLUID, seed, of_flows(specs, times), times, facts)
+
+
+def payload_of(scenario: Scenario, seed: int, topology: Topology) -> float:
+    """Return the share of payload in what the busiest links of a scenario carry."""
+    size = max(flow.bytes for flow in scenario.flows(seed))
+    if scenario.both_ways:
+        return payload_share(topology, "mrc", 1, size)
+    return size / costs(topology, "mrc", 1, size).data_bytes
+
+
+def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
+    fabric = scenario.fabric
+    base_rtt = describe.base_rtt_ns(topology, "virtual")
+    # The fastest paths bound the window, and base RTT is that of the slowest.
+    fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
+    shortest = describe.base_rtt_ns(build_topology(fast), "virtual")
+    document = {
+        "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
+        "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, **_tiers(fabric), "port_rate": fabric.port_bps,
+        "base_rtt": base_rtt, "path_mtu": lab.path_mtu, "duration": "1s",
+        "bin": "100us", "ev": {"size": fabric.planes, "active": fabric.planes, "min_active": fabric.planes},
+        "jobs": [{"name": "flows", "kind": "ring"}], "seed": lab.seed, "denylist": False,
+        "model": {"trim_rtts": describe.trim_rtts(topology, fabric.port_bps, base_rtt), "min_rtt": shortest},
+        "failures": [_failure(each) for each in scenario.failures],
+    }  # fmt: skip
+    return parse_cluster(json.dumps(document), f"<{scenario.name}>")
+
+
+def _tiers(fabric: Fabric) -> dict[str, int]:
+    """Return the keys of a cluster file that say how T0s are connected."""
+    if fabric.tiers == 2:
+        return {"t1_per_plane": fabric.t1s}
+    return {
+        "tiers": 3, "t0_per_pod": fabric.t0s // fabric.pods, "t1_per_pod": fabric.t1s, "t1_uplinks": fabric.t1_uplinks,
+        "t2_per_plane": fabric.t1s * fabric.t1_uplinks,
+    }  # fmt: skip
+
+
+def _failure(failure: Failure) -> dict[str, object]:
+    made: dict[str, object] = {"at": failure.at_ns, "fail": failure.element, "loss": failure.loss}
+    if failure.lasts_ns is not None:
+        made |= {"for": failure.lasts_ns, "repeat": failure.count, "every": 2 * failure.lasts_ns}
+    return made
+
+
+def _rates(scenario: Scenario, loaded: Loaded) -> LinkLoads:
+    """Return the rates of all links."""
+    shape, fabric = loaded.shape, scenario.fabric
+    made = LinkLoads.none(shape, shape.port_bps)
+    for plane in range(shape.planes):
+        for t1 in range(shape.t1s):
+            rate = shape.fabric_bps * fabric.share(plane, t1)
+            made.up[plane, :, t1] = made.dn[plane, :, t1] = rate
+    return made

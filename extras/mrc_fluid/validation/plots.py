@@ -1,0 +1,205 @@
+"""The suite's plots as SVG: goodput, completion times, incasts and sprayers; the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from mrclab.studies.cells import pages
+from mrc_fluid.validation import closed
+from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
+from mrc_fluid.validation.suite import SuiteResult
+from mrc_fluid.validation.variants import SCENARIOS, Part, VariantValue
+
+#: Colours of Okabe and Ito, which colour-blind readers tell apart; markers and dashes tell the same.
+COLOURS = {Backend.PACKETS: "#0072b2", Backend.FLUID: "#d55e00", Backend.HTSIM: "#009e73"}
+DASHES = {Backend.PACKETS: "-", Backend.FLUID: "--", Backend.HTSIM: ":"}
+MARKERS = {Backend.PACKETS: "o", Backend.FLUID: "s", Backend.HTSIM: "^"}
+#: Scenarios whose distributions are drawn together.
+SHOWN = ("incast-8-marked", "permutation", "on-off", "slow-t1")
+#: A distribution is drawn by this many quantiles, so that thousands of flows take few bytes.
+QUANTILES = 80
+SENDERS = (2, 4, 8, 16, 32, 64)
+_LONG = re.compile(r"(\d\.\d\d)\d+")
+#: Each text names all fonts of the list; the reader's sans-serif follows.
+FONT = {"font.sans-serif": ["DejaVu Sans"]}
+GREY = {"color": "0.5", "linewidth": 0.8}
+
+
+@contextmanager
+def drawing(name: str, **size: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes, and close it; `size` is for `pyplot.subplots`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    settings = {"svg.hashsalt": f"mrclab-{name}", "svg.fonttype": "none", "font.size": 9} | FONT
+    with matplotlib.rc_context(settings):
+        drawn, axes = pyplot.subplots(layout="constrained", **size)
+        yield drawn, axes
+        pyplot.close(drawn)
+
+
+def svg(drawn: Any) -> str:
+    """Return a figure as SVG whose coordinates have two decimals, a fiftieth of a pixel, in half of the bytes."""
+    return _LONG.sub(r"\1", pages.svg_of(drawn))
+
+
+def distribution(axes: Any, outcomes: Sequence[Outcome], scenario: str) -> None:
+    """Draw the distribution of completion times over all seeds, by backend."""
+    shares = np.linspace(0, 1, QUANTILES + 1)
+    for backend in Backend:
+        own = [each for each in outcomes if each.scenario == scenario and each.backend is backend]
+        times = [time for each in own for time in each.completion_us]
+        if times:
+            points = np.quantile(times, shares, method="inverted_cdf")
+            style = {"color": COLOURS[backend], "linestyle": DASHES[backend], "label": backend.value}
+            axes.step(points, shares, where="post", **style)
+            axes.plot(points[QUANTILES // 2], 0.5, MARKERS[backend], color=COLOURS[backend], markersize=4)
+    axes.set_xlabel("flow completion time, µs")
+    axes.set_ylabel("share of flows")
+    axes.grid(alpha=0.3)
+
+
+def all_plots(made: SuiteResult) -> dict[str, str]:
+    """Return the plots for which there are values, as SVG by name; none where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return {}
+    drawn: dict[str, Callable[[SuiteResult], str]] = {
+        "goodput": _goodput, "completion": _completion, "incast": _incast, "sprayers": _sprayers,
+    }  # fmt: skip
+    found = {name: draw(made) for name, draw in drawn.items()}
+    return {name: text for name, text in found.items() if text}
+
+
+def _goodput(made: SuiteResult) -> str:
+    """Draw goodput as a share of the maximum flow, with confidence intervals."""
+    bounds = _bounds(made)
+    if not bounds:
+        return ""
+    names = list(bounds)
+    with drawing("goodput", figsize=(6.6, 1.2 + 0.24 * len(names))) as (drawn, axes):
+        for row, backend in enumerate(Backend):
+            found = {
+                each.scenario: each
+                for each in made.values
+                if each.backend is backend and each.quantity is Quantity.GOODPUT and each.scenario in bounds
+            }
+            if not found:
+                continue
+            at = [names.index(name) + (row - 1) * 0.22 for name in found]
+            means = [each.mean / bounds[name] for name, each in found.items()]
+            halves = [(each.half or 0.0) / bounds[name] for name, each in found.items()]
+            axes.errorbar(
+                means, at, xerr=halves, fmt=MARKERS[backend], color=COLOURS[backend], label=backend.value, markersize=4,
+                linewidth=1, capsize=2,
+            )  # fmt: skip
+        axes.axvline(1.0, **GREY)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.05)
+        axes.set_xlabel("goodput, as a share of the maximum flow (mean of the seeds, 95 % interval)")
+        axes.grid(alpha=0.3)
+        drawn.legend(loc="outside upper center", ncols=3, fontsize=8)
+        return svg(drawn)
+
+
+def _bounds(made: SuiteResult) -> dict[str, float]:
+    """Return the maximum flow of each scenario whose flows start together, Gb/s, as a mean over the seeds."""
+    bounds = {}
+    for scenario in made.plan.scenarios:
+        flows = [scenario.flows(seed) for seed in made.plan.seeds]
+        if not any(flow.start_ns for flow in flows[0]):
+            rates = [closed.max_flow_bps(scenario, each) / 1e9 for each in flows]
+            bounds[scenario.name] = float(np.mean(rates))
+    return bounds
+
+
+def _completion(made: SuiteResult) -> str:
+    chosen = [each for each in made.plan.scenarios if each.name in SHOWN]
+    if len(chosen) < len(SHOWN):
+        return ""
+    with drawing("completion", nrows=2, ncols=2, figsize=(6.6, 5.0)) as (drawn, axes):
+        for each, place in zip(chosen, axes.flat, strict=True):
+            distribution(place, made.outcomes, each.name)
+            place.set_title(each.name, fontsize=9)
+        drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+        return svg(drawn)
+
+
+def _incast(made: SuiteResult) -> str:
+    """Draw Jain's index and trims by the number of senders."""
+    lines = (
+        ("packets", "", Backend.PACKETS, {"color": COLOURS[Backend.PACKETS], "linestyle": "-", "marker": "o"}),
+        (
+            "packets, marks at the last hop", "-marked", Backend.PACKETS,
+            {"color": "#cc79a7", "linestyle": "--", "marker": "D"},
+        ),
+        ("htsim", "-marked", Backend.HTSIM, {"color": COLOURS[Backend.HTSIM], "linestyle": ":", "marker": "^"}),
+    )  # fmt: skip
+    needed = {f"incast-{count}{mark}" for count in SENDERS for mark in ("", "-marked")}
+    if not needed <= {each.name for each in made.plan.scenarios}:
+        return ""
+    found = {(each.scenario, each.backend, each.quantity): each for each in made.values}
+    with drawing("incast", ncols=2, figsize=(6.6, 3.0)) as (drawn, axes):
+        for place, quantity in zip(axes, (Quantity.JAIN, Quantity.TRIMMED), strict=True):
+            for label, suffix, backend, style in lines:
+                own = [found.get((f"incast-{count}{suffix}", backend, quantity)) for count in SENDERS]
+                values = [each for each in own if each is not None]
+                if len(values) == len(SENDERS):
+                    halves = [each.half or 0.0 for each in values]
+                    means = [each.mean for each in values]
+                    place.errorbar(
+                        SENDERS, means, yerr=halves, label=label, markersize=4, linewidth=1, capsize=2, **style
+                    )
+            place.set_xscale("log", base=2)
+            place.set_xticks(SENDERS, [str(each) for each in SENDERS])
+            place.set_xlabel("senders")
+            place.set_ylabel("Jain's index" if quantity is Quantity.JAIN else "trimmed, % of packets")
+            place.grid(alpha=0.3)
+        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+        return svg(drawn)
+
+
+def _sprayers(made: SuiteResult) -> str:
+    """Draw goodput of each sprayer: mean, and the range over the seeds."""
+    own = [
+        each for each in made.variant_values
+        if each.variant.part is Part.SPRAYER and each.quantity is Quantity.GOODPUT
+    ]  # fmt: skip
+    if not own:
+        return ""
+    names = list(dict.fromkeys(each.variant.name for each in own))
+    with drawing("sprayers", ncols=3, sharey=True, figsize=(6.6, 2.6)) as (drawn, axes):
+        for place, scenario in zip(axes, SCENARIOS[Part.SPRAYER], strict=True):
+            _ranges(place, [each for each in own if each.scenario == scenario], names)
+            place.set_title(scenario, fontsize=9)
+        drawn.supxlabel("goodput, Gb/s: mean and range of the seeds", fontsize=9)
+        return svg(drawn)
+
+
+def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> None:
+    means = [each.mean for each in values]
+    spread = [[each.mean - each.low for each in values], [each.high - each.mean for each in values]]
+    at = [names.index(each.variant.name) for each in values]
+    axes.errorbar(means, at, xerr=spread, fmt="o", color=COLOURS[Backend.PACKETS], markersize=4, linewidth=1, capsize=2)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlim(0, 1.08 * max(each.high for each in values))
+    axes.grid(alpha=0.3)
+
+
+def single(scenario: Scenario, outcomes: Sequence[Outcome]) -> str:
+    """Return the distribution of completion times of one scenario as SVG."""
+    with drawing(scenario.name, figsize=(4.6, 2.6)) as (drawn, axes):
+        distribution(axes, outcomes, scenario.name)
+        if axes.lines:
+            axes.legend(fontsize=8)
+        return svg(drawn)

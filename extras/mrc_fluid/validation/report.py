@@ -1,0 +1,215 @@
+"""The suite's folder: tables, a README with which a reviewer repeats it, and a page with plots."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from mrc_topo.base.files import write_whole
+from mrclab.studies.cells import pages
+from mrclab.studies.cells.measure import software
+from mrclab.studies.cells.tables import Kind, write
+from mrc_fluid.validation import plots, readme, summary
+from mrc_fluid.validation.differences import Difference, Value
+from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
+from mrc_fluid.validation.suite import SuiteResult
+
+PAGE, README = "index.html", "README.md"
+STYLE = """
+svg { width: 100%; max-width: 34rem; height: auto } td.n { text-align: right } .plots { display: flex; flex-wrap: wrap }
+.plots figure { margin: 0 1rem 1rem 0; flex: 1 1 24rem } tr.unexplained td { background: var(--warn-paper) }
+"""
+#: The folder of the plots.
+PLOTS = "plots"
+
+
+class FlowRow(NamedTuple):
+    """A flow of a run; times in microseconds."""
+
+    scenario: str
+    backend: str
+    seed: int
+    flow: int
+    source: int
+    target: int
+    bytes: int
+    start_us: float
+    completion_us: float
+
+
+class ValueRow(NamedTuple):
+    """A quantity of a run."""
+
+    scenario: str
+    backend: str
+    seed: int
+    quantity: str
+    value: float
+
+
+class VariantRow(NamedTuple):
+    """A quantity of a run in which a published algorithm stands for MRC's own."""
+
+    variant: str
+    part: str
+    scenario: str
+    seed: int
+    quantity: str
+    value: float
+
+
+class DifferenceRow(NamedTuple):
+    """A quantity of another backend beside packets; means over seeds."""
+
+    scenario: str
+    backend: str
+    quantity: str
+    packets: float
+    other: float
+    off: float
+    bound: float
+    beyond: bool
+    cause: str
+
+
+class FormRow(NamedTuple):
+    """A closed form beside packets."""
+
+    scenario: str
+    what: str
+    bound: str
+    expected: float
+    measured: float
+    tolerance: float
+    holds: bool
+
+
+KINDS = (
+    dict.fromkeys(("seed", "flow", "source", "target", "bytes"), Kind.WHOLE)
+    | dict.fromkeys(
+        ("start_us", "completion_us", "value", "packets", "other", "off", "expected", "measured", "tolerance"),
+        Kind.NUMBER,
+    )
+    | dict.fromkeys(("beyond", "holds", "as_expected"), Kind.TRUTH)
+)
+#: In both tables a bound is of another kind.
+NUMBER_BOUND = KINDS | {"bound": Kind.NUMBER}
+
+
+def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathlib.Path:
+    """Write tables, README and page; return the page.
+
+    Args:
+        command: what repeats the suite.
+
+    Raises:
+        WriteError: a file could not be written.
+    """
+    specs = {each.name: each for each in made.plan.scenarios}
+    write(folder, "flows", FlowRow, _flows(specs, made.outcomes), KINDS)
+    values = [
+        ValueRow(each.scenario, each.backend, each.seed, quantity, value)
+        for each in made.outcomes
+        for quantity, value in each.values.items()
+    ]
+    write(folder, "values", ValueRow, values, KINDS)
+    rows = [
+        DifferenceRow(
+            each.scenario, each.backend, each.quantity, each.packets, each.other, each.off, each.bound, each.beyond,
+            each.cause,
+        )
+        for each in made.differences
+    ]  # fmt: skip
+    write(folder, "differences", DifferenceRow, rows, NUMBER_BOUND)
+    forms = [
+        FormRow(each.scenario, each.what, each.bound, each.expected, each.measured, each.tolerance, each.holds)
+        for each in made.forms
+    ]
+    write(folder, "closed-forms", FormRow, forms, KINDS)
+    if made.variant_values:
+        write(folder, "variants", VariantRow, _variants(made), KINDS)
+    overview = plots.all_plots(made)
+    (folder / PLOTS).mkdir(exist_ok=True)
+    for name, text in overview.items():
+        write_whole(folder / PLOTS / f"validation-{name}.svg", text)
+    document = summary.summary(made, command)
+    write_whole(folder / summary.SUMMARY, document.model_dump_json(indent=1) + "\n")
+    write_whole(folder / README, readme.text(made, document, command))
+    write_whole(folder / PAGE, _page(made, command, overview))
+    return folder / PAGE
+
+
+def _flows(specs: dict[str, Scenario], outcomes: Sequence[Outcome]) -> list[FlowRow]:
+    return [
+        FlowRow(
+            outcome.scenario, outcome.backend, outcome.seed, number, flow.source, flow.target, flow.bytes,
+            flow.start_ns / 1e3, time,
+        )
+        for outcome in outcomes
+        for number, (flow, time) in enumerate(
+            zip(specs[outcome.scenario].flows(outcome.seed), outcome.completion_us, strict=True)
+        )
+    ]  # fmt: skip
+
+
+def _variants(made: SuiteResult) -> list[VariantRow]:
+    return [
+        VariantRow(variant.name, variant.part.name.lower(), outcome.scenario, outcome.seed, quantity, value)
+        for variant, outcome in made.variant_outcomes
+        for quantity, value in outcome.values.items()
+    ]
+
+
+def _page(made: SuiteResult, command: str, overview: dict[str, str]) -> str:
+    pictures = []
+    if importlib.util.find_spec("matplotlib") is not None:
+        pictures = [(each, Markup(plots.single(each, made.outcomes))) for each in made.plan.scenarios]
+    return pages.render(
+        "validate.html",
+        "mrclab validate",
+        STYLE,
+        command=command,
+        seeds=made.plan.seeds,
+        rows=[
+            (scenario, backend, ["" if each is None else shown(each) for each in cells])
+            for scenario, backend, cells in table(made.plan.scenarios, made.values)
+        ],
+        quantities=list(Quantity),
+        differences=[(each, off(each)) for each in made.differences if each.beyond],
+        within=sum(not each.beyond for each in made.differences),
+        unexplained=len(made.unexplained),
+        forms=made.forms,
+        problems=made.problems,
+        plots=pictures,
+        overview=[(name, Markup(text)) for name, text in overview.items()],
+        software=software(),
+    )
+
+
+def off(each: Difference) -> str:
+    """Return a difference as text: relative, or in percentage points."""
+    return f"{each.off:+.1%}" if each.bound < 1 else f"{each.off:+.1f} points"
+
+
+def table(scenarios: Sequence[Scenario], values: Sequence[Value]) -> list[tuple[Scenario, Backend, list[Value | None]]]:
+    """Return a row per scenario and backend, in the order of `Quantity`; None where a backend has no such value."""
+    found = {(each.scenario, each.backend, each.quantity): each for each in values}
+    rows = []
+    for scenario in scenarios:
+        for backend in Backend:
+            cells = [found.get((scenario.name, backend, quantity)) for quantity in Quantity]
+            if any(cells):
+                rows.append((scenario, backend, cells))
+    return rows
+
+
+def shown(value: Value) -> str:
+    """Return a mean with half of its confidence interval."""
+    digits = 3 if value.quantity is Quantity.JAIN else 1
+    half = "" if value.half is None else f" ± {value.half:.{digits}f}"
+    return f"{value.mean:.{digits}f}{half}"

@@ -1,0 +1,195 @@
+"""Files: each is written so that it is complete or absent, and read only if it is a plain file of a size that is sane.
+
+What another wrote may be a device, a pipe, or larger than the memory; reading it must not end the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pathlib
+import secrets
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO, Final, Protocol
+
+from mrc_topo.base.errors import MrclabError
+
+UNFINISHED = ".part"
+"""How the names of files end that are being written; of a killed process they stay."""
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OLD: Final = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
+#: The most that one reading of a `Bounded` file takes into memory.
+PIECE: Final = 1 << 20
+_KINDS: Final = {
+    stat.S_ISDIR: "a directory",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+}
+
+
+class UnfitFile(OSError):
+    """A file that is not read: it is none (a device, a pipe), or too large; `strerror` says which."""
+
+    def __init__(self, path: str | os.PathLike[str], why: str) -> None:
+        super().__init__(errno.EINVAL, why, os.fspath(path))
+
+
+def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a plain file for reading.
+
+    Raises:
+        UnfitFile: it is a device, a pipe, a socket or a folder.
+        OSError, ValueError: it cannot be opened.
+    """
+    # Only plain files are opened: opening a device may have effects, and opening a pipe may block.
+    _only_files(path, os.stat(path).st_mode)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        _only_files(path, os.fstat(handle).st_mode)  # it may be another file than a moment ago
+    except UnfitFile:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def read_plain(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the content of a plain file.
+
+    Raises:
+        UnfitFile: as `open_plain`, or it has more than `most` bytes.
+        OSError, ValueError: it cannot be read.
+    """
+    with open_plain(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise UnfitFile(path, _too_large(most))
+        # One that grows, or whose size is not known, is not read beyond the limit either.
+        return b"".join(Bounded(file, most, os.fspath(path)).pieces())
+
+
+def _too_large(most: int) -> str:
+    return f"larger than {most} bytes, which no such file needs"
+
+
+def _only_files(path: str | os.PathLike[str], mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        what = next((word for test, word in _KINDS.items() if test(mode)), "something else")
+        raise UnfitFile(path, f"{what}, not a file")
+
+
+class Stream(Protocol):
+    """What is read from: a file, a member of an archive, a compressed file."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes."""
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line, or its next bytes."""
+
+
+class Bounded:
+    """What is read of a stream, counted as it comes: at most `most` bytes, and `PIECE` at a time.
+
+    Sizes in headers of an archive are its author's. A reader that trusts them takes all memory.
+    """
+
+    def __init__(self, stream: Stream, most: int, name: str) -> None:
+        self._stream, self._most, self._room, self._name = stream, most, most, name
+
+    def read(self, size: int = PIECE) -> bytes:
+        """Return the next bytes, fewer than `size` if that is more than a piece; none at the end.
+
+        Raises:
+            UnfitFile: there are more than the stream may have.
+        """
+        return self._counted(self._stream.read(PIECE if size < 0 else min(size, PIECE)))
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines; a line is at most a piece. Raises as `read`."""
+        while line := self._counted(self._stream.readline(PIECE)):
+            if len(line) == PIECE:
+                raise UnfitFile(self._name, f"a line of more than {PIECE} bytes, which no such file has")
+            yield line
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield all bytes, a piece at a time. Raises as `read`."""
+        while piece := self.read():
+            yield piece
+
+    def _counted(self, data: bytes) -> bytes:
+        self._room -= len(data)
+        if self._room < 0:
+            raise UnfitFile(self._name, _too_large(self._most))
+        return data
+
+
+class WriteError(MrclabError, OSError):
+    """A file that could not be written; the text names it and the reason. Its earlier content is intact."""
+
+    def __init__(self, path: str | os.PathLike[str], cause: OSError) -> None:
+        super().__init__(cause.errno, cause.strerror or str(cause), os.fspath(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: cannot be written: {self.strerror}"
+
+
+def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 0o666) -> None:
+    """Write a file (text as UTF-8) whole or not at all; see `writing_whole`.
+
+    Raises:
+        WriteError: the file could not be written; nothing is left of the attempt.
+    """
+    with writing_whole(path, mode=mode) as file, _named(path):
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a file that appears under its name, whole, at the end of the context; `mode` is subject to the umask.
+
+    A device or a pipe is written to directly. The target of a symbolic link is replaced, not the link.
+
+    Raises:
+        WriteError: the file cannot be made or completed; nothing is left of the attempt.
+    """
+    with _named(path):
+        target = pathlib.Path(os.path.realpath(path))
+        plain = not target.exists() or target.is_file()
+        temporary = target.parent / f".{secrets.token_hex(8)}{UNFINISHED}" if plain else target
+        file = os.fdopen(os.open(temporary, _NEW if plain else _OLD, mode), "wb")
+    try:
+        try:
+            yield file
+            with _named(path):
+                file.flush()
+                if plain:
+                    # Some file systems report only now that they are full, and a crash must not leave an empty file.
+                    os.fsync(file.fileno())
+        finally:
+            with _named(path):  # what was not written yet may not fit
+                file.close()
+        if plain:
+            with _named(path):
+                os.replace(temporary, target)
+    except BaseException:
+        if plain:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in every error of the system. Raises WriteError."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except ValueError as error:  # a NUL in the path
+        raise WriteError(path, OSError(errno.EINVAL, str(error))) from error
+    except OSError as error:
+        raise WriteError(path, error) from error
