@@ -103,7 +103,7 @@ native: $(STAMP)
 	    $(BIN)/python -m mrc_host.build; fi
 	@# Programs of mrc.h and libibverbs load it; where it cannot be built only they are missing.
 	@# Without bytecode every process of a lab compiles its modules: the user of root's labs cannot write any here.
-	@set -- sh -c '$(BIN)/python -m libmrc.build >/dev/null 2>&1; $(BIN)/python -m compileall -q controller hosts topologies p4'; \
+	@set -- sh -c '$(BIN)/python -m libmrc.build >/dev/null 2>&1; $(BIN)/python -m compileall -q controller hosts topologies p4 extras'; \
 	[ ! -e $(NEXT) ] || set -- $(STEP) 10 "library in C, and bytecode" "Run make setup again." "$$@"; \
 	"$$@"
 
@@ -177,7 +177,7 @@ lock: $(STAMP)
 coverage: setup
 	$(PIP) --editable ./p4 --editable '.[coverage]'
 	MRCLAB_PURE=1 $(PYTEST) -n auto --dist loadfile -p no:cacheprovider --cov=p4 --cov=topologies --cov=controller \
-	  --cov=hosts --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=$(or $(COVERAGE),64) \
+	  --cov=hosts --cov=extras --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=$(or $(COVERAGE),64) \
 	  -m "not lab and not netns and not root and not slow" @tests/quick.txt
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.

@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 
 from benchmarks import scaled
+from mrc_topo.labfile import load_lab
+from mrc_topo.units import format_duration_ms
 from mrclab.lab import lifecycle
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.fidelity import processes
@@ -21,8 +23,6 @@ from mrclab.results.record import RunResult
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrclab.runs.sessions import session_for
-from mrc_topo.labfile import load_lab
-from mrc_topo.units import format_duration_ms
 
 LAB = "bmv2-tiny"
 CHOICES = (("p4lite", "p4lite"), ("p4lite", "p4c"), ("bmv2", "p4lite"), ("bmv2", "p4c"), ("kernel", "p4lite"))[

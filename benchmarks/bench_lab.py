@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import yaml
 
 from benchmarks import scaled, smoke
+from mrc_topo.labfile import at_rate, load_lab
 from mrclab.lab import lifecycle
 from mrclab.lab.session.fidelity import processes
 from mrclab.lab.session.real import RealSession
@@ -25,7 +26,6 @@ from mrclab.results.expectation import Expectation
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from mrclab.runs.sessions import session_for
-from mrc_topo.labfile import at_rate, load_lab
 
 RATES_MBPS = scaled((10, 20, 30, 35, 40, 45, 50, 60, 70, 80), (10,))
 SECONDS = scaled(5.0, 1.0)

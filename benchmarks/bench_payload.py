@@ -40,12 +40,12 @@ CASES = ((16, 4, scaled(12, 1)), (64, 8, scaled(4, 1)))
 
 def measure(hosts: int, per_t0: int, messages: int, payload: str) -> dict[str, Any]:
     """One run in this process."""
+    from mrc_topo.labfile import parse_lab
     from mrclab.lab.session.base import closing
     from mrclab.lab.session.virtual import VirtualSession
     from mrclab.results.recording import Recording
     from mrclab.runs.conduct import run_on
     from mrclab.runs.experiment import Experiment, Workload
-    from mrc_topo.labfile import parse_lab
 
     workload = Workload(name="permutation", params={"message_bytes": 1 << 20, "iterations": messages})
     experiment = Experiment(name="permutation", title="permutation", lab="permutation", workload=workload)

@@ -22,8 +22,8 @@ def measure(nics: int, radix: int) -> dict[str, Any]:
     import resource
     import tempfile
 
-    from mrc_fluid.clusterfile import load_cluster
     from mrc_fluid.calibration import produce
+    from mrc_fluid.clusterfile import load_cluster
 
     loaded = load_cluster("cluster-131k", {"nics": nics, "radix": radix, "failures": FAILURES})
     compiled = produce.load_kernels()

@@ -41,9 +41,9 @@ def cpu_s(pid: int) -> float:
 
 def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dict[str, Any]:
     """Run a workload between the hosts; return what rank 0 measured."""
+    from mrc_host import requests
     from mrc_topo.base.plain import encode
     from mrc_topo.base.rpc import Client
-    from mrc_host import requests
 
     hosts = [Client(folder / f"h{index}.sock") for index in range(2)]
     names, addresses = ["h0", "h1"], ["fd00::1", "fd00::2"]

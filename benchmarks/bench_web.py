@@ -24,6 +24,7 @@ import psutil
 
 from benchmarks import scaled
 from mrc_host.requests import GetView
+from mrc_topo.labfile import load_lab
 from mrclab.lab import lifecycle
 from mrclab.lab.hosts.hostclient import ask_all
 from mrclab.lab.records.rundir import RunDir
@@ -31,7 +32,6 @@ from mrclab.lab.session.real import RealSession
 from mrclab.runs.experiment import Experiment, ExperimentError
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import load_lab
 from mrclab.web.hub import Hub
 from mrclab.web.lab import LabView
 from mrclab.web.serve import Serving, serving

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from mrclab.cli.errors import report_errors
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PACKAGES = ("controller", "hosts", "p4", "topologies")
+PACKAGES = ("controller", "extras", "hosts", "p4", "topologies")
 #: Functions and methods whose first text argument is shown to a user.
 SHOWING = frozenset(
     {

@@ -25,10 +25,13 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import p4lite.cli
-from mrclab.cli.app import app
 from mrc_conform import wire
 from mrc_conform.case import Basis, catalogue
 from mrc_host.workloads import WORKLOADS
+from mrc_topo import schema
+from mrc_topo.units import format_rate, format_size, format_time
+from mrc_workshop.exercise import known, load
+from mrclab.cli.app import app
 from mrclab.lab.faults.kinds import KINDS
 from mrclab.runs.compare import Comparison
 from mrclab.runs.experiment import Experiment
@@ -36,9 +39,6 @@ from mrclab.studies.chaos.schedule import Schedule
 from mrclab.studies.sweeps import measure
 from mrclab.studies.sweeps.cluster import ClusterSpec
 from mrclab.studies.sweeps.spec import Range, Sweep
-from mrc_topo import schema
-from mrc_topo.units import format_rate, format_size, format_time
-from mrc_workshop.exercise import known, load
 
 UNITS: dict[str, tuple[str, Callable[[int], str]]] = {
     "parse_rate_bps": ("rate", format_rate),

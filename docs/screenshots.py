@@ -19,12 +19,12 @@ from typing import Any
 
 from PIL import Image
 
+from mrc_fluid import kernels
+from mrc_fluid.calibration import produce, report
+from mrc_fluid.clusterfile import load_cluster
 from mrclab.lab import lifecycle
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import load_experiment
-from mrc_fluid import kernels
-from mrc_fluid.clusterfile import load_cluster
-from mrc_fluid.calibration import produce, report
 from mrclab.web.hub import Hub
 from mrclab.web.lab import LabView
 from mrclab.web.replay import Recorded, Replay

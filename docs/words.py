@@ -15,7 +15,18 @@ import sys
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-FOLDERS = ("p4", "topologies", "controller", "hosts", "workshop", "experiments", "examples", "benchmarks", "vagrant")
+FOLDERS = (
+    "p4",
+    "topologies",
+    "controller",
+    "hosts",
+    "extras",
+    "workshop",
+    "experiments",
+    "examples",
+    "benchmarks",
+    "vagrant",
+)
 SUFFIXES = frozenset((".py", ".c", ".h", ".p4", ".js", ".html", ".yaml", ".ipynb", ".sh", ".lua"))
 WORDS = {
     "nobody": "name the process, host or user (`no other user`, `no rank`)",

@@ -33,7 +33,7 @@ IN_WHEEL: Final = (
     "mrc_topo/data/labs/tiny.yaml",
     "mrclab/web/static/vendor/cytoscape.LICENSE.txt",
 )
-IN_SDIST: Final = ("CHANGELOG.md", "README.md", "LICENSE", "docs/mrc.lua", "tests/conftest.py", "release/hook.py")
+IN_SDIST: Final = ("CHANGELOG.md", "README.md", "LICENSE", "docs/mrc.lua", "conftest.py", "release/hook.py")
 IN_P4LITE: Final = (
     "p4lite/py.typed",
     "p4lite/compiler/grammar.lark",

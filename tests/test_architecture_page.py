@@ -28,7 +28,7 @@ def section(title: str) -> str:
 def is_there(name: str) -> bool:
     if name in ELSEWHERE or (ROOT / name).exists():
         return True
-    return any((ROOT / root / name).exists() for root in ("p4", "topologies", "controller", "hosts", "docs"))
+    return any((ROOT / root / name).exists() for root in ("p4", "topologies", "controller", "hosts", "extras", "docs"))
 
 
 # What other projects' files are named for.

@@ -15,7 +15,18 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-FOLDERS = ("controller", "docs", "examples", "experiments", "hosts", "p4/p4lite", "release", "topologies", "workshop")
+FOLDERS = (
+    "controller",
+    "docs",
+    "examples",
+    "experiments",
+    "extras",
+    "hosts",
+    "p4/p4lite",
+    "release",
+    "topologies",
+    "workshop",
+)
 #: Functions that open a file, by name, and the position of their argument `mode`.
 MODES = {"open": 0, "fdopen": 1, "NamedTemporaryFile": 0, "TemporaryFile": 0}
 #: Those whose mode is a binary one unless it is given.

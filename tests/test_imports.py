@@ -15,7 +15,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted(path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
-OURS = ("benchmarks", "p4lite", "mrc_")
+OURS = ("benchmarks", "p4lite", "mrc")
 
 
 #: Runs a command in this process, and then prints which of the modules that it is given have been imported.

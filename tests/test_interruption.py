@@ -96,7 +96,8 @@ with interruption.interruptible() as made, made.at_once(lambda: print("last act"
 
 def test_the_first_signal_ends_at_once_while_nothing_has_begun() -> None:
     code = (
-        "import signal; from mrc_topo.base.interruption import *\\nwith interruptible(), idle(): signal.raise_signal(15)"
+        "import signal; from mrc_topo.base.interruption import *\\n"
+        "with interruptible(), idle(): signal.raise_signal(15)"
     )
     done = subprocess.run([sys.executable, "-c", f"exec('{code}')"], check=False)
     assert done.returncode == 143

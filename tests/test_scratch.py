@@ -16,7 +16,7 @@ from p4lite import scratch
 from p4lite.folders import FolderError
 from p4lite.scratch import remove_abandoned
 
-ROOTS = ("p4", "topologies", "controller", "hosts")
+ROOTS = ("p4", "topologies", "controller", "hosts", "extras")
 #: What makes folders or named files, and the modules that may call it: for a folder that others clean up, or set-up.
 MAKES = {"TemporaryDirectory", "mkdtemp", "mkstemp", "NamedTemporaryFile"}
 MAY = {

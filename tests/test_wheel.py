@@ -93,7 +93,9 @@ def test_p4lite_alone_compiles_a_program_and_switches_packets(
     home = tmp_path / "environment"
     home.mkdir()
     p4lite = environment(home, wheels[:1]) / "p4lite"
-    seen = run(home / "bin/python", "-c", "import importlib.util as i; print(i.find_spec('mrc_topo.base'))", cwd=tmp_path)
+    seen = run(
+        home / "bin/python", "-c", "import importlib.util as i; print(i.find_spec('mrc_topo.base'))", cwd=tmp_path
+    )
     assert seen.strip() == "None"
     program, test = ROOT / "p4/programs/fabric.p4", ROOT / "tests/p4/fabric/srv6_shift.stf"
     run(p4lite, "compile", program, "-o", "fabric.json", "--p4info", "fabric.txtpb", cwd=tmp_path)

@@ -10,9 +10,9 @@ from enum import Enum
 from functools import cache
 from typing import Final
 
-from mrc_topo.base.errors import UsageError
 from mrc_conform.device import Need, Settings
 from mrc_conform.script import Script
+from mrc_topo.base.errors import UsageError
 
 
 class Area(Enum):

@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mrclab.cli.progress import steps
-from mrc_topo.base.errors import ExitCode, UsageError
-from mrc_topo.base.files import write_whole
-from mrc_topo.base.interruption import interruptible
 from mrc_conform import evidence, report
 from mrc_conform.case import Case, select
 from mrc_conform.device import Device
 from mrc_conform.devices.kinds import DeviceKind, Target, make
 from mrc_conform.run import CaseResult, Conformance, Verdict, run_cases
+from mrc_topo.base.errors import ExitCode, UsageError
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.interruption import interruptible
+from mrclab.cli.progress import steps
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pathlib
 
+from mrc_conform.run import CaseResult
+from mrc_conform.script import Direction, Line
 from mrc_topo.base import pcapng
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.pcapng import LinkType, Record, Way
-from mrc_conform.run import CaseResult
-from mrc_conform.script import Direction, Line
 
 
 def _record(line: Line) -> Record:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 from xml.etree import ElementTree
 
-from mrc_topo.base import look, templates
 from mrc_conform.case import Area, Basis
 from mrc_conform.run import CaseResult, Conformance, Verdict
+from mrc_topo.base import look, templates
 
 _TEMPLATES: Final = pathlib.Path(__file__).parent / "templates"
 #: The longest transcript that a page shows; the capture has all of it.

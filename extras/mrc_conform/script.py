@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from mrc_topo.base import interruption
 from mrc_conform.device import (
     Device,
     DeviceError,
@@ -26,6 +25,7 @@ from mrc_conform.device import (
     Settings,
 )
 from mrc_conform.wire import ENDPOINT_QP, Damage, FormatError, Packet, blank, decode, encode, wire_format
+from mrc_topo.base import interruption
 
 PSN_MASK: Final = 0xFFFFFF
 ACK_SYNDROME: Final = 0x1F

@@ -13,22 +13,22 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from mrclab.cli.progress import steps
-from mrc_topo.base.files import write_whole
-from mrc_topo.base.interruption import interruptible
-from mrclab.results import resultdir
-from mrclab.results.terminal import Terminal
 from mrc_fluid import cases, limits, validate
 from mrc_fluid import caveat as caveats
-from mrc_fluid.caveat import NATURE, caveat
-from mrc_fluid.clusterfile import Loaded, builtin_clusters, load_cluster
-from mrc_fluid.effective import INTERVALS
-from mrc_fluid.schema import MAX_DAYS, YearSpec
 from mrc_fluid.calibration import calibrate, large, produce, report
 from mrc_fluid.calibration.calibrate import ComparedValue
 from mrc_fluid.calibration.calibration_run import CalibrationRun
 from mrc_fluid.calibration.produce import ScaleError
+from mrc_fluid.caveat import NATURE, caveat
+from mrc_fluid.clusterfile import Loaded, builtin_clusters, load_cluster
+from mrc_fluid.effective import INTERVALS
+from mrc_fluid.schema import MAX_DAYS, YearSpec
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.interruption import interruptible
 from mrc_topo.units import format_rate, format_time
+from mrclab.cli.progress import steps
+from mrclab.results import resultdir
+from mrclab.results.terminal import Terminal
 
 
 def verb(

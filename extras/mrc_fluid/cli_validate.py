@@ -16,17 +16,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mrclab.cli.progress import steps
-from mrc_topo.base.document import printable
-from mrc_topo.base.errors import UsageError
-from mrc_topo.base.interruption import interruptible
-from mrclab.results import resultdir
-from mrclab.results.terminal import Terminal
 from mrc_fluid import kernels
-from mrc_fluid.kernels import Kernels
 from mrc_fluid.calibration import produce
-from mrclab.studies.cells import tables
-from mrclab.studies.cells.workers import Progress
+from mrc_fluid.kernels import Kernels
 from mrc_fluid.validation import check, controls, report, suite, summary
 from mrc_fluid.validation.htsim import Htsim
 from mrc_fluid.validation.packets import Algorithm
@@ -34,7 +26,15 @@ from mrc_fluid.validation.scenario import Quantity, Scenario
 from mrc_fluid.validation.scenarios import SCENARIOS, by_name
 from mrc_fluid.validation.suite import Plan, SuiteResult
 from mrc_fluid.validation.variants import VARIANTS
+from mrc_topo.base.document import printable
+from mrc_topo.base.errors import UsageError
+from mrc_topo.base.interruption import interruptible
 from mrc_topo.schema import PoliciesSpec
+from mrclab.cli.progress import steps
+from mrclab.results import resultdir
+from mrclab.results.terminal import Terminal
+from mrclab.studies.cells import tables
+from mrclab.studies.cells.workers import Progress
 from p4lite.scratch import scratch
 
 #: More seeds than this are a mistake.

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mrc_topo.base import document
-from mrc_topo.base.document import Document, DocumentError, KeyPath
 from mrc_fluid import jobs, pods, timeline
 from mrc_fluid.fabric import Fabric, FabricShape, UnknownElement
 from mrc_fluid.schema import CLASSES, Cluster
+from mrc_topo.base import document
+from mrc_topo.base.document import Document, DocumentError, KeyPath
 from mrc_topo.named import find
 from mrc_topo.shipped import shipped
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mrc_host.proto.paths.ev import ASSUMED_BAD, DENIED, GOOD
 from mrc_fluid.fabric import Bools, FabricShape
 from mrc_fluid.kernels import Kernels, spans
 from mrc_fluid.schema import EvSpec
+from mrc_host.proto.paths.ev import ASSUMED_BAD, DENIED, GOOD
 
 #: A key of Python's generator: its text, and SHA-512 of it.
 _DIGEST_BYTES = 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mrc_topo.base.document import KeyPath
 from mrc_fluid.fabric import FabricShape
 from mrc_fluid.schema import MAX_NICS, Cluster
+from mrc_topo.base.document import KeyPath
 
 #: Keys of three tiers alone.
 KEYS = ("pods", "t0_per_pod", "t1_per_pod", "t1_uplinks", "t2_per_plane")

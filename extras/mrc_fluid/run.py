@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mrc_host.proto.congestion.inflight import nominal_size
-from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_fluid import evs as ev_states
 from mrc_fluid import queueing
 from mrc_fluid.clusterfile import Loaded
@@ -28,6 +26,8 @@ from mrc_fluid.schema import EvSpec
 from mrc_fluid.shares import LinkLoads, LinkPrices, Model, window_bps
 from mrc_fluid.shedding import Protocol, shed
 from mrc_fluid.timeline import Event, times
+from mrc_host.proto.congestion.inflight import nominal_size
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_topo.schema import HEADER_BYTES
 
 #: The most rounds in which dead backups are found dead in their turn; after these all others count as found.

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from mrc_topo.base.document import LAB_NAME, Model
 from mrc_topo.addressing import MAX_INDEX, MAX_PLANES
+from mrc_topo.base.document import LAB_NAME, Model
 from mrc_topo.schema import Rate, Size, SomeTime, Time
 from mrc_topo.units import parse_size_bytes
 

@@ -16,11 +16,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mrc_topo.base import interruption
 from mrc_fluid.evs import Endpoints, Evs
 from mrc_fluid.fabric import Bools, ByElement, FabricShape, Floats, Ints
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.queueing import used
+from mrc_topo.base import interruption
 
 #: What a link may be off its rate and count as full.
 FULL = 0.01

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_topo.base.document import DocumentError, printable
 from mrc_fluid.fabric import DEAD, Fabric, Harm, UnknownElement
 from mrc_fluid.schema import CLASSES, Cluster, Repair
+from mrc_topo.base.document import DocumentError, printable
 from mrc_topo.units import parse_time_ns
 
 #: Elements that a name with ranges may have.

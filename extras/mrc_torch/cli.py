@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
-from mrclab.cli.common import lab_file, need_namespaces, own_lab, seconds
-from mrclab.cli.outcome import Folder
-from mrclab.cli.quantities import parse_seconds
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import Interruption, interruptible
 from mrc_topo.base.plain import encode
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology, UnknownElement
+from mrc_torch.training import page, ranks, summary
+from mrc_torch.training.job import Attempt, AttemptEnd, Job, JobResult, TrainingPlan
+from mrclab.cli.common import lab_file, need_namespaces, own_lab, seconds
+from mrclab.cli.outcome import Folder
+from mrclab.cli.quantities import parse_seconds
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.records.rundir import RunDir
@@ -20,10 +24,6 @@ from mrclab.lab.session.real import RealSession
 from mrclab.results import resultdir
 from mrclab.runs.experiment import ExperimentError, load_experiment
 from mrclab.runs.sessions import session_for
-from mrc_torch.training import page, ranks, summary
-from mrc_torch.training.job import Attempt, AttemptEnd, Job, JobResult, TrainingPlan
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Topology, UnknownElement
 
 MODELS = ("digits", "mlp", "gpt-tiny")
 #: A line about the job every this many steps.

@@ -14,22 +14,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mrc_workshop.classroom import cli as classroom
-from mrclab.cli.progress import steps
 from mrc_topo.base.document import printable
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import interruptible
 from mrc_topo.base.plain import encode
-from mrclab.results.terminal import Terminal
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise as exercises
 from mrc_workshop import grade as grading
 from mrc_workshop import judge, learner, recorded, verify
+from mrc_workshop.classroom import cli as classroom
 from mrc_workshop.classroom import handin
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.grade import Grade
 from mrc_workshop.judge import CheckLine, Report
 from mrc_workshop.kinds import catalogue
+from mrclab.cli.progress import steps
+from mrclab.results.terminal import Terminal
 
 WIDTH = 110
 

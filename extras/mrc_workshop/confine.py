@@ -29,13 +29,13 @@ import psutil
 from pydantic import ValidationError
 
 from mrc_topo.base import interruption
-from mrclab.lab import lifecycle
-from mrclab.lab.processes.namespaces import Owner, lab_owner
 from mrc_topo.shipped import shipped
 from mrc_workshop.confined import NOT_ISOLATED, Confinement
 from mrc_workshop.exercise import Limits, WorkshopError
 from mrc_workshop.idleness import IdleTime, use_of
 from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
+from mrclab.lab import lifecycle
+from mrclab.lab.processes.namespaces import Owner, lab_owner
 from p4lite.folders import FolderError
 from p4lite.scratch import scratch
 from p4lite.switch.native import build

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
 from mrc_topo.base.linux import end_with_parent
+from mrc_workshop import landlock, limits
 from mrclab.lab.processes import namespaces
 from mrclab.lab.processes.namespaces import NamespaceError, Owner
-from mrc_workshop import landlock, limits
 
 SCRATCH = "/run/scratch"
 NOT_ISOLATED = "not isolated: "

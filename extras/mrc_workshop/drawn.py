@@ -7,11 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from mrc_topo.addressing import Tier
 from mrc_topo.base.document import Model
+from mrc_topo.topology import Topology
 from mrclab.results.expectation import Evidence
 from mrclab.runs.experiment import ExperimentStep
-from mrc_topo.addressing import Tier
-from mrc_topo.topology import Topology
 
 Kind = Literal["host_link", "fabric_link", "t0", "t1"]
 

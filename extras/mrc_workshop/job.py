@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mrc_topo.base.document import Model
 from mrc_host.answers import Event
-from mrclab.results.record import RunResult
-from mrclab.results.recording import event_of
+from mrc_topo.base.document import Model
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import trace
+from mrclab.results.record import RunResult
+from mrclab.results.recording import event_of
 
 #: A YAML or JSON document, which its model checks when it is used.
 Document = dict[str, Any]

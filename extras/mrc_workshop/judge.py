@@ -15,8 +15,6 @@ import yaml
 
 from mrc_topo.base.document import DocumentError, read_text
 from mrc_topo.base.plain import DecodeError
-from mrclab.runs import experiment as experiments
-from mrclab.runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import LabError, lab_path, merged, parse_lab
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
@@ -27,6 +25,8 @@ from mrc_workshop.job import Document, Job, Run, RunOrder
 from mrc_workshop.kinds import catalogue
 from mrc_workshop.kinds.registry import Finding
 from mrc_workshop.trace import CapturedPacket, CaptureError
+from mrclab.runs import experiment as experiments
+from mrclab.runs.experiment import Experiment, ExperimentError
 
 
 class SubmissionError(WorkshopError):

@@ -17,11 +17,17 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from mrc_topo.base.files import write_whole
-from mrc_topo.base.plain import encode
 from mrc_host import policy
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.plain import encode
+from mrc_topo.labfile import LabError, parse_lab
+from mrc_topo.topology import Topology
+from mrc_workshop import inject, limits
+from mrc_workshop.job import FACTS, JOB, Facts, Job, JudgedCheck, RunFacts, RunOrder
+from mrc_workshop.standins import LearnerProcess
+from mrc_workshop.wire import Wire
 from mrclab.lab.faults.ledger import UnsettledError
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.session.virtual import VirtualSession
@@ -32,12 +38,6 @@ from mrclab.results.recording import Recording
 from mrclab.results.series import TIME, Series
 from mrclab.runs import conduct, precheck
 from mrclab.runs.experiment import Experiment, ExperimentError
-from mrc_topo.labfile import LabError, parse_lab
-from mrc_topo.topology import Topology
-from mrc_workshop import inject, limits
-from mrc_workshop.job import FACTS, JOB, Facts, Job, JudgedCheck, RunFacts, RunOrder
-from mrc_workshop.standins import LearnerProcess
-from mrc_workshop.wire import Wire
 from p4lite.switch.errors import BuildError, ControlError
 from p4lite.switch.errors import ProgramError as SwitchProgramError
 from p4lite.switch.fabric.fabric import Fabric

@@ -14,9 +14,9 @@ import numpy as np
 
 from mrc_host.answers import Event
 from mrc_host.proto.events import EvState
+from mrc_topo.topology import Path, Topology
 from mrclab.results.history import EvChange, ev_changes
 from mrclab.results.record import RunResult
-from mrc_topo.topology import Path, Topology
 
 #: Width of the bins of hosts.csv, seconds.
 BIN_S = 0.1

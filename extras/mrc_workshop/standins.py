@@ -33,10 +33,10 @@ from mrc_host.policy import (
 )
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.limits import ConfigError
-from mrclab.lab.management.clustermapper import Finding, Views
 from mrc_topo.topology import Topology
 from mrc_workshop.mirrors import INPUTS
 from mrc_workshop.wire import PeerGone, Wire, WireError
+from mrclab.lab.management.clustermapper import Finding, Views
 
 MAX_DRAWN_BITS = 4096
 #: The limit of bits that the learner's code receives from a generator. The state of Python's generator has 19937 bits,

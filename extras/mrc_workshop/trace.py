@@ -13,11 +13,11 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mrc_topo.base import pcapng
-from mrc_topo.base.pcapng import ENHANCED_PACKET, LinkType, Way
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, MRC_UDP_PORT
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
+from mrc_topo.base import pcapng
+from mrc_topo.base.pcapng import ENHANCED_PACKET, LinkType, Way
 from mrc_topo.topology import Topology
 
 ETHERNET, IPV6, UDP, BTH = 14, 40, 8, 12

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from mrc_topo.labfile import parse_lab
+from mrc_workshop.job import RunOrder
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
 from mrclab.runs import conduct
 from mrclab.runs.experiment import Experiment
-from mrc_topo.labfile import parse_lab
-from mrc_workshop.job import RunOrder
 
 
 def simulate(order: RunOrder, lab: str) -> RunResult:

@@ -22,11 +22,11 @@ from pydantic import Field
 
 from mrc_topo.base.document import NAME, Model, formerly, printable
 from mrc_topo.base.plain import DecodeError, decode
-from mrclab.runs.experiment import read
 from mrc_workshop import judge
 from mrc_workshop.exercise import FILE as EXERCISE
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.judge import Report
+from mrclab.runs.experiment import read
 from p4lite.scratch import scratch
 
 FILE = "wrong.yaml"

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mrc_topo.base.plain import OMIT_NONE
 from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, RoceStatistics
 from mrc_host.proto.waiting import Waiting
+from mrc_topo.base.plain import OMIT_NONE
 
 __all__ = [
     "EvEvent", "EvRow", "Event", "FaultEvent", "FlowTimes", "HostFidelity", "HostStatistics", "JobProgress",

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from mrc_topo.base.rpc import Done, Request
 from mrc_host.answers import EvRow
 from mrc_host.proto.events import EvState
 from mrc_host.proto.statistics import CcStatistics, NsccStatistics
+from mrc_topo.base.rpc import Done, Request
 
 # -- profiles -------------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mrc_topo.base.plain import OMIT_NONE
-from mrc_topo.base.rpc import Done, Request
 from mrc_host.answers import (
     Event,
     HostFidelity,
@@ -24,6 +22,8 @@ from mrc_host.answers import (
     ProbeRow,
     Sample,
 )
+from mrc_topo.base.plain import OMIT_NONE
+from mrc_topo.base.rpc import Done, Request
 
 DEFAULT_PROFILE: Final = "default"
 

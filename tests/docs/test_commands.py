@@ -57,7 +57,11 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     ),
     (r"mrclab workshop (class|hand-in).*", "needs a class of students", "extras/mrc_workshop/tests/test_classroom.py"),
     (r"python docs/slides\.py .*", "fetches a library once", "tests/docs/test_slides.py"),
-    (r"python -m support\.workshop\.simulated .*", "takes minutes", "extras/mrc_workshop/tests/test_simulated_class.py"),
+    (
+        r"python -m support\.workshop\.simulated .*",
+        "takes minutes",
+        "extras/mrc_workshop/tests/test_simulated_class.py",
+    ),
     (r"mrclab train( .*)?", "needs PyTorch and a lab on the real clock", "extras/mrc_torch/tests/test_train_real.py"),
     (
         r"mrclab perf .*--backend (torch|gloo)",
@@ -84,8 +88,16 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab validate", "minutes", "extras/mrc_fluid/tests/validation/test_validation.py"),
     (r"mrclab (export|artifact)( .*)?", "writes files, or needs results", "tests/topo/test_export.py"),
     (r"mrclab sweep( .*)?", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
-    (r"mrclab (run trace|replay)", "lacks a trace or a model, and a fabric", "extras/mrc_fluid/tests/scale/test_replay.py"),
-    (r"mrclab replay .*(--cluster|--lab training-).*", "tens of seconds", "extras/mrc_fluid/tests/scale/test_replay.py"),
+    (
+        r"mrclab (run trace|replay)",
+        "lacks a trace or a model, and a fabric",
+        "extras/mrc_fluid/tests/scale/test_replay.py",
+    ),
+    (
+        r"mrclab replay .*(--cluster|--lab training-).*",
+        "tens of seconds",
+        "extras/mrc_fluid/tests/scale/test_replay.py",
+    ),
     (
         r"mrclab scale( (--list|--validate|--calibrate|[\w-]+( -o \w+| --days \d+)?))?",
         "the extra `scale`, and minutes",
@@ -245,8 +257,8 @@ def test_reasons_for_not_running_a_command_are_all_used() -> None:
 
 
 def test_environment_variable_of_a_page_is_read_by_the_code() -> None:
-    sources = [ROOT / "Makefile", ROOT / "Vagrantfile", ROOT / "tests/conftest.py"]
-    for folder in ("p4", "topologies", "controller", "hosts", "tests", "vagrant", "benchmarks"):
+    sources = [ROOT / "Makefile", ROOT / "Vagrantfile", ROOT / "conftest.py"]
+    for folder in ("p4", "topologies", "controller", "hosts", "extras", "tests", "vagrant", "benchmarks"):
         sources += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".c")]
     known = set(re.findall(r"(?:MRCLAB|P4LITE|SOAK)_[A-Z0-9_]+", "".join(path.read_text() for path in sources)))
     named = {

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import yaml
 
+from mrc_topo.labfile import parse_lab
 from mrclab.runs import compare, experiment
 from mrclab.studies.chaos.schedule import Schedule
 from mrclab.studies.sweeps import curves, plan, spec
 from mrclab.studies.sweeps.cluster import ClusterSpec
-from mrc_topo.labfile import parse_lab
 from p4lite.switch import documents
 from p4lite.switch.description import PortDescription
 from p4lite.switch.server import FabricServer

@@ -43,7 +43,7 @@ def test_evs_are_written_in_one_form() -> None:
     form = re.compile(r"\b(?:EV|ev=|ev) ?\{[\w.]+:(?!08x)[^}]*x\}|EV (?:0x)?\$\{[^}]*toString\(16\)\}")
     sources = [
         path
-        for part in ("controller", "hosts", "topologies")
+        for part in ("controller", "extras", "hosts", "topologies")
         for suffix in ("py", "js")
         for path in (ROOT / part).rglob(f"*.{suffix}")
         if not {"__compiled__", "vendor"} & set(path.parts)

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from mrclab.cli.app import app
 from mrc_host.workloads import WORKLOADS
+from mrc_topo import schema, units
+from mrc_topo.marking import parse_depth
+from mrclab.cli.app import app
 from mrclab.lab.faults.kinds import KINDS
 from mrclab.runs.experiment import Experiment
 from mrclab.studies.sweeps import measure
-from mrc_topo import schema, units
-from mrc_topo.marking import parse_depth
 
 ROOT = pathlib.Path(__file__).parents[2]
 

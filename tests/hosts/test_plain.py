@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_topo.base.plain import OMIT_NONE, DecodeError, Range, decode, encode
 from mrc_host import answers, ctl_requests, requests
+from mrc_topo.base.plain import OMIT_NONE, DecodeError, Range, decode, encode
 
 MODELS = [
     answers.JobProgress, answers.JobWaiting, answers.MrcHostStatistics, answers.RoceHostStatistics, answers.Sample,

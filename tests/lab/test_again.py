@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from mrc_topo.schema import Lab
 from mrclab.cli import app as cli
 from mrclab.results import provenance
 from mrclab.results.provenance import Provenance
 from mrclab.results.record import RunResult
-from mrc_topo.schema import Lab
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,8 +11,9 @@ import time
 import pytest
 import yaml
 
-from mrclab.cli.status import agent_line, lab_status
 from mrc_host.answers import HostFidelity, LagSummary
+from mrc_topo.labfile import LabError, load_lab
+from mrclab.cli.status import agent_line, lab_status
 from mrclab.lab import describe
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.processes.exits import ProcessExit, cause
@@ -25,7 +26,6 @@ from mrclab.lab.session.real import AgentProcess, RealSession
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from mrclab.studies.chaos import schedule
-from mrc_topo.labfile import LabError, load_lab
 from support.lab import users
 from support.lab.labs import lab_file, session
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from mrc_topo.labfile import load_lab
 from mrclab.results import analysis, curves, verdict
 from mrclab.results.analysis import Recovery
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import RunResult
-from mrc_topo.labfile import load_lab
 from support.lab.results import result_of
 
 START = 5_000_000_000

@@ -27,7 +27,11 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def built(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a lab was built")
 
-    for place in ("mrclab.runs.sessions.session_on", "mrclab.runs.compare.session_for", "mrclab.lab.lifecycle.bring_up"):
+    for place in (
+        "mrclab.runs.sessions.session_on",
+        "mrclab.runs.compare.session_for",
+        "mrclab.lab.lifecycle.bring_up",
+    ):
         monkeypatch.setattr(place, built)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     (tmp_path / "here").mkdir()

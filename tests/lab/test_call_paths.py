@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from mrc_topo import units
 from mrclab.results import resultdir, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.expectation import Evidence, Expectation
@@ -13,7 +14,6 @@ from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
 from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
-from mrc_topo import units
 from support.callpath import CallPath, walked
 
 EXPERIMENT = Experiment(

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.cli.app import main
 from mrc_host.node.host import HostNode
 from mrc_host.node.jobs import Job
 from mrc_host.workloads.base import Workload
+from mrc_topo.labfile import load_lab
+from mrclab.cli.app import main
 from mrclab.lab.faults import fabric, kinds
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.ledger import FaultLedger
@@ -22,7 +23,6 @@ from mrclab.studies.chaos import run, schedule
 from mrclab.studies.chaos.run import ChaosResult
 from mrclab.studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
 from mrclab.studies.chaos.shrink import ddmin, shrink
-from mrc_topo.labfile import load_lab
 from support.namespaces import interfaces, left_behind
 
 
@@ -281,7 +281,9 @@ def test_play_that_leaves_queue_pairs_breaks_the_rule_left(monkeypatch: pytest.M
 def test_the_command_prints_a_schedule_that_does_it_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mrclab.cli.chaos.schedules.generate", lambda *_, **__: Schedule(duration=0.6, steps=steps(*BUSY)))
+    monkeypatch.setattr(
+        "mrclab.cli.chaos.schedules.generate", lambda *_, **__: Schedule(duration=0.6, steps=steps(*BUSY))
+    )
     corrupt_a_byte(monkeypatch)
     file = tmp_path / "least.yaml"
     assert command(monkeypatch, "--clock", "virtual", "--seed", "1", "-o", str(file)) == 1

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from mrclab.lab.management.clustermapper import DEAD, HEALTHY, LOSSY, Probed, grade, locate
 from mrc_topo.addressing import Tier, fabric_link_name, switch_name
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
+from mrclab.lab.management.clustermapper import DEAD, HEALTHY, LOSSY, Probed, grade, locate
 
 LAB = "{name: probe, planes: 2, t0_per_plane: 3, t1_per_plane: 2, hosts: 6, hosts_per_t0: 2, ev: {size: 16, active: 8}}"
 

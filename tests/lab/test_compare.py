@@ -11,6 +11,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from mrc_topo.labfile import load_lab, parse_lab
+from mrc_topo.topology import Topology
 from mrclab.cli.app import app
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.virtual import VirtualSession
@@ -19,8 +21,6 @@ from mrclab.runs.compare import Comparison, Condition, Timing
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import load_lab, parse_lab
-from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.results import plain
 

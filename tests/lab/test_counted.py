@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from mrc_topo.base.plain import decode
 from mrc_host.answers import MrcHostStatistics
+from mrc_topo.base.plain import decode
 from mrclab.results import counted
 from mrclab.results.reading import completed
 from p4lite.switch.targetapi.values import DeviceStats

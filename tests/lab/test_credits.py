@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from mrc_topo import rules
+from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrclab.lab import describe
 from mrclab.lab.session.base import Session
 from mrclab.lab.switches.forwarders import ReferencePartMissing, chosen
 from mrclab.results import counted
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, Workload
-from mrc_topo import rules
-from mrc_topo.labfile import LabError, load_lab, parse_lab
 from support.lab.labs import lab_file, session, switches
 from support.lab.results import plain
 

@@ -16,6 +16,7 @@ import time
 import pytest
 
 from mrc_topo.base.plain import DecodeError
+from mrc_topo.labfile import load_lab
 from mrclab.lab.daemon import Daemon, StartCancelled
 from mrclab.lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
 from mrclab.lab.processes.process import Process, wait_dead
@@ -28,7 +29,6 @@ from mrclab.results.recording import Recording
 from mrclab.results.verdict import judge
 from mrclab.runs.experiment import Experiment, Workload
 from mrclab.runs.origin import result_of_failed_start
-from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file
 from support.namespaces import interfaces, left_behind

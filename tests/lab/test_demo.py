@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.base.interruption import Interrupted
 from mrc_host.answers import HostFidelity, LagSummary
+from mrc_topo.base.interruption import Interrupted
+from mrc_topo.labfile import load_lab
 from mrclab.lab import lifecycle
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session import fidelity
@@ -23,7 +24,6 @@ from mrclab.results.check import Check, Verdict
 from mrclab.runs import demo
 from mrclab.runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
 from mrclab.runs.experiment import Experiment
-from mrc_topo.labfile import load_lab
 from support.lab import users
 
 

@@ -15,6 +15,10 @@ from mrc_host.ctl_requests import EvList, QpEvs, QueryEvs
 from mrc_host.node.mapper import MAGIC
 from mrc_host.proto.events import EvState
 from mrc_host.requests import GetSummary
+from mrc_topo.ev import make_ev, plane_of
+from mrc_topo.labfile import parse_lab
+from mrc_topo.paths import Paths
+from mrc_topo.topology import UnknownElement
 from mrclab.lab.faults.action import Action
 from mrclab.lab.management import denylist
 from mrclab.lab.management.denylist import DenylistError
@@ -22,10 +26,6 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.ev import make_ev, plane_of
-from mrc_topo.labfile import parse_lab
-from mrc_topo.paths import Paths
-from mrc_topo.topology import UnknownElement
 from support.pcapng import packets
 
 LAB = """

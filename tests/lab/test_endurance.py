@@ -9,11 +9,11 @@ import time
 import grpc
 import pytest
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches.p4rt import Device
 from mrclab.lab.switches.program import fabric_program
-from mrc_topo.labfile import load_lab
 from support.lab import endurance
 from support.lab.labs import session
 

@@ -9,6 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from mrc_topo.labfile import load_lab
+from mrc_topo.paths import Paths
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results import evidence, performance
 from mrclab.results.evidence import LABELS, findings
@@ -16,8 +18,6 @@ from mrclab.results.expectation import Evidence
 from mrclab.results.series import Series
 from mrclab.runs import execute
 from mrclab.runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
-from mrc_topo.labfile import load_lab
-from mrc_topo.paths import Paths
 from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.results import result_of
 from support.lab.usual import usual_experiments

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_topo.base.document import Model
 from mrc_host.workloads import WORKLOADS
+from mrc_topo.base.document import Model
 from mrclab.lab.faults import kinds
 from mrclab.results.expectation import Evidence
 from mrclab.runs import compare, experiment

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_topo.units import parse_share, with_quantities
 from mrclab.runs import compare, experiment
 from mrclab.runs.compare import Comparison
 from mrclab.runs.experiment import Experiment, ExperimentError, load_experiment
-from mrc_topo.units import parse_share, with_quantities
 
 WITH_UNITS = """\
 name: own

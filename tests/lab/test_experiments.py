@@ -9,8 +9,9 @@ import pytest
 import typer
 from pydantic import ValidationError
 
-from mrclab.cli.app import app
 from mrc_host.workloads import WORKLOADS
+from mrc_topo.labfile import load_lab
+from mrclab.cli.app import app
 from mrclab.lab.faults.kinds import IMPAIRMENTS, KINDS
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.session.virtual import VirtualSession
@@ -19,7 +20,6 @@ from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.history import What, history
 from mrclab.runs import conduct, execute, precheck
 from mrclab.runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
-from mrc_topo.labfile import load_lab
 from support.lab.results import plain
 from support.lab.usual import usual_experiments
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.faults.effects import DOWN, UP, Effects, together
 from mrclab.lab.faults.kinds import KINDS, LARGEST
 from mrclab.lab.faults.ledger import FaultLedger, MemoryRecord, UnsettledError
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import SwitchState
 from support.lab.fake_lab import FakeLab
 from support.lab.labs import lab_file

@@ -12,6 +12,8 @@ from dataclasses import replace
 import pytest
 
 from mrc_topo.base.plain import decode, encode
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import UnknownElement
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError, flapping
 from mrclab.lab.faults.kinds import KINDS
@@ -20,8 +22,6 @@ from mrclab.lab.records.record import State
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.real import RunRecord
 from mrclab.runs.experiment import ExperimentStep
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import UnknownElement
 from support.lab.fake_lab import BrokenOff, FakeLab
 from support.lab.flap_links import flap_links
 

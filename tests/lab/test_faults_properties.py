@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mrc_topo.base.plain import decode, encode
+from mrc_topo.labfile import load_lab
+from mrc_topo.schema import Lab
+from mrc_topo.topology import Topology
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.faults.ledger import FaultLedger, LedgerState, MemoryRecord, UnsettledError
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.studies.chaos.invariants import entries
 from mrclab.studies.chaos.truth import expected
-from mrc_topo.schema import Lab
-from mrc_topo.topology import Topology
-from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.values import FabricInfo
 from support.lab.fake_lab import BrokenOff, FakeLab
 from support.lab.fault_cases import actions, lost

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mrclab.cli.app import app
 from mrc_host.answers import Stream
+from mrclab.cli.app import app
 from mrclab.results.check import Check
 from mrclab.results.expectation import Evidence
 from mrclab.results.performance import StreamRow

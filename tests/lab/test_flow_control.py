@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.base.plain import encode
 from mrc_host.drivers import packet_ring
 from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion.dcqcn import PROFILES, profile
+from mrc_topo import rules
+from mrc_topo.base.plain import encode
+from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrclab.lab import describe
 from mrclab.lab.session.base import Session
 from mrclab.results import counted
 from mrclab.results.record import RunResult
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, Workload
-from mrc_topo import rules
-from mrc_topo.labfile import LabError, load_lab, parse_lab
 from support.lab.labs import lab_file, session, switches
 from support.lab.results import plain
 

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from mrclab.cli.app import main
+from mrc_fluid.clusterfile import ClusterError, builtin_clusters, load_cluster
 from mrc_host.policy import load_class
+from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
+from mrc_workshop import exercise
+from mrclab.cli.app import main
 from mrclab.lab import policies
 from mrclab.lab.policies import PolicyRefused
 from mrclab.lab.records import trusted
@@ -24,11 +27,8 @@ from mrclab.lab.switches.program import OwnProgramError, program_of
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
 from mrclab.runs.sessions import session_for
-from mrc_fluid.clusterfile import ClusterError, builtin_clusters, load_cluster
 from mrclab.studies.sweeps import plan, store
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
-from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
-from mrc_workshop import exercise
 from support.lab import users
 
 NOBODY = 65534

@@ -18,6 +18,9 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
+from mrc_topo import rules
+from mrc_topo.kernel_routes import routes
+from mrc_topo.labfile import load_lab, parse_lab
 from mrclab.cli.app import app
 from mrclab.lab.describe import FabricPlan, fabric_description
 from mrclab.lab.processes.exits import ProcessExit
@@ -33,9 +36,6 @@ from mrclab.lab.switches.thrift import SimpleSwitch, ThriftError
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import Experiment, ExperimentError, Workload
 from mrclab.runs.sessions import check_usable
-from mrc_topo import rules
-from mrc_topo.kernel_routes import routes
-from mrc_topo.labfile import load_lab, parse_lab
 from p4lite.switch import documents
 from p4lite.switch.server import FabricServer
 from support.lab import stand_in

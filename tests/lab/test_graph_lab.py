@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_topo.base.errors import UsageError
+from mrc_fluid.replays import fluid
 from mrc_host.ctl_requests import QueryEvs
 from mrc_host.proto.events import EvState
+from mrc_topo.base.errors import UsageError
+from mrc_topo.labfile import load_lab
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Action
 from mrclab.lab.management import clustermapper, denylist
 from mrclab.lab.session.base import Session
@@ -19,10 +23,6 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_fluid.replays import fluid
-from mrc_topo.labfile import load_lab
-from mrc_topo.paths import Paths
-from mrc_topo.topology import Topology
 from support.lab import labs
 from topo.strategies import graphs
 

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.cli import app as cli
 from mrc_host.answers import MrcHostStatistics
+from mrc_topo import addressing
+from mrc_topo.labfile import load_lab, parse_lab
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Topology
+from mrclab.cli import app as cli
 from mrclab.lab.faults.action import Action
 from mrclab.lab.processes.exits import ProcessExit
 from mrclab.results import history
@@ -21,10 +25,6 @@ from mrclab.results.history import What
 from mrclab.results.reading import completed
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.results.recording import StoredRecording
-from mrc_topo import addressing
-from mrc_topo.labfile import load_lab, parse_lab
-from mrc_topo.paths import Paths
-from mrc_topo.topology import Topology
 from support.lab.results import plain
 
 Run = Callable[..., tuple[int, str, str]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mrc_host.proto.wire.fields import HEADERS
+from mrc_topo.labfile import load_lab, parse_lab
+from mrc_topo.schema import HEADER_BYTES
 from mrclab.runs import compare
 from mrclab.runs.ideal import costs, ideal_seconds
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import load_lab, parse_lab
-from mrc_topo.schema import HEADER_BYTES
 from support.lab.labs import session
 
 RING = {"size_bytes": 1 << 20, "iterations": 1}

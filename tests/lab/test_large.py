@@ -7,6 +7,9 @@ import time
 
 import pytest
 
+from mrc_topo import addressing, rules
+from mrc_topo.labfile import parse_lab
+from mrc_topo.shipped import shipped
 from mrclab.lab import describe
 from mrclab.lab.faults.action import Action, flapping
 from mrclab.lab.session import counters
@@ -16,9 +19,6 @@ from mrclab.lab.switches import forwarders
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo import addressing, rules
-from mrc_topo.labfile import parse_lab
-from mrc_topo.shipped import shipped
 
 LOSSY = "name: a\nhosts: 4\nplanes: 2\nt0_per_plane: 2\npath_mtu: 1024\n"
 LOSSLESS = LOSSY + "queues: {pfc: {xoff: 8KiB}}\n"

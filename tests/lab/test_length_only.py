@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from mrclab.cli.app import app
 from mrc_host.node import jobs
 from mrc_host.node.jobs import Job
+from mrc_topo.labfile import parse_lab
+from mrc_topo.schema import Lab
+from mrclab.cli.app import app
 from mrclab.lab.payloads import PayloadRefused
 from mrclab.lab.requested import RequestedLab
 from mrclab.lab.session.base import closing
@@ -27,8 +29,6 @@ from mrclab.runs.experiment import Experiment, load_experiment
 from mrclab.runs.sessions import session_on
 from mrclab.studies.chaos import run as chaos
 from mrclab.studies.chaos.schedule import Schedule
-from mrc_topo.labfile import parse_lab
-from mrc_topo.schema import Lab
 from support.lab.labs import SMALL_LOADS, lab_file
 
 #: What says that there were no payloads; all else is equal.

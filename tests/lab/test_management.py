@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.hosts import inside, management
 from mrclab.lab.hosts.hostnet import HostNet, HostNetError
 from mrclab.lab.processes.process import Process, wait_dead
 from mrclab.lab.records.record import Record, State
 from mrclab.lab.records.rundir import RunDir
-from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file
 from support.namespaces import interfaces, left_behind

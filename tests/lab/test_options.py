@@ -15,6 +15,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_topo.base.errors import UsageError
 from mrclab.cli import app as cli
 from mrclab.cli import errors, logs, progress
 from mrclab.cli.listed import Kind
@@ -23,7 +24,6 @@ from mrclab.cli.progress import Verbosity
 from mrclab.cli.quantities import parse_mbps, parse_seconds
 from mrclab.cli.run import lasting
 from mrclab.cli.settings import parse_setting
-from mrc_topo.base.errors import UsageError
 from mrclab.lab.faults.action import FailureError
 from mrclab.lab.records.record import GrowingFile, Record, State
 from mrclab.lab.records.rundir import RunDir, RunError

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from mrclab.cli.app import app
 from mrc_host.workloads import WORKLOADS
+from mrc_topo.labfile import load_lab
+from mrc_torch.training import perf as by_torch
+from mrc_torch.training.ranks import RankEvent, RankMessage
+from mrclab.cli.app import app
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.runs import perf
 from mrclab.runs.experiment import ExperimentError
-from mrc_torch.training import perf as by_torch
-from mrc_torch.training.ranks import RankEvent, RankMessage
-from mrc_topo.labfile import load_lab
 
 
 def mrclab(*words: str) -> Result:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from mrc_topo.labfile import LabError, load_lab
 from mrclab.cli import app as cli
 from mrclab.lab.session.base import closing
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches import forwarders, mapping
 from mrclab.lab.switches.program import FabricProgram, OwnProgramError, fabric_program, program_of, sources_of
-from mrc_topo.labfile import LabError, load_lab
 
 Run = Callable[..., tuple[int, str]]
 

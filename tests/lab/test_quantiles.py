@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_topo.base import quantiles
 from mrc_host.answers import FlowTimes, JobProgress, LagSummary, LatencyTimes, Measured, Times
 from mrc_host.workloads.measure import Distribution
+from mrc_topo.base import quantiles
 from mrclab.results import performance, sections, steps
 from mrclab.results.record import RunResult
 

@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_topo.base.plain import decode, encode
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
+from mrc_topo.base.plain import decode, encode
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.session.fidelity import Fidelity
 from mrclab.results import curves, report, resultdir, verdict
@@ -30,8 +32,6 @@ from mrclab.results.recording import EVENTS, SAMPLES, Recording, event_of
 from mrclab.results.series import MemoryStore, Series, flat
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Topology
 from p4lite.switch.errors import TargetError
 
 SECOND = 1_000_000_000

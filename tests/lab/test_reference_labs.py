@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from mrc_topo.labfile import load_lab
 from mrclab.cli.status import lab_status
 from mrclab.lab import lifecycle
 from mrclab.lab.faults.action import Action, FailureError
@@ -26,7 +27,6 @@ from mrclab.results.record import RunResult
 from mrclab.runs.conduct import run_on
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
-from mrc_topo.labfile import load_lab
 from support.lab import stand_in
 from support.lab.labs import lab_file
 

@@ -18,8 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_topo.base import look
 from mrc_host import running
+from mrc_topo import draw
+from mrc_topo.base import look
+from mrc_topo.labfile import load_lab
+from mrc_workshop import keep
 from mrclab.results import analysis, charts, curves, moments, performance, report, summary
 from mrclab.results.charts import Curve, Mark, Plot
 from mrclab.results.check import Check, Verdict
@@ -28,9 +31,6 @@ from mrclab.results.record import RunResult, fidelity_of
 from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrclab.studies.cells import pages
-from mrc_topo import draw
-from mrc_topo.labfile import load_lab
-from mrc_workshop import keep
 from support.browser import chromium
 from support.lab.results import result_of
 

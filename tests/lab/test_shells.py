@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
+from mrc_topo.labfile import LabError, lab_text, load_lab
 from mrclab.cli import common
 from mrclab.cli.app import app
 from mrclab.cli.run import experiment_of
@@ -17,7 +18,6 @@ from mrclab.lab.records import shells
 from mrclab.lab.records.record import State
 from mrclab.lab.records.rundir import RunDir, RunError, base
 from mrclab.runs.experiment import Experiment
-from mrc_topo.labfile import LabError, lab_text, load_lab
 from p4lite.folders import make_private
 
 ELSEWHERE = ["session 1 0.00", "shell 1 0.00"]

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from mrc_topo.base.plain import decode
 from mrc_host.answers import JobWaiting
+from mrc_topo.base.plain import decode
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.expectation import Evidence

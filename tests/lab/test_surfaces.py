@@ -18,9 +18,15 @@ import numpy as np
 import pytest
 import yaml
 
+from mrc_topo.base.plain import encode
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_rate
+from mrc_workshop import records
+from mrc_workshop.job import Run, RunFacts, RunOrder
+from mrc_workshop.kinds import counters
 from mrclab.cli.app import main
 from mrclab.cli.status import lab_status
-from mrc_topo.base.plain import encode
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.session.virtual import VirtualSession
@@ -30,15 +36,9 @@ from mrclab.results.recording import Recording
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from mrclab.runs.origin import complete
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Topology
-from mrc_topo.units import format_rate
 from mrclab.web.hub import Hub
 from mrclab.web.replay import Recorded, Replay
 from mrclab.web.state import State
-from mrc_workshop import records
-from mrc_workshop.job import Run, RunFacts, RunOrder
-from mrc_workshop.kinds import counters
 from support.lab.labs import lab_file, session, switches
 from support.lab.surfaces import COUNTERS, Page, Raw, boxes, host_counter, sums
 

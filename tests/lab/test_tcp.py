@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from mrc_host.answers import JobProgress
+from mrc_topo.labfile import load_lab
 from mrclab.lab.hosts import inside
 from mrclab.lab.session.real import RealSession
 from mrclab.runs import compare, tcp
@@ -18,7 +19,6 @@ from mrclab.runs.compare import Comparison
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.sessions import session_for
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import load_lab
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pathlib
 import pytest
 import typer.testing
 
-from mrclab.cli.app import app
 from mrc_topo.base.errors import ExitCode
+from mrclab.cli.app import app
 from mrclab.runs.experiment import ExperimentError, load_experiment
 
 runner = typer.testing.CliRunner()

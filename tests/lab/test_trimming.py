@@ -12,13 +12,13 @@ import pytest
 from scapy.layers.inet6 import IPv6
 from scapy.utils import PcapNgReader
 
+from mrc_topo import rules
 from mrclab.lab.records.capture_tail import CaptureTail
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, Workload
-from mrc_topo import rules
 from support.lab.labs import lab_file, session
 from support.wireshark import tshark
 

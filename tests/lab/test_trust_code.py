@@ -8,11 +8,11 @@ import pathlib
 
 import pytest
 
+from mrc_topo.labfile import load_lab, parse_lab
+from mrc_topo.topology import Topology
 from mrclab.lab import lifecycle, policies
 from mrclab.lab.policies import PolicyRefused
 from mrclab.lab.records.rundir import RunError
-from mrc_topo.labfile import load_lab, parse_lab
-from mrc_topo.topology import Topology
 from support.lab import users
 
 NOBODY = 65534

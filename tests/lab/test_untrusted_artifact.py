@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mrclab.cli import app as cli
 from mrc_topo.base.files import UnfitFile, open_plain, read_plain
+from mrclab.cli import app as cli
 from mrclab.lab.switches.program import FOLDER
 from mrclab.results.reading import RESULT, FolderError
 from mrclab.results.record import RunResult

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from mrc_topo.labfile import load_lab
 from mrclab.results import checks, steps, verdict
 from mrclab.results.analysis import Recovery
 from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Expectation, StepExpectation, StreamExpectation
-from mrc_topo.labfile import load_lab
 from support.lab.results import result_of
 
 TOPOLOGY = load_lab("default")

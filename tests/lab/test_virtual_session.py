@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.session import virtual
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches import p4rt
-from mrc_topo.labfile import load_lab
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.service import P4RuntimeService
 

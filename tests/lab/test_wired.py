@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from mrc_topo.base.plain import encode
 from mrc_topo.base.rpc import RefusedError
+from mrc_topo.labfile import load_lab
 from mrclab.lab.records.record import Record
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.fabricset import FabricSet
 from mrclab.lab.session.wired import WiredFabric
 from mrclab.lab.switches.bmv2 import Bmv2Switches
 from mrclab.lab.switches.forwarders import chosen
-from mrc_topo.labfile import load_lab
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 
 RUNNING, FROZEN, STOPPED = SwitchState.RUNNING, SwitchState.FROZEN, SwitchState.STOPPED

@@ -15,7 +15,13 @@ import yaml
 
 from mrclab.lab.machines import coordinator
 from mrclab.lab.machines.clock import ClockOffset
-from mrclab.lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, RemoteMachine, SliceReadiness
+from mrclab.lab.machines.coordinator import (
+    CoordinatorOrder,
+    LabCoordinator,
+    MachineError,
+    RemoteMachine,
+    SliceReadiness,
+)
 from mrclab.lab.machines.sources import version
 from mrclab.lab.machines.stream import GREETING, HEAD, MESSAGE
 from mrclab.lab.records.record import Record

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrc_topo.labfile import parse_lab
+from mrc_topo.placement import Placement
+from mrc_topo.topology import Topology
 from mrclab.lab import describe
 from mrclab.lab.hosts.hostnet import switch_interfaces
 from mrclab.lab.lab_slice import LabSlice, relayed
-from mrc_topo.labfile import parse_lab
-from mrc_topo.topology import Topology
-from mrc_topo.placement import Placement
 from p4lite.switch import documents
 from p4lite.switch.description import FabricDescription
 from topo.strategies import topologies

@@ -100,7 +100,7 @@ rm -rf "$root/mrclab"
 mkdir -p "$root/mrclab"
 git ls-files -z | xargs -0 cp --parents -t "$root/mrclab"
 site=$(chroot "$root" /venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-printf '/mrclab/%s\n' p4 topologies controller hosts > "$root$site/mrclab.pth"
+printf '/mrclab/%s\n' p4 topologies controller hosts extras > "$root$site/mrclab.pth"
 mkdir -p "$root$site/mrclab-0.1.0.dist-info" # results name the version
 printf "Metadata-Version: 2.1\nName: mrclab\nVersion: 0.1.0\n" > "$root$site/mrclab-0.1.0.dist-info/METADATA"
 

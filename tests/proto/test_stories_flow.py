@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.base.plain import encode
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
@@ -22,6 +21,7 @@ from mrc_host.proto.wire import fields
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import NackReason, Opcode
 from mrc_host.proto.wire.messages import Nack
+from mrc_topo.base.plain import encode
 from support.proto.net import NetConfig, opcode_of, psn_of
 from support.proto.story import WIDE, Story
 from support.proto.workload import Bench

@@ -17,17 +17,17 @@ from unittest import mock
 import typer
 
 import p4lite.cli
+from mrc_host.workloads import WORKLOADS
+from mrc_topo.labfile import builtin_labs, load_lab
+from mrc_topo.topology import UnknownElement
 from mrclab.cli.app import app
 from mrclab.cli.settings import parse_settings
-from mrc_host.workloads import WORKLOADS
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.switches import forwarders
 from mrclab.runs import compare, experiment
 from mrclab.studies.figures import catalogue
 from mrclab.studies.sweeps import spec
-from mrc_topo.labfile import builtin_labs, load_lab
-from mrc_topo.topology import UnknownElement
 
 ROOT = pathlib.Path(__file__).parents[2]
 OTHERS = {"tshark", "nbgrader", "mkdir", "vagrant", "git", "cd", "cp", "echo", "pip", "pre-commit", "sed", "socat", "."}

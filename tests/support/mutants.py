@@ -154,7 +154,7 @@ def chosen(mutants: Sequence[Mutant], number: int, rng: random.Random) -> list[M
 
 def environment(tree: pathlib.Path) -> dict[str, str]:
     """Return the environment in which a copy of the repository uses its own sources, interpreted."""
-    folders = [str(tree / name) for name in ("p4", "topologies", "controller", "hosts", "tests")]
+    folders = [str(tree / name) for name in ("p4", "topologies", "controller", "hosts", "extras", "tests")]
     changed = {"PYTHONPATH": os.pathsep.join([*folders, str(tree)]), "MRCLAB_PURE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return {**os.environ, **changed}
 

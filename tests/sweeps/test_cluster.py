@@ -19,13 +19,13 @@ from typing import Any
 import psutil
 import pytest
 
+from mrc_topo.extras import install
 from mrclab.cli.app import main
 from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells import store as keeping
 from mrclab.studies.cells.tables import has_parquet
 from mrclab.studies.sweeps import cluster, measure, page, plan, store, work
 from mrclab.studies.sweeps.spec import load_sweep
-from mrc_topo.extras import install
 
 COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 #: Of the test of kills; 500 of them are a few minutes.

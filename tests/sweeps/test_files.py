@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.cli.app import main
 from mrc_topo.base.document import unknown_key
+from mrc_topo.schema import Lab
+from mrclab.cli.app import main
 from mrclab.runs import sessions
 from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.sweeps import curves, design, page, plan, store
 from mrclab.studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
-from mrc_topo.schema import Lab
 
 BASE = """\
 name: mine

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mrclab.cli.app import main
 from mrc_topo.base.files import WriteError
 from mrc_topo.base.plain import decode, encode
+from mrclab.cli.app import main
 from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells import store as keeping
 from mrclab.studies.cells.tables import has_parquet

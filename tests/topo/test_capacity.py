@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_topo import addressing
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Topology
 from mrc_topo.addressing import Tier
 from mrc_topo.capacity import Capacity, fair_share
-from mrc_topo.topology import Link, Switch
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Link, Switch, Topology
 from topo.strategies import topologies
 
 

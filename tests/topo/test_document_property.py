@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_topo.labfile import LabError, parse_lab
-from mrc_topo.topology import Topology
 from mrc_topo.schema import Lab, LinkRates, Override, QueueSpec, ReliabilitySpec
+from mrc_topo.topology import Topology
 from support.schema_documents import Wrong, check_wrong, documents, dump, same, wrong
 from topo.strategies import topologies
 

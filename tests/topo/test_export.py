@@ -15,11 +15,10 @@ import networkx as nx
 import pytest
 import yaml
 
+from mrc_topo import addressing, containerlab, rules, sonic
+from mrc_topo.labfile import builtin_labs, load_lab
 from mrclab.cli import app as cli
 from mrclab.lab.switches import forwarders
-from mrc_topo import addressing, containerlab, rules, sonic
-from mrc_topo.labfile import load_lab
-from mrc_topo.labfile import builtin_labs
 from support.namespaces import run
 
 SMALL = [name for name in builtin_labs() if name not in ("thousand", "training-128", "training-64")]

@@ -39,7 +39,7 @@ def test_a_wheel_is_no_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: pathl
 
 def test_no_message_names_the_release_itself() -> None:
     """Each place asks `install`, so that no message asks to install the release over a checkout."""
-    sources = [path for part in ("controller", "hosts", "topologies") for path in (ROOT / part).rglob("*.py")]
+    sources = [path for part in ("controller", "extras", "hosts", "topologies") for path in (ROOT / part).rglob("*.py")]
     found = {
         path.name
         for path in sources

@@ -9,13 +9,13 @@ import textwrap
 
 import pytest
 
-from mrclab.cli import app as cli
-from mrclab.lab import describe
 from mrc_topo import containerlab, draw, labfile
+from mrc_topo.extras import install, requirement
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrc_topo.topology import Topology
-from mrc_topo.extras import install, requirement
 from mrc_topo.walk import check_routes
+from mrclab.cli import app as cli
+from mrclab.lab import describe
 
 CLAB = """
 name: leafspine

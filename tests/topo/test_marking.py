@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.lab import describe
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, at_rate, parse_lab
+from mrc_topo.marking import EcnSpec, Marks, marks, parse_depth, written
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
-from mrc_topo.marking import EcnSpec, Marks, marks, parse_depth, written
+from mrclab.lab import describe
 
 UPLINK = "p0-t0.0--p0-t1.0"
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_topo import addressing, ev, rules
+from mrc_topo.addressing import Tier
 from mrc_topo.labfile import load_lab
 from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths, Srv6Path
 from mrc_topo.topology import Path, PathError, Topology
-from mrc_topo.addressing import Tier
 from mrc_topo.walk import PacketTracer, WalkError, check_routes
 from topo.strategies import topologies
 

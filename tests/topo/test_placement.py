@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_topo.labfile import LabError, parse_lab
-from mrc_topo.topology import Topology
 from mrc_topo.placement import Placement
+from mrc_topo.topology import Topology
 from topo.strategies import topologies
 
 LAB = "name: a\nplanes: 2\nt0_per_plane: 2\nt1_per_plane: 2\nhosts: 4\nhosts_per_t0: 2\nmachines:\n"

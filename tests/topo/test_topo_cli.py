@@ -11,9 +11,9 @@ import xml.etree.ElementTree as ET
 import pytest
 from typer.testing import CliRunner, Result
 
-from mrclab.cli.topo import app
 from mrc_topo import draw
 from mrc_topo.labfile import builtin_labs, load_lab
+from mrclab.cli.topo import app
 
 
 def mrclab_topo(*words: str) -> Result:

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from mrclab.lab import describe
 from mrc_topo.labfile import parse_lab
+from mrclab.lab import describe
 
 LAB = """
 name: slow

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mrc_fluid import kernels
-from mrc_fluid.clusterfile import parse_cluster
 from mrc_fluid.calibration import produce, report
+from mrc_fluid.clusterfile import parse_cluster
 from support.browser import browser, lacking, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking())]

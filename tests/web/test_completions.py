@@ -11,10 +11,10 @@ import pytest
 
 from mrc_host.answers import FlowTimes, JobProgress, LatencyTimes, Measured, Stream, Times, TrainingTimes
 from mrc_host.workloads import WORKLOADS
+from mrc_topo.labfile import load_lab
 from mrclab.results.record import RunResult
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import Experiment
-from mrc_topo.labfile import load_lab
 from mrclab.web.completions import IDLE, PENDING, POINTS, WINDOW_NS, completions_of, edges_of, without
 from mrclab.web.hub import Hub
 from mrclab.web.progress import ProgressWatch, overlap

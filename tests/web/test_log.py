@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.base.plain import encode
 from mrc_host.answers import Event, EvEvent, MrcHostStatistics, QpEvent
 from mrc_host.requests import StartJob
+from mrc_topo import addressing
+from mrc_topo.base.plain import encode
+from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.ledger import FaultLedger, LedgerChange, LedgerState, MemoryRecord
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.results.recording import StoredRecording
 from mrclab.runs.workload import WorkloadSpec, set_up
-from mrc_topo import addressing
-from mrc_topo.labfile import load_lab
 from mrclab.web.completions import OTHERS
 from mrclab.web.hub import Hub
 from mrclab.web.log import EVS, EVS_OF_A_LINE, Log, LogLine, LogWriter, Peers, listed

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from mrc_host.requests import FinishJob, GetView, StartJob
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.runs.workload import WorkloadSpec, set_up
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Topology
 from mrclab.web.completions import POINTS
 from mrclab.web.hub import Hub
 from mrclab.web.log import LINES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.kinds import KINDS
-from mrc_topo.labfile import load_lab
 from mrclab.web.state import kinds_layout, layout_of
 
 TARGETS = {"link": "p0-t0.0--p0-t1.0", "port": "h0:0", "switch": "p0-t1.0"}

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
+from mrc_topo.labfile import load_lab
 from mrclab.cli import livepage
 from mrclab.cli.app import main
 from mrclab.lab.records.rundir import RunDir
-from mrc_topo.labfile import load_lab
 from mrclab.web import assets
 from mrclab.web.state import layout_of
 

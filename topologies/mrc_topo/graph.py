@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mrc_topo.base.document import PlacedError, printable
 from mrc_topo.addressing import MAX_PLANES, MAX_PORT
+from mrc_topo.base.document import PlacedError, printable
 
 #: Names become parts of files, sockets, host names and of the names of links.
 HOST_NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9])?\Z")

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 
-from mrc_topo.base.errors import UsageError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
+from mrc_topo.base.errors import UsageError
 from mrc_topo.graph import Joint
 from mrc_topo.graph_paths import SwitchPaths
 from mrc_topo.modes import MODES, RoutingMode

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from mrc_topo import graph_file
 from mrc_topo.base import document
 from mrc_topo.base.document import POLICY_CLASS, DocumentError, printable
-from mrc_topo import graph_file
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement

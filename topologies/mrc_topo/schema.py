@@ -15,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from mrc_topo.base.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, Model, PlacedError
 from mrc_topo import addressing
+from mrc_topo.base.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, Model, PlacedError
 from mrc_topo.graph import GraphShape, shape_of
 from mrc_topo.machine import MachineSpec
 from mrc_topo.marking import EcnSpec

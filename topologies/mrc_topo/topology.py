@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from mrc_topo.base.errors import UsageError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
+from mrc_topo.base.errors import UsageError
 from mrc_topo.marking import MarkingError, Marks, marks
 from mrc_topo.schema import Lab, LinkSpec, Override, QueueSpec
 

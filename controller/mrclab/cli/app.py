@@ -1,4 +1,4 @@
-"""The `mrclab` command. Each verb is a module of its name; `mrclab.cli.verbs` lists them with what `--help` says of each.
+"""The `mrclab` command. Each verb is a module of its name, or of an extra; `mrclab.cli.verbs` has the table.
 
 A verb's module is imported only when the verb is used: all of them together take more than a second of CPU time.
 """
@@ -16,12 +16,12 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mrc_topo.base import interruption
+from mrc_topo.base.interruption import interruptible
 from mrclab.cli import progress
 from mrclab.cli.errors import end, report_errors
 from mrclab.cli.progress import Verbosity
 from mrclab.cli.verbs import HIDDEN, RENAMED, VERBS
-from mrc_topo.base import interruption
-from mrc_topo.base.interruption import interruptible
 from p4lite.cli import print_any_text
 from p4lite.progress import look_by
 
@@ -30,7 +30,7 @@ from p4lite.progress import look_by
 def _verb(name: str) -> Any:
     """Import a verb's module and make its command."""
     with interruption.idle():
-        module = importlib.import_module(f"mrclab.cli.{name}")
+        module = importlib.import_module((name in VERBS and VERBS[name].module) or f"mrclab.cli.{name}")
     made = getattr(module, "app", None)
     if made is None:
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -10,17 +10,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mrclab.cli.common import TrustCode
-from mrclab.cli.progress import steps
 from mrc_topo.base.document import printable
 from mrc_topo.base.plain import encode
+from mrc_topo.units import format_size
+from mrclab.cli.common import TrustCode
+from mrclab.cli.progress import steps
 from mrclab.results.reading import RESULT, FolderError, recorded_in
 from mrclab.results.terminal import Terminal
 from mrclab.runs import artifact as artifacts
 from mrclab.runs import sources
 from mrclab.runs.artifact import Repeated
 from mrclab.studies.sweeps.store import PLAN
-from mrc_topo.units import format_size
 from p4lite.scratch import scratch
 
 app = typer.Typer(

@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
+from mrc_topo.base import interruption
+from mrc_topo.base.interruption import Interrupted
 from mrclab.cli import progress, quantities
 from mrclab.cli.common import LabOption as Lab
 from mrclab.cli.common import on_lab
 from mrclab.cli.common import seconds as waited
-from mrc_topo.base import interruption
-from mrc_topo.base.interruption import Interrupted
 from mrclab.lab.hosts.inside import check_here
 from mrclab.lab.records.capture_tail import CaptureTail, place_of
 

@@ -11,11 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.interruption import interruptible
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import UnknownElement
 from mrclab.cli import quantities
 from mrclab.cli.common import lab_file, need_namespaces, own_lab, seconds, the_lab
 from mrclab.cli.progress import steps
-from mrc_topo.base.files import write_whole
-from mrc_topo.base.interruption import interruptible
 from mrclab.lab import describe
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import FailureError
@@ -26,8 +28,6 @@ from mrclab.studies.chaos import schedule as schedules
 from mrclab.studies.chaos.run import ChaosResult, is_ours, play
 from mrclab.studies.chaos.schedule import Schedule
 from mrclab.studies.chaos.shrink import shrink
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import UnknownElement
 
 DURATION_S = 60.0
 TRIES = {"virtual": 200, "real": 12}

@@ -13,11 +13,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.interruption import interruptible
 from mrclab.cli.common import TrustCode, need_namespaces
 from mrclab.cli.progress import steps
 from mrclab.cli.quantities import duration
-from mrc_topo.base.files import write_whole
-from mrc_topo.base.interruption import interruptible
 from mrclab.results import resultdir
 from mrclab.results.check import Check
 from mrclab.results.terminal import Terminal

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from mrclab.cli.common import lab_file
+from mrc_topo import addressing, containerlab, sonic
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import write_whole
-from mrc_topo import addressing, containerlab, sonic
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
+from mrclab.cli.common import lab_file
 
 
 class Format(StrEnum):

@@ -41,7 +41,7 @@ def _document(kind: Kind) -> Sequence[Any]:
         return lifecycle.listing()
     from mrclab.cli.available import SECTIONS
 
-    return [each.document() for each in SECTIONS[kind].found()]
+    return [each.document() for each in SECTIONS[kind].found()] if kind in SECTIONS else []
 
 
 def _show_running(console: Terminal, rows: Sequence[LabRow]) -> None:
@@ -75,7 +75,10 @@ def _show_names(console: Terminal) -> None:
 def _show(console: Terminal, kind: Kind) -> None:
     from mrclab.cli.available import SECTIONS
 
-    section = SECTIONS[kind]
+    section = SECTIONS.get(kind)
+    if section is None:
+        console.print(f"{kind.value}: the extra that has them is not installed")
+        return
     rows = section.found()
     table = Table(box=None, title=f"\n{kind.value}: {section.use}", title_justify="left")
     table.add_column("name", no_wrap=True)

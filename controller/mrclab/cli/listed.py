@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -17,3 +19,25 @@ class Kind(StrEnum):
     CLUSTERS = "clusters"
     EXERCISES = "exercises"
     FIGURES = "figures"
+
+
+@dataclass(frozen=True)
+class Available:
+    """Something that comes with mrclab: its name, what it is, and more by column."""
+
+    name: str
+    title: str
+    more: Mapping[str, str]
+
+    def document(self) -> dict[str, str]:
+        """Return it as plain JSON values."""
+        return {"name": self.name, "title": self.title, **self.more}
+
+
+@dataclass(frozen=True)
+class Section:
+    """How one kind is listed: the command that uses it, what finds its names, and what reads all of it."""
+
+    use: str
+    names: Callable[[], Iterable[object]]
+    found: Callable[[], list[Available]]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrclab.lab.records.rundir import RunError
 from mrc_topo.extras import install, requirement
+from mrclab.lab.records.rundir import RunError
 
 if TYPE_CHECKING:
     from mrclab.web.page import Page

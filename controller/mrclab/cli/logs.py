@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from mrclab.cli import progress
-from mrclab.cli.common import LabOption, the_lab
 from mrc_topo.base import interruption
 from mrc_topo.base.document import printable
+from mrclab.cli import progress
+from mrclab.cli.common import LabOption, the_lab
 from mrclab.lab.records.record import GrowingFile
 from mrclab.lab.records.rundir import RunDir, RunError
 

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from mrc_topo.base.interruption import Interrupted
 from mrclab.cli import progress
 from mrclab.cli.common import need_namespaces
 from mrclab.cli.progress import Verbosity
-from mrc_topo.base.interruption import Interrupted
 from mrclab.lab import payloads
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results import performance

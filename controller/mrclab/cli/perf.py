@@ -8,18 +8,17 @@ from typing import Annotated
 
 import typer
 
-from mrclab.cli.common import lab_file, need_namespaces, own_lab
-from mrclab.cli.outcome import clock_of
 from mrc_topo.base.interruption import interruptible
+from mrc_topo.labfile import load_lab
+from mrclab.cli.common import lab_file, need_namespaces, own_lab
+from mrclab.cli.extras import contributions
+from mrclab.cli.outcome import clock_of
 from mrclab.lab.payloads import NOT_VERIFIED
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.real import RealSession
 from mrclab.runs import perf
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.sessions import session_for
-from mrc_torch.training import perf as by_torch
-from mrc_torch.training import ranks
-from mrc_topo.labfile import load_lab
 
 TRANSPORTS = ("mrc", "roce")
 BACKENDS = ("workload", "torch", "gloo")
@@ -55,12 +54,15 @@ def verb(
     up = own_lab() if lab is None and clock != "virtual" else None
     own = backend == "workload"
     clock = clock_of(clock) or ("real" if up is not None or not own else "virtual")
+    by_torch = None if own else contributions("mrclab.perf").get("torch")
     if not own:
         if clock != "real":
             raise ExperimentError(f"--backend {backend} runs programs, which there are on the real clock only")
         if qps > 1:
             raise ExperimentError("--qps is of workloads; torch.distributed has as many queue pairs as it needs")
-        ranks.need("torch")
+        if by_torch is None:
+            raise ExperimentError(f"--backend {backend} needs the extra mrc_torch, which is not installed here")
+        by_torch.need("torch")
     name = lab_file(lab, clock) if lab else ("default" if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)
     names = _participants(hosts, [each.name for each in topology.hosts], name)
@@ -73,7 +75,7 @@ def verb(
             how = {"workload": transport, "torch": f"torch.distributed over {transport}"}.get(backend, "gloo over TCP")
             typer.echo(f"# {collective} among {len(names)} ranks by {how} on lab {name}, {clock} clock, in place")
             typer.echo("\n".join(perf.head()))
-        if own:
+        if by_torch is None:
             measured = perf.measure(session, collective, todo, iterations, names, qps)
         else:
             assert isinstance(session, RealSession)

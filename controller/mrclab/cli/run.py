@@ -9,12 +9,14 @@ from typing import Annotated, Any, NoReturn, get_args
 import typer
 from pydantic import ValidationError
 
+from mrc_host.workloads import WORKLOADS
+from mrc_topo import schema
+from mrc_topo.base.document import dotted, explain, printable
+from mrc_topo.labfile import LabError, load_lab
 from mrclab.cli.common import Compiler, Payload, Switch, TrustCode, lab_file, own_file
 from mrclab.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrclab.cli.quantities import duration
 from mrclab.cli.settings import parse_settings
-from mrc_topo.base.document import dotted, explain, printable
-from mrc_host.workloads import WORKLOADS
 from mrclab.lab.records.rundir import RunDir
 from mrclab.results.expectation import Expectation
 from mrclab.runs import again as repetition
@@ -27,8 +29,6 @@ from mrclab.runs.experiment import (
     placed_params,
 )
 from mrclab.runs.experiment import lasting as workload_lasting
-from mrc_topo import schema
-from mrc_topo.labfile import LabError, load_lab
 
 OPTIONS: dict[tuple[int | str, ...], str] = {
     ("workload", "duration"): "--duration",

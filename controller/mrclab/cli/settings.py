@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from mrc_topo.base.document import printable
-from mrclab.lab.faults.action import FailureError
 from mrc_topo.units import LONGEST, quantity
+from mrclab.lab.faults.action import FailureError
 
 
 def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:

@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mrclab.cli.common import LabName, on_lab
-from mrc_topo.base.plain import OMIT_NONE, encode
 from mrc_host.requests import GetSummary
+from mrc_topo.base.plain import OMIT_NONE, encode
+from mrclab.cli.common import LabName, on_lab
 from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.machines.session import SpreadSession
 from mrclab.lab.management import clustermapper, localiser

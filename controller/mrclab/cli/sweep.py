@@ -15,10 +15,11 @@ import yaml
 from rich.table import Table
 from typer.core import TyperGroup
 
-from mrclab.cli.common import need_namespaces
-from mrclab.cli.progress import steps
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import Interrupted, interruptible
+from mrc_topo.extras import install
+from mrclab.cli.common import need_namespaces
+from mrclab.cli.progress import steps
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.runs.experiment import ExperimentError
@@ -29,7 +30,6 @@ from mrclab.studies.sweeps import plan as planning
 from mrclab.studies.sweeps.differences import PairedDifference
 from mrclab.studies.sweeps.plan import SweepPlan
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
-from mrc_topo.extras import install
 
 DEFAULT = "run"
 #: Rows of differences that the terminal shows; the report has all.

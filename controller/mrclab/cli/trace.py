@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mrc_topo.base import interruption
 from mrclab.cli import progress, quantities
 from mrclab.cli.common import LabOption as Lab
 from mrclab.cli.common import on_lab
 from mrclab.cli.common import seconds as waited
-from mrc_topo.base import interruption
 from p4lite.scratch import scratch
 
 if TYPE_CHECKING:

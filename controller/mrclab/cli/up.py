@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
+from mrc_topo.base.interruption import interruptible
+from mrc_topo.labfile import load_lab
 from mrclab.cli.common import Compiler, Switch, TrustCode
 from mrclab.cli.livepage import Web, check_page, page
 from mrclab.cli.progress import steps
-from mrc_topo.base.interruption import interruptible
 from mrclab.lab import describe
 from mrclab.lab.machines import connect as reach
 from mrclab.lab.machines import lifecycle
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.records.shells import VARIABLE
-from mrc_topo.labfile import load_lab
 
 Connect = Annotated[
     str | None,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mrclab.cli.extras import contributions
+
 
 class Group(StrEnum):
     """A panel of `mrclab --help`, with its title."""
@@ -22,15 +24,17 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: its group; the first sentence of its docstring; commands that can be typed as they stand."""
+    """A verb: its group; the first sentence of its docstring; commands that can be typed as they stand; and the module
+    that has it, if it is not the one of its name here."""
 
     group: Group
     summary: str
     examples: tuple[str, ...]
+    module: str = ""
 
 
 #: In the order in which `--help` has them.
-VERBS = {
+_CORE = {
     "up": Verb(
         Group.LAB,
         "Start a lab on the real clock: namespaces, switches, tables and host agents.",
@@ -86,11 +90,6 @@ VERBS = {
         Group.RUN,
         "Measure a collective operation over message sizes, as nccl-tests do.",
         ("mrclab perf all_reduce --clock virtual --lab tiny",),
-    ),
-    "train": Verb(
-        Group.RUN,
-        "Train a PyTorch model with one rank per host while the lab fails around it.",
-        ("mrclab train", "mrclab train --backend roce --steps 20"),
     ),
     "sweep": Verb(
         Group.RUN,
@@ -162,25 +161,10 @@ VERBS = {
         "Open p4runtime-shell on a switch as its primary controller, to read and change tables.",
         ("mrclab p4sh p0-t0.0",),
     ),
-    "workshop": Verb(
-        Group.LEARN,
-        "Learn MRC with exercises that check your own code in simulated time.",
-        ("mrclab workshop list", "mrclab workshop start 1", "mrclab workshop check 1"),
-    ),
-    "conform": Verb(
-        Group.LEARN,
-        "Test an endpoint against MRC 1.0 with scripted packets, and name each rule that it breaks.",
-        ("mrclab conform", "mrclab conform --list"),
-    ),
     "figures": Verb(
         Group.LEARN,
         "Reproduce the figures of the MRC paper in simulated time.",
         ("mrclab figures --list", "mrclab figures 9a"),
-    ),
-    "validate": Verb(
-        Group.LEARN,
-        "Compare packets with a fluid model, closed forms and uet-htsim on a fixed suite.",
-        ("mrclab validate --list", "mrclab validate incast-8 --seeds 2"),
     ),
     "topo": Verb(
         Group.SCALE,
@@ -192,16 +176,10 @@ VERBS = {
         "Write a lab as a containerlab topology, as SONiC tables, or as a JSON graph.",
         ("mrclab export containerlab tiny -o tiny.clab.yml", "mrclab export sonic default -o switches"),
     ),
-    "scale": Verb(
-        Group.SCALE,
-        "Simulate a whole cluster with its jobs and failures in a fluid model.",
-        ("mrclab scale --list", "mrclab scale cluster-131k"),
-    ),
-    "replay": Verb(
-        Group.SCALE,
-        "Run a trace or a generated step of training on the fluid model of a cluster, or of a lab's fabric.",
-        ("mrclab replay --list", "mrclab replay --set model=gpt3-175b --cluster cluster-16k"),
-    ),
+}
+#: Verbs of the core and of extras.
+VERBS: dict[str, Verb] = _CORE | {
+    name: verb for verbs in contributions("mrclab.verbs").values() for name, verb in verbs.items()
 }
 #: Verbs that no user types.
 HIDDEN = frozenset({"part"})

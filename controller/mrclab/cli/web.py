@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mrc_topo.base.interruption import interruptible
+from mrc_topo.base.linux import not_linux
+from mrc_topo.labfile import load_lab
 from mrclab.cli.common import lab_file, the_lab
 from mrclab.cli.livepage import Port, check_page, page
 from mrclab.cli.outcome import Clock, clock_of
-from mrc_topo.base.interruption import interruptible
-from mrc_topo.base.linux import not_linux
 from mrclab.lab.records.rundir import RunError, all_runs
 from mrclab.results.reading import RESULT, FolderError, folder_of, recorded_in
 from mrclab.runs import precheck
 from mrclab.runs.experiment import load_experiment
-from mrc_topo.labfile import load_lab
 
 if TYPE_CHECKING:
     from mrclab.web.page import Page

@@ -26,6 +26,9 @@ from typing import IO, TYPE_CHECKING
 
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.rpc import SelectLoop, Server, refusing
+from mrc_topo.labfile import LabError, load_lab
+from mrc_topo.placement import Placement
+from mrc_topo.topology import Switch, Topology
 from mrclab.lab import describe
 from mrclab.lab.hosts import management
 from mrclab.lab.hosts.hostclient import HostClient, HostError
@@ -44,9 +47,6 @@ from mrclab.lab.switches.forwarders import chosen
 from mrclab.lab.switches.kernel import KernelSwitches
 from mrclab.lab.switches.names import P4RuntimeError
 from mrclab.lab.switches.program import FabricProgram, ProgramError, fabric_program, fill, primary
-from mrc_topo.labfile import LabError, load_lab
-from mrc_topo.placement import Placement
-from mrc_topo.topology import Switch, Topology
 from p4lite.switch import documents
 
 if TYPE_CHECKING:

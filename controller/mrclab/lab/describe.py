@@ -12,13 +12,13 @@ from typing import Literal, TypeVar
 
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.mapper import ProbeTarget
-from mrclab.lab.records.record import CAPTURES, LabFolder
 from mrc_topo import addressing, rules
 from mrc_topo.ev import generated_fields, make_ev
 from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
 from mrc_topo.schema import EvMode, NicSpec, QueueSpec
 from mrc_topo.topology import Host, Link, Switch, Topology
+from mrclab.lab.records.record import CAPTURES, LabFolder
 from p4lite.switch.description import (
     FabricDescription,
     LinkDescription,

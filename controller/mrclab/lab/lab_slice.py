@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from mrc_topo.base.files import write_whole
-from mrclab.lab.describe import FabricPlan
 from mrc_topo.placement import Placement
+from mrclab.lab.describe import FabricPlan
 from p4lite.switch.description import TunnelDescription
 
 PART = "part.json"

@@ -12,6 +12,8 @@ import time
 from typing import TypedDict
 
 from libmrc.build import LINKS, SONAME, library
+from mrc_topo.labfile import lab_text
+from mrc_topo.topology import Topology
 from mrclab.lab import policies, scheduling
 from mrclab.lab.hosts.hostnet import HostNetError, check_installed
 from mrclab.lab.lab_slice import LabSlice
@@ -40,8 +42,6 @@ from mrclab.lab.records.rundir import (
 from mrclab.lab.requested import RequestedLab
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.program import FabricProgram, program_of
-from mrc_topo.labfile import lab_text
-from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
 

@@ -7,8 +7,8 @@ and no byte of the payload is stored, copied or verified. So nothing that needs 
 from __future__ import annotations
 
 from mrc_topo.base.errors import SIMULATE
-from mrclab.lab.records.rundir import RunError
 from mrc_topo.topology import Topology
+from mrclab.lab.records.rundir import RunError
 
 #: What results say in the place of bytes that were verified.
 NOT_VERIFIED = "not verified (payload: length)"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import yaml
 
+from mrc_host.policy import supplier
 from mrc_topo.base.errors import SIMULATE
 from mrc_topo.base.files import write_whole
-from mrc_host.policy import supplier
-from mrclab.lab.processes.namespaces import is_machine_root
-from mrclab.lab.records import trusted
-from mrclab.lab.records.rundir import RunError, base, check_ours
 from mrc_topo.labfile import lab_path
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
+from mrclab.lab.processes.namespaces import is_machine_root
+from mrclab.lab.records import trusted
+from mrclab.lab.records.rundir import RunError, base, check_ours
 from p4lite.folders import FolderError, check_private, is_private_file
 
 #: The kinds of policies that the hosts' agents run; the localiser belongs to the controller.

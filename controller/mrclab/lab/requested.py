@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mrc_topo.labfile import load_lab
+from mrc_topo.schema import PoliciesSpec
+from mrc_topo.topology import Topology
 from mrclab.lab import payloads
 from mrclab.lab import policies as own
 from mrclab.lab.records import limits
 from mrclab.lab.switches import forwarders
-from mrc_topo.labfile import load_lab
-from mrc_topo.schema import PoliciesSpec
-from mrc_topo.topology import Topology
 
 
 @dataclass(frozen=True)

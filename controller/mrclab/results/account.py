@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from mrc_host.answers import HostStatistics, JobProgress, MrcHostStatistics
 from mrc_host.node.samples import requestors, responders
+from mrc_topo.topology import Topology
 from mrclab.lab.session.base import LabCounts
 from mrclab.results.counted import Achieved, grown
 from mrclab.results.record import LabEvent
 from mrclab.results.recording import Events
-from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import PortStats
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrclab.results.record import BIN_S, Change, Numbers, Readings, RunResult
 from mrc_topo.units import format_duration_ms
+from mrclab.results.record import BIN_S, Change, Numbers, Readings, RunResult
 
 #: Goodput counts as recovered when its mean over this time reaches the bound.
 HOLD_S = 0.3

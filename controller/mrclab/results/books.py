@@ -13,11 +13,11 @@ from typing import Final
 
 from mrc_host.answers import MrcHostStatistics
 from mrc_host.node.samples import LOSSES
+from mrc_topo.topology import Link
 from mrclab.lab.session.base import LabCounts
 from mrclab.results.account import Account, Entry
 from mrclab.results.balance import Balance, Books
 from mrclab.results.rank_identities import durations, goodput, iterations, losses, payload, puts, samples, times
-from mrc_topo.topology import Link
 from p4lite.switch.fabric.values import PortStats
 from p4lite.switch.targetapi.values import DeviceStats
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from mrc_topo.topology import Topology
 from mrclab.lab import describe, payloads
 from mrclab.results import analysis, performance, steps
 from mrclab.results.analysis import Recovery
@@ -12,7 +13,6 @@ from mrclab.results.balance import Books
 from mrclab.results.check import Check
 from mrclab.results.expectation import Expectation, StepExpectation, StreamExpectation
 from mrclab.results.record import BIN_S, Readings, RunResult
-from mrc_topo.topology import Topology
 
 
 def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> float:

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mrc_host.proto.events import EvState
+from mrc_topo.topology import Topology
 from mrclab.results import steps
 from mrclab.results.charts import Curve, Plot
 from mrclab.results.record import Numbers, Readings, RunResult
 from mrclab.results.series import TIME
-from mrc_topo.topology import Topology
 
 EV_STATES = tuple(each.name for each in EvState)
 #: Dashes distinguish the states without their colours.

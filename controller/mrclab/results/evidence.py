@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mrc_host.answers import PortEvent
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Link, Switch, Topology
 from mrclab.lab.faults.action import Action
 from mrclab.results import analysis
 from mrclab.results.check import Check
@@ -18,8 +20,6 @@ from mrclab.results.expectation import Evidence
 from mrclab.results.history import peers_of
 from mrclab.results.record import BIN_S, RunResult
 from mrclab.results.series import TIME, Series
-from mrc_topo.paths import Paths
-from mrc_topo.topology import Link, Switch, Topology
 
 #: What the failed element's ports carried before is measured over this time at most.
 BEFORE_NS = 1_000_000_000

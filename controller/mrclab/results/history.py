@@ -13,19 +13,19 @@ from enum import StrEnum
 
 from pydantic import ValidationError
 
-from mrc_topo.base.document import printable
-from mrc_topo.base.plain import OMIT_NONE
 from mrc_host.answers import Event, EvEvent, FaultEvent, PortEvent, QpEvent
 from mrc_host.proto.events import EvState
-from mrclab.lab.processes.exits import Role, RoleKind
-from mrclab.results.reading import FolderError
-from mrclab.results.record import LabEvent, RunResult
 from mrc_topo import addressing
+from mrc_topo.base.document import printable
+from mrc_topo.base.plain import OMIT_NONE
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.paths import Paths
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Path, PathError, Topology, TopologyError
+from mrclab.lab.processes.exits import Role, RoleKind
+from mrclab.results.reading import FolderError
+from mrclab.results.record import LabEvent, RunResult
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from typing import TypedDict
 import numpy as np
 
 from mrc_host.proto.events import EvState
+from mrc_topo.topology import Topology, UnknownElement
+from mrc_topo.units import format_rate
 from mrclab.lab.faults import effects, kinds
 from mrclab.lab.faults.action import FailureError
 from mrclab.lab.faults.effects import Effects
@@ -21,8 +23,6 @@ from mrclab.results import curves
 from mrclab.results.analysis import Recovery
 from mrclab.results.record import Numbers, Readings, RunResult
 from mrclab.results.series import TIME
-from mrc_topo.topology import Topology, UnknownElement
-from mrc_topo.units import format_rate
 
 #: What is shown of the time before a failure and after it, and how finely.
 BEFORE_S, AFTER_S, FRAME_S = 0.5, 2.0, 0.05

@@ -11,9 +11,9 @@ from operator import attrgetter
 
 import numpy as np
 
+from mrc_host.answers import FlowTimes, LatencyTimes, Measured, Stream, Times
 from mrc_topo.base import quantiles
 from mrc_topo.base.plain import encode
-from mrc_host.answers import FlowTimes, LatencyTimes, Measured, Stream, Times
 from mrclab.results import steps
 from mrclab.results.record import RunResult
 from mrclab.results.steps import TrainingSummary

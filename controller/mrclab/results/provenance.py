@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mrc_topo.base.document import Model
 from mrc_host import running
+from mrc_topo.base.document import Model
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
 

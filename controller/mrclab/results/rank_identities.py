@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from mrc_topo.base.plain import encode
 from mrc_host.answers import EvEvent, HostStatistics, MrcHostStatistics, Times
 from mrc_host.node.samples import LOSSES, condense, requestors, responders
 from mrc_host.proto.events import EvState
 from mrc_host.workloads import WORKLOADS
+from mrc_topo import addressing
+from mrc_topo.base.plain import encode
 from mrclab.results.account import Account, Entry
 from mrclab.results.series import TIME, flat
-from mrc_topo import addressing
 
 #: Of a port's samples, what never falls.
 _CUMULATIVE: Final = ("tx_bytes", "drops")

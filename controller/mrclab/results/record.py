@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from mrc_topo.base.document import printable
-from mrc_topo.base.files import write_whole
-from mrc_topo.base.plain import OMIT_NONE, DecodeError, encode
 from mrc_host.answers import (
     HostStatistics,
     JobProgress,
@@ -24,6 +21,9 @@ from mrc_host.answers import (
     RoceHostStatistics,
 )
 from mrc_host.proto.statistics import QpStatistics
+from mrc_topo.base.document import printable
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.plain import OMIT_NONE, DecodeError, encode
 from mrclab.lab.faults.action import Action
 from mrclab.lab.processes.exits import ProcessExit
 from mrclab.lab.session.fidelity import UNMEASURED, Fidelity

@@ -25,11 +25,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from mrc_host.answers import Event, EvEvent
+from mrc_host.proto.events import EvState
 from mrc_topo.base.archive import Archive
 from mrc_topo.base.files import Bounded, WriteError, open_plain
 from mrc_topo.base.plain import encode
-from mrc_host.answers import Event, EvEvent
-from mrc_host.proto.events import EvState
 from mrclab.results.reading import of_any_version, readable
 from mrclab.results.series import Row, Series, flat
 

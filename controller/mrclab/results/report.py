@@ -11,7 +11,9 @@ import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mrc_topo import draw
 from mrc_topo.base import look, templates
+from mrc_topo.topology import Topology
 from mrclab.results import charts, curves, moments, performance, sections, summary
 from mrclab.results.charts import Mark
 from mrclab.results.check import Verdict
@@ -21,8 +23,6 @@ from mrclab.results.performance import Table
 from mrclab.results.record import RunResult
 from mrclab.results.sections import Sections
 from mrclab.results.summary import Top
-from mrc_topo import draw
-from mrc_topo.topology import Topology
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
 #: Above this many, actions on the fabric are drawn as lines without numbers.

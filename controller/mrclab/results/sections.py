@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from mrc_topo.base import quantiles
 from mrc_host.answers import LagSummary, Software
+from mrc_topo.base import quantiles
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_rate, format_time
 from mrclab.lab import describe, payloads
 from mrclab.lab.session.fidelity import Fidelity, MachineFidelity
 from mrclab.results.analysis import Recovery
 from mrclab.results.check import Check, Verdict
 from mrclab.results.losses import EXPLAINED, losses_of
 from mrclab.results.record import Readings, RunResult
-from mrc_topo.topology import Topology
-from mrc_topo.units import format_rate, format_time
 from p4lite.switch.fabric.values import Lag
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mrc_host.answers import Times, TrainingTimes
 from mrc_topo.base import quantiles
 from mrc_topo.base.plain import OMIT_NONE
-from mrc_host.answers import Times, TrainingTimes
 from mrclab.results.record import LabEvent, RunResult
 
 #: Statistics of step times, by the names that results and expectations use.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_rate
 from mrclab.lab import payloads
 from mrclab.results.analysis import duration_text
 from mrclab.results.check import Verdict
 from mrclab.results.checks import goodput_share
 from mrclab.results.record import Readings, RunResult
-from mrc_topo.topology import Topology
-from mrc_topo.units import format_rate
 
 #: Missed checks that are named here; all of them are in the report's table.
 NAMED = 4

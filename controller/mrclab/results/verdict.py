@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mrc_topo.topology import Topology
 from mrclab.lab import payloads
 from mrclab.results import analysis, checks, evidence
 from mrclab.results.check import Verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult
-from mrc_topo.topology import Topology
 
 
 def judge(

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from mrc_topo.base import interruption
-from mrc_topo.base.rpc import Request
 from mrc_host.answers import HostStatistics, LinkStatistics
 from mrc_host.requests import GetLinks, GetStatistics, HoldProbes
+from mrc_topo.base import interruption
+from mrc_topo.base.rpc import Request
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.kinds import effects_of
 from mrclab.lab.session.base import LabCounts, Session

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 from mrc_topo.base.archive import Archive
 from mrc_topo.base.document import printable
+from mrc_topo.labfile import load_lab
+from mrc_topo.schema import Lab
 from mrclab.results.provenance import Provenance
 from mrclab.results.reading import RESULT, FolderError, document_of, readable
 from mrclab.results.record import RunResult
 from mrclab.results.recording import EVENTS, MAX_ARRAY, SAMPLES, event_lines
 from mrclab.runs.experiment import Experiment, ExperimentError, check_trusted
-from mrc_topo.labfile import load_lab
-from mrc_topo.schema import Lab
 from p4lite.scratch import scratch
 
 #: Parts of `result.json` that say by what the run was made, not what came out.

@@ -26,15 +26,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from mrc_host.graph.errors import GraphError
+from mrc_host.graph.source import files_of
+from mrc_host.workloads import WORKLOADS
 from mrc_topo.base.archive import DAMAGE, Archive
 from mrc_topo.base.document import printable
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import Bounded, WriteError, open_plain, writing_whole
 from mrc_topo.base.interruption import Interrupted
 from mrc_topo.base.plain import DecodeError, decode, encode
-from mrc_host.graph.errors import GraphError
-from mrc_host.graph.source import files_of
-from mrc_host.workloads import WORKLOADS
+from mrc_topo.schema import PoliciesSpec
+from mrc_topo.topology import Topology
 from mrclab.lab.switches.program import FOLDER, OwnProgramError, sources_of
 from mrclab.results import verdict
 from mrclab.results.check import Verdict
@@ -45,8 +47,6 @@ from mrclab.results.recording import EVENTS, SAMPLES
 from mrclab.runs import again, precheck, sources
 from mrclab.runs.again import EarlierRun
 from mrclab.runs.execute import execute
-from mrc_topo.schema import PoliciesSpec
-from mrc_topo.topology import Topology
 
 FORMAT = 1
 CONTENT = "artifact.json"

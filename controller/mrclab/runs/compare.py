@@ -16,7 +16,12 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from mrc_topo import labfile
 from mrc_topo.base.document import Model, explain, printable
+from mrc_topo.labfile import LabError, load_lab, parse_lab
+from mrc_topo.named import beside
+from mrc_topo.schema import PoliciesSpec
+from mrc_topo.topology import Link, Switch, Topology, UnknownElement
 from mrclab.lab.describe import base_rtt_ns
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.kinds import Impair
@@ -43,11 +48,6 @@ from mrclab.runs.precheck import check_policies, check_workload
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.sessions import session_for
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo import labfile
-from mrc_topo.labfile import LabError, load_lab, parse_lab
-from mrc_topo.named import beside
-from mrc_topo.schema import PoliciesSpec
-from mrc_topo.topology import Link, Switch, Topology, UnknownElement
 from p4lite.scratch import scratch
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from mrc_host.ctl_requests import CreateProfile, DeleteProfile, ProfileKind, ProfileState, SetProfileState
 from mrc_topo.base import interruption
 from mrc_topo.base.interruption import Interrupted
-from mrc_host.ctl_requests import CreateProfile, DeleteProfile, ProfileKind, ProfileState, SetProfileState
 from mrclab.lab.hosts.hostclient import HostControl, HostError
 from mrclab.lab.management import clustermapper, localiser
 from mrclab.lab.management.clustermapper import Localiser

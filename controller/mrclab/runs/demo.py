@@ -19,17 +19,17 @@ from dataclasses import dataclass
 import psutil
 import yaml
 
-from mrc_topo.base.files import write_whole
-from mrc_topo.base.interruption import Interrupted, interruptible
 from mrc_host import native
 from mrc_host.proto.wire.codec import Codec
+from mrc_topo.base.files import write_whole
+from mrc_topo.base.interruption import Interrupted, interruptible
+from mrc_topo.labfile import at_rate, load_lab
+from mrc_topo.units import format_rate
 from mrclab.lab import lifecycle
 from mrclab.lab.records.rundir import RunError
 from mrclab.results import resultdir
 from mrclab.runs.execute import Outcome, View, execute
 from mrclab.runs.experiment import FOLDER, Experiment, load_experiment
-from mrc_topo.labfile import at_rate, load_lab
-from mrc_topo.units import format_rate
 
 #: What the lab spends on a data packet (agents, switches, links), in decodings of one: `python -m benchmarks lab`.
 PACKET_COST = 32.0 if native.COMPILED else 45.0

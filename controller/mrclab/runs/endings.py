@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mrc_topo.base import interruption
-from mrc_topo.base.rpc import Request
 from mrc_host.answers import JobWaiting
 from mrc_host.requests import GetWaiting
+from mrc_topo.base import interruption
+from mrc_topo.base.rpc import Request
 from mrclab.lab.hosts.hostclient import HostControl, HostError, HostGone
 from mrclab.lab.processes.exits import SHELL, ProcessExit
 from mrclab.lab.records.rundir import RunError

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mrc_topo.base.interruption import Interrupted, interruptible
+from mrc_topo.topology import Topology
 from mrclab.lab.records.rundir import LabDied
 from mrclab.lab.session.base import Session
 from mrclab.results import resultdir, verdict
@@ -19,7 +20,6 @@ from mrclab.runs import conduct, origin, precheck, sessions
 from mrclab.runs.experiment import Experiment
 from mrclab.runs.live import LiveView
 from mrclab.runs.runner import Watcher
-from mrc_topo.topology import Topology
 
 
 class View(Watcher, Protocol):

@@ -8,20 +8,20 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo.base import document
 from mrc_topo.base.document import NAME, DocumentError, Model
 from mrc_topo.base.errors import UsageError
-from mrc_host.workloads import WORKLOADS, WorkloadError
-from mrclab.lab.faults.action import Action, FailureError, flapping
-from mrclab.lab.faults.kinds import KINDS, Impair
-from mrclab.lab.records import trusted
-from mrclab.results.expectation import Evidence, Expectation
-from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.labfile import placed
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.schema import Compiler, Forwarder, Payload, PoliciesSpec
 from mrc_topo.shipped import shipped
 from mrc_topo.units import parse_seconds, parse_share, with_quantities
+from mrclab.lab.faults.action import Action, FailureError, flapping
+from mrclab.lab.faults.kinds import KINDS, Impair
+from mrclab.lab.records import trusted
+from mrclab.results.expectation import Evidence, Expectation
+from mrclab.runs.workload import WorkloadSpec
 from p4lite.folders import FolderError
 
 FOLDER = shipped("experiments")

@@ -13,10 +13,10 @@ from mrc_host.proto.roce.endpoint import RoceConfig
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Layout, Opcode, RoceOpcode
 from mrc_host.workloads import WORKLOADS
 from mrc_host.workloads.ring import Ring
-from mrclab.runs.workload import WorkloadSpec
 from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
+from mrclab.runs.workload import WorkloadSpec
 
 ETHERNET_BYTES, ICRC_BYTES, SEGMENT_BYTES = 14, 4, 16
 

@@ -12,13 +12,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_rate
 from mrclab.results.analysis import goodput_before
 from mrclab.results.record import RunResult
 from mrclab.results.terminal import Terminal
 from mrclab.runs.remaining import Remaining
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.topology import Topology
-from mrc_topo.units import format_rate
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from mrc_topo.topology import Topology
 from mrclab.lab.session.base import Session
 from mrclab.results import provenance
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
 from mrclab.runs.experiment import Experiment, Tree
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.topology import Topology
 
 
 def complete(session: Session, result: RunResult, experiment: Experiment) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from mrc_topo.base.document import printable
 from mrc_host import policy
 from mrc_host.node.host import CommandError, HostNode
 from mrc_host.proto.limits import ConfigError
 from mrc_host.workloads import WORKLOADS, WorkloadError
+from mrc_topo.base.document import printable
+from mrc_topo.topology import Topology, UnknownElement
+from mrc_topo.units import format_size
 from mrclab.lab import describe
 from mrclab.lab import policies as own
 from mrclab.lab.faults import kinds
@@ -20,8 +22,6 @@ from mrclab.lab.faults.action import FailureError
 from mrclab.lab.management import localiser
 from mrclab.lab.requested import RequestedLab
 from mrclab.runs.experiment import Experiment, ExperimentError, ProfileSpec, Workload
-from mrc_topo.topology import Topology, UnknownElement
-from mrc_topo.units import format_size
 
 DEFAULT = "default"
 

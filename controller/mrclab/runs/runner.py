@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from mrc_topo.base import interruption
-from mrc_topo.base.interruption import Interrupted
-from mrc_topo.base.plain import encode
 from mrc_host.answers import HostStatistics, Measured
 from mrc_host.node.samples import condense
 from mrc_host.requests import FinishJob, GetEvents, GetProgress, GetStatistics, StartJob
+from mrc_topo.base import interruption
+from mrc_topo.base.interruption import Interrupted
+from mrc_topo.base.plain import encode
 from mrclab.lab.faults.action import Action
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.management import denylist

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from mrc_topo.base import interruption
+from mrc_topo.labfile import load_lab
+from mrc_topo.schema import PoliciesSpec
 from mrclab.lab import describe
 from mrclab.lab import policies as own
 from mrclab.lab.faults.ledger import UnsettledError
@@ -20,8 +22,6 @@ from mrclab.lab.session.base import Session
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches import mapping
 from mrclab.runs.endings import LOST, is_silence
-from mrc_topo.labfile import load_lab
-from mrc_topo.schema import PoliciesSpec
 
 
 @contextlib.contextmanager

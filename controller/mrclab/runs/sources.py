@@ -10,7 +10,7 @@ from functools import cache
 from mrc_topo.shipped import shipped
 
 #: The packages on whose sources a run's result depends. Those above them start runs and change no result.
-PACKAGES = ("p4lite", "mrc_topo.base", "mrc_topo", "mrc_host", "mrclab.lab", "mrclab.results", "mrclab.runs")
+PACKAGES = ("p4lite", "mrc_topo", "mrc_host", "mrclab.lab", "mrclab.results", "mrclab.runs")
 
 
 @cache

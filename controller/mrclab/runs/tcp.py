@@ -17,16 +17,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from mrc_topo.base.plain import DecodeError, decode
 from mrc_host.answers import JobProgress
+from mrc_topo import addressing
+from mrc_topo.base.plain import DecodeError, decode
+from mrc_topo.topology import Topology
 from mrclab.lab.hosts import inside
 from mrclab.lab.hosts.hostnet import ROUTER
 from mrclab.lab.hosts.hostprocess import HostProcess
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.real import RealSession
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo import addressing
-from mrc_topo.topology import Topology
 
 PORT = 5201
 READY_S = 60.0

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from mrc_topo.base.rpc import Request
 from mrc_host.requests import ConnectJob, PrepareJob, RankAttributes, StopJobAfter, WindDownJob
-from mrclab.lab.session.base import Session
 from mrc_topo import addressing
+from mrc_topo.base.rpc import Request
+from mrclab.lab.session.base import Session
 
 A = TypeVar("A")
 

@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from mrc_host.proto.limits import ConfigError
 from mrc_topo.base.document import Model, dotted, explain
 from mrc_topo.base.files import WriteError
-from mrc_host.proto.limits import ConfigError
+from mrc_topo.labfile import LabError
+from mrc_topo.topology import UnknownElement
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.faults.ledger import UnsettledError
 from mrclab.lab.hosts.hostclient import HostError
@@ -23,8 +25,6 @@ from mrclab.lab.switches.names import P4RuntimeError
 from mrclab.lab.switches.program import ProgramError
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.runner import WorkloadRun
-from mrc_topo.labfile import LabError
-from mrc_topo.topology import UnknownElement
 from mrclab.web.hub import Answer, CommandError
 from p4lite.switch.errors import TargetError
 

@@ -11,8 +11,8 @@ import bisect
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from mrc_topo.base.quantiles import nearest_rank, quantile
 from mrc_host.answers import Times
+from mrc_topo.base.quantiles import nearest_rank, quantile
 from mrclab.results import steps
 from mrclab.results.record import RunResult
 from mrclab.web.state import Completions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.machines.session import session_of
 from mrclab.lab.management.denylist import DenylistError
 from mrclab.lab.records.rundir import RunDir, RunError
@@ -15,7 +16,6 @@ from mrclab.results.recording import Recording
 from mrclab.runs import conduct, origin, precheck, sessions
 from mrclab.runs.endings import LOST
 from mrclab.runs.experiment import Experiment, ExperimentError
-from mrc_topo.labfile import load_lab
 from mrclab.web.hub import Hub
 from mrclab.web.view import View
 

@@ -9,10 +9,10 @@ from mrc_host.answers import Event, EvEvent
 from mrc_host.ctl_requests import GetPair, PairRow
 from mrc_host.proto.statistics import CcStatistics
 from mrc_host.requests import GetEvents, GetStatistics
-from mrclab.lab.hosts.hostclient import HostError
-from mrclab.lab.session.base import Session
 from mrc_topo.paths import Paths
 from mrc_topo.topology import PathError
+from mrclab.lab.hosts.hostclient import HostError
+from mrclab.lab.session.base import Session
 from mrclab.web.log import Peers, listed
 from mrclab.web.state import EvRow, Pair, PairQp
 

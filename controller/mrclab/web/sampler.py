@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from mrc_host.answers import Event, JobProgress, Sample
 from mrc_host.requests import GetEvents, GetStatistics, GetView, View
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.follow import ChangeFollower
 from mrclab.lab.hosts.hostclient import HostError, ask_all
 from mrclab.lab.management import clustermapper
@@ -20,7 +21,6 @@ from mrclab.lab.management.clustermapper import Localiser, Probed
 from mrclab.lab.processes.exits import Role, RoleKind
 from mrclab.lab.session.base import Session
 from mrclab.runs.endings import LOST
-from mrc_topo.topology import Topology
 from mrclab.web.log import Log, LogLine, LogWriter, Peers
 from mrclab.web.progress import ProgressWatch
 from mrclab.web.state import (

@@ -7,13 +7,13 @@ from typing import Any, Final
 import yaml
 
 from mrc_host.requests import Hello
+from mrc_topo.labfile import LabError, load_lab
+from mrc_topo.topology import Topology
 from mrclab.lab.session.base import Session
 from mrclab.results import evidence
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import RunResult
 from mrclab.runs.experiment import Experiment, ExperimentError, parse
-from mrc_topo.labfile import LabError, load_lab
-from mrc_topo.topology import Topology
 from mrclab.web.actions import Start
 
 #: A part of an experiment file, as plain YAML values.

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NotRequired, TypedDict
 
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Setting
 from mrclab.lab.faults.kinds import KINDS, OfPort, OfSwitch
-from mrc_topo.topology import Topology
 
 FORMAT: Final = 1
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from mrc_topo.base.document import Model
 from mrc_host.answers import HostStatistics
 from mrc_host.requests import GetStatistics
 from mrc_host.workloads import WORKLOADS
+from mrc_topo.base.document import Model
 from mrclab.lab.management import localiser
 from mrclab.lab.session.base import Session
 from mrclab.results.check import Verdict

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from mrc_topo.base.errors import UsageError
 from mrc_conform.adapters import lines
 from mrc_conform.adapters.process import Adapter, ProcessAdapter, PromptAdapter
 from mrc_conform.device import (
@@ -27,6 +26,7 @@ from mrc_conform.device import (
     Settings,
 )
 from mrc_conform.wire import ENDPOINT_QP, IPV6_BYTES, NEXT_UDP, UDP_BYTES, wire_format
+from mrc_topo.base.errors import UsageError
 
 _ETHERTYPE: Final = 0x86DD
 _ETHERNET_BYTES: Final = 14

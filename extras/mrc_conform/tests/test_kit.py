@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mrc_topo.base.errors import UsageError
 from mrc_conform import evidence, report
 from mrc_conform.adapters import lines
 from mrc_conform.adapters.process import ProcessAdapter
@@ -21,6 +20,7 @@ from mrc_conform.device import Device, DeviceError, Need, Outcome, PathState, Se
 from mrc_conform.devices.kinds import DeviceKind, Target, make
 from mrc_conform.run import Verdict, run_case, run_cases
 from mrc_conform.script import Mismatch, Script
+from mrc_topo.base.errors import UsageError
 from support import pcapng
 from support.conform import sensitivity
 from support.conform.mutant import table

@@ -14,21 +14,21 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from mrclab.lab import describe
-from mrclab.results.evidence import LABELS
-from mrclab.results.expectation import Evidence
-from mrclab.runs.experiment import ExperimentStep
+from mrc_fluid.calibration.startup import StartupSampler
 from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.fabric import Floats
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.run import ClusterRun
 from mrc_fluid.schema import Calibration
-from mrc_fluid.calibration.startup import StartupSampler
+from mrc_topo.schema import Lab
+from mrc_topo.topology import Topology
+from mrclab.lab import describe
+from mrclab.results.evidence import LABELS
+from mrclab.results.expectation import Evidence
+from mrclab.runs.experiment import ExperimentStep
 from mrclab.studies.cells import measure
 from mrclab.studies.cells.cell import Cell, experiment
 from mrclab.studies.cells.measured import Goodput, Measured, Rate
-from mrc_topo.schema import Lab
-from mrc_topo.topology import Topology
 
 #: Seconds: what goes on before the failure, when goodput counts as settled after it, and until the end.
 AT, SETTLED, LASTS = 0.8, 0.4, 2.4

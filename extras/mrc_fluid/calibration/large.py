@@ -10,16 +10,16 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from mrc_topo.base.errors import UsageError
+from mrc_fluid.calibration.calibrate import ComparedValue
 from mrc_fluid.cases import Case
 from mrc_fluid.kernels import Kernels
-from mrc_fluid.calibration.calibrate import ComparedValue
-from mrclab.studies.cells import measure
 from mrc_fluid.validation import fluid, packets
 from mrc_fluid.validation.outcome import Outcome
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import MTU, Fabric, Failure, FlowSpec, Quantity, Scenario
+from mrc_topo.base.errors import UsageError
 from mrc_topo.schema import MAX_HOSTS
+from mrclab.studies.cells import measure
 
 #: NICs below a T0, and T1s of a plane.
 PER_T0, PLANES = 16, 2

@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mrc_topo.base.errors import UsageError
-from mrc_topo.base.files import write_whole
 from mrc_fluid import baselines, effective, kernels, year
 from mrc_fluid.baselines import Usable
+from mrc_fluid.calibration import report
+from mrc_fluid.calibration.calibration_run import CalibrationRun
 from mrc_fluid.clusterfile import Loaded
 from mrc_fluid.effective import EffectiveTime
 from mrc_fluid.fabric import Bools, Floats, Harm, Ints
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.run import ClusterResult, ClusterRun
 from mrc_fluid.sprayers import Sprayer, spray
-from mrc_fluid.calibration import report
-from mrc_fluid.calibration.calibration_run import CalibrationRun
-from mrclab.studies.cells.tables import parquet_of
+from mrc_topo.base.errors import UsageError
+from mrc_topo.base.files import write_whole
 from mrc_topo.cost import CostSummary, bill, load_costs
 from mrc_topo.extras import install, requirement
 from mrc_topo.plan import Design, PlanError, plan
+from mrclab.studies.cells.tables import parquet_of
 from p4lite.folders import make_private
 from p4lite.switch.native.build import cache_dir
 

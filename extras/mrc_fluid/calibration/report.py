@@ -12,17 +12,17 @@ from collections.abc import Mapping
 import numpy as np
 from markupsafe import Markup
 
-from mrc_topo.base import look
 from mrc_fluid import limits
+from mrc_fluid.calibration.calibration_run import CalibrationRun
 from mrc_fluid.cases import own_errors
 from mrc_fluid.causes import cause
 from mrc_fluid.caveat import NATURE
 from mrc_fluid.effective import INTERVALS, EffectiveTime
 from mrc_fluid.fabric import Bools, FabricShape, Floats
 from mrc_fluid.run import ClusterResult
-from mrc_fluid.calibration.calibration_run import CalibrationRun
-from mrclab.studies.cells import pages
+from mrc_topo.base import look
 from mrc_topo.units import format_rate, format_time
+from mrclab.studies.cells import pages
 
 COLOURS = ("--plane-0", "--plane-1", "--plane-2", "--plane-3", "--plane-4", "--plane-5", "--plane-6", "--plane-7")
 #: Of a curve; more than a screen is wide would only make the file large.

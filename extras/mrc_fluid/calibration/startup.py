@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mrc_host.proto.reliability.qp import QueuePair
-from mrclab.lab.session.virtual import VirtualSession
 from mrc_fluid.evs import ASSUMED_BAD, Evs
 from mrc_fluid.jobs import Flows
+from mrc_host.proto.reliability.qp import QueuePair
 from mrc_topo import ev
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
+from mrclab.lab.session.virtual import VirtualSession
 
 
 @dataclass

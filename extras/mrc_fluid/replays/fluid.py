@@ -11,13 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from mrc_topo.base.plain import encode
-from mrc_host.graph.columns import Op
-from mrc_host.graph.errors import GraphError
-from mrc_host.graph.schedule import Schedule, message_count
-from mrc_host.graph.source import Source, load, schedule
-from mrclab.lab import describe
-from mrclab.results.steps import TimeSummary, TrainingSummary, time_summary
 from mrc_fluid import kernels
 from mrc_fluid.carrier import Carrier
 from mrc_fluid.clusterfile import Loaded, parse_cluster
@@ -25,10 +18,17 @@ from mrc_fluid.fabric import Fabric, FabricShape, Floats, Ints, UnknownElement
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.replay import Latency, Replay, StepTimes
 from mrc_fluid.timeline import Event
+from mrc_host.graph.columns import Op
+from mrc_host.graph.errors import GraphError
+from mrc_host.graph.schedule import Schedule, message_count
+from mrc_host.graph.source import Source, load, schedule
+from mrc_topo.base.plain import encode
 from mrc_topo.graph_topology import require_clos
 from mrc_topo.schema import HEADER_BYTES
 from mrc_topo.topology import Topology
 from mrc_topo.units import parse_time_ns
+from mrclab.lab import describe
+from mrclab.results.steps import TimeSummary, TrainingSummary, time_summary
 
 Detail = Literal["auto", "messages", "phases"]
 #: Messages of a step beyond which `auto` takes phases.

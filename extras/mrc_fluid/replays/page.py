@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mrclab.results.performance import training_tables
 from mrc_fluid.cases import accuracy, own_errors
 from mrc_fluid.caveat import NATURE
 from mrc_fluid.clusterfile import Loaded
-from mrclab.studies.cells import pages
 from mrc_fluid.replays.fluid import FluidResult
 from mrc_topo.units import format_rate, format_time
+from mrclab.results.performance import training_tables
+from mrclab.studies.cells import pages
 
 #: Elements that a note names.
 SHOWN = 3

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mrc_fluid.kernels import Kernels
-from mrclab.studies.cells.workers import Progress
 from mrc_fluid.validation import suite
 from mrc_fluid.validation.differences import Difference
 from mrc_fluid.validation.htsim import Algorithms, Htsim
@@ -19,6 +18,7 @@ from mrc_fluid.validation.scenario import MTU, Backend, Fabric, FlowSpec, Quanti
 from mrc_fluid.validation.scenarios import INCAST_BYTES, MESSAGE_BYTES, by_name
 from mrc_fluid.validation.suite import Plan
 from mrc_fluid.validation.variants import VARIANTS
+from mrclab.studies.cells.workers import Progress
 
 _TIMES = (Quantity.GOODPUT, Quantity.P50, Quantity.P99)
 

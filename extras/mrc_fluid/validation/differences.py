@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mrclab.studies.cells.intervals import interval
 from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.htsim import PACKET_BYTES
 from mrc_fluid.validation.outcome import Outcome
 from mrc_fluid.validation.scenario import MTU, OF_PACKETS, RELATIVE, Backend, Quantity
+from mrclab.studies.cells.intervals import interval
 
 #: Relative difference, and difference of shares of packets in percentage points, from which on a cause is asked for.
 RELATIVE_BOUND, POINTS_BOUND = 0.05, 1.0

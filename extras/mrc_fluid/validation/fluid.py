@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from mrclab.lab import describe
-from mrclab.runs.ideal import costs, payload_share
 from mrc_fluid import transfers
 from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.kernels import Kernels
@@ -18,6 +16,8 @@ from mrc_fluid.validation.scenario import Backend, Fabric, Failure, Scenario
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
+from mrclab.lab import describe
+from mrclab.runs.ideal import costs, payload_share
 
 
 def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels: Kernels) -> Outcome:

@@ -13,9 +13,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mrc_topo.base import interruption
-from mrc_topo.base.errors import UsageError
-from mrc_topo.base.files import write_whole
 from mrc_fluid.validation.outcome import Outcome, ScenarioError, of_flows
 from mrc_fluid.validation.scenario import (
     BDP_BYTES,
@@ -29,6 +26,9 @@ from mrc_fluid.validation.scenario import (
     Quantity,
     Scenario,
 )
+from mrc_topo.base import interruption
+from mrc_topo.base.errors import UsageError
+from mrc_topo.base.files import write_whole
 
 #: htsim's packets have a header of 64 bytes in their size.
 PACKET_BYTES = MTU + 64

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mrc_fluid.validation.scenario import Backend, FlowSpec, Quantity
 from mrc_topo.base.errors import MrclabError
 from mrclab.results.performance import jain
-from mrc_fluid.validation.scenario import Backend, FlowSpec, Quantity
 
 
 class ScenarioError(MrclabError):

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from mrclab.studies.cells.cell import Cell, experiment
-from mrclab.studies.cells.measured import Measured
 from mrc_fluid.validation.outcome import Outcome, ScenarioError, of_flows
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
+from mrclab.studies.cells.cell import Cell, experiment
+from mrclab.studies.cells.measured import Measured
 
 #: Facts of an outcome, by the counter that each is (`Measured.counters`).
 FACTS = {

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from mrclab.studies.cells import pages
 from mrc_fluid.validation import closed
 from mrc_fluid.validation.outcome import Outcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_fluid.validation.variants import SCENARIOS, Part, VariantValue
+from mrclab.studies.cells import pages
 
 #: Colours of Okabe and Ito, which colour-blind readers tell apart; markers and dashes tell the same.
 COLOURS = {Backend.PACKETS: "#0072b2", Backend.FLUID: "#d55e00", Backend.HTSIM: "#009e73"}

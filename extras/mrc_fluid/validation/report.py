@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from mrc_topo.base.files import write_whole
-from mrclab.studies.cells import pages
-from mrclab.studies.cells.measure import software
-from mrclab.studies.cells.tables import Kind, write
 from mrc_fluid.validation import plots, readme, summary
 from mrc_fluid.validation.differences import Difference, Value
 from mrc_fluid.validation.outcome import Outcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
+from mrc_topo.base.files import write_whole
+from mrclab.studies.cells import pages
+from mrclab.studies.cells.measure import software
+from mrclab.studies.cells.tables import Kind, write
 
 PAGE, README = "index.html", "README.md"
 STYLE = """

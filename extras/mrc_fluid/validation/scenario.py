@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from mrclab.runs.experiment import ExperimentStep
 from mrc_topo.schema import Lab
+from mrclab.runs.experiment import ExperimentStep
 
 #: One NIC's rate in all scenarios, and the delay of a link: those of uet-htsim when nothing else is asked for.
 NIC_BPS = 100_000_000_000

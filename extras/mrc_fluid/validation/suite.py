@@ -6,12 +6,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mrc_topo.base import interruption
 from mrc_fluid.kernels import Kernels
-from mrclab.studies.cells import workers
-from mrclab.studies.cells.cell import Cell
-from mrclab.studies.cells.measure import prepare, software
-from mrclab.studies.cells.workers import CellStore, Progress, Task
 from mrc_fluid.validation import closed, fluid, packets, variants
 from mrc_fluid.validation.closed import ClosedForm
 from mrc_fluid.validation.differences import Difference, Value, differences, values
@@ -21,7 +16,12 @@ from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import Scenario
 from mrc_fluid.validation.scenarios import by_name
 from mrc_fluid.validation.variants import Variant, VariantValue
+from mrc_topo.base import interruption
 from mrc_topo.topology import Topology
+from mrclab.studies.cells import workers
+from mrclab.studies.cells.cell import Cell
+from mrclab.studies.cells.measure import prepare, software
+from mrclab.studies.cells.workers import CellStore, Progress, Task
 
 #: Files of htsim's input and output.
 HTSIM = "htsim"

@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from mrc_fluid.validation.scenario import Backend, Quantity
+from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.document import DocumentError, Model
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import read_plain
 from mrclab.results.provenance import checkout
 from mrclab.studies.cells.measure import software
-from mrc_fluid.validation.scenario import Backend, Quantity
-from mrc_fluid.validation.suite import SuiteResult
 
 SUMMARY = "validation.json"
 #: The version of this format; a reader refuses another one.

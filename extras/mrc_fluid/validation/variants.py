@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mrclab.studies.cells.intervals import interval
 from mrc_fluid.validation.outcome import Outcome
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import Quantity
 from mrc_topo.shipped import shipped
+from mrclab.studies.cells.intervals import interval
 
 
 class Part(StrEnum):

@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mrc_torch import cli as train_verb
+from mrc_torch.training import job, page, summary
+from mrc_torch.training.job import Job, JobResult, TrainingPlan
 from mrclab.cli.app import app
 from mrclab.lab.faults.action import Action
 from mrclab.lab.processes.exits import ProcessExit
 from mrclab.runs.experiment import ExperimentError
-from mrc_torch.training import job, page, summary
-from mrc_torch.training.job import Job, JobResult, TrainingPlan
 from support.lab.scripted import Clock, Failures, Scripted
 
 NAMES = ["h0", "h1", "h2", "h3"]

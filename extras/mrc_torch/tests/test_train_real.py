@@ -1,6 +1,7 @@
 """PyTorch jobs in a lab on the real clock: one loss curve by MRC and by gloo, through failures; the columns of perf.
 
-They need PyTorch, and take minutes on a small machine: `MRCLAB_TORCH_LABS=1 pytest extras/mrc_torch/tests/test_train_real.py`.
+They need PyTorch, and take minutes on a small machine:
+`MRCLAB_TORCH_LABS=1 pytest extras/mrc_torch/tests/test_train_real.py`.
 """
 
 from __future__ import annotations

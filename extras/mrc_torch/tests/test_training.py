@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results import checks, performance, report, steps, verdict
@@ -22,7 +23,6 @@ from mrclab.results.expectation import Expectation, StepExpectation
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.results import result_of
 from support.lab.usual import LONG, usual_experiments

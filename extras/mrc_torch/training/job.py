@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from mrc_torch.training.ranks import RankEvent, RankMessage, Ranks, shared_folder
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.real import RealSession
 from mrclab.results.record import LabEvent
 from mrclab.runs.loop import Loop
-from mrc_torch.training.ranks import RankEvent, RankMessage, Ranks, shared_folder
 
 #: Python and PyTorch are imported by all ranks at once, which takes a small machine its time.
 START_S = 300.0

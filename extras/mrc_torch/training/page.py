@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from mrc_topo.base import look, quantiles
+from mrc_torch.training.summary import Summary
 from mrclab.results import charts, curves
 from mrclab.results.charts import Curve, Mark, Plot
 from mrclab.results.steps import TimeSummary
 from mrclab.studies.cells import pages
-from mrc_torch.training.summary import Summary
 
 #: Above this many, actions on the lab are drawn as lines without labels.
 LABELLED = 60

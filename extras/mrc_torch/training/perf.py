@@ -6,10 +6,13 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 
+from mrc_torch.training.job import START_S, TURN_S
+from mrc_torch.training.ranks import RankEvent, Ranks, need, shared_folder
 from mrclab.lab.session.real import RealSession
 from mrclab.runs.perf import COLLECTIVES, FLOAT_BYTES, Row
-from mrc_torch.training.job import START_S, TURN_S
-from mrc_torch.training.ranks import RankEvent, Ranks, shared_folder
+
+#: The command line finds these by the entry point `mrclab.perf`.
+__all__ = ["measure", "need"]
 
 #: Of one collective operation, and of each of its bytes: labs are slow, and share a machine.
 PATIENCE_S = 60.0

@@ -17,11 +17,11 @@ from typing import Any
 
 from mrc_topo.base import interruption
 from mrc_topo.base.plain import DecodeError, decode
+from mrc_topo.extras import install, requirement
 from mrclab.lab.hosts.hostprocess import HostProcess
 from mrclab.lab.records.record import State
 from mrclab.lab.session.real import RealSession
 from mrclab.runs.experiment import ExperimentError, Tree
-from mrc_topo.extras import install, requirement
 from p4lite.scratch import scratch
 
 #: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.

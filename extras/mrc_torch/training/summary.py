@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mrclab.results import steps
-from mrclab.results.steps import Step, TimeSummary
 from mrc_torch.training.job import Attempt, AttemptEnd, JobResult
 from mrc_torch.training.ranks import BACKENDS
+from mrclab.results import steps
+from mrclab.results.steps import Step, TimeSummary
 
 
 def zero_ns(result: JobResult) -> int:

@@ -15,12 +15,12 @@ from mrc_topo.base.document import printable
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import interruptible
-from mrclab.results.terminal import Terminal
 from mrc_workshop.classroom import classfile, collecting, gradebook, notebooks, page, resetting, standing
 from mrc_workshop.classroom.classfile import Classroom, Student
 from mrc_workshop.classroom.standing import Standing, State
 from mrc_workshop.classroom.store import Store
 from mrc_workshop.grade import Grade
+from mrclab.results.terminal import Terminal
 
 app = typer.Typer(
     help="Run a class: collect what students did, grade it, see who is where, export grades.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mrc_topo.base.document import Model
-from mrclab.results.counted import TOTALS
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
+from mrclab.results.counted import TOTALS
 
 #: The meanings of names, for messages; other names are counters of `mrc_host.proto.stats` or of the P4 program.
 MEANS = {

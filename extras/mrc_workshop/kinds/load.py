@@ -9,13 +9,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mrc_topo.base.document import Model
-from mrclab.results import performance
 from mrc_topo.addressing import Tier
+from mrc_topo.base.document import Model
 from mrc_topo.units import format_rate
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, kind
 from mrc_workshop.trace import IPV6, CapturedPacket, line
+from mrclab.results import performance
 
 Share = Annotated[float, Field(ge=0)]
 SHOWN = 6

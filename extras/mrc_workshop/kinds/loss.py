@@ -8,12 +8,12 @@ from typing import Annotated
 from pydantic import Field
 
 from mrc_topo.base.document import Model
-from mrclab.results import performance
 from mrc_topo.units import format_rate
 from mrc_workshop.job import Document, Run
 from mrc_workshop.kinds.compared import missed_check, other_workload
 from mrc_workshop.kinds.prediction import read_numbers
 from mrc_workshop.kinds.registry import Finding, kind
+from mrclab.results import performance
 
 
 class Impaired(Model):

@@ -10,16 +10,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mrc_topo.base.document import Model
 from mrc_host.answers import EvEvent, MrcHostStatistics
 from mrc_host.policy import EvInput
 from mrc_host.proto.events import EvState
-from mrclab.results import performance
+from mrc_topo.base.document import Model
 from mrc_topo.paths import Paths
 from mrc_topo.units import format_rate
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
 from mrc_workshop.trace import BTH, IPV6, CapturedPacket, line
+from mrclab.results import performance
 
 MS = 1_000_000
 #: The names of states in events of EVs.

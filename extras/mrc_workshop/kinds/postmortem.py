@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from mrc_host.proto.events import EvState
 from mrc_topo.base import document
 from mrc_topo.base.document import DocumentError, Model, explain
-from mrc_host.proto.events import EvState
 from mrc_topo.paths import Paths
 from mrc_topo.topology import UnknownElement
 from mrc_workshop import records

@@ -14,8 +14,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mrc_topo.base.document import Model
 from mrc_topo import rules
+from mrc_topo.base.document import Model
 from mrc_topo.marking import Marks
 from mrc_topo.schema import QueueSpec
 from mrc_workshop.job import Run

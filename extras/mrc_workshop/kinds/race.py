@@ -12,11 +12,11 @@ import yaml
 from pydantic import Field
 
 from mrc_topo.base.document import Model
-from mrclab.results.record import RunResult
 from mrc_workshop import trusted
 from mrc_workshop.job import Run, RunOrder
 from mrc_workshop.kinds.counters import totals
 from mrc_workshop.kinds.registry import Finding, kind
+from mrclab.results.record import RunResult
 
 #: A spurious retransmission per this many losses counts as a cause.
 MANY = 4

@@ -9,12 +9,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from mrc_topo.base import document
 from mrc_topo.base.document import DocumentError, Model
-from mrclab.lab.faults.kinds import PauseStorm
-from mrclab.results import performance
 from mrc_topo.topology import Topology
 from mrc_workshop.job import Document, Run
 from mrc_workshop.kinds.compared import missed_check, other_workload
 from mrc_workshop.kinds.registry import Finding, kind
+from mrclab.lab.faults.kinds import PauseStorm
+from mrclab.results import performance
 
 #: A stream stalls if it ends less than this share of the messages that the run's busiest stream ends.
 STALLED = 0.6

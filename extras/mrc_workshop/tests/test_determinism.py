@@ -16,10 +16,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from mrclab.cli.app import app
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise, judge, verify
 from mrc_workshop.exercise import WorkshopError
+from mrclab.cli.app import app
 
 
 def reason_of(row: verify.TrialRow) -> str:

@@ -15,7 +15,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.runs.experiment import ExperimentError
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
@@ -26,6 +25,7 @@ from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.job import Job
 from mrc_workshop.kinds import catalogue
 from mrc_workshop.trace import CapturedPacket
+from mrclab.runs.experiment import ExperimentError
 
 TEMPLATE = shipped("workshop") / "TEMPLATE"
 MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from mrc_host.answers import JobProgress
-from mrclab.results.record import RunResult
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise, grade
 from mrc_workshop.exercise import Exercise
 from mrc_workshop.grade import Grade
 from mrc_workshop.kinds import race
+from mrclab.results.record import RunResult
 
 OPEN = shipped("workshop") / "11-open"
 OURS = """

@@ -21,14 +21,14 @@ from mrc_host import policy
 from mrc_host.policy import EvInput, EvSet, EvUniverse, NsccConfig, PolicyError, Rtt, Scoreboard
 from mrc_host.proto.config import EvConfig, EvMode
 from mrc_host.proto.limits import ConfigError
-from mrclab.lab.session.virtual import VirtualSession
-from mrclab.results.record import RunResult
-from mrclab.runs import conduct
-from mrclab.runs.experiment import Experiment
 from mrc_topo.labfile import parse_lab
 from mrc_workshop.player import LearnerObjects
 from mrc_workshop.standins import LearnerProcess
 from mrc_workshop.wire import Wire
+from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.record import RunResult
+from mrclab.runs import conduct
+from mrclab.runs.experiment import Experiment
 from support.lab.results import plain
 
 LAB: dict[str, Any] = {

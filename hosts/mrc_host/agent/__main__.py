@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from mrc_topo.base import rpc
 from mrc_host import running
 from mrc_host.agent.verbs import VerbsServer
 from mrc_host.answers import HostFidelity, Software
@@ -36,6 +35,7 @@ from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
 from mrc_host.requests import Provided
 from mrc_host.verbs.connection import verbs_socket
+from mrc_topo.base import rpc
 
 #: What the hosts' kernels send, which have this MTU at least.
 LEAST_PACKET = 1280

@@ -22,8 +22,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mrc_topo.base import rpc
-from mrc_topo.base.plain import encode
 from mrc_host.node.host import HostNode
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.quota import RefusedError
@@ -31,6 +29,8 @@ from mrc_host.proto.memory import MemoryFault, ProcessMemory
 from mrc_host.verbs import layout
 from mrc_host.verbs.connection import map_shared
 from mrc_host.verbs.requests import Hello
+from mrc_topo.base import rpc
+from mrc_topo.base.plain import encode
 
 MAX_REQUEST_BYTES: Final = 1 << 16
 _PROC_SUPER_MAGIC: Final = 0x9FA0

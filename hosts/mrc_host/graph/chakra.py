@@ -100,7 +100,9 @@ def _messages() -> tuple[Any, Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="mrc_host/graph/chakra.proto", package="mrc_host.graph", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="mrc_host/graph/chakra.proto", package="mrc_host.graph", syntax="proto3"
+    )
 
     def message(name: str, *fields: tuple[str, int, int, bool, str]) -> None:
         made = file.message_type.add(name=name)

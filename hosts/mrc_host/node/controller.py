@@ -10,7 +10,6 @@ import errno
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from mrc_topo.base.rpc import Done, Verbs
 from mrc_host import ctl_requests
 from mrc_host.ctl_requests import ProfileKind
 from mrc_host.node.ev_events import EvEvents
@@ -26,6 +25,7 @@ from mrc_host.proto.events import EvState
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.statistics import CcStatistics, NsccStatistics
 from mrc_host.proto.transport import Pair
+from mrc_topo.base.rpc import Done, Verbs
 
 
 class NodeController:

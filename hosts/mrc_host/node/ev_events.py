@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from mrc_topo.base.rpc import Done, Verbs
 from mrc_host import ctl_requests
 from mrc_host.ctl_requests import ProfileKind, QueuedEvent
 from mrc_host.node.profiles import DEFAULT, REPORTED, ControlledProfiles, event_states
 from mrc_host.proto.events import EvChanged, EvState
+from mrc_topo.base.rpc import Done, Verbs
 
 MAX_EVENTS: Final = 1 << 16
 MAX_EVENT_QUEUES: Final = 64

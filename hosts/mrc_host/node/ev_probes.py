@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from mrc_topo.base.rpc import Verbs
 from mrc_host import ctl_requests
 from mrc_host.ctl_requests import ProbedEv
 from mrc_host.proto.endpoint import Endpoint
+from mrc_topo.base.rpc import Verbs
 
 MAX_PROBES: Final = 4096
 

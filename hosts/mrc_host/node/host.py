@@ -19,8 +19,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mrc_topo.base.plain import encode
-from mrc_topo.base.rpc import Done, RefusedError, Verbs
 from mrc_host import requests
 from mrc_host.answers import Event as LogEvent
 from mrc_host.answers import (
@@ -73,6 +71,8 @@ from mrc_host.proto.statistics import PortStatistics, RoceStatistics
 from mrc_host.proto.transport import Pair, TransportEndpoint
 from mrc_host.requests import DEFAULT_PROFILE, Provided
 from mrc_host.workloads import WorkloadError
+from mrc_topo.base.plain import encode
+from mrc_topo.base.rpc import Done, RefusedError, Verbs
 
 MAX_LOG = 10_000
 MAX_FAULTS = 64

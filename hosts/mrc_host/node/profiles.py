@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mrc_topo.base.rpc import Done, Verbs
 from mrc_host import ctl_requests, requests
 from mrc_host.ctl_requests import EvOnPlane, ProfileDocument, ProfileKind, ProfileState, Settings
 from mrc_host.node.config import build, build_cc
@@ -31,6 +30,7 @@ from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
+from mrc_topo.base.rpc import Done, Verbs
 
 DEFAULT: Final = requests.DEFAULT_PROFILE
 MAX_EVS: Final = 4096  # of a profile

@@ -6,8 +6,8 @@ import errno
 from dataclasses import dataclass
 from typing import Final
 
-from mrc_topo.base import rpc
 from mrc_host.proto.limits import check_range
+from mrc_topo.base import rpc
 
 #: What a work request takes at most, bytes, as `ibv_port_attr.max_msg_sz`.
 MAX_MESSAGE_BYTES: Final = 1 << 31

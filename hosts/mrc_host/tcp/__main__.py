@@ -18,9 +18,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mrc_topo.base.plain import DecodeError, decode, encode
 from mrc_host.tcp.channel import ChannelError, TcpChannel, connected
 from mrc_host.workloads import WORKLOADS, WorkloadError
+from mrc_topo.base.plain import DecodeError, decode, encode
 
 TURN_S = 0.05
 

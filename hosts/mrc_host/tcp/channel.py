@@ -15,8 +15,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mrc_topo.base.errors import ErrorCode, MrclabError
 from mrc_host.workloads.base import Parameters, Workload
+from mrc_topo.base.errors import ErrorCode, MrclabError
 
 DATA, DONE, HELLO = 1, 2, 3
 #: Kind, whether there is an immediate, immediate, number of the write, offset in the receiver's region, length.

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from mrc_topo.base.rpc import Request
 from mrc_host.verbs import layout, requests
 from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, device_path, map_file
 from mrc_host.verbs.layout import EventType
 from mrc_host.verbs.requests import DeviceAttributes, PortAttributes
 from mrc_host.verbs.ring import Consumer, NoRing, Producer
+from mrc_topo.base.rpc import Request
 
 _ROOM_WAIT_S: Final = 20e-6
 _ROOM_TIMEOUT_S: Final = 30.0

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
-from mrc_topo.base.plain import Range
-from mrc_topo.base.rpc import Done, Request
 from mrc_host.access import Access
 from mrc_host.verbs import layout
 from mrc_host.verbs.layout import DeviceCap, QpState
+from mrc_topo.base.plain import Range
+from mrc_topo.base.rpc import Done, Request
 
 Number = Annotated[int, Range(0, layout.WORD)]
 QpNumber = Annotated[int, Range(0, 0xFFFFFF)]

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mrc_topo.base.errors import UsageError
 from mrc_host.answers import JobProgress, Measured
 from mrc_host.workloads.measure import Distribution
+from mrc_topo.base.errors import UsageError
 
 STEP_BITS = 16
 #: Whole-number parameters above this are a slip of the finger.

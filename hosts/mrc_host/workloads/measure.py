@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from mrc_topo.base import quantiles
 from mrc_host.answers import Stream, Times
+from mrc_topo.base import quantiles
 
 #: Times are kept to this many leading bits: quantiles are within 0.05 %.
 KEPT_BITS = 12

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from mrc_host.graph.generate import order
 from mrc_host.answers import Measured, TrainingTimes
+from mrc_host.graph.generate import order
 from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, split
 from mrc_host.workloads.exchange import AllToAll, AllToAllParameters
 from mrc_host.workloads.measure import Distribution

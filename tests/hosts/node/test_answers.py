@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.base.plain import decode, encode
 from mrc_host import answers
+from mrc_topo.base.plain import decode, encode
+from mrc_topo.labfile import parse_lab
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import parse_lab
 
 LAB = """
 name: answers

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from mrc_host.node.host import CommandError, HostNode
+from mrc_topo import addressing
+from mrc_topo.labfile import parse_lab
 from mrclab.lab import describe
 from mrclab.lab.faults.action import Action
 from mrclab.lab.hosts.hostclient import HostClient, HostError
@@ -26,8 +28,6 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo import addressing
-from mrc_topo.labfile import parse_lab
 from support.lab.results import plain
 
 LAB = """

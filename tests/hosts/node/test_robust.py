@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.base import rpc
 from mrc_host.node.config import load
 from mrc_host.node.host import MAX_LOG, CommandError, HostNode
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, QpState, QpStateChanged
 from mrc_host.proto.transport import TransportEndpoint
 from mrc_host.proto.wire.codec import Codec
 from mrc_host.proto.wire.fields import Opcode
+from mrc_topo.base import rpc
 
 OWN, PEER, STRANGER = "2001:db8::1", "2001:db8::2", "2001:db8::9"
 PATHS = {PEER: {str(hop): ["2001:db8::1", f"5f00:0:{hop + 1:x}::"] for hop in range(4)}}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mrc_topo.base.rpc import Client, RefusedError
 from mrc_host import requests
 from mrc_host.ctl_requests import (
     CreateEventQueue,
@@ -32,6 +31,7 @@ from mrc_host.ctl_requests import (
 )
 from mrc_host.proto.events import EvState
 from mrc_host.verbs import WcStatus
+from mrc_topo.base.rpc import Client, RefusedError
 from support.verbs.bed import Bed, bed, ends
 
 

@@ -13,8 +13,8 @@ import pytest
 from mrc_host import verbs
 from mrc_host.node.host import HostNode
 from mrc_host.verbs import Access, RingOpcode, WcStatus, Wire
-from mrclab.lab.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
+from mrclab.lab.session.virtual import VirtualSession
 from support.verbs.bed import Bed, End, bed, join, open_end
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC

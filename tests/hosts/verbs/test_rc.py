@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.base import rpc
 from mrc_host import verbs
 from mrc_host.node.both import BothTransports
 from mrc_host.verbs import (
@@ -31,6 +30,7 @@ from mrc_host.verbs import (
     Wire,
     layout,
 )
+from mrc_topo.base import rpc
 from support.verbs.bed import Bed, End, bed, ends, join, open_end
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC

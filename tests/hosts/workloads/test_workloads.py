@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrclab.cli.available import SECTIONS
-from mrclab.cli.listed import Kind
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import PERIOD, differing, fill, period
 from mrc_host.workloads.flows import ConnectionMatrix, FlowsParameters, _placed
 from mrc_host.workloads.measure import MARKS, Distribution, Meter
 from mrc_host.workloads.streams import Streams
+from mrclab.cli.available import SECTIONS
+from mrclab.cli.listed import Kind
 from support.toynet import ToyChannel, ToyNet
 
 PARAMS: dict[str, dict[str, Any]] = {

@@ -18,13 +18,13 @@ import pytest
 from google.protobuf import text_format
 from pyroute2 import netns
 
-from mrclab.lab.switches.p4rt import Device
-from mrclab.lab.switches.program import push_rules
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab
 from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
+from mrclab.lab.switches.p4rt import Device
+from mrclab.lab.switches.program import push_rules
 from support.namespaces import run
 from support.p4.fabric_bed import compiled, lab_frame
 from support.p4.mrc_frames import read

@@ -11,14 +11,14 @@ import random
 import sys
 from typing import Any
 
-from mrc_topo.base.plain import encode
 from mrc_host import running
+from mrc_topo.base.plain import encode
+from mrc_topo.labfile import parse_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.series import Series
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.labfile import parse_lab
 
 LAB = """
 name: twice

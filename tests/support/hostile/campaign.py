@@ -24,8 +24,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from libmrc import build
-from mrc_topo.base.rpc import Client
 from mrc_host import requests
+from mrc_topo.base.rpc import Client
 from support.verbs.bed import process
 
 SOURCE = pathlib.Path(__file__).with_name("programs.c")

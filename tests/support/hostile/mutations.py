@@ -26,8 +26,13 @@ from typing import Any
 
 import yaml
 
-from mrc_topo.base.errors import MrclabError
+from mrc_fluid.clusterfile import builtin_clusters, load_cluster
 from mrc_host.graph import source as graphs
+from mrc_topo.base.errors import MrclabError
+from mrc_topo.labfile import builtin_labs, load_lab
+from mrc_workshop.classroom import classfile, handin
+from mrc_workshop.classroom.reading import RefusedError
+from mrc_workshop.exercise import find
 from mrclab.lab.switches import program
 from mrclab.lab.switches.names import P4InfoNames
 from mrclab.results import history, verdict
@@ -38,13 +43,8 @@ from mrclab.runs import again, artifact, compare, precheck
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import known_experiments, load_experiment
-from mrc_fluid.clusterfile import builtin_clusters, load_cluster
 from mrclab.studies.sweeps import plan, store
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
-from mrc_topo.labfile import builtin_labs, load_lab
-from mrc_workshop.classroom import classfile, handin
-from mrc_workshop.classroom.reading import RefusedError
-from mrc_workshop.exercise import find
 from p4lite.errors import P4liteError
 from p4lite.switch.source import read_p4info
 

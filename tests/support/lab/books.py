@@ -14,6 +14,9 @@ from typing import Any
 
 import yaml
 
+from mrc_topo.graph_topology import build_topology
+from mrc_topo.labfile import builtin_labs
+from mrc_topo.schema import Lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.base import closing
 from mrclab.lab.session.virtual import VirtualSession
@@ -21,9 +24,6 @@ from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.schema import Lab
-from mrc_topo.graph_topology import build_topology
-from mrc_topo.labfile import builtin_labs
 from support.lab.labs import SMALL_LOADS
 
 #: Failures of switches, and settings of impaired links.

@@ -33,6 +33,7 @@ import psutil
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from mrc_host.workloads import WORKLOADS
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
@@ -46,7 +47,6 @@ from mrclab.results.recording import Recording
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.sessions import session_for
 from mrclab.runs.workload import WorkloadSpec
-from mrc_topo.topology import Topology
 from support.lab.labs import SMALL_LOADS, lab_file
 
 #: What allocators and threads may need more, whatever the length; a leak of 1 KB/s has exceeded it in 3 hours.

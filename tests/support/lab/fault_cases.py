@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import networkx as nx
 from hypothesis import strategies as st
 
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Action
 from mrclab.studies.chaos.truth import hit
-from mrc_topo.topology import Topology
 
 
 def actions(topology: Topology) -> st.SearchStrategy[Action]:

@@ -5,11 +5,11 @@ Here and not in a test: a process that is spawned imports its function by name, 
 
 from __future__ import annotations
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.real import RunRecord
-from mrc_topo.labfile import load_lab
 from support.lab.fake_lab import FakeLab
 
 

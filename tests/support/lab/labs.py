@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from mrc_topo.labfile import builtin_labs
 from mrclab.lab.session.base import Session
 from mrclab.runs.sessions import session_for
-from mrc_topo.labfile import builtin_labs
 from p4lite.switch.targetapi.values import DeviceStats
 
 #: Every workload with parameters that make its messages small.

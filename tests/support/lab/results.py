@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mrc_topo.base.plain import encode
 from mrc_host.answers import JobProgress
+from mrc_topo.base.plain import encode
 from mrclab.results.reading import completed
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.results.recording import StoredRecording

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from mrc_topo.base.plain import decode
+from mrc_torch.training.ranks import RankMessage
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.ledger import LedgerChange
 from mrclab.lab.processes.exits import ProcessExit
-from mrc_torch.training.ranks import RankMessage
 
 
 class Failures:

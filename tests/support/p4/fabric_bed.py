@@ -11,8 +11,8 @@ import tempfile
 from mrc_topo import rules
 from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths
-from mrc_topo.topology import HostPort, Topology
 from mrc_topo.rules import TableEntry
+from mrc_topo.topology import HostPort, Topology
 from p4lite.switch.fabric.fabric import Fabric, Switch
 from p4lite.switch.fabric.values import LinkSettings, QueueLimits
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue

@@ -20,7 +20,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from mrc_topo.base.plain import encode
 from mrc_host.proto.config import EvConfig, EvFormat, ReliabilityConfig, Srv6Path, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.fixed import FixedConfig
@@ -28,6 +27,7 @@ from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
 from mrc_host.proto.statistics import QpStatistics
 from mrc_host.proto.wire.codec import Codec
+from mrc_topo.base.plain import encode
 from support.proto.net import Impairment, NetConfig, Stalled
 from support.proto.workload import Bench, Connection, Mismatch
 

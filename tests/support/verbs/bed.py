@@ -21,13 +21,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mrc_topo.base import rpc
 from mrc_host import verbs
 from mrc_host.agent.verbs import VerbsServer, silence
 from mrc_host.drivers.raw import RawDriver, RingNode
 from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
 from mrc_host.verbs.connection import verbs_socket
+from mrc_topo.base import rpc
 
 PORTS = 2
 PACKETS = 4096

@@ -6,9 +6,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from mrclab.cli.common import lab_file
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Topology
+from mrclab.cli.common import lab_file
 
 LabName = Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab or of one that is up")]
 

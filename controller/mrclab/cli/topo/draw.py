@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from mrc_topo import draw
+from mrc_topo.base.files import WriteError, write_whole
 from mrclab.cli.topo.common import LabName as Lab
 from mrclab.cli.topo.common import fail, load
-from mrc_topo.base.files import WriteError, write_whole
-from mrc_topo import draw
 
 
 def verb(

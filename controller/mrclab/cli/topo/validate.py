@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from mrclab.cli.common import lab_file
-from mrclab.lab import describe
 from mrc_topo import rules, walk
 from mrc_topo.labfile import LabError, load_lab
+from mrclab.cli.common import lab_file
+from mrclab.lab import describe
 
 #: Up to this many hosts every route of every pair is followed.
 ALL_PAIRS = 256

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from mrclab.lab.faults.effects import DOWN, UP, Effects
 from mrc_topo.topology import Link, Switch, Topology
+from mrclab.lab.faults.effects import DOWN, UP, Effects
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import End, FabricInfo, LinkChanges
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, cast
 
-from mrclab.lab.faults.action import Action, FailureError, Setting
-from mrclab.lab.faults.effects import DOWN, UP, Effects, Way
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Host, Link, Switch, Topology
+from mrclab.lab.faults.action import Action, FailureError, Setting
+from mrclab.lab.faults.effects import DOWN, UP, Effects, Way
 from p4lite.switch.fabric.values import SwitchState
 from p4lite.switch.targetapi.values import LinkChanges
 

@@ -18,11 +18,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mrc_topo import addressing
 from mrc_topo.base.errors import SIMULATE, MrclabError
 from mrc_topo.base.linux import not_linux
-from mrclab.lab.hosts import management
-from mrc_topo import addressing
 from mrc_topo.topology import Host, Topology
+from mrclab.lab.hosts import management
 
 ROUTER = "fe80::1"
 #: The priority of rules after the tables of local addresses and of routes (32766).

@@ -12,8 +12,8 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from mrclab.lab.records.rundir import RunError
 from mrc_topo.machine import MachineSpec
+from mrclab.lab.records.rundir import RunError
 
 VARIABLE = "MRCLAB_CONNECT"
 #: ssh must not ask for a password, or whether to trust a host: both must be settled before.

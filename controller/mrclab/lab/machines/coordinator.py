@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import OMIT_NONE, DecodeError, decode, encode
+from mrc_topo.labfile import load_lab
+from mrc_topo.placement import Placement
 from mrclab.lab.machines.clock import Clock, ClockOffset
 from mrclab.lab.machines.remote import VERBS
 from mrclab.lab.machines.sources import sources, version
@@ -35,8 +37,6 @@ from mrclab.lab.processes.exits import MACHINE, ProcessExit, Role, cause
 from mrclab.lab.records.record import Record, read_untrusted
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import ClockFidelity
-from mrc_topo.labfile import load_lab
-from mrc_topo.placement import Placement
 from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
 
 #: The file of what the coordinator records of the machines, beside the lab's record.

@@ -9,6 +9,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from mrc_topo.labfile import lab_text
+from mrc_topo.placement import Placement
+from mrc_topo.topology import Topology
 from mrclab.lab import describe, lifecycle
 from mrclab.lab.lifecycle import quiet
 from mrclab.lab.machines import connect as reach
@@ -16,9 +19,6 @@ from mrclab.lab.records import shells
 from mrclab.lab.records.record import State, last_line
 from mrclab.lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
 from mrclab.lab.requested import RequestedLab
-from mrc_topo.labfile import lab_text
-from mrc_topo.placement import Placement
-from mrc_topo.topology import Topology
 
 if TYPE_CHECKING:
     from mrclab.lab.machines.coordinator import CoordinatorOrder

@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from mrc_topo.base import rpc
 from mrc_topo.base.plain import encode
+from mrc_topo.placement import MACHINE, Placement, TunnelEnd
 from mrclab.lab import lifecycle
 from mrclab.lab.lab_slice import LabSlice
 from mrclab.lab.machines import probe
@@ -40,7 +41,6 @@ from mrclab.lab.records.record import Record
 from mrclab.lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
 from mrclab.lab.requested import RequestedLab
 from mrclab.lab.session.real import RealSession
-from mrc_topo.placement import MACHINE, Placement, TunnelEnd
 from p4lite.scratch import scratch
 from p4lite.switch.fabric.port import tunnel_socket
 

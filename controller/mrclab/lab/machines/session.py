@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mrc_topo.placement import Placement
 from mrclab.lab import describe
 from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.lab_slice import relayed
@@ -16,7 +17,6 @@ from mrclab.lab.processes.exits import Role, RoleKind, StoppedProcess
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrclab.lab.session.real import AgentProcess, RealSession
-from mrc_topo.placement import Placement
 from p4lite.switch.fabric.values import TunnelStats
 
 #: Events of a slice cannot be dated if its clock may differ from ours by more than this.

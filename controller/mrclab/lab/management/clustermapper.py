@@ -20,11 +20,11 @@ from typing import NotRequired, Protocol, TypedDict
 
 from mrc_host.answers import ProbeRow
 from mrc_host.requests import GetMap
-from mrclab.lab.hosts.hostclient import HostControl, HostError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.topology import Topology
+from mrclab.lab.hosts.hostclient import HostControl, HostError
 
 #: A target is dead if none of this many latest probes was answered, and lossy if some were not.
 DEAD_AFTER = 2

@@ -16,17 +16,17 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv6Address
 
-from mrc_topo.base.errors import ErrorCode, UsageError
 from mrc_host.ctl_requests import EvList, QueryEvs, SetDenials
 from mrc_host.requests import Hello
-from mrclab.lab.hosts.hostclient import HostError, HostGone
-from mrclab.lab.management import clustermapper, localiser
-from mrclab.lab.session.base import Session
 from mrc_topo.addressing import Tier
+from mrc_topo.base.errors import ErrorCode, UsageError
 from mrc_topo.ev import plane_of
 from mrc_topo.modes import MODES, UplinkChooser
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Host, Link, PathError, Switch, Topology
+from mrclab.lab.hosts.hostclient import HostError, HostGone
+from mrclab.lab.management import clustermapper, localiser
+from mrclab.lab.session.base import Session
 
 Element = Link | Switch | Host
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from mrc_host.policy import PolicyError, load_class, supplier
 from mrc_host.proto.limits import ConfigError
-from mrclab.lab.management.clustermapper import WORDS, Clustermapper, Finding, Localiser, Views
 from mrc_topo.topology import Topology, UnknownElement
+from mrclab.lab.management.clustermapper import WORDS, Clustermapper, Finding, Localiser, Views
 
 
 def load(reference: str | None) -> Localiser:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import resource
 
 from mrc_topo.base.errors import SIMULATE
-from mrclab.lab.records.rundir import RunError
 from mrc_topo.units import format_size
+from mrclab.lab.records.rundir import RunError
 
 #: The number of open files that the smallest labs need, with room for Python's and gRPC's own.
 LEAST_FILES = 256

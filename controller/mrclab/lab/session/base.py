@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 from mrc_host.answers import HostStatistics
+from mrc_topo import rules
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.fabric import FabricControl
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.hosts.hostclient import HostControl
@@ -16,8 +18,6 @@ from mrclab.lab.processes.exits import ProcessExit, StoppedProcess
 from mrclab.lab.session import counters
 from mrclab.lab.session.fidelity import Fidelity
 from mrclab.lab.switches.program import FabricProgram, ProgramDocument
-from mrc_topo import rules
-from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
 

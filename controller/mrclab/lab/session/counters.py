@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from mrclab.lab.switches.names import P4InfoNames
 from mrc_topo import rules
 from mrc_topo.topology import Topology
+from mrclab.lab.switches.names import P4InfoNames
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CreditStats, PfcStats
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats

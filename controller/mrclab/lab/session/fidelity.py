@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mrc_host.answers import HostFidelity, Software
 from mrc_topo.base import quantiles
 from mrc_topo.base.plain import OMIT_NONE, encode
-from mrc_host.answers import HostFidelity, Software
 from mrclab.lab.scheduling import MachineActivity, Scheduling
 from mrclab.lab.session.load import SwitchLoad
 from p4lite.switch.fabric.values import Lateness, TunnelStats

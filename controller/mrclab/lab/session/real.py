@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 import grpc
 import psutil
 
+from mrc_host.answers import HostFidelity
+from mrc_host.requests import Provide, Provided
+from mrc_topo import rules
 from mrc_topo.base import interruption
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
-from mrc_host.answers import HostFidelity
-from mrc_host.requests import Provide, Provided
+from mrc_topo.labfile import load_lab
 from mrclab.lab import describe, scheduling
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.faults.ledger import FaultLedger, LedgerState
@@ -38,8 +40,6 @@ from mrclab.lab.session.wired import WiredFabric
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.backend import COMMANDS, dead_switch
 from mrclab.lab.switches.program import FabricProgram, ProgramDocument, fabric_program, fill, primary, shipped_document
-from mrc_topo import rules
-from mrc_topo.labfile import load_lab
 
 #: The time within which an agent ends, and another comes up, on a busy machine.
 AGENT_S = 30.0

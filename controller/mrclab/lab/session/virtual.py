@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from mrc_topo.base import interruption
-from mrc_topo.base.plain import decode, encode
-from mrc_topo.base.rpc import Request
 from mrc_host import running
 from mrc_host.answers import Software
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.host import CommandError, HostNode
+from mrc_topo import rules
+from mrc_topo.base import interruption
+from mrc_topo.base.plain import decode, encode
+from mrc_topo.base.rpc import Request
+from mrc_topo.topology import Host, Topology
 from mrclab.lab import describe, payloads, policies
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.hosts.hostclient import HostError, HostGone, Plain
@@ -29,8 +31,6 @@ from mrclab.lab.session.fidelity import Fidelity
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.direct import DirectTables
 from mrclab.lab.switches.program import FabricProgram, fill, primary, program_of
-from mrc_topo import rules
-from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
 from p4lite.switch.assembly import assemble
 from p4lite.switch.fabric.fabric import Port

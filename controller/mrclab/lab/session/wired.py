@@ -15,13 +15,13 @@ from typing import Final, Literal, TypeVar
 import grpc
 
 from mrc_topo.base.rpc import Request
+from mrc_topo.topology import Topology
 from mrclab.lab.describe import BEHIND
 from mrclab.lab.hosts.hostclient import HostClient, HostGone
 from mrclab.lab.session.fabricset import FabricSet
 from mrclab.lab.switches.backend import CheckSwitch, HoldSwitch, RestartSwitch, SizeQueue
 from mrclab.lab.switches.names import P4RuntimeError
 from mrclab.lab.switches.p4rt import Device
-from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats, FabricInfo, LinkChanges
 

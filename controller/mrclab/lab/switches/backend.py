@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from mrc_topo.base.rpc import Done, Request, Verbs
+from mrc_topo.topology import Switch, Topology, UnknownElement
 from mrclab.lab.hosts.hostnet import HostNet
 from mrclab.lab.records.record import LabFolder, Record
 from mrclab.lab.records.rundir import RunError
-from mrc_topo.topology import Switch, Topology, UnknownElement
 
 #: The socket on which the daemon serves the verbs of this module.
 COMMANDS = "labd"

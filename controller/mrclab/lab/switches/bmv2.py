@@ -12,14 +12,14 @@ import socket
 import subprocess
 import time
 
+from mrc_topo import rules
+from mrc_topo.topology import Switch, Topology
 from mrclab.lab import describe
 from mrclab.lab.processes.process import ProgressTimeout
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches import offload
 from mrclab.lab.switches.backend import FROZEN, RUNNING, STOPPED, ForwardingBackend, ProcessSupervisor
 from mrclab.lab.switches.thrift import SimpleSwitch, ThriftError
-from mrc_topo import rules
-from mrc_topo.topology import Switch, Topology
 
 #: The time in which a switch must answer, granted again as long as it works; it is shorter than the lab's, so that the
 #: error names the switch.

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import pathlib
 
+from mrc_topo.topology import Switch, Topology
 from mrclab.lab.switches import mapping
 from mrclab.lab.switches.names import Match, P4RuntimeError, TableEntry
 from mrclab.lab.switches.program import FabricProgram
-from mrc_topo.topology import Switch, Topology
 from p4lite.switch.fabric.switch import Switch as FabricSwitch
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue
 from p4lite.switch.program.facts import Key

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import get_args
 
 from mrc_topo.base.errors import SIMULATE
-from mrclab.lab.records.rundir import RunError
 from mrc_topo.modes import RoutingMode
 from mrc_topo.schema import Compiler, Forwarder, Lab
 from mrc_topo.topology import Topology
+from mrclab.lab.records.rundir import RunError
 
 FORWARDERS: tuple[Forwarder, ...] = get_args(Forwarder)
 COMPILERS: tuple[Compiler, ...] = get_args(Compiler)

@@ -11,11 +11,11 @@ import os
 import pathlib
 import time
 
-from mrclab.lab.records.rundir import RunError
-from mrclab.lab.switches.backend import ForwardingBackend
 from mrc_topo import addressing, rules
 from mrc_topo.kernel_routes import NEIGHBOUR, routes
 from mrc_topo.topology import Switch
+from mrclab.lab.records.rundir import RunError
+from mrclab.lab.switches.backend import ForwardingBackend
 
 READY_S = 10.0
 SETTINGS = {

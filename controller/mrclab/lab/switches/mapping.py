@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mrclab.lab.switches.names import ActionName, Match, P4InfoNames, P4RuntimeError, TableEntry, TableName, to_bytes
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
+from mrclab.lab.switches.names import ActionName, Match, P4InfoNames, P4RuntimeError, TableEntry, TableName, to_bytes
 
 
 @dataclass

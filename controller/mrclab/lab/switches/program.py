@@ -24,12 +24,12 @@ from mrc_topo.base.document import DocumentError
 from mrc_topo.base.errors import ExitCode, MrclabError
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
+from mrc_topo.shipped import shipped
+from mrc_topo.topology import Switch, Topology
 from mrclab.lab.records import trusted
 from mrclab.lab.switches import forwarders, mapping
 from mrclab.lab.switches import names as p4info_names
 from mrclab.lab.switches.names import P4InfoNames, P4RuntimeError
-from mrc_topo.shipped import shipped
-from mrc_topo.topology import Switch, Topology
 from p4lite.folders import FolderError
 from p4lite.scratch import scratch
 from p4lite.switch.errors import BuildError

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from mrc_topo.base.document import Model
-from mrclab.results.provenance import policy_digests
-from mrclab.runs.experiment import Experiment, Tree
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
+from mrclab.results.provenance import policy_digests
+from mrclab.runs.experiment import Experiment, Tree
 
 M = TypeVar("M", bound=Model)
 

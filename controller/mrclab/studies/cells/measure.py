@@ -14,6 +14,10 @@ import numpy as np
 from mrc_host.answers import EvEvent, MrcHostStatistics
 from mrc_host.proto.events import EvState
 from mrc_host.requests import GetStatistics
+from mrc_topo import addressing
+from mrc_topo.labfile import parse_lab
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.base import Session, closing
 from mrclab.lab.session.virtual import VirtualSession
@@ -28,10 +32,6 @@ from mrclab.runs.ideal import payload_share
 from mrclab.studies.cells import measured
 from mrclab.studies.cells.cell import Cell, changed, policy_folder
 from mrclab.studies.cells.measured import ActiveEvs, EvChange, Goodput, Measured, Queues, Rate, Segment
-from mrc_topo import addressing
-from mrc_topo.labfile import parse_lab
-from mrc_topo.paths import Paths
-from mrc_topo.topology import Topology
 
 BIN_S = 0.05
 #: Goodput is missing when it is below this share of what the capacity that is left allows.

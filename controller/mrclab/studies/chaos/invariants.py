@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 
-from mrc_topo.base import interruption
 from mrc_host.answers import JobProgress
 from mrc_host.requests import GetStatistics, GetSummary
+from mrc_topo.base import interruption
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.base import Session
 from mrclab.lab.switches.p4rt import Device

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from mrc_topo.base import interruption
 from mrc_host.requests import FinishJob
+from mrc_topo.base import interruption
+from mrc_topo.labfile import load_lab
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Topology
 from mrclab.lab import payloads
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.faults.ledger import UnsettledError
@@ -28,9 +31,6 @@ from mrclab.studies.chaos import invariants, truth
 from mrclab.studies.chaos.invariants import Violation
 from mrclab.studies.chaos.schedule import ENDS, ChaosStep, Schedule
 from mrclab.studies.chaos.work import Work
-from mrc_topo.labfile import load_lab
-from mrc_topo.paths import Paths
-from mrc_topo.topology import Topology
 from p4lite.switch.errors import TargetError
 
 POLL_S = 0.1

@@ -16,11 +16,11 @@ import yaml
 from pydantic import Field, model_validator
 
 from mrc_topo.base.document import Model
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Link, Switch, Topology
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, Direction
 from mrclab.runs.experiment import Name, Seconds, Workload, read
-from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Link, Switch, Topology
 
 EXAMPLE = "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; see docs/lab.md"
 DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")

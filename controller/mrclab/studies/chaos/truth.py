@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from mrclab.lab.faults.action import Action
 from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Topology
+from mrclab.lab.faults.action import Action
 from p4lite.switch.fabric.values import SwitchState
 from p4lite.switch.targetapi.values import FabricInfo
 

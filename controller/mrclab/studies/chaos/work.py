@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeVar
 
-from mrc_topo.base.rpc import Request
 from mrc_host.answers import JobProgress
 from mrc_host.requests import FinishJob, GetProgress, StartJob
+from mrc_topo.base.rpc import Request
 from mrclab.lab.session.base import Session
 from mrclab.runs.experiment import Workload
 from mrclab.runs.workload import set_up, stop_together

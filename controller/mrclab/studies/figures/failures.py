@@ -7,13 +7,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mrc_host.proto.events import EvState
+from mrc_topo.schema import Lab
 from mrclab.results.expectation import Evidence
 from mrclab.runs.experiment import Experiment, ExperimentStep, Tree
 from mrclab.studies.cells.cell import Cell, experiment
 from mrclab.studies.cells.measured import Segment
-from mrclab.studies.figures.model import Axes, Event, Figure, Mark, Measure, Point, Results, Size, least, mean, most, ratio
+from mrclab.studies.figures.model import (
+    Axes,
+    Event,
+    Figure,
+    Mark,
+    Measure,
+    Point,
+    Results,
+    Size,
+    least,
+    mean,
+    most,
+    ratio,
+)
 from mrclab.studies.figures.rates import SHARE, before, bounds, bounds_of, everything, goodput, window
-from mrc_topo.schema import Lab
 
 TIME = Axes("time, s", SHARE, "steps")
 EIGHT = "8 ports of 100 Gb/s, 800 Gb/s"

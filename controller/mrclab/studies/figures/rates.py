@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from mrc_topo.units import format_rate
 from mrclab.studies.cells.measured import Measured, Rate, Segment
 from mrclab.studies.figures.model import CLAIMED, Line, Mark, Point, Results
-from mrc_topo.units import format_rate
 
 #: What all figures of failures have as y.
 SHARE = "goodput, % of line rate"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from mrc_topo.schema import Lab
 from mrclab.runs.experiment import Tree
 from mrclab.studies.cells.cell import Cell, changed, experiment
 from mrclab.studies.cells.measured import Measured
@@ -29,7 +30,6 @@ from mrclab.studies.figures.model import (
 )
 from mrclab.studies.figures.rates import SHARE, each_goodput, everything, one_host
 from mrclab.studies.figures.transports import INFINIBAND, infiniband, long_links, lossless
-from mrc_topo.schema import Lab
 
 SENDERS = 7
 MARKED = (

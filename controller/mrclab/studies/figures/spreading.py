@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from mrc_topo.schema import Lab
 from mrclab.results.expectation import Evidence
 from mrclab.studies.cells.cell import Cell, changed, experiment
 from mrclab.studies.cells.measured import Measured
@@ -21,7 +22,6 @@ from mrclab.studies.figures.rates import (
     percent,
     window,
 )
-from mrc_topo.schema import Lab
 
 RUN = "run"
 TIME = Axes("time, s", SHARE, "steps")

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from mrc_topo.schema import Lab
 from mrclab.studies.cells.cell import Cell, changed, experiment
 from mrclab.studies.figures.failures import lab
 from mrclab.studies.figures.model import (
@@ -23,7 +24,6 @@ from mrclab.studies.figures.model import (
     shares,
 )
 from mrclab.studies.figures.rates import one_host
-from mrc_topo.schema import Lab
 
 KIB = 1024
 LARGE_MTU = "no loss with path MTU 4096"

@@ -22,9 +22,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from mrc_topo.base import document
 from mrc_topo.base.document import DocumentError, Model, printable
+from mrc_topo.extras import install, requirement
 from mrclab.runs.experiment import ExperimentError, Tree
 from mrclab.studies.sweeps.spec import nearest
-from mrc_topo.extras import install, requirement
 from p4lite.scratch import scratch
 
 EXAMPLE = "a cluster file is a mapping with kind, workers and options; see docs/sweeps.md"

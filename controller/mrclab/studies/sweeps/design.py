@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from mrc_topo.base import document
 from mrc_topo.base.document import KeyPath, Model
+from mrc_topo.schema import Lab
 from mrclab.runs.compare import Comparison
 from mrclab.runs.experiment import Experiment, ExperimentError, Tree
 from mrclab.studies.sweeps.spec import MAX_RUNS, Hypercube, Source, nearest
-from mrc_topo.schema import Lab
 
 #: What the first word of a key stands for.
 ROOTS: Mapping[str, type[Model]] = {"lab": Lab, "experiment": Experiment, "comparison": Comparison}

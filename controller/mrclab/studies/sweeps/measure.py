@@ -17,9 +17,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_host.answers import JobProgress, Times
 from mrc_host.policy import PolicyError
+from mrc_topo.base.plain import OMIT_NONE, decode, encode
+from mrc_topo.topology import Topology
 from mrclab.results import performance, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
@@ -27,7 +28,6 @@ from mrclab.results.recording import Recording
 from mrclab.runs import compare, conduct, sessions, sources
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
-from mrc_topo.topology import Topology
 from p4lite.scratch import scratch
 
 Scalar = float | int | str | bool | None

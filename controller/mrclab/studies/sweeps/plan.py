@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from mrc_topo.base.document import KeyPath, Model, dotted, explain
 from mrc_host.proto.limits import ConfigError
+from mrc_topo.base.document import KeyPath, Model, dotted, explain
+from mrc_topo.labfile import LabError, load_lab, parse_lab, policy_class
+from mrc_topo.named import beside
 from mrclab.lab import payloads
 from mrclab.lab import policies as own
 from mrclab.lab.faults.action import FailureError
@@ -22,13 +24,19 @@ from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.program import OwnProgramError
 from mrclab.runs import compare, precheck, sources
 from mrclab.runs.compare import Comparison, known_comparisons
-from mrclab.runs.experiment import Experiment, ExperimentError, Tree, find_file, known_experiments, load_experiment, read
+from mrclab.runs.experiment import (
+    Experiment,
+    ExperimentError,
+    Tree,
+    find_file,
+    known_experiments,
+    load_experiment,
+    read,
+)
 from mrclab.studies.sweeps import design, measure
 from mrclab.studies.sweeps.design import Point, changed, key_path
 from mrclab.studies.sweeps.measure import Task
 from mrclab.studies.sweeps.spec import Source
-from mrc_topo.labfile import LabError, load_lab, parse_lab, policy_class
-from mrc_topo.named import beside
 
 #: Of the plan's file.
 FORMAT = 1

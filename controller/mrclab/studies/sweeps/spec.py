@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from mrc_topo.base import document
 from mrc_topo.base.document import Document, DocumentError, KeyPath, Model
-from mrclab.runs.experiment import FOLDER, ExperimentError, Name, Title, check_trusted, find_file
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
+from mrclab.runs.experiment import FOLDER, ExperimentError, Name, Title, check_trusted, find_file
 
 EXAMPLE = (
     "a sweep is a mapping with name, title, experiment or comparison, and grid, cases or hypercube; see docs/sweeps.md"

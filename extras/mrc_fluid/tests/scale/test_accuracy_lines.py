@@ -9,16 +9,16 @@ import re
 import pytest
 import typer.testing
 
-from mrclab.cli.app import app
-from mrc_fluid.cli_scale import _accuracy
-from mrc_host.graph.source import Source
 from mrc_fluid import cases, kernels, limits
-from mrc_fluid.cases import Case
-from mrc_fluid.caveat import NICS, caveat, measured
-from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.calibration import calibrate, large, produce
 from mrc_fluid.calibration.calibrate import ComparedValue
+from mrc_fluid.cases import Case
+from mrc_fluid.caveat import NICS, caveat, measured
+from mrc_fluid.cli_scale import _accuracy
+from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.replays import fluid, page
+from mrc_host.graph.source import Source
+from mrclab.cli.app import app
 
 ROOT = pathlib.Path(__file__).parents[2]
 CLUSTER = "name: c\nradix: 128\nplanes: 4\nnics: 512\nev: {size: 32, active: 16}\njobs: [{name: j}]\n"

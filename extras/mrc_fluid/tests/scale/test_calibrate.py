@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import typer.testing
 
-from mrclab.cli.app import app
-from mrc_topo.base.errors import UsageError
-from mrclab.lab import describe
 from mrc_fluid import caveat, kernels, queueing
 from mrc_fluid.calibration import calibrate, large, produce
 from mrc_fluid.calibration.calibrate import CalibrationResult, ComparedValue, Scenario
 from mrc_fluid.calibration.startup import StartupSampler
-from mrclab.studies.cells import measure
 from mrc_fluid.validation.scenario import Quantity
+from mrc_topo.base.errors import UsageError
 from mrc_topo.topology import Topology
+from mrclab.cli.app import app
+from mrclab.lab import describe
+from mrclab.studies.cells import measure
 
 CUT = next(each for each in calibrate.SCENARIOS if each.fail and not each.of_port)
 runner = typer.testing.CliRunner()

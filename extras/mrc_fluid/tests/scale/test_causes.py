@@ -11,14 +11,14 @@ import pytest
 import typer.testing
 
 from mrc_fluid import cli_scale as scale
-from mrclab.cli.app import app
 from mrc_fluid import kernels, year
+from mrc_fluid.calibration import produce
+from mrc_fluid.calibration.produce import ScaleError
 from mrc_fluid.causes import cause
 from mrc_fluid.clusterfile import parse_cluster
 from mrc_fluid.schema import Cluster, YearSpec
 from mrc_fluid.year import Outcome
-from mrc_fluid.calibration import produce
-from mrc_fluid.calibration.produce import ScaleError
+from mrclab.cli.app import app
 
 CLUSTER = """
 name: few

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.proto.config import EvConfig, EvMode
-from mrc_host.proto.paths.ev import ASSUMED_BAD, EvInput, EvSet
-from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_fluid import evs as ev_states
 from mrc_fluid import kernels
 from mrc_fluid.evs import Endpoints
 from mrc_fluid.fabric import FabricShape
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.schema import EvSpec
+from mrc_host.proto.config import EvConfig, EvMode
+from mrc_host.proto.paths.ev import ASSUMED_BAD, EvInput, EvSet
+from mrc_host.proto.paths.ev_profile import EvUniverse
+from mrc_topo.ev import hop_of
 from mrc_topo.labfile import parse_lab
 from mrc_topo.paths import Paths
-from mrc_topo.ev import hop_of
 
 LAB = """
 name: small

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import typer.testing
 
-from mrclab.cli.app import app
 from mrc_fluid import baselines, kernels, validate
+from mrc_fluid.calibration import produce, report
+from mrc_fluid.calibration.produce import ScaleError
 from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.effective import FACTORS, INTERVALS, daly_minutes, effective_share
 from mrc_fluid.fabric import DEAD, Fabric
@@ -24,11 +25,10 @@ from mrc_fluid.jobs import Flows, flows
 from mrc_fluid.run import ClusterResult, ClusterRun
 from mrc_fluid.schema import YearSpec
 from mrc_fluid.year import Outcome
-from mrc_fluid.calibration import produce, report
-from mrc_fluid.calibration.produce import ScaleError
 from mrc_topo import addressing, ev
 from mrc_topo.extras import install
 from mrc_topo.modes import ecmp_salt
+from mrclab.cli.app import app
 
 SMALL = """
 name: small

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from mrc_fluid import baselines, kernels, queueing, year
+from mrc_fluid.calibration import produce, report
 from mrc_fluid.clusterfile import ClusterError, Loaded, load_cluster, parse_cluster
 from mrc_fluid.fabric import DEAD, Fabric
+from mrc_fluid.replays import fluid
 from mrc_fluid.run import ClusterResult, ClusterRun, Interval
 from mrc_fluid.schema import EvSpec
 from mrc_fluid.shares import LinkLoads, LinkPrices
 from mrc_fluid.shedding import Protocol, shed
 from mrc_fluid.transfers import Transfer
 from mrc_fluid.transfers import run as transfer
-from mrc_fluid.calibration import produce, report
-from mrc_fluid.replays import fluid
 from mrc_topo.plan import plan
 
 #: Four pods of four T0s with four NICs; two planes.

@@ -7,9 +7,7 @@ import pathlib
 
 import pytest
 
-from mrclab.cli.app import app
 from mrc_fluid import kernels
-from mrclab.studies.cells.measure import prepare
 from mrc_fluid.validation import controls, fluid, packets
 from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.controls import Control, ControlledDifference
@@ -19,6 +17,8 @@ from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import MTU, Backend, Quantity
 from mrc_fluid.validation.scenarios import by_name
 from mrc_topo.topology import Topology
+from mrclab.cli.app import app
+from mrclab.studies.cells.measure import prepare
 
 ALL = {each.scenario.name: each for each in controls.controls()}
 

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from mrclab.cli.app import app
-from mrc_topo.base.errors import UsageError
 from mrc_fluid.validation import check, plots, readme, report, summary, variants
 from mrc_fluid.validation.check import Basis
 from mrc_fluid.validation.differences import values
@@ -23,7 +21,9 @@ from mrc_fluid.validation.scenario import OF_PACKETS, Backend, Quantity
 from mrc_fluid.validation.scenarios import SCENARIOS, by_name
 from mrc_fluid.validation.suite import Plan, SuiteResult
 from mrc_fluid.validation.variants import VARIANTS, Part
+from mrc_topo.base.errors import UsageError
 from mrc_topo.shipped import shipped
+from mrclab.cli.app import app
 
 POLICIES = shipped("experiments") / "sweeps" / "policies"
 SEEDS = (1, 2)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mrc_host.policy import ASSUMED_BAD, GOOD, EvInput, EvUniverse, NsccConfig, load
-from mrc_host.proto.config import EvConfig
-from mrclab.studies.cells.measure import measure
 from mrc_fluid.validation import packets
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import MTU, FlowSpec
 from mrc_fluid.validation.scenarios import by_name
+from mrc_host.policy import ASSUMED_BAD, GOOD, EvInput, EvUniverse, NsccConfig, load
+from mrc_host.proto.config import EvConfig
 from mrc_topo.shipped import shipped
+from mrclab.studies.cells.measure import measure
 
 FOLDER = shipped("experiments") / "sweeps" / "policies"
 EVS = {"oblivious": "Oblivious", "ecmp": "Ecmp", "flowlet": "Flowlet", "bitmap": "Bitmap", "reps": "Reps"}

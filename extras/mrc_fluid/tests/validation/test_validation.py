@@ -8,10 +8,7 @@ import pathlib
 
 import pytest
 
-from mrclab.cli.app import app
-from mrc_topo.base.errors import UsageError
 from mrc_fluid import kernels
-from mrclab.studies.cells.measure import measure, prepare
 from mrc_fluid.validation import closed, fluid, packets, scenarios
 from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.closed import Bound, ClosedForm
@@ -19,6 +16,9 @@ from mrc_fluid.validation.differences import Difference, Value, differences
 from mrc_fluid.validation.outcome import of_flows
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import MTU, NIC_BPS, Backend, FlowSpec, Quantity
+from mrc_topo.base.errors import UsageError
+from mrclab.cli.app import app
+from mrclab.studies.cells.measure import measure, prepare
 
 KNOWN = scenarios.by_name()
 

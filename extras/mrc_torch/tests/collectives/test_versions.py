@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import mrc_torch
-from mrclab.runs.experiment import ExperimentError
 from mrc_torch.training import ranks
 from mrc_torch.versions import FIRST, LAST, refusal
+from mrclab.runs.experiment import ExperimentError
 
 ROOT = pathlib.Path(__file__).parents[3]
 GOOD = ["2.7.0", "2.8.0+cpu", "2.13.0", "2.13.1a0+git1234"]

@@ -10,7 +10,6 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar, cast
 
-from mrc_topo.base.rpc import Done, Verbs
 from mrc_host.node.profiles import DEFAULT
 from mrc_host.node.programs.objects import Hint, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
@@ -25,6 +24,7 @@ from mrc_host.proto.transport import Pair
 from mrc_host.verbs import layout, requests
 from mrc_host.verbs.layout import EventType, QpState
 from mrc_host.verbs.ring import Consumer, Producer
+from mrc_topo.base.rpc import Done, Verbs
 
 P = TypeVar("P", bound=Pair)
 #: With the file descriptors that go beside it.

@@ -7,7 +7,6 @@ import errno
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from mrc_topo.base.rpc import Done, Verbs
 from mrc_host.access import Access
 from mrc_host.node.programs.objects import ExchangedMemory, Region
 from mrc_host.node.programs.shared import Memory, Resources
@@ -16,6 +15,7 @@ from mrc_host.node.quota import Limits, RefusedError, wanted
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs import requests
+from mrc_topo.base.rpc import Done, Verbs
 
 P = TypeVar("P", bound=Pair)
 Answer = tuple[object, list[int]]

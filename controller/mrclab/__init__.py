@@ -1,0 +1,1 @@
+"""Laboratory for MRC: labs, runs and their results, studies, the live view and the command line."""

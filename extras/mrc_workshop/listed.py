@@ -1,0 +1,15 @@
+"""Exercises in `mrclab list`."""
+
+from __future__ import annotations
+
+from mrc_workshop import exercise
+from mrclab.cli.listed import Available, Kind, Section
+
+
+def _exercises() -> list[Available]:
+    return [
+        Available(str(number), exercise.load(folder).content.title, {}) for number, folder in exercise.known().items()
+    ]
+
+
+SECTIONS = {Kind.EXERCISES: Section("mrclab workshop start NAME", exercise.known, _exercises)}
