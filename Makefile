@@ -158,7 +158,6 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python docs/words.py
 	$(BIN)/codespell
 
 format: setup

@@ -99,12 +99,6 @@ def test_release_requires_the_same_p4lite_and_a_checkout_any() -> None:
         assert wanted.specifier.contains(installed, prereleases=True)
 
 
-def test_changelog_begins_with_the_next_release() -> None:
-    sections = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    tags = git(ROOT, "tag", "--list", "v[0-9]*") if (ROOT / ".git").exists() else ""
-    assert sections[0] == versions.NEXT or f"v{versions.NEXT}" in tags.split()
-
-
 def test_p4lite_needs_what_it_imports_and_nothing_of_mrclab() -> None:
     distributions = {"lark": "lark", "pcpp": "pcpp", "grpc": "grpcio", "google": "protobuf", "p4": "p4runtime"}
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "p4/p4lite").rglob("*.py"))
@@ -146,11 +140,7 @@ def test_every_package_and_folder_of_files_is_in_the_wheel() -> None:
     assert {wheel["sources"][each] for each in packages} == set(project()["tool"]["check-wheel-contents"]["toplevel"])
 
 
-def test_make_release_check_runs_what_the_guide_lists() -> None:
-    check = load("check")
-    guide = (ROOT / "docs/howto/install.md").read_text(encoding="utf-8")
-    rows = guide.split("| check | what must hold |\n|---|---|\n", 1)[1].split("\n\n", 1)[0]
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows.splitlines()] == list(check.CHECKS)
+def test_make_release_check_runs_the_check_with_the_tools_it_needs() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     recipe = makefile.split("\nrelease-check:", 1)[1].split("\n\n", 1)[0]
     assert recipe.endswith("$(RELEASE)/bin/python release/check.py")

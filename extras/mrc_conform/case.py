@@ -1,4 +1,4 @@
-"""What a case is: a name, the rule that it proves, the rule's source, and its script."""
+"""Conformance cases: a name, the rule that the case proves, the rule's source, and its script; and their catalogue."""
 
 from __future__ import annotations
 

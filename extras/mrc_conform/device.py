@@ -1,4 +1,4 @@
-"""What a case needs of a device under test: its queue pairs, its clock, and the packets on its ports."""
+"""Interface to a device under test: its queue pairs, its clock, and the packets on its ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case leaves: its packets as a pcap-ng file for Wireshark with `docs/mrc.lua`."""
+"""Evidence of a case: its packets as a pcap-ng file for Wireshark with `docs/mrc.lua`."""
 
 from __future__ import annotations
 

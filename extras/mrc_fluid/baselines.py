@@ -1,4 +1,4 @@
-"""What others would do on the same fabric with the same failures: single-path RoCE where switches hash (ECMP), and an
+"""Baselines on the same fabric with the same failures: single-path RoCE where switches hash (ECMP), and an
 InfiniBand-like fabric whose switches route adaptively.
 
 RoCE has a queue pair (or several) per peer and plane port, each on one path, which the T0 chooses by the hash of

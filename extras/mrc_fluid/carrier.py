@@ -1,4 +1,5 @@
-"""What the fabric gives messages that are under way at the same time, and what a failure costs those that it strikes.
+"""Rates that the fabric gives messages that are under way at the same time, and the cost of a failure to those that it
+strikes.
 
 The queue pairs of a graph have EVs as in `run`; each set of active ones gets the model's steady state, which is kept
 for when the same ones are active again. A failure is found by each queue pair when it next sends: what it has sent on

@@ -1,4 +1,4 @@
-"""How far the model is off in a run's own case: the kinds of its failures, at the compared size nearest to its own.
+"""Errors of the model in a run's own case: the kinds of its failures, at the compared size nearest to its own.
 
 `mrclab scale --calibrate --nics N -o FOLDER` writes the comparisons with packets, one file for each size, and
 `mrclab scale --calibrate -o FOLDER` those of streams on 8 NICs (`caveat.FILE`). Both are in this package.

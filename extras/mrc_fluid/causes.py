@@ -1,4 +1,4 @@
-"""Why a design loses the hours that it loses in a year of failures, in a sentence each."""
+"""Causes of the hours that a design loses in a year of failures, in a sentence each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model says of itself: what it leaves out, and how far it was off in the calibration.
+"""Caveat of the model: what it leaves out, and how far it was off in the calibration.
 
 A run quotes the errors of its own cases, which may be larger (`cases.accuracy`).
 """

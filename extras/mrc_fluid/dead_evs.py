@@ -1,4 +1,4 @@
-"""What messages pay for EVs that have died: packets that are sent again, and an end that waits for the last of them.
+"""Cost of dead EVs to messages: packets that are sent again, and an end that waits for the last of them.
 
 A queue pair finds a dead EV when it has used it. The backup that replaces the EV may be dead, too, and is found in its
 turn: the two are a chain. A message that ends before the turn of an EV does not find it, and a later one does. What is

@@ -1,4 +1,4 @@
-"""Where packets showed that the model is off, as far as a cluster comes near it: what a run says beside its result.
+"""Limits of the model, as far as a cluster comes near them: where packets showed that it is off, for a run's result.
 
 Each figure is one that `docs/explanation/scale-model.md` has with the command that measured it.
 """

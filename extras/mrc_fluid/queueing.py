@@ -1,4 +1,4 @@
-"""What queues and windows make of a fluid, from the protocol's constants alone: how much of a link can be used, how
+"""Queues and windows in a fluid, from the protocol's constants alone: how much of a link can be used, how
 long a round trip takes, how soon an EV that has died is found, and how many packets that costs.
 
 `calibrate` in `mrc_fluid.calibration` holds all of it against packets. Times are seconds, rates packets per second.

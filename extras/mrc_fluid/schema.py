@@ -1,4 +1,4 @@
-"""What a cluster file may say: the fabric, its jobs, and what fails. Reading one: `clusterfile`."""
+"""Schema of a cluster file: the fabric, its jobs, and what fails. Reading one: `clusterfile`."""
 
 from __future__ import annotations
 

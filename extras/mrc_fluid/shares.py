@@ -1,4 +1,4 @@
-"""Who gets how much: max-min fair shares of queue pairs, and how load moves between the EVs of each.
+"""Max-min fair shares of queue pairs, and the movement of load between the EVs of each.
 
 A queue pair loads its planes equally, as long as both its ends have a port there and an EV of it lives; in a plane it
 spreads over its active EVs. ECN moves load off links that mark: a link has a price, which rises while more is brought

@@ -1,4 +1,4 @@
-"""What a queue pair gets when one of its planes carries far less than the others, and switches trim what is too much.
+"""Rates of queue pairs when one of their planes carries far less than the others, and switches trim what is too much.
 
 An endpoint sends as many bytes on each plane, whatever arrives (`mrc_host.proto.congestion.balance`). So a slow plane
 gets a share of the packets like any other, carries what it can, and trims the rest, which is sent again on all planes.

@@ -1,4 +1,4 @@
-"""What other sprayers would do on the same fabric with the same EVs and failures: oblivious spraying, and REPS.
+"""Other sprayers on the same fabric with the same EVs and failures: oblivious spraying, and REPS.
 
 Both are the policies of `experiments/sweeps/policies` in the place of MRC's rule, which passes over an EV once for a
 mark; EVs that carry nothing leave as they do in MRC. Oblivious spraying takes EVs in turn whatever marks say, so load

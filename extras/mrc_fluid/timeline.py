@@ -1,4 +1,4 @@
-"""What fails when: the failures of a cluster file, random ones, and those of a trace, as one list of events."""
+"""Timeline of failures: those of a cluster file, random ones, and those of a trace, as one list of events."""
 
 from __future__ import annotations
 

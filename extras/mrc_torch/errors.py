@@ -1,4 +1,4 @@
-"""What can go wrong in a group; each names the rank that it is about."""
+"""Errors in a group; each names the rank that it is about."""
 
 from __future__ import annotations
 

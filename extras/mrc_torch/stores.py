@@ -1,4 +1,4 @@
-"""Where ranks find each other: anything with torch's `set` and `get`, or a folder that all of them see."""
+"""Stores by which ranks find each other: anything with torch's `set` and `get`, or a folder that all of them see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions of torch the backend is for; knows nothing of torch itself.
+"""Versions of torch that the backend is for; knows nothing of torch itself.
 
 Read in their sources, tried with the last: from 2.7 on torch keeps the Python half of a work alive that a process
 group written in Python returns to C++. Before, DDP could ask for the future of a work that Python had given up.

@@ -1,4 +1,4 @@
-"""What an operation in progress is to its caller."""
+"""Operation in progress, as its caller sees it."""
 
 from __future__ import annotations
 

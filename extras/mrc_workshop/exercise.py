@@ -1,4 +1,4 @@
-"""What `exercise.yaml` says: the lab, the runs, the checks, the hints and the seeds of one exercise."""
+"""Contents of `exercise.yaml`: the lab, the runs, the checks, the hints and the seeds of one exercise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a submission's processes have been idle: neither computing nor kept from it by a busy machine.
+"""Idle time of a submission's processes: neither computing nor kept from it by a busy machine.
 
 Wall time says nothing about a submission on a machine with other work. CPU time is limited by the kernel (`limits`);
 what is left for a clock to limit is the time of those that sleep.

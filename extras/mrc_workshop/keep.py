@@ -1,4 +1,4 @@
-"""What a check leaves for a look: a small capture of what shows the mistake, a page of the outcome, and a report."""
+"""Files that a check keeps: a small capture of what shows the mistake, a page of the outcome, and a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a confined process does to itself before anything of the learner's runs: limits, mounts, rights, system calls.
+"""Limits that a confined process sets for itself before anything of the learner's runs: limits, mounts, rights, system
+calls.
 
 Only the standard library, and a table, is imported: this runs in a process with one thread, right after a fork.
 """

@@ -1,4 +1,4 @@
-"""What a learner's class sees in its own process: copies of what an endpoint shows to a policy, kept up to date.
+"""Mirrors for a learner's class in its own process: copies of what an endpoint shows to a policy, kept up to date.
 
 The other half is `standins`: it says what changed with every call, and takes back what the policy changed.
 """

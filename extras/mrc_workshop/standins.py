@@ -1,4 +1,4 @@
-"""What stands in for a learner's classes in the process that simulates: it asks the other process (`player`).
+"""Stand-ins for a learner's classes in the process that simulates, which ask the other process (`player`).
 
 Everything that reaches the simulation comes through here, so the file, the memory and the faults of a submission stay
 where they are. What comes back is checked as `mrc_host.policy` checks a policy in one's own process, for the checks

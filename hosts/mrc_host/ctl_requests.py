@@ -1,4 +1,4 @@
-"""What can be asked of a host's node controller, as in `mrc_ctl.h`: a class for each verb, with that of its answer.
+"""Requests to a host's node controller, as in `mrc_ctl.h`: a class for each verb, with that of its answer.
 
 A new verb is a class here and a handler in `mrc_host.node.controller` or a part of it. They come by the control socket,
 as those of `requests`. Ports and planes are numbered from 0; times and durations are in ns.

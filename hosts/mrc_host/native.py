@@ -1,4 +1,4 @@
-"""Which modules of the host run compiled, and from where they are loaded.
+"""Loader of the host's compiled modules.
 
 `python -m mrc_host.build` (`make setup`, and the build of a wheel) translates the hot ones to C by mypyc, into a folder
 of `__compiled__` beside this file that is named after the hash of their sources and of the Python they are for.

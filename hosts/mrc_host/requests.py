@@ -1,4 +1,4 @@
-"""What can be asked of a host over its control socket: a class for each verb, with the class of its answer.
+"""Requests to a host over its control socket: a class for each verb, with the class of its answer.
 
 A new verb is a class here and a handler in `mrc_host.node.host`; those of the node controller are in
 `ctl_requests`. Ports and planes are numbered from 0; times and durations are in ns.

@@ -1,4 +1,4 @@
-"""How the protocol core runs in this process: compiled or not, and what computes its CRCs."""
+"""Form in which the protocol core runs in this process: compiled or not, and what computes its CRCs."""
 
 from __future__ import annotations
 

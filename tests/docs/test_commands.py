@@ -109,7 +109,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "tests/machines/test_lifecycle.py",
     ),
     (r"python -m pytest .*", "a test itself", "tests/platforms/test_mac.py"),
-    (r"python docs/messages\.py .*", "reads sources that the scratch folder lacks", "tests/docs/test_messages.py"),
     (r"python docs/screenshots\.py( .*)?", "needs a browser", "tests/web/test_browser.py"),
     (
         r"MRCLAB_SWEEP_RUNS=.*pytest tests/sweeps/test_cluster\.py",

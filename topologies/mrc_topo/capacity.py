@@ -1,4 +1,4 @@
-"""What a host can send and receive, with every link as it should be or with some slower or dead."""
+"""Capacity of hosts to send and receive, with every link as it should be or with some slower or dead."""
 
 from __future__ import annotations
 

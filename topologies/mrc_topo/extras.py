@@ -1,4 +1,4 @@
-"""How to install the extras of mrclab (`scale`, `web`, ...): from the checkout that runs, or as the release."""
+"""Installation of the extras of mrclab (`scale`, `web`, ...): from the checkout that runs, or as the release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lab file says about a machine that runs a part of the lab."""
+"""Entry of a lab file for a machine that runs a part of the lab."""
 
 from __future__ import annotations
 

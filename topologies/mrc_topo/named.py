@@ -1,4 +1,4 @@
-"""What a word on the command line or in a file means: what comes with the project under that name, or a file.
+"""Meaning of a word on the command line or in a file: what comes with the project under that name, or a file.
 
 A plain word is a name and never a file. Otherwise any user who can write to the working directory could put a file
 there that is taken for a lab or an experiment of the project, and such a file may name code that is run.

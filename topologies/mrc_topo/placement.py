@@ -1,4 +1,4 @@
-"""Which machine carries which part of a lab (`machines` of a lab file), and the tunnels between them.
+"""Placement of the parts of a lab on machines (`machines` of a lab file), and the tunnels between them.
 
 A link whose two ends are on different machines is a tunnel: UDP between an address and port on either side. Ports are
 numbered on each machine from its `port_base` on, in the order of the lab's links, so that everybody who reads the same

@@ -1,4 +1,4 @@
-"""What a lab file may say: pydantic models, with units and ranges. Reading a file: `mrc_topo.labfile`."""
+"""Schema of a lab file: pydantic models, with units and ranges. Reading a file: `mrc_topo.labfile`."""
 
 from __future__ import annotations
 

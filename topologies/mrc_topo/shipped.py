@@ -1,4 +1,4 @@
-"""Where the files are that come with the project: labs, clusters, costs, experiments, P4 programs, exercises.
+"""Folders of the files that come with the project: labs, clusters, costs, experiments, P4 programs, exercises.
 
 In a checkout they lie in folders of their own; the wheel carries them inside this package (`pyproject.toml`).
 """

@@ -1,4 +1,4 @@
-"""What comes with mrclab, kind by kind, for `mrclab list`."""
+"""Lists of what comes with mrclab, one per kind, for `mrclab list`."""
 
 from __future__ import annotations
 

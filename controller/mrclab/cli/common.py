@@ -1,4 +1,4 @@
-"""What the verbs share: options, and finding the lab that is meant.
+"""Parts that verbs share: their options, and the search for the lab that a command means.
 
 Sessions on labs, and what reads lab files, are imported in the functions that need them: most of what such a session
 imports (gRPC, NumPy) is nothing to a verb that simulates or only lists labs, and takes longer than the rest of its

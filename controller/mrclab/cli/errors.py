@@ -1,4 +1,4 @@
-"""How a command ends: an error as lines of text, and the exit code that goes with it."""
+"""End of a command: an error as lines of text, and the exit code that goes with it."""
 
 from __future__ import annotations
 

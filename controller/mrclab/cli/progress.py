@@ -1,4 +1,4 @@
-"""What a command prints on standard error while it works: `-q` nothing, `-v` a line per step with its time."""
+"""Progress of a command on standard error: `-q` prints nothing, `-v` a line per step with its time."""
 
 from __future__ import annotations
 

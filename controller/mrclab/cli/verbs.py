@@ -1,4 +1,4 @@
-"""What `mrclab --help` says of each verb: its group, its sentence and its examples.
+"""Table of the verbs for `mrclab --help`: the group, the sentence and the examples of each.
 
 Only the standard library is imported here, because tab completion reads this table within a keystroke.
 """

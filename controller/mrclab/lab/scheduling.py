@@ -1,4 +1,4 @@
-"""Which priority the processes of a real-clock lab have: asked for, granted by root where it can, and measured."""
+"""Priority of the processes of a real-clock lab: asked for, granted by root where it can, and measured."""
 
 from __future__ import annotations
 

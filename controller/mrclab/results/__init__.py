@@ -1,1 +1,1 @@
-"""What a run leaves on disk and in memory, what is expected of it, and what is made of that: verdict, report, view."""
+"""Results of runs, on disk and in memory, their expectations, and what is made of both: verdict, report, view."""

@@ -1,4 +1,4 @@
-"""What every failure did to the goodput of a run: how far it fell, and how long it took to come back.
+"""Effect of every failure on the goodput of a run: how far it fell, and how long it took to come back.
 
 Times are seconds after the start of the run.
 """

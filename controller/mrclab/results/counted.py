@@ -1,5 +1,6 @@
-"""What was counted in a run: what its ranks achieved, and how much counters of hosts and switches grew in it, that is
-final minus initial statistics."""
+"""Counts of a run: what its ranks achieved, and how much counters of hosts and switches grew in it, that is
+final minus initial statistics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is expected of a run, as experiment files state it: of the whole, and of each failure in it."""
+"""Expectations of a run, as experiment files state them: of the whole, and of each failure in it."""
 
 from __future__ import annotations
 

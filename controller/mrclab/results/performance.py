@@ -1,4 +1,4 @@
-"""What a run's workload measured, as perftest's users look for it: bandwidth of streams, latency, iteration times.
+"""Measurements of a run's workload, as perftest's users look for them: bandwidth of streams, latency, iteration times.
 
 All of it comes from the hosts (`mrc_host.workloads.measure`); here it gets names, and a shape for tables and JSON.
 """

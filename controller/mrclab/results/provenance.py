@@ -1,4 +1,4 @@
-"""Where a result comes from: the software, the machine, the time, and digests of everything that was asked for.
+"""Provenance of a result: the software, the machine, the time, and digests of everything that was asked for.
 
 `result.json` and `verdict.json` hold it under `provenance` (docs/lab.md). Results of earlier versions have none.
 """

@@ -1,4 +1,4 @@
-"""What a run leaves: a typed document of everything that happened, and the recording of what grows with its length."""
+"""Result of a run: a typed document of everything that happened, and the recording of what grows with its length."""
 
 from __future__ import annotations
 

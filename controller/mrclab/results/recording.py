@@ -1,4 +1,4 @@
-"""What comes in during a run goes to disk as it comes, so that memory stays flat however long the run is.
+"""Recording of a run to disk as it goes on, so that memory stays flat however long the run is.
 
 `samples.npz` (`numpy.load` reads it) has, for every host (`hosts/NAME`) and for the fabric (`fabric`), the chunks of a
 `Series`, the names of its `columns`, and an `index` of its chunks. `events.jsonl.gz` has one JSON object a line.

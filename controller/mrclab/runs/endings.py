@@ -1,4 +1,5 @@
-"""Why a run ends before its work is done: something of the lab has died or is frozen, nothing moves, or time is up.
+"""Reasons for which a run ends before its work is done: something of the lab has died or is frozen, nothing moves, or
+time is up.
 
 Every reason is a line of the result's `failures` that names the culprit.
 """

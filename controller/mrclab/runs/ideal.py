@@ -1,4 +1,4 @@
-"""How long a workload takes at least: from the sizes of headers, the hops and delays of paths, and the rates of links.
+"""Least time of a workload: from the sizes of headers, the hops and delays of paths, and the rates of links.
 
 No window, no queue, no collision of flows, no loss and no time in hosts is in it: what a run takes longer, they cost.
 Rings (all-reduce, reduce-scatter, all-gather) are reckoned step by step, rank by rank, as ranks wait for each other.

@@ -1,4 +1,4 @@
-"""What a result says beside its run: counters of the whole lab, its program, and what repeats it."""
+"""Origin of a result: counters of the whole lab, its program, and what repeats the run."""
 
 from __future__ import annotations
 

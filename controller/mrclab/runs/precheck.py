@@ -1,4 +1,4 @@
-"""What can be known to be wrong with an experiment, or a workload, before a lab is built for it."""
+"""Checks of an experiment, or a workload, before a lab is built for it."""
 
 from __future__ import annotations
 

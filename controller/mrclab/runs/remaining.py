@@ -1,4 +1,4 @@
-"""How far a run has come, and how long it will still take at the pace of what has passed."""
+"""Progress of a run, and the time that it will still take at the pace of what has passed."""
 
 from __future__ import annotations
 

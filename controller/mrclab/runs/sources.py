@@ -1,4 +1,4 @@
-"""What a run's result depends on beside its inputs: the sources of the programs, as one digest."""
+"""Digest of the programs' sources, on which a run's result depends beside its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the live view knows, as Prometheus reads it: text in the exposition format 0.0.4.
+"""Metrics of the live view for Prometheus: text in the exposition format 0.0.4.
 
 A pure function of layout and state. Base units (bytes, seconds), counters end in `_total`, what is not known is absent.
 Rates that the lab's own clock gives are gauges: of a simulation, `rate()` would count the seconds of the wall.

@@ -1,4 +1,4 @@
-"""How far the workload of a lab is, from what its ranks say of it."""
+"""Progress of a lab's workload, from what its ranks say of it."""
 
 from __future__ import annotations
 

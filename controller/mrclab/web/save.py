@@ -1,4 +1,4 @@
-"""What was clicked, as an experiment file that `mrclab run` repeats; and a workload that a page asks for, as one."""
+"""Actions on pages as an experiment file that `mrclab run` repeats; and a workload that a page asks for, as one."""
 
 from __future__ import annotations
 

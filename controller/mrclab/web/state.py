@@ -1,4 +1,4 @@
-"""What the live view says of a lab: a layout, which does not change, and a state, which does many times a second.
+"""Documents of the live view: a layout, which does not change, and a state, which does many times a second.
 
 Both are plain JSON. The state refers to the layout by place: item i of `links` is link i of the layout. Bytes, packets
 and drops are totals since the hosts' and switches' own beginning, and never fall unless one starts again; `*_bps` are

@@ -1,4 +1,4 @@
-"""What a device does with packets whose bits, lengths or checks are wrong."""
+"""Cases of packets whose bits, lengths or checks are wrong."""
 
 from __future__ import annotations
 

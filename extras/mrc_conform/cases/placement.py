@@ -1,4 +1,4 @@
-"""Where the responder places bytes, and messages that contradict themselves."""
+"""Cases of the responder's placement of bytes, and of messages that contradict themselves."""
 
 from __future__ import annotations
 

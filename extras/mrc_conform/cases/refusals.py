@@ -1,4 +1,4 @@
-"""What the responder refuses: NACKs and trimmed packets."""
+"""Cases of the responder's refusals: NACKs and trimmed packets."""
 
 from __future__ import annotations
 

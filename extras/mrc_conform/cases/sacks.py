@@ -1,4 +1,4 @@
-"""What the responder answers: SACKs."""
+"""Cases of the responder's answers: SACKs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several modules of cases do with a connection."""
+"""Steps on a connection that several modules of cases share."""
 
 from __future__ import annotations
 

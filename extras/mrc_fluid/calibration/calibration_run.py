@@ -1,4 +1,4 @@
-"""What a run of a cluster leaves in memory."""
+"""Run of a cluster in memory: its inputs and results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What packets and model begin with together: the EVs of all queue pairs of a simulation, noted until something fails;
-and what became of them."""
+"""Common start of packets and model: the EVs of all queue pairs of a simulation, noted until something fails;
+and what became of them.
+"""
 
 from __future__ import annotations
 

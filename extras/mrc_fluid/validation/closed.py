@@ -1,4 +1,4 @@
-"""What must come out of a scenario whatever simulates it: bytes on the wire, the maximum flow, EVs that are found bad.
+"""Closed forms of a scenario, whatever simulates it: bytes on the wire, the maximum flow, EVs that are found bad.
 
 These follow from the formats, from graph theory and from combinatorics, and not from our models.
 """

@@ -1,4 +1,4 @@
-"""Where backends differ, by how much, and why: every difference above the bound has a cause or is unexplained."""
+"""Differences between backends, and their causes: every difference above the bound has a cause or is unexplained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend says of a scenario with one seed, and how quantities follow from flows."""
+"""Outcome of a scenario with one seed by a backend, and the quantities that follow from flows."""
 
 from __future__ import annotations
 

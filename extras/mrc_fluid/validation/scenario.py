@@ -1,4 +1,4 @@
-"""What a scenario of the suite is: a lab, flows, what fails, and what is known about its result beforehand."""
+"""Scenarios of the suite: a lab, flows, what fails, and what is known about the result beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training job came to: steps and their times, loss, all-reduces, and what dying cost."""
+"""Summary of a training job: steps and their times, loss, all-reduces, and the cost of deaths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a class file and its roster say: exercises with their deadlines, and students with the place of their work."""
+"""Class file and roster: exercises with their deadlines, and students with the place of their work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a class is: the grades of what was collected, by student and exercise."""
+"""Standing of a class: the grades of what was collected, by student and exercise."""
 
 from __future__ import annotations
 

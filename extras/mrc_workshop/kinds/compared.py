@@ -1,4 +1,4 @@
-"""What checks ask of a run by a learner's experiment: the workload of the other runs, and evidence that holds."""
+"""Checks of a run by a learner's experiment: the workload of the other runs, and evidence that holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hosts and switches counted over a run, and whether a job came to its end with every byte right."""
+"""Checks of what hosts and switches counted over a run, and of a job's end with every byte right."""
 
 from __future__ import annotations
 

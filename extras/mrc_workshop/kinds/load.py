@@ -1,4 +1,4 @@
-"""What links carried and what streams got: balance over uplinks, rates and fairness."""
+"""Checks of the load of links and the rates of streams: balance over uplinks, rates and fairness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transport pays for loss: that the loss was really there, and how much slower it was, against a prediction."""
+"""Checks of the cost of loss: that loss was really there, and how much slower a transport was, against a prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learner's own loss detector, EV policy, window and localiser did to packets."""
+"""Checks of what a learner's own loss detector, EV policy, window and localiser did to packets."""
 
 from __future__ import annotations
 

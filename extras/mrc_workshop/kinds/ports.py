@@ -1,4 +1,4 @@
-"""What a learner's own EV policy makes of a NIC port that fails: at its own host, and at the peers."""
+"""Check of a learner's own EV policy when a NIC port fails: at its own host, and at the peers."""
 
 from __future__ import annotations
 

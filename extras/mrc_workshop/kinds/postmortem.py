@@ -1,4 +1,4 @@
-"""What a learner found out about a run from its records (`mrc_workshop.records`), against what was done in it."""
+"""Check of a learner's findings about a run from its records (`mrc_workshop.records`), against what was done in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a switch does with packets at its queues: ECN marks and trimming, seen packet by packet.
+"""Checks of a switch's queues: ECN marks and trimming, seen packet by packet.
 
 How full a data queue was when a packet came follows from the captures alone: what came before it and had not begun to
 leave. So the program under test is not asked.

@@ -1,4 +1,4 @@
-"""Who is done first: finishing times of a learner's policies beside those of ours, for exercises that are ranked."""
+"""Check of finishing times: a learner's policies beside those of ours, for exercises that are ranked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a kind of check is made and found.
+"""Registry of the kinds of checks.
 
 A kind is a function `(params, runs) -> Finding`, or with `sources` as third parameter, which gets the texts of the
 learner's files (a written prediction, say). It judges recorded facts only (`job.Run`) and is never in the learner's

@@ -23,7 +23,6 @@ from mrc_workshop import confine, exercise, inject, judge, keep, learner, trace,
 from mrc_workshop.drawn import RandomFailures, RandomLink, overrides
 from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.job import Job
-from mrc_workshop.kinds import catalogue
 from mrc_workshop.trace import CapturedPacket
 from mrclab.runs.experiment import ExperimentError
 
@@ -151,12 +150,6 @@ def test_links_of_the_readme_lead_somewhere_from_the_learners_folder(number: int
     links = re.findall(r"\]\(([^)#\s]+)", text)
     assert links
     assert [link for link in links if not (tmp_path / "a" / "mine" / link).exists()] == []
-
-
-def test_every_kind_says_what_it_is() -> None:
-    for name, each in catalogue.all_kinds().items():
-        assert each.about.endswith("."), name
-        assert len(each.about) > 20
 
 
 def test_a_plan_is_the_same_whenever_it_is_made() -> None:

@@ -1,4 +1,4 @@
-"""What a driver drives: the protocol core's surface, as a host node offers it with its workloads behind."""
+"""Interface between a driver and a host node: the protocol core's surface, with the node's workloads behind."""
 
 from __future__ import annotations
 

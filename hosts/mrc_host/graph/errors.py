@@ -1,4 +1,4 @@
-"""What is wrong with a graph or with the file that it comes from."""
+"""Errors in a graph or in the file that it comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ranks sit: rack-aligned, at random, or in what a cluster in use has left."""
+"""Placement of ranks: rack-aligned, at random, or in what a cluster in use has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a graph comes from, by parameters that both models take: a trace's file, or a model that is generated."""
+"""Source of a graph, by parameters that both models take: a trace's file, or a model that is generated."""
 
 from __future__ import annotations
 

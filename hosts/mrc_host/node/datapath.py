@@ -1,4 +1,4 @@
-"""What of a node is done for every packet; `host.py` has the rest. Runs compiled where the protocol core does."""
+"""Per-packet path of a node; `host.py` has the rest. Runs compiled where the protocol core does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between transports for a workload: how queue pairs are created, and what can be seen of them."""
+"""Transports as a workload uses them: how queue pairs are created, and what can be seen of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the endpoints of both transports do alike: ports, memory regions, completion queues and events."""
+"""Common part of the endpoints of both transports: ports, memory regions, completion queues and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all parts of one endpoint share: configuration, codec, timers, ports, memory, events, counters, send ring."""
+"""Context of all parts of one endpoint: configuration, codec, timers, ports, memory, events, counters, send ring."""
 
 from __future__ import annotations
 

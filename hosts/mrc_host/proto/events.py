@@ -1,4 +1,4 @@
-"""What `Endpoint.next_event` reports: plain records, in the order in which things happened."""
+"""Events that `Endpoint.next_event` reports: plain records, in the order in which things happened."""
 
 from __future__ import annotations
 

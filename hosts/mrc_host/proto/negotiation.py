@@ -1,5 +1,6 @@
-"""What two ends of a queue pair agree on: attributes, and the document that is exchanged out of band
-(`mrc-protocol.md §4`)."""
+"""Negotiation between the two ends of a queue pair: attributes, and the document that is exchanged out of band
+(`mrc-protocol.md §4`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users and node controllers may do to the paths of an MRC endpoint: see and set EVs, probe, refuse data."""
+"""Control of the paths of an MRC endpoint by users and node controllers: see and set EVs, probe, refuse data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two ends of a queue pair tell each other out of band (`mrc-protocol.md §4`), as plain JSON values."""
+"""Documents that the two ends of a queue pair exchange out of band (`mrc-protocol.md §4`), as plain JSON values."""
 
 from __future__ import annotations
 

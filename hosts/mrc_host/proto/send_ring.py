@@ -1,4 +1,4 @@
-"""Who may send next: the requestors that have something to send, in turn, and those that wait for their window."""
+"""Order of senders: the requestors that have something to send, in turn, and those that wait for their window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `statistics` of an endpoint reports: documents whose keys are the names of the fields."""
+"""Statistics of an endpoint: documents whose keys are the names of the fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host needs of an endpoint, be it of MRC (`endpoint.Endpoint`) or RoCE (`roce.endpoint.RoceEndpoint`)."""
+"""Interface of an endpoint to its host, be it of MRC (`endpoint.Endpoint`) or RoCE (`roce.endpoint.RoceEndpoint`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a queue pair with unfinished requests waits for, and since when, to explain a stall."""
+"""Wait of a queue pair with unfinished requests, and its begin, to explain a stall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program and the agent share: names with their numbers, and how rings and their entries lie in memory.
+"""Layout of memory that a program and the agent share: names with their numbers, rings and their entries.
 
 A ring is a head of `HEAD_BYTES` and `capacity` entries (a power of two), all in the machine's byte order. The words of
 the head are 64-bit counters that only grow; entry number n lies at n modulo the capacity. Each word has one writer.

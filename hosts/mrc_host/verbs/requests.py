@@ -1,4 +1,4 @@
-"""What a program asks of the agent of its host: a class for each request, with the class of its answer.
+"""Requests of a program to the agent of its host: a class for each request, with the class of its answer.
 
 On the socket a request is `{"op": ..., arguments}`. Sizes are in bytes. File descriptors travel beside an answer.
 """

@@ -1,4 +1,4 @@
-"""What a workload is: a state machine over one-sided writes, driven by completions and immediates.
+"""Base of workloads: a state machine over one-sided writes, driven by completions and immediates.
 
 A workload sees ranks, not addresses. Every rank registers one memory region of `memory_bytes`; `put` writes from
 the own region into a peer's. The same workload runs on the real and on the virtual clock, because time is

@@ -1,4 +1,4 @@
-"""What perftest's users look for, measured in bounded memory: distributions of times, and bandwidth of a stream."""
+"""Measurements that perftest's users look for, in bounded memory: distributions of times, and bandwidth of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both backends offer to controllers, as protocols."""
+"""Protocols of the operations that both backends offer to controllers."""
 
 from __future__ import annotations
 

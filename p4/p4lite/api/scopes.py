@@ -1,4 +1,4 @@
-"""Where the actions of a table may stand: P4Info says it, BMv2's JSON does not."""
+"""Scopes of the actions of a table: P4Info says where they may stand, BMv2's JSON does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of packets at a place in a program, and the drops that some of them had (see `drops`)."""
+"""Facts about packets at a place in a program, and the drops that some of them had (see `drops`)."""
 
 from __future__ import annotations
 

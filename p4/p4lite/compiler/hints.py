@@ -1,4 +1,4 @@
-"""What an author may have meant at the place of a syntax error."""
+"""Hints at the place of a syntax error: what its author may have meant."""
 
 from __future__ import annotations
 

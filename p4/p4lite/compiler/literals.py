@@ -1,4 +1,4 @@
-"""What tokens of literals and annotations say."""
+"""Values of the tokens of literals and annotations."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What editors need of the compiler: a formatter, an index of names, and a language server."""
+"""Editor support of the compiler: a formatter, an index of names, and a language server."""

@@ -1,4 +1,4 @@
-"""What an editor knows of a program: its diagnostics, its declarations, and where each is used.
+"""Analysis of a program for editors: its diagnostics, its declarations, and where each is used.
 
 A text that is half typed is analysed as far as it goes: constructs with syntax errors are left out.
 """

@@ -1,4 +1,4 @@
-"""What can be typed at a place: members after a '.', names in scope, keywords."""
+"""Completion at a place: members after a '.', names in scope, keywords."""
 
 from __future__ import annotations
 

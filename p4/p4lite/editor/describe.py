@@ -1,4 +1,4 @@
-"""What an editor shows of a declaration: its head as P4, its width, its annotations."""
+"""Description of a declaration for editors: its head as P4, its width, its annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the switches of all architectures share: one packet at a time, its metadata, groups, sessions and digests."""
+"""Common core of switches of all architectures: one packet at a time, its metadata, groups, sessions and digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What outlives a packet: counters, meters, registers and value sets, with the control operations of ProgramInstance.
+"""State that outlives a packet: counters, meters, registers and value sets, with the control operations of
+ProgramInstance.
 
 The names, arguments and errors of the operations are those of `switch.runtime.instance.ProgramInstance`, so that a
 controller can be put in front of either.

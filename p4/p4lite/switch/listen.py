@@ -1,4 +1,4 @@
-"""Where a server listens, and who may command it there.
+"""Listening address of a server, and who may command it there.
 
 A user who can call a server controls its switches completely. By default that is one user: the server listens on a
 unix socket (0600) in a folder (0700) of its owner's. TCP is for those who ask for it: on loopback every user of the

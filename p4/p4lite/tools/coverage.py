@@ -1,4 +1,4 @@
-"""Which lines, branches, actions and entries of a program packets have reached."""
+"""Coverage of a program: the lines, branches, actions and entries that packets have reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a packet and a switch hold, by the names of the source."""
+"""Contents of a packet and a switch, by the names of the source."""
 
 from __future__ import annotations
 

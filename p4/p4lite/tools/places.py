@@ -1,4 +1,4 @@
-"""Which lines of the source a program's document has code for."""
+"""Lines of the source that a program's document has code for."""
 
 from __future__ import annotations
 

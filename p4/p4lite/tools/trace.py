@@ -1,4 +1,4 @@
-"""What a program did with a packet, as lines of text or as JSON."""
+"""Trace of a packet through a program, as lines of text or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only Linux has: what to say where labs cannot run because of that, and processes that end with their parent."""
+"""Linux-only parts: the text that says where labs can run, and processes that end with their parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which quantiles a number of values has, and what they are: by nearest rank, where at least one value lies beyond.
+"""Quantiles of a number of values, by nearest rank: those where at least one value lies beyond.
 
 `n` values have the quantile `q` if `n` is at least 1 / (1 - q): P90 from 10, P99 from 100, P99.9 from 1000. Of fewer,
 nearest rank would give the maximum under another name. The median is of any number of values.

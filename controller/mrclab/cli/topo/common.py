@@ -1,4 +1,4 @@
-"""What the verbs of `mrclab topo` share."""
+"""Parts that the verbs of `mrclab topo` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for: to fail or to restore a target of the topology, as data."""
+"""Actions on a lab as data: to fail or to restore a target of the topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failures mean for a fabric. Effects of several failures add up, in whatever order they came."""
+"""Effects of failures on a fabric. Those of several failures add up, in whatever order they came."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failures need of a lab, and the calls that put one link, carrier or switch into a state."""
+"""Interface of failures to a lab, and the calls that put one link, carrier or switch into a state."""
 
 from __future__ import annotations
 

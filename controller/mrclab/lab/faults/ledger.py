@@ -1,4 +1,4 @@
-"""What is broken in a lab and why: the ledger of causes, from which the state of every element follows.
+"""Ledger of the causes of what is broken in a lab, from which the state of every element follows.
 
 A link, carrier or switch may suffer from several failures at once. The ledger keeps each failure in force and, for
 every element that any of them touches, what was found there before the first. The state of an element is what was

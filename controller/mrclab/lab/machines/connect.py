@@ -1,4 +1,4 @@
-"""How a machine of a lab is reached: a command of the user's, never of a file's.
+"""Command that reaches a machine of a lab: the user's own, never one of a file.
 
 A lab file names machines as ssh knows them, and nothing else. What is run with that name is the default below, or what
 the user gives by `--connect` or MRCLAB_CONNECT; the name takes the place of `{ssh}` within one word.

@@ -1,4 +1,4 @@
-"""What a session asks of the part of a lab on one machine, through the part's own socket."""
+"""Requests of a session to the part of a lab on one machine, through the part's own socket."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which paths are dead, and which are denied."""
+"""Management of paths: those that are dead, and those that are denied."""

@@ -1,1 +1,1 @@
-"""What is written down about a running lab, and which files may be trusted."""
+"""Records of a running lab on disk, and the check of which files may be trusted."""

@@ -1,4 +1,6 @@
-"""What a lab says of itself, in a folder that it can write to and that is never trusted; all that is known of it."""
+"""Record that a lab keeps of itself, in a folder that it can write to and that is never trusted; all that is known of
+it.
+"""
 
 from __future__ import annotations
 

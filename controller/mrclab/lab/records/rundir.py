@@ -1,4 +1,4 @@
-"""What is known of running labs: one folder each, which only its owner can open.
+"""Run folders: all that is known of running labs, one folder each, which only its owner can open.
 
     BASE/NAME/state.json    written by commands: the lab's first process, what is denied (`State`)
     BASE/NAME/faults.json   written by commands: what is broken (`faults.ledger.LedgerState`)

@@ -1,4 +1,5 @@
-"""Which files may name or hold code that is run as the user: those that no other user can change (docs/security.md).
+"""Trust in files that name or hold code that is run as the user: only those that no other user can change
+(docs/security.md).
 
 A policy is Python and a P4 program becomes C; both run in our processes. A lab or an experiment chooses them, so a file
 that names code must be as trustworthy as the code itself.

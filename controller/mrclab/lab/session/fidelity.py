@@ -1,4 +1,4 @@
-"""How far a result can be trusted: what the machine did while a run was going, and whether it kept up."""
+"""Fidelity of a result: what the machine did while a run was going, and whether it kept up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes that are a lab's switches took of the machine, and which packets they never saw."""
+"""Load of the processes that are a lab's switches, and the packets that they never saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forwards behind the fabric's wires, one process per switch: common to BMv2 and the Linux kernel.
+"""Forwarding processes behind the fabric's wires, one per switch: common to BMv2 and the Linux kernel.
 
 It lives in the lab's daemon, which is the parent of these processes and the only one that can start them again.
 """

@@ -1,4 +1,4 @@
-"""What forwards a lab's packets: p4lite, BMv2 or the Linux kernel; what each can do, and whether its parts are here.
+"""Forwarders of a lab's packets (p4lite, BMv2, the Linux kernel): what each can do, and whether its parts are here.
 
 Everything is checked outside of the lab, before anything is started.
 """

@@ -1,4 +1,4 @@
-"""What a controller says in the names of a P4 program: identifiers and widths from its P4Info, and table entries.
+"""Names of a P4 program as controllers use them: identifiers and widths from its P4Info, and table entries.
 
 Nothing here imports gRPC or protobuf (but for reading a P4Info text): a simulation fills its tables without them.
 """

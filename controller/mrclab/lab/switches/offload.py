@@ -1,4 +1,4 @@
-"""What network interfaces do in the place of the protocol stack, and how to have them leave it.
+"""Offloads: work that network interfaces do in the place of the protocol stack, and the calls that switch it off.
 
 A capture buffer of libpcap, by which BMv2 receives, has slots for the largest frame that can come. While an interface
 may join segments that is 256 KiB, so that two megabytes hold eight frames and a ninth in a burst is lost.

@@ -1,1 +1,1 @@
-"""What studies share: cells, which are runs in simulated time, and their measurements; the store of results; tables."""
+"""Common parts of studies: cells (runs in simulated time) and their measurements; the store of results; tables."""

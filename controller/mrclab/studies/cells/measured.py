@@ -1,4 +1,4 @@
-"""What a cell leaves (`measure.measure`): a typed document, kept as JSON."""
+"""Measurements of a cell (`measure.measure`): a typed document, kept as JSON."""
 
 from __future__ import annotations
 

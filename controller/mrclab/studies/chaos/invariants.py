@@ -1,4 +1,4 @@
-"""What must be true of a lab whatever was done to it. A check that fails raises `Violation`."""
+"""Invariants of a lab, true whatever was done to it. A check that fails raises `Violation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What failures must do to a fabric, computed a second time, as plainly as possible and without `faults.effects`."""
+"""Reference model of what failures do to a fabric: computed a second time, as plainly as possible and without
+`faults.effects`.
+"""
 
 from __future__ import annotations
 

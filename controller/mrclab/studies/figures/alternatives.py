@@ -1,4 +1,4 @@
-"""What else figures are run with that miss the paper's headline: published policies of MRC's endpoints."""
+"""Alternative policies of MRC's endpoints, as published, for figures that miss the paper's headline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a figure is: the runs it is made of, what it claims of them, and the tables that come of it."""
+"""Model of a figure: the runs it is made of, what it claims of them, and the tables that come of it."""
 
 from __future__ import annotations
 

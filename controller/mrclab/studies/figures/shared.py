@@ -1,4 +1,4 @@
-"""What RoCE and MRC make of the same trouble: an incast with a victim, tails, a dead path."""
+"""Figures of RoCE and MRC in the same trouble: an incast with a victim, tails, a dead path."""
 
 from __future__ import annotations
 

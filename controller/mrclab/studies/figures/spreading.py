@@ -1,4 +1,4 @@
-"""What reaches those who have nothing to do with it: a second flow on a path, a pause storm, a flapping link."""
+"""Figures of damage that spreads to other flows: a second flow on a path, a pause storm, a flapping link."""
 
 from __future__ import annotations
 

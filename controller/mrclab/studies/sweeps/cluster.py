@@ -1,4 +1,4 @@
-"""Where the runs of a sweep are done: workers on this machine, a Dask scheduler that is there, a cluster of a file.
+"""Places for the runs of a sweep: workers on this machine, a Dask scheduler that is there, a cluster of a file.
 
 A Dask scheduler runs whatever Python its clients send. Ours therefore speaks TLS with certificates that were made for
 this command and are kept in memory, and a file names a cluster by a word of a list: no class, module or script is

@@ -1,4 +1,4 @@
-"""What a sweep's rows say together: means with confidence intervals over seeds, as curves."""
+"""Curves of a sweep: means of its rows with confidence intervals over seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep file says: pydantic models, and the file with its lines for errors."""
+"""Specification of a sweep: pydantic models, and the file with its lines for errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program owns: regions, queue pairs, shared receive queues, hints; `queues` has completion queues."""
+"""Objects of a program: regions, queue pairs, shared receive queues, hints; `queues` has completion queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between transports for programs: how queue pairs come about, and which of their attributes there are."""
+"""Queue pairs of programs, by transport: how they come about, and which of their attributes there are."""
 
 from __future__ import annotations
 

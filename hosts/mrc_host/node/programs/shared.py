@@ -1,4 +1,4 @@
-"""What a program shares with its agent: memory and bells, as the agent's process makes them."""
+"""Shared resources of a program and its agent: memory and bells, as the agent's process makes them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who may send how much: one controller per destination (MRC) or per queue pair (RoCE)."""
+"""Congestion control: one controller per destination (MRC) or per queue pair (RoCE)."""

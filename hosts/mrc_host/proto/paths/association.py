@@ -1,4 +1,4 @@
-"""What both halves of a queue pair share: who they are, what was negotiated, and how packets reach the peer."""
+"""Common state of both halves of a queue pair: who they are, what was negotiated, and how packets reach the peer."""
 
 from __future__ import annotations
 

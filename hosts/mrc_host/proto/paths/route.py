@@ -1,4 +1,4 @@
-"""How packets of one EV profile travel to one peer: reverse EVs and encapsulation (`mrc-protocol.md §6, §7`)."""
+"""Route of packets of one EV profile to one peer: reverse EVs and encapsulation (`mrc-protocol.md §6, §7`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a responder keeps of messages until all packets before their end have arrived (`mrc-protocol.md §6`)."""
+"""Messages that a responder keeps until all packets before their end have arrived (`mrc-protocol.md §6`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be lost, inferred from what has arrived: rules (b) and (c) (`mrc-protocol.md §5`).
+"""Loss detection by inference from what has arrived: rules (b) and (c) (`mrc-protocol.md §5`).
 
 NACKs (a) and timeouts (d) need no inference and are `recovery.py`'s.
 """

@@ -1,4 +1,4 @@
-"""What a SACK says besides what has arrived: an RTT sample and the mark of a path; and its trace."""
+"""Contents of a SACK besides what has arrived: an RTT sample and the mark of a path; and its trace."""
 
 from __future__ import annotations
 

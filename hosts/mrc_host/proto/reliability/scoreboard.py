@@ -1,4 +1,4 @@
-"""What the requestor has in flight, what the peer has, and what must be lost (`mrc-protocol.md §5`).
+"""Scoreboard of the requestor: what is in flight, what the peer has, and what must be lost (`mrc-protocol.md §5`).
 
 PSNs are unbounded integers here. A `Transmission` is one packet sent once; sending it again makes a new one, so
 that the chains below always speak of the same flight:

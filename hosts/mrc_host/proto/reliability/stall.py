@@ -1,4 +1,4 @@
-"""What an MRC queue pair waits for. It only looks: nothing here changes the state of a queue pair."""
+"""Waits of an MRC queue pair. It only looks: nothing here changes the state of a queue pair."""
 
 from __future__ import annotations
 

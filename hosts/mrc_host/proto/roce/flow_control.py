@@ -1,4 +1,4 @@
-"""What a switch may ask of a RoCE port: to pause (IEEE 802.1Qbb), or to send by credits only, after InfiniBand's."""
+"""Flow control of a RoCE port by a switch: to pause (IEEE 802.1Qbb), or to send by credits only, after InfiniBand's."""
 
 from __future__ import annotations
 

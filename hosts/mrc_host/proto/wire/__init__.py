@@ -1,1 +1,1 @@
-"""What travels: the table of headers, the codecs that it drives, encapsulation, serial numbers."""
+"""Wire format: the table of headers, the codecs that it drives, encapsulation, serial numbers."""

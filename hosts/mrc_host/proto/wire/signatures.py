@@ -1,4 +1,4 @@
-"""What encoders of the data path are given: `compiled.py` makes `fast.Encoders` of these signatures and the table."""
+"""Signatures of the data path's encoders: `compiled.py` makes `fast.Encoders` of these signatures and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the fields of headers are read and written: grouped into words, each of which is one unit of a struct.
+"""Words of headers: fields that are read and written together, each word one unit of a struct.
 
 Consecutive fields share a word where they must. This module writes the expressions that take a field out of a word or
 put one in; `compiled.py` makes functions of them.

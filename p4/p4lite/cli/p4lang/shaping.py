@@ -1,4 +1,4 @@
-"""What `tc` does to packets that leave an interface, as Mininet's links set it up, for a switch that sends past `tc`.
+"""Shaping by `tc` of packets that leave an interface, as Mininet's links set it up, for a switch that sends past `tc`.
 
 The switch then delays and paces packets itself. So they wait in the switch's queues, where programs see them.
 """

@@ -1,4 +1,4 @@
-"""What every node of the syntax tree shares: positions, traversal, copying."""
+"""Common base of the nodes of the syntax tree: positions, traversal, copying."""
 
 from __future__ import annotations
 

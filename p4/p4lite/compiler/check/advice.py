@@ -1,4 +1,4 @@
-"""What the author of a wrong expression may have meant, to append to an error: `; ...`, or an empty text."""
+"""Advice to the author of a wrong expression, to append to an error: `; ...`, or an empty text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known at compile time."""
+"""Constants at compile time."""
 
 from __future__ import annotations
 

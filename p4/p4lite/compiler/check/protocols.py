@@ -1,4 +1,4 @@
-"""How the parts of the checker that need each other reach each other.
+"""Protocols by which the parts of the checker that need each other reach each other.
 
 Types have widths that are expressions, expressions have types and calls in them, a call of a generic function checks
 that function's body, and bodies hold all of these: each part knows the later ones by what it needs of them only.

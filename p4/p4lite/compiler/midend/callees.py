@@ -1,4 +1,4 @@
-"""What code calls and names beyond itself: who carries out which calls.
+"""Callees: the parts that carry out the calls in code, and what it names beyond itself.
 
 Expressions, statements and calls of actions and functions need each other; externs, tables and parsers need them, and
 are reached from them through the protocols here only.

@@ -1,4 +1,4 @@
-"""What evaluating an expression or running an action may do besides giving a value."""
+"""Side effects of evaluating an expression or running an action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loops have constant bounds, and the values their variable takes."""
+"""Loops with constant bounds, and the values that their variable takes."""
 
 from __future__ import annotations
 

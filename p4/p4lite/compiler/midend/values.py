@@ -1,4 +1,4 @@
-"""What an expression of P4 is while a program is lowered: data, booleans, and places of composite types."""
+"""Values of P4 expressions while a program is lowered: data, booleans, and places of composite types."""
 
 from __future__ import annotations
 

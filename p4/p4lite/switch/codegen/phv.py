@@ -1,4 +1,4 @@
-"""Where each header, field and counter of a program lives in the C `struct phv`, and how C reaches it.
+"""Place of each header, field and counter of a program in the C `struct phv`, and how C reaches it.
 
 Storage of a field: the smallest unsigned integer that holds it up to 128 bits, above that an array of 64-bit limbs,
 least significant first; a varbit is a byte array and its length in bytes. Every header that is not metadata has a

@@ -1,4 +1,4 @@
-"""Who is primary: client arbitration per (device, role) by election id.
+"""Client arbitration per (device, role) by election id: the choice of the primary.
 
 Source: P4Runtime specification, "Client Arbitration and Controller Replication". No gRPC here: a client is
 any object with `send(message)`, so the rules can be tested without a network.

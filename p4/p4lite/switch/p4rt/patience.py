@@ -1,4 +1,4 @@
-"""How long, and for how many, the server waits for its clients: what keeps one client from taking every thread.
+"""Bounds on the server's waiting for its clients, in time and number, which keep one client from taking every thread.
 
 A call that waits for its client occupies a thread. `Waiting` bounds such calls in number and in time; when there are
 too many, the one that has waited longest makes room, so that a newcomer is never locked out. `StreamThreads` gives each

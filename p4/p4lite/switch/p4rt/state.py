@@ -1,4 +1,4 @@
-"""What the entity modules share: the pipeline, the running instance, and the mapping of its refusals."""
+"""Common state of the entity modules: the pipeline, the running instance, and the mapping of its refusals."""
 
 from __future__ import annotations
 

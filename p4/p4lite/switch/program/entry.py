@@ -1,4 +1,4 @@
-"""What a controller says of a table's entry: what it matches, and what it does.
+"""Table entries as controllers write them: what each matches, and what it does.
 
 Names are those of the JSON, which are those of P4Info (`MyIngress.ipv4_lpm`). Priorities are BMv2's: the
 *lower* number wins (P4Runtime's are the other way round; convert at that boundary). All match values are unsigned

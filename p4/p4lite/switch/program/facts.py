@@ -1,4 +1,4 @@
-"""What a P4 program contains, said once: tables, actions, counters and so on, as frozen dataclasses.
+"""Contents of a P4 program, said once: tables, actions, counters and so on, as frozen dataclasses.
 
 The C of a program (`codegen`) and its control operations (`runtime`) both go by these. `index` is an object's place
 in the C arrays of its kind, `place` and the counts of words say how keys and arguments lie in an entry

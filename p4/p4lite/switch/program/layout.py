@@ -1,4 +1,4 @@
-"""How the fields of a match key, or the parameters of an action, lie in 64-bit words.
+"""Layout of the fields of a match key, or the parameters of an action, in 64-bit words.
 
 Key fields of up to 64 bits are packed into words in order, none across two words; wider ones take words of their
 own, most significant first, the first one partly filled. Parameters take whole words, least significant first.

@@ -1,4 +1,4 @@
-"""What the target API may touch of the machine: files in one folder, interfaces named at start."""
+"""Grants of the target API on the machine: files in one folder, interfaces named at start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the target API says of a fabric, beside the value types of the fabric itself."""
+"""Values of the target API about a fabric, beside the value types of the fabric itself."""
 
 from __future__ import annotations
 
