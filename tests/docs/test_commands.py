@@ -84,7 +84,11 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     ),
     (r"mrclab compare( [\w-]+)?", "minutes", "tests/lab/test_compare.py"),
     (r"mrclab figures(?! --list).*", "minutes to hours", "tests/lab/test_figures.py"),
-    (r"mrclab validate --(algorithms|causes)", "minutes", "extras/mrc_fluid/tests/validation/test_controls.py"),
+    (
+        r"mrclab validate --(algorithms|causes)",
+        "minutes",
+        "extras/mrc_fluid/tests/validation/test_controls.py",
+    ),
     (r"mrclab validate", "minutes", "extras/mrc_fluid/tests/validation/test_validation.py"),
     (r"mrclab (export|artifact)( .*)?", "writes files, or needs results", "tests/topo/test_export.py"),
     (r"mrclab sweep( .*)?", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),

@@ -71,7 +71,7 @@ def test_a_remedy_names_the_clock_of_a_verb_that_has_one() -> None:
             continue
         verbs = re.findall(r"`?mrclab (\w+)", text)
         if not verbs:
-            verbs = [path.stem if path.parent.name == "mrc_cli" else ""]
+            verbs = [path.stem if path.parent.name == "cli" else ""]
         if all(cli.problem(["mrclab", verb, "--clock", "virtual"], loosely=True) for verb in verbs):
             wrong.append(f"{path}:{line}: {text}")
     assert wrong == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mrclab.cli.extras import contributions
+from mrclab.cli.extras import tables
 
 
 class Group(StrEnum):
@@ -178,9 +178,9 @@ _CORE = {
     ),
 }
 #: Verbs of the core and of extras.
-VERBS: dict[str, Verb] = _CORE | {
-    name: verb for verbs in contributions("mrclab.verbs").values() for name, verb in verbs.items()
-}
+VERBS: dict[str, Verb] = {**_CORE}
+for _verbs in tables("mrclab.verbs"):
+    VERBS |= _verbs
 #: Verbs that no user types.
 HIDDEN = frozenset({"part"})
 #: Verbs of earlier versions, and what to write instead.

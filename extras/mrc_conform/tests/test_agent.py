@@ -14,7 +14,7 @@ from libmrc import build
 from mrc_conform.case import select
 from support import libmrc
 
-TESTS = pathlib.Path(__file__).parents[1]
+TESTS = pathlib.Path(__file__).parents[3] / "tests"
 pytestmark = pytest.mark.lab
 
 

@@ -39,7 +39,7 @@ SAMPLE = {
 def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run the command; it must end with this exit code."""
     command = [sys.executable, "-m", "support.mrclab", *words]
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3] / "tests")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -76,7 +76,7 @@ def test_catalogue_covers_every_area_with_a_source_for_each_rule() -> None:
 
 def test_every_mutant_changes_one_place_and_names_cases_that_exist() -> None:
     names = {each.name for each in catalogue()}
-    root = pathlib.Path(__file__).parents[2] / "hosts/mrc_host/proto"
+    root = pathlib.Path(__file__).parents[3] / "hosts/mrc_host/proto"
     for file in SAMPLE:
         mutants = table(file)
         assert len({each.name for each in mutants}) == len(mutants) >= (60 if file == "mutants.yaml" else 25)

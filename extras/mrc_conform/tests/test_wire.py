@@ -16,7 +16,7 @@ from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.fields import MRC_LAYOUTS
 from mrc_host.proto.wire.fields import Packet as FullPacket
 
-VECTORS = pathlib.Path(__file__).parents[1] / "vectors/mrc_wire.json"
+VECTORS = pathlib.Path(__file__).parents[3] / "tests" / "vectors/mrc_wire.json"
 PARTS = ("bth", "meth", "tseth", "reth", "immdt", "aeth", "seth", "cc_state", "neth", "peth", "erth", "eeth")
 
 

@@ -19,7 +19,7 @@ from support.lab.labs import lab_file, session
 pytest.importorskip("torch", reason="torch is not installed (pip install mrclab[torch])")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install mrclab[torch])")
 
-PROGRAM = (pathlib.Path(__file__).parents[2] / "examples" / "ddp.py").read_text()
+PROGRAM = (pathlib.Path(__file__).parents[3] / "examples" / "ddp.py").read_text()
 HOSTS = ("h0", "h2", "h4", "h6")  # each at another T0 of its plane
 FAILURES = ("p0-t0.0--p0-t1.0", "h2:1", "p2-t1.1")
 STEPS = 45

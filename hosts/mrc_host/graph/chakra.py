@@ -108,7 +108,7 @@ def _messages() -> tuple[Any, Any]:
         made = file.message_type.add(name=name)
         for label, number, kind, many, of in fields:
             made.field.add(
-                name=label, number=number, type=kind, type_name=f".mrc_graph.{of}" if of else None,
+                name=label, number=number, type=kind, type_name=f".mrc_host.graph.{of}" if of else None,
                 label=kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL,
             )  # fmt: skip
 

@@ -20,7 +20,7 @@ from mrc_fluid.replays import fluid, page
 from mrc_host.graph.source import Source
 from mrclab.cli.app import app
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[4]
 CLUSTER = "name: c\nradix: 128\nplanes: 4\nnics: 512\nev: {size: 32, active: 16}\njobs: [{name: j}]\n"
 
 

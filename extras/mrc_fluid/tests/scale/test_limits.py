@@ -10,7 +10,7 @@ from mrc_fluid import limits
 from mrc_fluid.clusterfile import parse_cluster
 from mrc_fluid.limits import Limits
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[4]
 CLUSTER = "name: c\nradix: 16\nplanes: 4\nnics: 64\nev: {size: 32, active: 16}\njobs: [{name: j}]\n"
 SHORT = ("{name: j}", "{name: j, message: 1MiB}")
 TWO = ("planes: 4\nnics: 64\nev: {size: 32", "planes: 2\nnics: 64\nev: {size: 16")

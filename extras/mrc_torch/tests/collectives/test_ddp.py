@@ -19,7 +19,7 @@ from support.verbs.bed import Bed, bed
 pytest.importorskip("torch", reason="torch is not installed (pip install mrclab[torch])")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install mrclab[torch])")
 
-ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[4]
 RANKS = 4
 #: Relative. The backends add gradients in other orders; thirty steps of float32 stay far below.
 TOLERANCE = 1e-4

@@ -18,7 +18,7 @@ from mrc_torch.training import ranks
 from mrc_torch.versions import FIRST, LAST, refusal
 from mrclab.runs.experiment import ExperimentError
 
-ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[4]
 GOOD = ["2.7.0", "2.8.0+cpu", "2.13.0", "2.13.1a0+git1234"]
 BAD = ["1.13.1", "2.4.1+cu121", "2.6.0+cpu", "2.14.0", "3.0", "main"]
 
