@@ -385,9 +385,12 @@ def test_destroyed_queue_pair_completes_nothing_and_is_unknown() -> None:
     b.post_recv(s.connection.peer, 2)
     s.net.touch(s.requestor_host)
     s.until(lambda: len(s.data()) > 20)
+    requestor = s.qp.requestor
     a.destroy_qp(s.qp, s.net.now)
     b.destroy_qp(s.connection.peer, s.net.now)
     s.net.run(max_time_ns=1_000_000)
+    # Books need to know that its packets will never be acknowledged.
+    assert requestor.counters.requests_flushed == 1
     assert seen == []
     assert b.statistics().drops["unknown_qp"] > 0
     assert s.qp.qpcc.cc.inflight == 0

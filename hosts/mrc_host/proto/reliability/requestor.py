@@ -530,7 +530,7 @@ class Requestor(Sender):
 
     def discard(self) -> None:
         """Forget every request without a completion, on the way to RESET (IBTA 1.4, 10.3.1)."""
-        self._end()
+        self.counters.requests_flushed += len(self._end())
         self._wake_others()
 
     def _end(self) -> list[WriteRequest]:
