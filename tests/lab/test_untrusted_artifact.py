@@ -29,10 +29,12 @@ from mrclab.results.recording import EVENTS, SAMPLES
 from mrclab.runs import artifact
 from mrclab.runs.artifact import ArtifactError
 from support.hostile import bombs
+from support.lab import users
 
 #: What reading may hold: twice a document of the largest size that is looked at here; a bomb is 3 GiB.
 MOST = 80 << 20
 PLACE = "runs/1-write_bw"
+NOBODY = 65534
 Change = Callable[[dict[str, Any]], object]
 EVIL = """\
 import pathlib
@@ -123,6 +125,25 @@ def check(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytes
 
 
 # --- whose code ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the machine's root, which checks another user's artifact")
+@pytest.mark.parametrize("options", [(), ("--trust-code",)])
+def test_root_runs_no_code_of_the_folder_of_another_user(whole: pathlib.Path, options: tuple[str, ...]) -> None:
+    with users.home(NOBODY) as folder:
+        (folder / "evil.py").write_text(EVIL.format(place=str(folder / "ran")))
+        forged(
+            whole / "good.zip",
+            folder / "a.zip",
+            {RESULT: lambda made: made["topology"]["policies"].update(ev="evil.py:Evil")},
+        )
+        for path in folder.iterdir():
+            os.chown(path, NOBODY, NOBODY)
+        words = [*users.MRCLAB, "-q", "artifact", "check", str(folder / "a.zip"), *options]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=users.PATIENCE_S)
+        assert not (folder / "ran").exists(), "the author's code was run"
+        assert done.returncode == 2, done.stderr
 
 
 @pytest.mark.parametrize("part", ["experiment", "topology"])
