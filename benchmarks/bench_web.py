@@ -28,6 +28,7 @@ from mrc_topo.labfile import load_lab
 from mrclab.lab import lifecycle
 from mrclab.lab.hosts.hostclient import ask_all
 from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
 from mrclab.runs.experiment import Experiment, ExperimentError
 from mrclab.runs.runner import WorkloadRun
@@ -160,7 +161,7 @@ def lab_cost() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="mrclab-web-") as folder:
         os.environ["MRCLAB_RUN"] = folder
-        name, _ = lifecycle.up(LAB, "mrc", lambda text: None)
+        name, _ = lifecycle.up(LabRequest.of(LAB, clock="real"))
         try:
             session = RealSession(name)
             answer_cost(session, RunDir(name))

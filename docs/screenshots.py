@@ -23,6 +23,7 @@ from mrc_fluid import kernels
 from mrc_fluid.calibration import produce, report
 from mrc_fluid.clusterfile import load_cluster
 from mrclab.lab import lifecycle
+from mrclab.lab.requested import LabRequest
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import load_experiment
 from mrclab.web.hub import Hub
@@ -97,7 +98,7 @@ def lab(chromium: Any) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="mrclab-pictures-") as folder:
         os.environ["MRCLAB_RUN"] = folder
-        lifecycle.up("default", "mrc", lambda text: None)
+        lifecycle.up(LabRequest.of("default", clock="real"))
         try:
             hub = Hub()
             shown = LabView(hub, "default", load_experiment, [])

@@ -30,7 +30,7 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     for place in (
         "mrclab.runs.sessions.session_on",
         "mrclab.runs.compare.session_for",
-        "mrclab.lab.lifecycle.bring_up",
+        "mrclab.lab.lifecycle.up",
     ):
         monkeypatch.setattr(place, built)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))

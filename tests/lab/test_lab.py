@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from mrclab.lab import lifecycle
 from mrclab.lab.hosts import inside
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.results import verdict
@@ -123,7 +125,7 @@ def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_
 @pytest.mark.slow
 def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, "tiny")
-    lifecycle.up(lab, links="veth")
+    lifecycle.up(replace(LabRequest.of(lab, clock="real"), links="veth"))
     try:
         workload = Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 2})
         link = "p0-t0.0--p0-t1.0"

@@ -18,7 +18,7 @@ from mrc_topo.labfile import parse_lab
 from mrc_topo.schema import Lab
 from mrclab.cli.app import app
 from mrclab.lab.payloads import PayloadRefused
-from mrclab.lab.requested import RequestedLab
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import closing
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results import verdict
@@ -232,7 +232,7 @@ def test_a_program_of_the_labs_own_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(
         PayloadRefused, match=r"lab\.yaml: payload: length .* others may read payloads; remove `program"
     ):
-        RequestedLab.of(str(lab), clock="virtual")
+        LabRequest.of(str(lab), clock="virtual")
 
 
 def test_chaos_refuses_what_it_cannot_verify(tmp_path: pathlib.Path) -> None:

@@ -18,6 +18,7 @@ from mrclab.lab import lifecycle
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.hosts.hostclient import HostClient
 from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import closing
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.switches import forwarders
@@ -81,7 +82,7 @@ def healthy(session: RealSession) -> bool:
 
 
 def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> None:
-    name, topology = lifecycle.up(lab)
+    name, topology = lifecycle.up(LabRequest.of(lab, clock="real"))
     try:
         with closing(RealSession(name)) as session:
             everybody = Workload(name="all_to_all", params={"block_bytes": 8000, "iterations": 2})
@@ -159,7 +160,7 @@ def test_a_switch_that_crashes_at_start_is_named_and_nothing_is_left(
     monkeypatch.setenv("MRCLAB_BMV2", str(stand_in.executable(folder, crash)))
     made = lab_file(tmp_path, "bmv2-tiny", planes=1, ev={"size": 16, "active": 8})
     with pytest.raises(RunError) as caught:
-        lifecycle.up(made)
+        lifecycle.up(LabRequest.of(made, clock="real"))
     assert re.sub(r"\(at [0-9:]+\)", "AT", str(caught.value)) == f"lab 'bmv2-tiny' did not come up: {said}"
     assert not (tmp_path / "run" / "bmv2-tiny").exists()
     assert alive(str(tmp_path)) == []
@@ -176,7 +177,7 @@ def test_a_crowded_link_marks_and_a_crowded_host_port_trims(
     problem = forwarders.problem(load_lab(made))
     if problem is not None:
         pytest.skip(problem)
-    name, _ = lifecycle.up(made)
+    name, _ = lifecycle.up(LabRequest.of(made, clock="real"))
     try:
         with closing(RealSession(name)) as session:
             before = session.program_counters()
@@ -208,7 +209,7 @@ def alive(words: str) -> list[str]:
 
 
 def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
-    name, _ = lifecycle.up(lab)
+    name, _ = lifecycle.up(LabRequest.of(lab, clock="real"))
     victim = "p0-t1.0"
     try:
         # The wires still count its packets, but nobody forwards them.

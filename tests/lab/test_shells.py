@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from mrc_topo.labfile import LabError, lab_text, load_lab
+from mrc_topo.labfile import LabError, load_lab, read_lab
 from mrclab.cli import common
 from mrclab.cli.app import app
 from mrclab.cli.run import experiment_of
@@ -137,7 +137,7 @@ def test_verbs_that_only_read_a_lab_take_the_name_of_one_that_is_up(recorded: Ca
 def test_a_name_that_comes_with_the_project_means_another_lab_only_where_that_is_up(
     recorded: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = recorded("tiny", lab_text("tiny"))
+    run = recorded("tiny", read_lab("tiny")[0])
     assert [common.lab_file("tiny", clock) for clock in (None, "real", "virtual")] == ["tiny"] * 3
     run.lab_file.write_text(OWN.replace("own", "tiny"), encoding="utf-8")
     assert [common.lab_file("tiny", clock) for clock in (None, "real")] == [str(run.lab_file)] * 2

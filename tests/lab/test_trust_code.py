@@ -10,9 +10,10 @@ import pytest
 
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.topology import Topology
-from mrclab.lab import lifecycle, policies
+from mrclab.lab import policies
 from mrclab.lab.policies import PolicyRefused
 from mrclab.lab.records.rundir import RunError
+from mrclab.lab.requested import LabRequest
 from support.lab import users
 
 NOBODY = 65534
@@ -120,7 +121,7 @@ def test_a_lab_keeps_what_was_trusted(lab: Topology, tmp_path: pathlib.Path, mon
 def test_root_brings_no_such_lab_up(lab: Topology, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "is_machine_root", lambda: True)
     with pytest.raises(PolicyRefused, match="ordinary user's --trust-code"):
-        lifecycle.up(str(tmp_path / "own.yaml"), trust_code=True)
+        LabRequest.of(str(tmp_path / "own.yaml"), trust_code=True, clock="real")
 
 
 @pytest.mark.root

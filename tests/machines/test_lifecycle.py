@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from mrclab.lab.machines import lifecycle as machines
 from mrclab.lab.machines.coordinator import MACHINES
 from mrclab.lab.records.record import State
 from mrclab.lab.records.rundir import RunDir, RunError, all_parts, all_runs
-from mrclab.lab.requested import RequestedLab
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.virtual import VirtualSession
 
 LAB: dict[str, Any] = {
@@ -39,10 +40,10 @@ def own_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
 
 
-def wanted(folder: pathlib.Path, **changes: Any) -> RequestedLab:
+def wanted(folder: pathlib.Path, **changes: Any) -> LabRequest:
     path = folder / "two.yaml"
     path.write_text(yaml.safe_dump({**LAB, **changes}))
-    return RequestedLab.of(str(path))
+    return LabRequest.of(str(path))
 
 
 @pytest.mark.parametrize(
@@ -61,14 +62,14 @@ def test_lab_that_several_machines_cannot_run_is_refused(
     tmp_path: pathlib.Path, changes: dict[str, Any], links: str, connect: str | None, hint: str
 ) -> None:
     with pytest.raises(RunError) as caught:
-        machines.bring_up(wanted(tmp_path, **changes), links=links, connect=connect)
+        machines.up(replace(wanted(tmp_path, **changes), links=links, connect=connect))
     assert hint in str(caught.value)
     assert not all_runs()
 
 
 def test_nothing_of_it_comes_up_whole_on_one_machine(tmp_path: pathlib.Path) -> None:
     with pytest.raises(RunError, match="lab 'two' is on several machines, and only a part of it can be here"):
-        lifecycle.bring_up(wanted(tmp_path))
+        lifecycle.up(wanted(tmp_path))
 
 
 def test_in_simulated_time_all_is_one_process(tmp_path: pathlib.Path) -> None:

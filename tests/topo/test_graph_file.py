@@ -83,9 +83,11 @@ def test_containerlab_nodes_links_and_interfaces_become_a_lab(tmp_path: pathlib.
     assert topology.lab.topology is not None
     assert topology.lab.topology.source is None
     # A lab that is up reads its file again, elsewhere.
-    text = labfile.lab_text(tmp_path / "my.yaml")
+    text = labfile.read_lab(tmp_path / "my.yaml")[0]
     assert parse_lab(text).lab == topology.lab
-    assert labfile.lab_text("ring") == labfile.lab_path("ring").read_text(encoding="utf-8"), "others stay as they are"
+    assert labfile.read_lab("ring")[0] == labfile.lab_path("ring").read_text(encoding="utf-8"), (
+        "others stay as they are"
+    )
 
 
 def test_an_export_of_ours_is_read_again(tmp_path: pathlib.Path) -> None:

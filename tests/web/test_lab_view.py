@@ -10,6 +10,7 @@ import pytest
 
 from mrc_topo.base.interruption import Interrupted
 from mrclab.lab import lifecycle
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
@@ -31,7 +32,7 @@ def texts(view: Watching) -> list[str]:
 
 
 def test_a_lab_is_watched_broken_and_mourned(tmp_path: pathlib.Path) -> None:
-    lifecycle.up("tiny", "mrc", lambda text: None)
+    lifecycle.up(LabRequest.of("tiny", clock="real"))
     hub = Hub()
     shown = LabView(hub, "tiny", lambda name: SHORT, [SHORT.name])
     up = True

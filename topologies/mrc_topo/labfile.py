@@ -52,28 +52,22 @@ def lab_path(name_or_path: str | Path) -> Path:
 
 def load_lab(name_or_path: str | Path) -> Topology:
     """Return the topology of a lab file, or of a named lab that comes with the project. Raises LabError."""
+    return read_lab(name_or_path)[1]
+
+
+def read_lab(name_or_path: str | Path) -> tuple[str, Topology]:
+    """Return text and topology of a lab file. The text needs no other file for its graph: one that is named is written
+    out.
+
+    Raises:
+        LabError: there is no such lab, or its file is wrong.
+    """
     path = lab_path(name_or_path)
     try:
         text = document.read_text(path, str(name_or_path))
     except DocumentError as error:
         raise LabError(error.problems) from error
-    return parse_lab(text, str(name_or_path), path.absolute().parent)
-
-
-def lab_text(name_or_path: str | Path) -> str:
-    """Return the text of a lab file that needs no other file for its graph: one that is named is written out.
-
-    Raises:
-        LabError: there is no such lab, or no such graph.
-    """
-    path = lab_path(name_or_path)
-    try:
-        text = document.read_text(path, str(name_or_path))
-        read = document.parse(text, str(name_or_path), EXAMPLE)
-        whole = graph_file.expanded(read, path.absolute().parent)
-    except DocumentError as error:
-        raise LabError(error.problems).needing(*error.packages) from error
-    return text if whole is read else yaml.safe_dump(whole.data, sort_keys=False)
+    return _parsed(text, str(name_or_path), path.absolute().parent)
 
 
 def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Topology:
@@ -82,15 +76,20 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
     Raises:
         LabError: the text does not describe a lab.
     """
+    return _parsed(text, name, folder)[1]
+
+
+def _parsed(text: str, name: str, folder: Path | None) -> tuple[str, Topology]:
     try:
-        read = graph_file.expanded(document.parse(text, name, EXAMPLE), folder)
+        written = document.parse(text, name, EXAMPLE)
+        read = graph_file.expanded(written, folder)
     except DocumentError as error:
         raise LabError(error.problems).needing(*error.packages) from error
     try:
         topology = build_topology(_placed(Lab.model_validate(read.data), folder))
         Placement(topology)
         topology.notes = read.notes
-        return topology
+        return text if read is written else yaml.safe_dump(read.data, sort_keys=False), topology
     except ValidationError as error:
         raise LabError(read.explain(Lab, error, "lab")) from error
     except TopologyError as error:

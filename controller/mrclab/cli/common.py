@@ -145,7 +145,7 @@ def lab_file(name: str, clock: str | None = None) -> str:
     Raises:
         LabError: the lab that comes with the project cannot be read.
     """
-    from mrc_topo.labfile import builtin_labs, lab_text
+    from mrc_topo.labfile import builtin_labs, read_lab
     from mrc_topo.named import is_path
 
     known = builtin_labs()
@@ -156,7 +156,7 @@ def lab_file(name: str, clock: str | None = None) -> str:
         return name
     try:
         file = run.read().lab_file
-        same = name in known and pathlib.Path(file).read_text(encoding="utf-8") == lab_text(name)
+        same = name in known and pathlib.Path(file).read_text(encoding="utf-8") == read_lab(name)[0]
     except (RunError, OSError):  # it has just gone
         return name
     return name if same else file

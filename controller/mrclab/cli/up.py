@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from mrc_topo.base.interruption import interruptible
-from mrc_topo.labfile import load_lab
 from mrclab.cli.common import Compiler, Switch, TrustCode
 from mrclab.cli.livepage import Web, check_page, page
 from mrclab.cli.progress import steps
@@ -16,6 +16,7 @@ from mrclab.lab.machines import connect as reach
 from mrclab.lab.machines import lifecycle
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.records.shells import VARIABLE
+from mrclab.lab.requested import LabRequest
 
 Connect = Annotated[
     str | None,
@@ -46,41 +47,24 @@ def verb(
         raise RunError(f"transport is mrc or roce, not '{transport}'")
     if links not in ("memory", "veth"):
         raise RunError(f"links is memory or veth, not '{links}'")
-    if not web:
-        bring_up(lab, transport, links, switch, compiler, trust_code, connect)
-        return
-    # What the page lacks is said before anything is started; its address when there is something to show.
-    check_page()
-    name = bring_up(lab, transport, links, switch, compiler, trust_code, connect)
-    with interruptible() as interruption, page() as made:
-        made.watch(name, interruption.check)
+    if web:
+        # What the page lacks is said before anything is started; its address when there is something to show.
+        check_page()
+    wanted = LabRequest.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
+    name = _up(replace(wanted, links=links, connect=connect))
+    if web:
+        with interruptible() as interruption, page() as made:
+            made.watch(name, interruption.check)
 
 
-def bring_up(
-    lab: str,
-    transport: str,
-    links: str,
-    switch: str | None,
-    compiler: str | None,
-    trust_code: bool,
-    connect: str | None = None,
-) -> str:
-    """Bring the lab up, report that, and return its name."""
-    for text in describe.warnings(load_lab(lab), "real", transport):
-        typer.echo(f"warning: {lab}: {text}", err=True)
+def _up(wanted: LabRequest) -> str:
+    """Bring a lab up, report that, and return its name."""
+    for text in describe.warnings(wanted.topology, "real", wanted.transport):
+        typer.echo(f"warning: {wanted.lab}: {text}", err=True)
     with steps() as tell:
-        name, topology = lifecycle.up(
-            lab,
-            transport,
-            tell,
-            links,
-            switch,
-            compiler,
-            trust_code=trust_code,
-            connect=connect,
-        )
+        name, topology = lifecycle.up(wanted, tell)
     for text in lifecycle.in_pieces(name, topology):
-        typer.echo(f"warning: {lab}: {text}", err=True)
+        typer.echo(f"warning: {wanted.lab}: {text}", err=True)
     where = f" on {len(topology.lab.machines)} machines" if topology.lab.machines else ""
     typer.echo(
         f"lab {name} is up{where}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "

@@ -12,7 +12,6 @@ import time
 from typing import TypedDict
 
 from libmrc.build import LINKS, SONAME, library
-from mrc_topo.labfile import lab_text
 from mrc_topo.topology import Topology
 from mrclab.lab import policies, scheduling
 from mrclab.lab.hosts.hostnet import HostNetError, check_installed
@@ -39,7 +38,7 @@ from mrclab.lab.records.rundir import (
     claimed,
     is_locked,
 )
-from mrclab.lab.requested import RequestedLab
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.program import FabricProgram, program_of
 from p4lite.switch.errors import BuildError
@@ -89,37 +88,9 @@ def problem() -> str | None:
 
 
 def up(
-    lab: str,
-    transport: str = "mrc",
-    progress: Progress = quiet,
-    links: str = "memory",
-    switch: str | None = None,
-    compiler: str | None = None,
-    *,
-    trust_code: bool = False,
+    wanted: LabRequest, progress: Progress = quiet, *, part: LabSlice | None = None, key: str = ""
 ) -> tuple[str, Topology]:
-    """Bring a lab up; return its name and topology. `links` is memory (one process runs all switches) or veth; `switch`
-    and `compiler` override the lab file; with `trust_code` its policies may run.
-
-    Raises:
-        LabError: the lab file is wrong.
-        ReferencePartMissing: the backend or compiler is not installed.
-        PolicyRefused: its policies may not run.
-        ProgramError, RunError, HostNetError, NamespaceError: as `bring_up`.
-    """
-    wanted = RequestedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
-    return bring_up(wanted, progress, links)
-
-
-def bring_up(
-    wanted: RequestedLab,
-    progress: Progress = quiet,
-    links: str = "memory",
-    *,
-    part: LabSlice | None = None,
-    key: str = "",
-) -> tuple[str, Topology]:
-    """Bring a lab up that was checked (`RequestedLab.of` with a clock); see `up`.
+    """Bring a lab up that was checked (`LabRequest.of` with a clock); return its name and topology.
 
     For a lab on several machines, `part` is the slice, and `key` that of the tunnels to the others (hexadecimal
     digits): `mrclab.lab.machines`.
@@ -130,7 +101,7 @@ def bring_up(
         HostNetError: Mininet is missing.
         NamespaceError: this machine does not allow namespaces.
     """
-    topology = wanted.topology
+    topology, links = wanted.topology, wanted.links
     if topology.lab.machines and part is None:
         raise RunError(f"lab '{topology.lab.name}' is on several machines, and only a part of it can be here")
     if links == "veth" and topology.lab.switch != "p4lite":
@@ -199,7 +170,7 @@ def trees(*more: pathlib.Path) -> list[str]:
     """Return the folders that the user who runs the lab must be able to read: interpreter, libraries, our code, and
     `more`."""
     here = pathlib.Path(__file__).resolve()
-    wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[2], *more]
+    wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[3], *more]
     wanted += [pathlib.Path(each) for each in sys.path if each]
     found: list[pathlib.Path] = []
     for path in sorted({each.resolve() for each in wanted if each.is_dir()}):
@@ -216,11 +187,11 @@ def _environment(owner: Owner | None) -> dict[str, str]:
 
 
 def _place_files(
-    run: RunDir, state: State, wanted: RequestedLab, program: FabricProgram | None, part: LabSlice | None, key: str
+    run: RunDir, state: State, wanted: LabRequest, program: FabricProgram | None, part: LabSlice | None, key: str
 ) -> None:
     """Write the files that the lab's daemon reads into the run directory: lab file, policies, program, description of
     the slice."""
-    text, trusted = lab_text(wanted.lab), []
+    text, trusted = wanted.text, []
     if wanted.topology.lab.policies.named:
         trusted = policies.read(wanted.topology)
         text = policies.copied(text, trusted)

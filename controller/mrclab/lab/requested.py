@@ -1,10 +1,10 @@
-"""A requested lab: its file and the options that override it, chosen and checked once."""
+"""Request of a lab: its file, read once, and the options that override it, chosen and checked once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_topo.labfile import load_lab
+from mrc_topo.labfile import read_lab
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from mrclab.lab import payloads
@@ -14,16 +14,20 @@ from mrclab.lab.switches import forwarders
 
 
 @dataclass(frozen=True)
-class RequestedLab:
-    """A lab as requested: `topology` is that of the file `lab`, with the given `switch`, `compiler`, policies and
-    `payload` (None: those of the file). `trust_code`: policies may run on the real clock."""
+class LabRequest:
+    """A lab as requested: `topology` is that of the file `lab`, whose text is `text`, with the given `switch`,
+    `compiler`, policies and `payload` (None: those of the file). `links`: memory (one process runs all switches) or
+    veth. `trust_code`: policies may run on the real clock. `connect`: the command that reaches other machines."""
 
     lab: str
+    text: str
     topology: Topology
     transport: str = "mrc"
+    links: str = "memory"
     switch: str | None = None
     compiler: str | None = None
     trust_code: bool = False
+    connect: str | None = None
 
     @classmethod
     def of(
@@ -37,7 +41,7 @@ class RequestedLab:
         payload: str | None = None,
         trust_code: bool = False,
         clock: str | None = None,
-    ) -> RequestedLab:
+    ) -> LabRequest:
         """Return the lab of this file or name; with a `clock`, check that it can run on that clock on this machine.
 
         Raises:
@@ -47,7 +51,7 @@ class RequestedLab:
             RunError: a limit of the shell (`ulimit`) is too low.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """
-        file = load_lab(lab)
+        text, file = read_lab(lab)
         if clock is not None:
             limits.check(clock)
         topology = own.chosen(forwarders.chosen(file, switch, compiler, clock), policies)
@@ -56,4 +60,4 @@ class RequestedLab:
             payloads.check(topology, clock, lab)
             own.check(topology, clock, transport, trust_code=trust_code)
             own.check_lab_file(lab, topology)
-        return cls(lab, topology, transport, switch, compiler, trust_code)
+        return cls(lab, text, topology, transport, "memory", switch, compiler, trust_code)

@@ -27,6 +27,7 @@ from mrc_topo.labfile import at_rate, load_lab
 from mrc_topo.units import format_rate
 from mrclab.lab import lifecycle
 from mrclab.lab.records.rundir import RunError
+from mrclab.lab.requested import LabRequest
 from mrclab.results import resultdir
 from mrclab.runs.execute import Outcome, View, execute
 from mrclab.runs.experiment import FOLDER, Experiment, load_experiment
@@ -216,7 +217,7 @@ class Demo:
         """Run the parts on the real clock; return whether all passed, and whether the machine kept up."""
         lab = lab_at(rate_mbps, self.folder)
         self.say("bringing the lab up; the first lab of a program compiles its switches, which takes up to a minute")
-        lifecycle.up(str(lab), "mrc", self.say)
+        lifecycle.up(LabRequest.of(str(lab), clock="real"), self.say)
         self.say("the lab is up")
         verdicts = []
         self.failed = False

@@ -20,7 +20,7 @@ from mrclab.lab import policies as own
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import FailureError
 from mrclab.lab.management import localiser
-from mrclab.lab.requested import RequestedLab
+from mrclab.lab.requested import LabRequest
 from mrclab.runs.experiment import Experiment, ExperimentError, ProfileSpec, Workload
 
 DEFAULT = "default"
@@ -105,13 +105,13 @@ def _check_profiles(
         raise ExperimentError(f"{where}: workload: {error}") from error
 
 
-def requested_lab(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> RequestedLab:
-    """Return an experiment's lab, with what the experiment chooses itself; checked with a `clock` (`RequestedLab.of`).
+def requested_lab(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> LabRequest:
+    """Return an experiment's lab, with what the experiment chooses itself; checked with a `clock` (`LabRequest.of`).
 
     Raises:
         LabError: there is no such lab.
     """
-    return RequestedLab.of(
+    return LabRequest.of(
         experiment.lab,
         experiment.transport,
         switch=experiment.switch,

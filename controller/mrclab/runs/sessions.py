@@ -17,7 +17,7 @@ from mrclab.lab.faults.ledger import UnsettledError
 from mrclab.lab.processes.exits import several
 from mrclab.lab.processes.process import Process
 from mrclab.lab.records.rundir import RunDir, RunError
-from mrclab.lab.requested import RequestedLab
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches import mapping
@@ -48,7 +48,7 @@ def session_for(
         ConfigError: a policy cannot be loaded.
         NamespaceError: there can be no real-clock lab here.
     """
-    wanted = RequestedLab.of(
+    wanted = LabRequest.of(
         lab,
         transport,
         switch=switch,
@@ -64,9 +64,9 @@ def session_for(
 
 @contextlib.contextmanager
 def session_on(
-    wanted: RequestedLab, clock: str, progress: Callable[[str], None] = lambda text: None
+    wanted: LabRequest, clock: str, progress: Callable[[str], None] = lambda text: None
 ) -> Iterator[Session]:
-    """Open a session as `session_for` does, on a lab that was checked (`RequestedLab.of` with a clock)."""
+    """Open a session as `session_for` does, on a lab that was checked (`LabRequest.of` with a clock)."""
     lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
@@ -89,7 +89,7 @@ def session_on(
 
 
 @contextlib.contextmanager
-def _real_session(wanted: RequestedLab, run: RunDir, ours: bool, progress: Callable[[str], None]) -> Iterator[Session]:
+def _real_session(wanted: LabRequest, run: RunDir, ours: bool, progress: Callable[[str], None]) -> Iterator[Session]:
     """Open a session on a lab on the real clock, which is brought up and down again if it is `ours`."""
     # A simulation does without these, which import gRPC and take as long as the rest of its start.
     from mrclab.lab.machines import lifecycle as machines
@@ -97,7 +97,7 @@ def _real_session(wanted: RequestedLab, run: RunDir, ours: bool, progress: Calla
 
     lab, topology = wanted.lab, wanted.topology
     if ours:
-        machines.bring_up(wanted, progress)
+        machines.up(wanted, progress)
     else:
         check_usable(run, transport=wanted.transport, switch=wanted.switch, compiler=wanted.compiler)
         up = load_lab(run.lab_file)

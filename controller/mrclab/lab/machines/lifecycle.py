@@ -9,7 +9,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mrc_topo.labfile import lab_text
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
 from mrclab.lab import describe, lifecycle
@@ -18,7 +17,7 @@ from mrclab.lab.machines import connect as reach
 from mrclab.lab.records import shells
 from mrclab.lab.records.record import State, last_line
 from mrclab.lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
-from mrclab.lab.requested import RequestedLab
+from mrclab.lab.requested import LabRequest
 
 if TYPE_CHECKING:
     from mrclab.lab.machines.coordinator import CoordinatorOrder
@@ -31,39 +30,21 @@ LEAVE = 'exec 3<&0; "$@" <&3 3<&- >&2 & echo $!'
 LEAST_PATH_MTU = 256
 
 
-def up(
-    lab: str,
-    transport: str = "mrc",
-    progress: Progress = quiet,
-    links: str = "memory",
-    switch: str | None = None,
-    compiler: str | None = None,
-    *,
-    trust_code: bool = False,
-    connect: str | None = None,
-) -> tuple[str, Topology]:
-    """Start a lab as `lab.lifecycle.up` does; `connect` is the command that reaches other machines (`words_for`)."""
-    wanted = RequestedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
-    return bring_up(wanted, progress, links, connect)
-
-
-def bring_up(
-    wanted: RequestedLab, progress: Progress = quiet, links: str = "memory", connect: str | None = None
-) -> tuple[str, Topology]:
-    """Bring a lab up that was checked (`RequestedLab.of` with a clock), on all its machines.
+def up(wanted: LabRequest, progress: Progress = quiet) -> tuple[str, Topology]:
+    """Bring a lab up that was checked (`LabRequest.of` with a clock), on all its machines.
 
     Raises:
-        RunError: the lab cannot span several machines, or one of them cannot run its slice; as `lifecycle.bring_up`.
+        RunError: the lab cannot span several machines, or one of them cannot run its slice; as `lifecycle.up`.
     """
-    topology = wanted.topology
+    topology, connect = wanted.topology, wanted.connect
     if not topology.lab.machines:
         if connect is not None:
             raise RunError(f"--connect leads to other machines, and lab '{topology.lab.name}' has no `machines`")
-        return lifecycle.bring_up(wanted, progress, links)
+        return lifecycle.up(wanted, progress)
     # Most labs are on one machine, and come up sooner without what leads to others.
     from mrclab.lab.machines.coordinator import CoordinatorOrder
 
-    check(wanted, links)
+    check(wanted)
     commands = reach.commands(topology.lab.machines, connect)
     placement = Placement(topology)
     state = State(
@@ -78,14 +59,14 @@ def bring_up(
         shell=shells.here(),
     )
     with claimed(state, roles(placement), progress) as run:
-        run.lab_file.write_text(lab_text(wanted.lab), encoding="utf-8")
+        run.lab_file.write_text(wanted.text, encoding="utf-8")
         _start(run, CoordinatorOrder(commands, wanted.transport))
     # The coordinator continues by itself.
     await_up(run, progress)
     return run.name, topology
 
 
-def check(wanted: RequestedLab, links: str) -> None:
+def check(wanted: LabRequest) -> None:
     """Check that a lab can span several machines.
 
     Raises:
@@ -96,7 +77,7 @@ def check(wanted: RequestedLab, links: str) -> None:
         raise RunError(
             f"lab '{lab.name}' has `machines`: its switches are p4lite's, not {lab.switch}'s or {lab.compiler}'s"
         )
-    if links != "memory":
+    if wanted.links != "memory":
         raise RunError(f"lab '{lab.name}' has `machines`: one process carries the switches of each; leave --links out")
     for key, given in (("program", lab.program), ("policies", lab.policies.named)):
         if given:

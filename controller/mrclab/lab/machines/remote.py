@@ -39,7 +39,7 @@ from mrclab.lab.machines.verbs import (
 from mrclab.lab.processes.namespaces import has_time_namespaces
 from mrclab.lab.records.record import Record
 from mrclab.lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
-from mrclab.lab.requested import RequestedLab
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
 from p4lite.scratch import scratch
 from p4lite.switch.fabric.port import tunnel_socket
@@ -85,7 +85,7 @@ class RemoteLabAgent:
         self.line = StreamEnd(source, sink, self.heard, self.opened)
         self.heard_at = time.monotonic()
         self.run: RunDir | None = None
-        self._wanted: RequestedLab | None = None
+        self._wanted: LabRequest | None = None
         self._machine = ""
         self._sockets: dict[str, socket.socket] = {}
         self._lifeline = -1
@@ -160,7 +160,7 @@ class RemoteLabAgent:
         os.environ["MRCLAB_RUN"] = str(folder)
         given = self._left.enter_context(scratch("part"))
         (given / "lab.yaml").write_text(text, encoding="utf-8")
-        wanted = RequestedLab.of(str(given / "lab.yaml"), str(message["transport"]), clock="real")
+        wanted = LabRequest.of(str(given / "lab.yaml"), str(message["transport"]), clock="real")
         placement = Placement(wanted.topology)
         if machine not in placement.machines:
             raise RunError(f"the lab file has no machine {machine}")
@@ -190,7 +190,7 @@ class RemoteLabAgent:
         sockets = {link: each.fileno() for link, each in self._sockets.items()}
         part = LabSlice(self._machine, sockets, reading, int(message["clock_ahead_ns"]))
         try:
-            lifecycle.bring_up(self._wanted, self._progress, part=part, key=str(message["key"]))
+            lifecycle.up(self._wanted, self._progress, part=part, key=str(message["key"]))
         finally:
             os.close(reading)
             # The lab has the descriptors now, and they end with it.
