@@ -1,4 +1,4 @@
-"""The HTTP interface of the live view as tables, for `docs/web.md`: `python -m mrc_web.interface` prints them."""
+"""The HTTP interface of the live view as tables, for `docs/reference/http-interface.md`: `python -m mrc_web.interface` prints them."""
 
 from __future__ import annotations
 
