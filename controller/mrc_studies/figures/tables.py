@@ -1,4 +1,4 @@
-"""A figure's numbers as tables: CSV always, Parquet where pyarrow is. `docs/figures.md` has the schema."""
+"""A figure's numbers as tables: CSV always, Parquet where pyarrow is. `docs/reference/figure-tables.md` has the schema."""
 
 from __future__ import annotations
 
