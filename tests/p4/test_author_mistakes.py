@@ -9,7 +9,7 @@ import pytest
 
 from support.p4.source import errors, marked, program
 
-PAGE = Path(__file__).parents[2] / "docs/p4-errors.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/p4-errors.md"
 
 _ACTIONS = "action set(bit<8> v) { meta.a = v; } "
 

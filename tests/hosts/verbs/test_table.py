@@ -11,7 +11,7 @@ import pytest
 from mrc_host import verbs
 from mrc_host.node.programs.pairs import ATTRIBUTES
 
-PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "verbs.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[3] / "docs" / "reference" / "verbs.md").read_text()
 ROWS = [
     [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in PAGE.splitlines() if line[:3] == "| `"
 ]
