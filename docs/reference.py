@@ -175,7 +175,7 @@ def experiment_file() -> str:
     head = """# Experiment file
 
 Look up here every key of an experiment, a comparison, a sweep and a schedule of chaos, with its default and range. The
-page is made from the schemas that read the files. [Experiments](../lab.md#experiments) says what the keys mean
+page is made from the schemas that read the files. [Experiments](experiments.md#experiments) says what the keys mean
 together, and [Results of a run](results.md) what a run writes.
 
 """

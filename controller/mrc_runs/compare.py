@@ -50,7 +50,9 @@ from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Link, Switch, Topology, UnknownElement
 from p4lite.scratch import scratch
 
-EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
+EXAMPLE = (
+    "a comparison is a mapping with name, title, workload, variants and conditions; see docs/reference/experiments.md"
+)
 
 
 #: The kernel's own, and who sends: a socket program that runs the workload, or iperf3.

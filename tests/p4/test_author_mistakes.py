@@ -1,4 +1,4 @@
-"""Common mistakes of P4 authors: what is said of each, as docs/p4-errors.md has it, and where."""
+"""Common mistakes of P4 authors: what is said of each, as docs/reference/p4-errors.md has it, and where."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_reference_names_every_action_and_field() -> None:
 def test_reference_has_the_tables_as_they_are_made() -> None:
     for made in (interface.actions_table(), interface.events_table()):
         text = "\n".join(made)
-        assert text in section(), f"docs/reference/http-interface.md: `python -m mrc_web.interface` prints another table:\n{text}"
+        assert text in section(), f"{PAGE.name}: `python -m mrc_web.interface` prints another table:\n{text}"
 
 
 def test_reference_names_every_event_that_the_server_sends() -> None:

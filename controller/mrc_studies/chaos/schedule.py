@@ -22,7 +22,10 @@ from mrc_runs.experiment import Name, Seconds, Workload, read
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Link, Switch, Topology
 
-EXAMPLE = "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; see docs/lab.md"
+EXAMPLE = (
+    "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; "
+    "see docs/reference/experiments.md"
+)
 DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
 VERBS = ("fail", "restore", "freeze", "thaw", "kill", "revive", "enter", "leave", "start", "stop", "end")
 

@@ -1,4 +1,4 @@
-"""The table of docs/verbs.md: every name of ours in it exists, every function of the header is in it once."""
+"""The table of docs/reference/verbs.md: every name of ours in it exists, every function of the header is in it once."""
 
 from __future__ import annotations
 
