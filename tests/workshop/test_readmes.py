@@ -43,5 +43,5 @@ def test_readme_has_its_parts(folder: pathlib.Path) -> None:
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     assert [each for each in SECTIONS if each not in headings] == []
     assert headings[-1].startswith("How real ")
-    assert "docs/mrc-protocol.md#" in text
+    assert "docs/reference/mrc-protocol.md#" in text
     assert "What you learn" in text
