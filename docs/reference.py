@@ -175,7 +175,7 @@ def experiment_file() -> str:
     head = """# Experiment file
 
 Look up here every key of an experiment, a comparison, a sweep and a schedule of chaos, with its default and range. The
-page is made from the schemas that read the files. [Experiments](../lab.md#experiments) says what the keys mean
+page is made from the schemas that read the files. [Experiments](experiments.md#experiments) says what the keys mean
 together, and [Results of a run](results.md) what a run writes.
 
 """
@@ -345,7 +345,7 @@ def conformance_cases() -> str:
     ]
     lines += ["[Test an endpoint](../howto/test-an-endpoint.md) says how to run them.", ""]
     lines += [f"There are {len(cases)} cases. {ours} rules are only our reading: an endpoint that does otherwise is"]
-    lines += ["*different*, and does not fail. `§` is a section of the [protocol notes](../mrc-protocol.md).", ""]
+    lines += ["*different*, and does not fail. `§` is a section of the [protocol notes](mrc-protocol.md).", ""]
     for area in dict.fromkeys(each.area for each in cases):
         name = area.value
         lines += [f"## {name[0].upper()}{name[1:]}", "", f"`mrclab conform --only {area.name.lower()}`", ""]
@@ -364,7 +364,7 @@ def wire_format() -> str:
     lines += [
         "Look up here the description of MRC's packets from which the conformance kit makes and reads them. It is"
     ]
-    lines += ["the file `extras/mrc_conform/wire.yaml`; [Protocol](../mrc-protocol.md) explains the fields.", ""]
+    lines += ["the file `extras/mrc_conform/wire.yaml`; [Protocol](mrc-protocol.md) explains the fields.", ""]
     return "\n".join([*lines, "```yaml", wire.text().rstrip(), "```", ""])
 
 

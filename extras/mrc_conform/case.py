@@ -52,7 +52,7 @@ class Basis(Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """One case. `clause` is the place in its source, `section` in docs/mrc-protocol.md."""
+    """One case. `clause` is the place in its source, `section` in mrc-protocol.md."""
 
     name: str
     area: Area

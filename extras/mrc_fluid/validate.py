@@ -1,7 +1,7 @@
 """Validation of the model by what can be proved or was published: a table whose every row holds or does not.
 
 The published rows are of "Resilient AI Supercomputer Networking using MRC and SRv6" (arXiv 2605.04333; figures and
-claims as `docs/mrc-protocol.md` has them). Its figures 4, 5, 6 and 8 are of a production cluster whose numbers of
+claims as `mrc-protocol.md` has them). Its figures 4, 5, 6 and 8 are of a production cluster whose numbers of
 broken links no other source has: of these the shape is held against the paper, and the amounts against what follows
 from the failures that are put in here.
 """

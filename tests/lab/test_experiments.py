@@ -6,12 +6,10 @@ import pathlib
 import re
 
 import pytest
-import typer
 from pydantic import ValidationError
 
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import load_lab
-from mrclab.cli.app import app
 from mrclab.lab.faults.kinds import IMPAIRMENTS, KINDS
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.session.virtual import VirtualSession
@@ -24,7 +22,7 @@ from support.lab.results import plain
 from support.lab.usual import usual_experiments
 
 KEPT = {"verdict.json", "samples.npz", "events.jsonl.gz", "result.json", "report.html"}
-MANUAL = (FOLDER.parent / "docs" / "lab.md").read_text()
+MANUAL = (FOLDER.parent / "docs" / "reference" / "experiments.md").read_text()
 
 
 @pytest.mark.slow
@@ -152,15 +150,12 @@ def test_experiment_in_the_manual_can_be_loaded_and_checked(tmp_path: pathlib.Pa
     assert len(experiment.actions()) == 2 + 2 * 3
 
 
-def test_manual_names_every_key_kind_workload_and_verb() -> None:
+def test_manual_names_every_key_kind_and_workload() -> None:
     named = [*KINDS, *IMPAIRMENTS, *WORKLOADS]
     for model in (Workload, ExperimentStep, Expectation):
         named += list(model.model_fields)
     missing = [word for word in named if f"`{word}" not in MANUAL and f"{word}:" not in MANUAL]
     assert not missing
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    verbs = {name for name, command in commands.items() if not command.hidden}
-    assert [verb for verb in sorted(verbs) if not re.search(rf"`(mrclab )?{verb}\b", MANUAL)] == []
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("800ms", 0.8), ("2s", 2.0), (3, 3.0), ("1.5", 1.5)])

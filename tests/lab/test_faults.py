@@ -323,9 +323,9 @@ def test_flapping() -> None:
 
 
 def test_the_documentation_has_a_row_for_every_kind_with_its_targets_and_settings() -> None:
-    """`docs/lab.md` is what a user of `mrclab fail` reads; targets and settings are tried on a topology."""
+    """The reference page is what a user of `mrclab fail` reads; targets and settings are tried on a topology."""
     elements = {"link": LINK, "host port": PORT, "switch": T1}
-    text = (pathlib.Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "reference" / "experiments.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text.partition("## Failures")[2], re.M))
     topology = load_lab("default")
     for kind in KINDS.values():

@@ -181,7 +181,7 @@ def test_figure_without_its_failure_is_not_reproduced(tmp_path: pathlib.Path) ->
 
 
 def test_tables_have_the_schema_of_the_docs(made: pathlib.Path) -> None:
-    docs = (pathlib.Path(__file__).parents[2] / "docs" / "figures.md").read_text()
+    docs = (pathlib.Path(__file__).parents[2] / "docs" / "reference" / "figure-tables.md").read_text()
     for name, heads in (("small.csv", tables.PointRow._fields), ("small-checks.csv", tables.CheckRow._fields)):
         with (made / name).open() as file:
             rows = list(csv.DictReader(file))

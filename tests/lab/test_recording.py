@@ -348,7 +348,7 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
         assert {host: encode(list(rows)) for host, rows in read.events.items()} == events
     assert judged[0] == judged[1] == judged[2]
     assert judged[0]["recoveries"][0]["dip"] == 0.0
-    # What docs/lab.md says about the file.
+    # What docs/reference/results.md says about the file.
     with np.load(new / SAMPLES) as arrays:
         chunk = np.cumsum(arrays[f"hosts/{NAMES[1]}/000000"], axis=1)
         columns = arrays[f"hosts/{NAMES[1]}/columns"].tolist()

@@ -1,4 +1,4 @@
-"""Common mistakes of P4 authors: what is said of each, as docs/p4-errors.md has it, and where."""
+"""Common mistakes of P4 authors: what is said of each, as docs/reference/p4-errors.md has it, and where."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from support.p4.source import errors, marked, program
 
-PAGE = Path(__file__).parents[2] / "docs/p4-errors.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/p4-errors.md"
 
 _ACTIONS = "action set(bit<8> v) { meta.a = v; } "
 

@@ -20,11 +20,11 @@ from mrclab.web.serve import Serving
 from mrclab.web.state import calm, layout_of
 from support.web import served
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "web.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "http-interface.md"
 
 
 def section() -> str:
-    return PAGE.read_text(encoding="utf-8").partition("\n## HTTP interface\n")[2].partition("\n## ")[0]
+    return PAGE.read_text(encoding="utf-8").partition("\n## Requests\n")[2].partition("\n## ")[0]
 
 
 def test_reference_names_every_action_and_field() -> None:
@@ -37,7 +37,7 @@ def test_reference_names_every_action_and_field() -> None:
 def test_reference_has_the_tables_as_they_are_made() -> None:
     for made in (interface.actions_table(), interface.events_table()):
         text = "\n".join(made)
-        assert text in section(), f"docs/web.md: `python -m mrclab.web.interface` prints another table:\n{text}"
+        assert text in section(), f"{PAGE.name}: `python -m mrclab.web.interface` prints another table:\n{text}"
 
 
 def test_reference_names_every_event_that_the_server_sends() -> None:

@@ -211,7 +211,7 @@ def test_a_simulation_says_all_that_there_is_to_say() -> None:
 
 
 def test_the_manual_names_every_metric() -> None:
-    text = (DOCS / "metrics.md").read_text()
+    text = (DOCS / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(mrclab_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", text, re.M)
     wanted = [(each.name, each.type, ", ".join(each.labels), each.help) for each in FAMILIES.values()]
     assert rows == wanted

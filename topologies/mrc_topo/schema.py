@@ -271,7 +271,7 @@ class NicSpec(Model):
 
 
 class VerbsSpec(Model):
-    """The limits of programs on a host (docs/verbs.md). `programs` is per host, the others are per program;
+    """The limits of programs on a host (docs/reference/verbs.md). `programs` is per host, the others are per program;
     `completions` and `work_requests` are per queue."""
 
     programs: Annotated[int, Field(ge=0, le=1024)] = 16

@@ -1,6 +1,6 @@
 """Provenance of a result: the software, the machine, the time, and digests of everything that was asked for.
 
-`result.json` and `verdict.json` hold it under `provenance` (docs/lab.md). Results of earlier versions have none.
+`result.json` and `verdict.json` hold it under `provenance` (docs/reference/results.md).
 """
 
 from __future__ import annotations

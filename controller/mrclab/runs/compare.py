@@ -50,7 +50,9 @@ from mrclab.runs.sessions import session_for
 from mrclab.runs.workload import WorkloadSpec
 from p4lite.scratch import scratch
 
-EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
+EXAMPLE = (
+    "a comparison is a mapping with name, title, workload, variants and conditions; see docs/reference/experiments.md"
+)
 
 
 #: The kernel's own, and who sends: a socket program that runs the workload, or iperf3.

@@ -26,7 +26,7 @@ from p4lite.folders import FolderError
 
 FOLDER = shipped("experiments")
 
-EXAMPLE = "an experiment is a mapping with name, title and workload; see experiments/ and docs/lab.md"
+EXAMPLE = "an experiment is a mapping with name, title and workload; see experiments/ and docs/reference/experiments.md"
 
 M = TypeVar("M", bound=Model)
 #: A mapping as YAML or JSON gives it: a document before it is checked as what it is.

@@ -1,4 +1,4 @@
-"""The HTTP interface of the live view as tables, for `docs/web.md`: `python -m mrclab.web.interface` prints them."""
+"""Tables of the HTTP interface of the live view: `python -m mrclab.web.interface` prints them for `docs/reference`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mrclab.studies.cells.intervals import interval
 RELATIVE_BOUND, POINTS_BOUND = 0.05, 1.0
 #: Of what a link carries, the payload of htsim's packets.
 HTSIM_SHARE = MTU / PACKET_BYTES
-#: What is left of a data packet of the suite when it is trimmed: all up to RETH (docs/mrc-protocol.md §9), bytes.
+#: What is left of a data packet of the suite when it is trimmed: all up to RETH (mrc-protocol.md §9), bytes.
 TRIMMED_BYTES = 138
 #: A mean: scenario, backend, quantity.
 Key = tuple[str, Backend, Quantity]

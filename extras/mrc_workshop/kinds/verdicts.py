@@ -1,4 +1,4 @@
-"""The checks that a run makes of itself: what its `expect` and the evidence of its schedule say (docs/lab.md)."""
+"""The checks that a run makes of itself: what its `expect` and the evidence of its schedule say."""
 
 from __future__ import annotations
 

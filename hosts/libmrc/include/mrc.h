@@ -2,7 +2,7 @@
  * The application interface of MRC, version 1.0.1: names, numbers and layouts of OCP's `mrc.h`, in words of our own.
  *
  * Functions that return `int` return 0, or -1 with errno (those marked "errno"), or an errno like the function of
- * libibverbs whose name they have. docs/verbs.md says what each does in the lab.
+ * libibverbs whose name they have. docs/reference/verbs.md says what each does in the lab.
  */
 #ifndef _MRC_API_H_
 #define _MRC_API_H_

@@ -3,7 +3,7 @@
  *
  * A controller manages the profiles, EVs and ports of one host. It needs the rights of the agent's control socket; without
  * them functions fail with EPERM. Functions that return `int` return 0, or -1 with errno, unless a comment says otherwise.
- * Ports count from 1. docs/verbs.md says what each function does in the lab.
+ * Ports count from 1. docs/reference/verbs.md says what each function does in the lab.
  */
 #ifndef _MRC_CTL_API_H_
 #define _MRC_CTL_API_H_

@@ -1,4 +1,4 @@
-"""Verbs: the interface for programs on a host. The host's agent is their NIC; docs/verbs.md tells how to use it.
+"""Verbs: the interface for programs on a host. The host's agent is their NIC (docs/reference/verbs.md).
 
 Importing this loads nothing of the protocol.
 """

@@ -1,4 +1,4 @@
-"""The way of packets through v1model: what simple_switch does around the program (docs/p4-target.md)."""
+"""The way of packets through v1model: what simple_switch does around the program (p4-target.md)."""
 
 from __future__ import annotations
 

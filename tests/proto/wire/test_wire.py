@@ -129,8 +129,8 @@ def test_table_has_every_header_in_its_size_without_gaps() -> None:
 
 
 def test_the_protocol_document_describes_these_headers() -> None:
-    """`docs/mrc-protocol.md §3` gives every header from BTH on with its size and the widths of its fields in order."""
-    text = (FILE.parents[2] / "docs" / "mrc-protocol.md").read_text(encoding="utf-8")
+    """`mrc-protocol.md §3` gives every header from BTH on with its size and the widths of its fields in order."""
+    text = (FILE.parents[2] / "docs" / "reference" / "mrc-protocol.md").read_text(encoding="utf-8")
     section = re.search(r"^## 3\. .*?(?=^## )", text, re.M | re.S)
     assert section
     described = re.findall(r"^(?:\* )?\*\*(\w+), (\d+)(?: bytes)?\*\*.*?: (.*?)(?=^\* |\n\n)", section[0], re.M | re.S)

@@ -108,7 +108,7 @@ def _mrc(end: End) -> str | None:
 
 
 def _overdue(qp: Any) -> str | None:
-    """Check that nothing is in flight that loss rule (c) takes for lost (docs/mrc-protocol.md §5)."""
+    """Check that nothing is in flight that loss rule (c) takes for lost (mrc-protocol.md §5)."""
     requestor = qp.requestor
     board, rtt = requestor.board, requestor.rtt
     if not qp.connected or not qp.attributes.rack_inference:

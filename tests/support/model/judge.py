@@ -110,7 +110,7 @@ def _one_timeout(world: World, answered: bool = True) -> int:
     grown = 2 * setup.chaos_ns + 2 * _delays(world)
     found_sooner = setup.rack and setup.tail_probe and answered
     if not found_sooner and any(op.kind == "pressure" for op in world.scenario.ops):
-        # A NACK for lack of a resource is an attempt (docs/mrc-protocol.md, 4), and attempts double the timeout of a
+        # A NACK for lack of a resource is an attempt (mrc-protocol.md, 4), and attempts double the timeout of a
         # packet within a few round trips. Only that timeout then finds the loss of the next attempt: RACK needs an
         # answer to a later packet, and a last packet has none after it unless a tail probe is sent and answered.
         grown = setup.longest_ns
@@ -302,7 +302,7 @@ def _closing_bound(world: World) -> int:
 def _probes_a_dead_peer(world: World, end: End) -> bool:
     """Return whether a queue pair that works has a bad EV and a peer that has ended.
 
-    It probes the EV until an answer comes (docs/mrc-protocol.md, 7), and none comes.
+    It probes the EV until an answer comes (mrc-protocol.md, 7), and none comes.
     """
     if world.setup.transport != MRC or not end.in_rts or (end.peer is not None and end.peer.in_rts):
         return False

@@ -1,6 +1,6 @@
 """The network of the model: one queue per direction of each host port, a fixed delay per plane, and the drawn faults.
 
-It reads packets by the offsets of docs/mrc-protocol.md §2 and §3 alone, and knows nothing of the endpoints' code.
+It reads packets by the offsets of mrc-protocol.md §2 and §3 alone, and knows nothing of the endpoints' code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The kinds of failure: one class each says what it may be done to, what it does, and what that costs.
 
-A new kind is a class here, a name in `KINDS`, and a row in docs/lab.md.
+A new kind is a class here, a name in `KINDS`, and a row in docs/reference/experiments.md.
 """
 
 from __future__ import annotations

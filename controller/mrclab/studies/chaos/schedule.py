@@ -22,7 +22,10 @@ from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, Direction
 from mrclab.runs.experiment import Name, Seconds, Workload, read
 
-EXAMPLE = "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; see docs/lab.md"
+EXAMPLE = (
+    "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; "
+    "see docs/reference/experiments.md"
+)
 DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
 VERBS = ("fail", "restore", "freeze", "thaw", "kill", "revive", "enter", "leave", "start", "stop", "end")
 

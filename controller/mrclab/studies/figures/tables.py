@@ -1,4 +1,4 @@
-"""A figure's numbers as tables: CSV always, Parquet where pyarrow is. `docs/figures.md` has the schema."""
+"""A figure's numbers as tables, by `docs/reference/figure-tables.md`: CSV always, Parquet where pyarrow is."""
 
 from __future__ import annotations
 

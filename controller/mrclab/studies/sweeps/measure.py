@@ -127,7 +127,7 @@ EXPERIMENT = {
 COMPARISON = {
     "seconds": "time of one iteration over all ranks, s",
     "slowdown": "over that of the same variant under the first condition",
-    "ideal_s": "what an iteration takes at least, s (docs/lab.md)",
+    "ideal_s": "what an iteration takes at least, s (docs/reference/experiments.md)",
     "lost": "packets that failures took on links between switches",
     "bytes_verified": "bytes that arrived and are right",
 }
