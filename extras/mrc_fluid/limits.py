@@ -1,6 +1,6 @@
 """Limits of the model, as far as a cluster comes near them: where packets showed that it is off, for a run's result.
 
-Each figure is one that `docs/explanation/scale-model.md` has with the command that measured it.
+Each figure is one that `docs/reference/scale-accuracy.md` has with the command that measured it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mrc_fluid.clusterfile import Loaded
 from mrc_fluid.fabric import Fabric
 from mrc_fluid.timeline import Event
 
-PAGE = "docs/explanation/scale-model.md"
+PAGE = "docs/reference/scale-accuracy.md"
 #: Packets of the flows in which messages' ends were held against packets.
 SHORT_PACKETS = 256
 #: The share of packets at which a grey element lost more than the model knows of.
