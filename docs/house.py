@@ -1,4 +1,4 @@
-"""Draw the picture of the packages in architecture.md from the import graph.
+"""Draw the picture of the packages in reference/code-map.md from the import graph.
 
     python docs/house.py            writes picture and table
     python docs/house.py --check    exit code 1 when they are not those of the tree
@@ -16,7 +16,7 @@ import sys
 import grimp
 import networkx as nx
 
-PAGE = pathlib.Path(__file__).with_name("architecture.md")
+PAGE = pathlib.Path(__file__).with_name("reference") / "code-map.md"
 BEGIN, END = "<!-- from `python docs/house.py` -->\n", "<!-- end -->\n"
 HOUSES = {
     "mrclab": 2, "mrc_topo": 1, "mrc_host": 2, "p4lite": 2,

@@ -1,4 +1,4 @@
-"""docs/architecture.md names files and functions that exist."""
+"""docs/architecture.md and the code map name files and functions that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGES = ("architecture.md", "reference/code-map.md")
+TEXT = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
 FILE = re.compile(r"[\w.<>-]+(?:/[\w.*-]+)+/?|[\w-]+\.(?:py|md|toml|yaml|p4|c|h|lua)")
 """A file or folder, from the repository's root or (in prose) without the way to its package."""
 

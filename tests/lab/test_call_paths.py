@@ -1,4 +1,4 @@
-"""Call paths of docs/architecture.md: how often they return to a module that they had left."""
+"""Call paths of docs/reference/code-map.md: how often they return to a module that they had left."""
 
 from __future__ import annotations
 
