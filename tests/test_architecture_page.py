@@ -32,9 +32,7 @@ def is_there(name: str) -> bool:
     return any((ROOT / root / name).exists() for root in ("p4", "topologies", "controller", "hosts", "extras", "docs"))
 
 
-# What other projects' files are named for.
-OTHERS = section("Codebases worth imitating (read their files; write your own)")
-PROSE = {name for name in re.findall(r"`([^`\n]+)`", TEXT.replace(OTHERS, "")) if FILE.fullmatch(name)}
+PROSE = {name for name in re.findall(r"`([^`\n]+)`", TEXT) if FILE.fullmatch(name)}
 LAYOUT = {
     name for line in re.findall(r"^    (\S.*)", section("Layout"), re.M) for name in FILE.findall(line.split("   ")[0])
 }
