@@ -10,6 +10,7 @@ Exit status: 0, 1 (something else happened), 2 (usage).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -24,11 +25,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import psutil
+
 from mrclab.web import assets
 
 COMMAND = [sys.executable, "-P", "-m", "mrclab.cli"]
 #: A command that does not end within this time (s) after a signal has lost it.
 PATIENCE_S = 60.0
+#: Within this time (s) of a command's end its processes have ended, too.
+LEAVE_S = 5.0
 GENERATED = ("--set", "model=gpt3-6.7b", "--set", "data=64", "--set", "micro_batches=1")
 RUN = ("write_bw", "--lab", "tiny", "--clock", "virtual", "--duration", "20")
 #: Words of a verb, and the time (s) in which moments are; `OUT` stands for a folder, `PREPARED` for that of `PREPARE`.
@@ -87,6 +92,24 @@ class Shot:
     wrong: str
 
 
+def left_processes(session: int, temporary: pathlib.Path) -> list[str]:
+    """Return the command lines of processes that outlive a command: those of its session, or with its temporary folder.
+
+    Processes that are ending have LEAVE_S for it.
+    """
+    deadline = time.monotonic() + LEAVE_S
+    while True:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                ours = os.getsid(process.pid) == session or process.environ().get("TMPDIR") == str(temporary)
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline())[:80])
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+
+
 def shoot(words: Sequence[str], at_s: float, number: int, folder: pathlib.Path) -> Shot:
     """Run a command, send it a signal at a moment, and return what came of it; files go to the folder."""
     temporary = folder / "tmp"
@@ -108,10 +131,11 @@ def shoot(words: Sequence[str], at_s: float, number: int, folder: pathlib.Path) 
             process.kill()
             code, wrong = process.wait(), f"did not end in {PATIENCE_S:g} s"
         took = time.monotonic() - begin
+        alive = left_processes(process.pid, temporary)
         said.seek(0)
         text = said.read()
     # What ends while Python itself starts, before any module of ours, ends in Python's own way.
-    early = "Traceback" in text and not any(f"/{name}" in text for name in ("mrc_", "p4lite"))
+    early = "Traceback" in text and not any(f"/{name}" in text for name in ("mrc", "p4lite"))
     if not wrong and "Traceback" in text and not early:
         wrong = f"a traceback: {text[-300:]}"
     # Python itself does not handle SIGTERM, and a command that has begun nothing ends by it.
@@ -119,6 +143,8 @@ def shoot(words: Sequence[str], at_s: float, number: int, folder: pathlib.Path) 
         wrong = f"exit {code}: {text[-300:]}"
     if not wrong and (left := [str(path) for path in temporary.rglob("*") if path.is_file() and path.name != ".lock"]):
         wrong = f"left {left[:3]}"
+    if not wrong and alive:
+        wrong = f"left processes {alive[:3]}"
     return Shot(at_s, signal.Signals(number).name, code, took, wrong)
 
 
