@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_fluid.clusterfile import ClusterError, builtin_clusters, load_cluster
 from mrc_host.policy import load_class
 from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
-from mrc_workshop import exercise
 from mrclab.cli.app import main
 from mrclab.lab import policies
 from mrclab.lab.policies import PolicyRefused
@@ -72,18 +70,15 @@ def _plant(shared: pathlib.Path, name: str, text: str, uid: int = NOBODY) -> pat
 
 def test_a_plain_name_is_never_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("tiny", "cluster-131k", "loss-messages"):
+    for name in ("tiny", "loss-messages"):
         (tmp_path / name).write_text("nonsense")
     for name, file in (
         ("fabric-links", "experiment.yaml"),
         ("mrc-vs-tcp", "compare.yaml"),
-        ("01-switch", "exercise.yaml"),
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).write_text("nonsense")
     assert lab_path("tiny") == builtin_labs()["tiny"]
-    assert load_cluster("cluster-131k").cluster
-    assert "cluster-131k" in builtin_clusters()
     assert load_experiment("fabric-links").name == "fabric-links"
     assert find_file("mrc-vs-tcp", known_comparisons(), "compare.yaml", "comparison").is_absolute()
     assert load_comparison("mrc-vs-tcp").name == "mrc-vs-tcp"
@@ -101,8 +96,6 @@ def test_a_file_that_is_named_without_its_path_is_told_how(
     said = r"mine: no {} of that name; known: .*; a file is given by its path: \./mine"
     with pytest.raises(LabError, match=said.format("lab")):
         load_lab("mine")
-    with pytest.raises(ClusterError, match=said.format("cluster")):
-        load_cluster("mine")
     for known, file, what in (
         (known_experiments(), "experiment.yaml", "experiment"),
         (known_comparisons(), "compare.yaml", "comparison"),
@@ -110,8 +103,6 @@ def test_a_file_that_is_named_without_its_path_is_told_how(
     ):
         with pytest.raises(ExperimentError, match=said.format(what)):
             find_file("mine", known, file, what)
-    with pytest.raises(exercise.WorkshopError, match=said.format("exercise")):
-        exercise.find("mine")
     assert load_lab("mine.yaml").lab.name == load_lab("./mine").lab.name == "tiny"
     with pytest.raises(LabError, match=r"gone\.yaml: no such lab file"):
         load_lab("gone.yaml")

@@ -22,7 +22,6 @@ from mrc_host import running
 from mrc_topo import draw
 from mrc_topo.base import look
 from mrc_topo.labfile import load_lab
-from mrc_workshop import keep
 from mrclab.results import analysis, charts, curves, moments, performance, report, summary
 from mrclab.results.charts import Curve, Mark, Plot
 from mrclab.results.check import Check, Verdict
@@ -311,8 +310,7 @@ def test_report_of_a_run_that_is_not_valid_warns_below_the_banner(outcome: Run) 
 
 def test_every_kind_of_page_takes_its_style_sheet_from_look() -> None:
     assert look.part(look.STYLE) in look.page("t", "")
-    for module in (pages, keep):
-        assert module.look is look
+    assert pages.look is look
 
 
 def test_report_made_again_from_the_kept_result_is_the_same(outcome: Run, text: str) -> None:

@@ -22,9 +22,6 @@ from mrc_topo.base.plain import encode
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
-from mrc_workshop import records
-from mrc_workshop.job import Run, RunFacts, RunOrder
-from mrc_workshop.kinds import counters
 from mrclab.cli.app import main
 from mrclab.cli.status import lab_status
 from mrclab.lab.session.base import Session
@@ -378,6 +375,11 @@ def test_live_view_of_the_recorded_run_ends_with_the_raw_counts(shown: Shown) ->
 
 @every
 def test_tables_and_counters_of_the_workshop_have_the_raw_counts(shown: Shown) -> None:
+    pytest.importorskip("mrc_workshop", reason="the workshop is an extra, which is not here")
+    from mrc_workshop import records
+    from mrc_workshop.job import Run, RunFacts, RunOrder
+    from mrc_workshop.kinds import counters
+
     raw = shown.raw
     tables = records.tables(RunResult.load(raw.folder), shown.topology)
     rows = list(csv.DictReader(tables["hosts.csv"].splitlines()))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mrc_topo.base.plain import decode
-from mrc_torch.training.ranks import RankMessage
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.ledger import LedgerChange
 from mrclab.lab.processes.exits import ProcessExit
+
+if TYPE_CHECKING:
+    from mrc_torch.training.ranks import RankMessage
 
 
 class Failures:
@@ -114,6 +116,8 @@ class Scripted:
         return [(rank, dict(event)) for rank in range(len(self.names))]
 
     def events(self, timeout_s: float) -> list[tuple[int, RankMessage]]:
+        from mrc_torch.training.ranks import RankMessage
+
         return [(rank, decode(RankMessage, event)) for rank, event in self._events()]
 
     def _events(self) -> list[tuple[int, dict[str, Any]]]:
