@@ -17,7 +17,7 @@ from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.measure import software
-from mrclab.studies.cells.tables import Kind, write
+from mrclab.studies.cells.tables import ColumnType, write
 
 PAGE, README = "index.html", "README.md"
 STYLE = """
@@ -90,15 +90,15 @@ class FormRow(NamedTuple):
 
 
 KINDS = (
-    dict.fromkeys(("seed", "flow", "source", "target", "bytes"), Kind.WHOLE)
+    dict.fromkeys(("seed", "flow", "source", "target", "bytes"), ColumnType.WHOLE)
     | dict.fromkeys(
         ("start_us", "completion_us", "value", "packets", "other", "off", "expected", "measured", "tolerance"),
-        Kind.NUMBER,
+        ColumnType.NUMBER,
     )
-    | dict.fromkeys(("beyond", "holds", "as_expected"), Kind.TRUTH)
+    | dict.fromkeys(("beyond", "holds", "as_expected"), ColumnType.TRUTH)
 )
 #: In both tables a bound is of another kind.
-NUMBER_BOUND = KINDS | {"bound": Kind.NUMBER}
+NUMBER_BOUND = KINDS | {"bound": ColumnType.NUMBER}
 
 
 def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathlib.Path:

@@ -21,7 +21,7 @@ from mrc_topo.topology import Topology
 from mrclab.studies.cells import workers
 from mrclab.studies.cells.cell import Cell
 from mrclab.studies.cells.measure import prepare, software
-from mrclab.studies.cells.workers import CellStore, Progress, Task
+from mrclab.studies.cells.workers import CellProgress, CellStore, CellTask
 
 #: Files of htsim's input and output.
 HTSIM = "htsim"
@@ -68,7 +68,7 @@ def run(
     folder: pathlib.Path,
     jobs: int,
     kernels: Kernels,
-    show: Callable[[Progress], None] = lambda each: None,
+    show: Callable[[CellProgress], None] = lambda each: None,
 ) -> SuiteResult:
     """Run the suite; what the folder already has of packets is not repeated.
 
@@ -86,11 +86,11 @@ def run(
             topologies[scenario.name, seed] = prepare(cell)
             cells[scenario.name, seed] = cell
     digests = {key: cell.digest(programs) for key, cell in cells.items()}
-    tasks = {digests[key]: Task(digests[key], cell.name, cell) for key, cell in cells.items()}
+    tasks = {digests[key]: CellTask(digests[key], cell.name, cell) for key, cell in cells.items()}
     others = _variant_cells(plan)
     for variant, _, _, cell in others:
         digest = cell.digest(programs)
-        tasks.setdefault(digest, Task(digest, f"{cell.name}, {variant.name}", cell))
+        tasks.setdefault(digest, CellTask(digest, f"{cell.name}, {variant.name}", cell))
     failed = workers.run(list(tasks.values()), store, jobs, show)
     made = SuiteResult(plan)
     shares = {}
@@ -113,7 +113,7 @@ def run(
     for scenario in plan.scenarios:
         for seed in plan.seeds:
             interruption.check()
-            show(Progress(len(tasks), len(tasks), None, f"{scenario.name}, seed {seed}: other backends"))
+            show(CellProgress(len(tasks), len(tasks), None, f"{scenario.name}, seed {seed}: other backends"))
             key = scenario.name, seed
             try:
                 if scenario.fluid:

@@ -9,7 +9,7 @@ import numpy as np
 from mrc_topo.base import look, quantiles
 from mrc_torch.training.summary import Summary
 from mrclab.results import charts, curves
-from mrclab.results.charts import Curve, Mark, Plot
+from mrclab.results.charts import ActionMark, Curve, Plot
 from mrclab.results.steps import TimeSummary
 from mrclab.studies.cells import pages
 
@@ -85,7 +85,7 @@ def render(documents: Sequence[Summary], title: str) -> str:
     """Return the page."""
     heads, rows = table(documents)
     # Backends run one after the other; the schedule of each begins with its first step.
-    marks = [Mark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
+    marks = [ActionMark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
     body = pages.fill(
         "training.html",
         title=title,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mrc_torch.training.job import Attempt, AttemptEnd, JobResult
 from mrc_torch.training.ranks import BACKENDS
 from mrclab.results import steps
-from mrclab.results.steps import Step, TimeSummary
+from mrclab.results.steps import TimeSummary, TrainingStep
 
 
 def zero_ns(result: JobResult) -> int:
@@ -17,7 +17,7 @@ def zero_ns(result: JobResult) -> int:
     return min(begun, default=result.attempts[0].connected_ns or result.attempts[0].started_ns)
 
 
-def steps_of(result: JobResult) -> list[Step]:
+def steps_of(result: JobResult) -> list[TrainingStep]:
     """Return the steps that all ranks have ended, those that a restart repeated among them, in the order of time."""
     finished = max(each.ended_ns for each in result.attempts)
     broken = steps.broken_intervals(result.happenings, finished)
@@ -26,7 +26,9 @@ def steps_of(result: JobResult) -> list[Step]:
         begin = 0
         for number in attempt.steps(len(result.plan.names)):
             begin, end = begin or attempt.begins[number], attempt.ends[number]
-            found.append(Step(number, begin, end, any(since < end and begin < until for since, until in broken)))
+            found.append(
+                TrainingStep(number, begin, end, any(since < end and begin < until for since, until in broken))
+            )
             begin = end
     return found
 

@@ -16,7 +16,7 @@ from mrclab.lab import describe, lifecycle
 from mrclab.lab.lifecycle import quiet
 from mrclab.lab.machines import connect as reach
 from mrclab.lab.records import shells
-from mrclab.lab.records.record import State, last_line
+from mrclab.lab.records.record import LabState, last_line
 from mrclab.lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
 from mrclab.lab.requested import RequestedLab
 
@@ -66,7 +66,7 @@ def bring_up(
     check(wanted, links)
     commands = reach.commands(topology.lab.machines, connect)
     placement = Placement(topology)
-    state = State(
+    state = LabState(
         topology.lab.name,
         transport=wanted.transport,
         switch=topology.lab.switch,
