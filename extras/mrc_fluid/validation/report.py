@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from mrc_fluid.validation import plots, readme, summary
 from mrc_fluid.validation.differences import Difference, Value
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
@@ -144,7 +144,7 @@ def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathl
     return folder / PAGE
 
 
-def _flows(specs: dict[str, Scenario], outcomes: Sequence[Outcome]) -> list[FlowRow]:
+def _flows(specs: dict[str, Scenario], outcomes: Sequence[ScenarioOutcome]) -> list[FlowRow]:
     return [
         FlowRow(
             outcome.scenario, outcome.backend, outcome.seed, number, flow.source, flow.target, flow.bytes,

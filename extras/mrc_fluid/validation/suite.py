@@ -11,7 +11,7 @@ from mrc_fluid.validation import closed, fluid, packets, variants
 from mrc_fluid.validation.closed import ClosedForm
 from mrc_fluid.validation.differences import Difference, Value, differences, values
 from mrc_fluid.validation.htsim import Htsim
-from mrc_fluid.validation.outcome import Outcome, ScenarioError
+from mrc_fluid.validation.outcome import ScenarioError, ScenarioOutcome
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import Scenario
 from mrc_fluid.validation.scenarios import by_name
@@ -44,12 +44,12 @@ class SuiteResult:
     """All that came out; `problems` are runs that say nothing."""
 
     plan: Plan
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ScenarioOutcome] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     forms: list[ClosedForm] = field(default_factory=list)
-    variant_outcomes: list[tuple[Variant, Outcome]] = field(default_factory=list)
+    variant_outcomes: list[tuple[Variant, ScenarioOutcome]] = field(default_factory=list)
     variant_values: list[VariantValue] = field(default_factory=list)
 
     @property

@@ -68,7 +68,7 @@ class StepRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Summary:
+class JobSummary:
     """What a job by one backend came to: an entry of train.json. Times are in seconds after the first step began.
 
     `loss`: of each step, by number. `times`: of steps, by `mrclab.results.steps.DURING`. `reached`: the last step.
@@ -125,7 +125,7 @@ def _beyond(attempt: Attempt, number: int, ranks: int) -> int:
     return attempt.begins[number + 1] if attempt.counts.get(number + 1, 0) == ranks else attempt.ended_ns
 
 
-def summary(result: JobResult) -> Summary:
+def summary(result: JobResult) -> JobSummary:
     """Summarize a job."""
     zero, rows = zero_ns(result), steps_of(result)
     times = {}
@@ -136,7 +136,7 @@ def summary(result: JobResult) -> Summary:
     reduced = [each / 1e9 for attempt in result.attempts for each in attempt.all_reduce_ns]
     span = (max((each.end_ns for each in rows), default=zero) - zero) / 1e9
     reached = max((each.number for each in rows), default=0)
-    return Summary(
+    return JobSummary(
         backend=result.backend,
         transport="tcp" if result.backend == "gloo" else BACKENDS[result.backend][1],
         model=result.plan.model,
